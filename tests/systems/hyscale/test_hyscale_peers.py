@@ -99,8 +99,7 @@ def units_of(strategy, setting, epoch=0):
 # --------------------------------------------------------------------------- the same maths
 
 
-@pytest.mark.parametrize("stages", [0, 1, 2])
-@pytest.mark.parametrize("devices", [1, 3])
+@pytest.mark.parametrize(("devices", "stages"), [(1, 0), (3, 1), (3, 2)])
 def test_deduplicated_transfers_are_prefetched(graph, devices, stages):
     """The same losses and the same rows as without prefetching, loaded while others train."""
     setting = setting_for(graph, devices, batch_size=12)
@@ -121,8 +120,9 @@ def test_deduplicated_transfers_are_prefetched(graph, devices, stages):
     assert behind == {ROUNDS_UNDER_WAY[stages]}
 
 
-@pytest.mark.parametrize("devices", [0, 1, 3, 8])
-@pytest.mark.parametrize(("model", "layers"), [("gcn", 2), ("sage", 3), ("gin", 1)])
+@pytest.mark.parametrize(
+    ("devices", "model", "layers"), [(0, "gcn", 2), (1, "gin", 1), (3, "gcn", 2), (8, "sage", 3)]
+)
 @pytest.mark.parametrize("name", PEERS)
 def test_peers_train_as_one_device_does(graph, name, model, layers, devices):
     setting = setting_for(graph, devices, model, layers)
@@ -130,8 +130,9 @@ def test_peers_train_as_one_device_does(graph, name, model, layers, devices):
     assert losses(run(name, setting)) == pytest.approx(expected, rel=1e-9, abs=0)
 
 
-@pytest.mark.parametrize("swap", [("memory", "pagraph"), ("communication", "hongtu")])
-@pytest.mark.parametrize("model", ["gcn", "gat"])
+@pytest.mark.parametrize(
+    ("swap", "model"), [(("memory", "pagraph"), "gat"), (("communication", "hongtu"), "gcn")]
+)
 def test_hyscale_trains_alike_with_the_parts_of_others(graph, swap, model):
     setting = setting_for(graph, 3, model)
     expected = losses(run("reference", setting))
@@ -189,7 +190,7 @@ def test_multi_gpu_pyg_leaves_the_processor_out(graph):
     assert [share.seeds for share, _ in handed] == [13, 13, 14]
 
 
-@pytest.mark.parametrize("part", [0.0, 0.25, 1.0])
+@pytest.mark.parametrize("part", [0.25, 1.0])
 def test_distdgl_v2_maps_tasks_once(graph, part):
     """Section VI-E2: processor and accelerators, on partitions, by "a static task mapping"."""
     setting = setting_for(graph, 3)
@@ -209,12 +210,6 @@ def test_distdgl_v2_maps_tasks_once(graph, part):
             assert seeds.tolist() == whole[: len(seeds)].tolist()
         together = np.concatenate([on_cpu, *(seeds for _, seeds in shares)])
         assert sorted(together.tolist()) == sorted(drawn.tolist())
-
-
-@pytest.mark.parametrize("share", ["-0.1", "1.5"])
-def test_distdgl_v2_refuses_a_share_that_is_none(graph, share):
-    with pytest.raises(IncompatibleParts, match="give a part of the seeds, 0 to 1"):
-        run("distdgl-v2", setting_for(graph), placement_cpu_share=share)
 
 
 # --------------------------------------------------------------------------- the hot-row cache
@@ -238,7 +233,7 @@ def crossing_beside(setting, hottest):
     return topology, needed - found, found
 
 
-@pytest.mark.parametrize("rows", [0, 1, 50, 250, 400])
+@pytest.mark.parametrize("rows", [0, 50, 400])
 def test_only_rows_that_miss_the_cache_cross(graph, rows):
     setting = setting_for(graph)
     topology, missing, found = crossing_with_cache(setting, rows)
@@ -246,6 +241,8 @@ def test_only_rows_that_miss_the_cache_cross(graph, rows):
     options = {} if not rows else {"memory_cache_bytes": rows * ROW}
     trace = run("pagraph", setting, swaps, **options)
     counted = trace.epochs[0].bytes
+    loads = [span.work.bytes for span in trace.epochs[0].spans if span.stage == "load"]
+    assert sum(loads) == missing * ROW
     assert counted["host_to_device"] == topology + missing * ROW
     assert counted["reused"] == found * ROW
     if rows:
@@ -253,8 +250,7 @@ def test_only_rows_that_miss_the_cache_cross(graph, rows):
         assert f"gpu0 {rows:,}" in note
 
 
-@pytest.mark.parametrize("epochs", [1, 3])
-@pytest.mark.parametrize("devices", [1, 4])
+@pytest.mark.parametrize(("devices", "epochs"), [(1, 3), (4, 1)])
 def test_rows_that_were_read_most_often_before_the_run_are_cached(graph, devices, epochs):
     """GNNLab's PreSC#K, on mini-batches of which none is trained on."""
     setting = setting_for(graph, devices)
@@ -282,17 +278,27 @@ def test_rows_that_were_read_most_often_before_the_run_are_cached(graph, devices
     assert dry.finish(planned).peak_bytes == trace.peak_bytes
 
 
-def test_no_epoch_before_the_run_is_no_way_to_order_rows(graph):
-    with pytest.raises(IncompatibleParts, match=r"memory\.presampled is 0; draw 1 epoch or more"):
-        run("pagraph", setting_for(graph), memory_presampled=0)
-
-
-def test_loading_spares_what_is_cached_as_well(graph):
-    """A row that is found is read neither from host memory nor over the link."""
-    setting = setting_for(graph)
-    _, missing, _ = crossing_with_cache(setting, 100)
-    spans = run("pagraph", setting, memory_cache_bytes=100 * ROW).epochs[0].spans
-    assert sum(span.work.bytes for span in spans if span.stage == "load") == missing * ROW
+@pytest.mark.parametrize(
+    ("strategy", "swaps", "options", "said"),
+    [
+        ("distdgl-v2", [], {"placement_cpu_share": "-0.1"}, "give a part of the seeds, 0 to 1"),
+        ("distdgl-v2", [], {"placement_cpu_share": "1.5"}, "give a part of the seeds, 0 to 1"),
+        ("pagraph", [], {"memory_presampled": 0}, r"memory\.presampled is 0; draw 1 epoch or more"),
+        (
+            "pagraph",
+            [("communication", "hongtu")],
+            {},
+            "memory 'pagraph' caches rows on the devices",
+        ),
+        ("p3", [("communication", "vanilla")], {}, "keeps vertex data on the device"),
+        ("p3", [("communication", "none")], {}, "moves whole rows; choose communication 'p3'"),
+        ("p3", [("placement", "data-parallel")], {}, "gives devices whole rows; choose placement"),
+        ("p3", [("memory", "host")], {}, "keeps vertex data on the host"),
+    ],
+)
+def test_what_cannot_be_put_together_says_why(graph, strategy, swaps, options, said):
+    with pytest.raises(IncompatibleParts, match=said):
+        run(strategy, setting_for(graph, 3), swaps, **options)
 
 
 def test_found_rows_come_from_the_devices_own_copy(graph, monkeypatch):
@@ -341,8 +347,7 @@ def test_the_cache_is_in_the_ledger(graph):
         run("pagraph", setting, memory_cache_bytes=300 * ROW, memory_device_bytes=250 * ROW)
 
 
-@pytest.mark.parametrize("stages", [0, 1, 2])
-@pytest.mark.parametrize("devices", [1, 3])
+@pytest.mark.parametrize(("devices", "stages"), [(1, 2), (3, 0), (3, 1)])
 def test_it_takes_what_mini_batches_leave(graph, devices, stages):
     """A run that fits without a cache fits with one; the more room there is the more is found."""
     setting = setting_for(graph, devices)
@@ -372,11 +377,6 @@ def test_mini_batches_take_what_is_foreseen(graph, model):
     foreseen = mini_batch_bytes(*sizes, prepared=1)
     held = run("pagraph", setting, [("memory", "host")]).peak_bytes["gpu0"]
     assert held == foreseen + 2 * setting.parameter_bytes
-
-
-def test_a_static_cache_and_rows_that_move_on_are_not_for_each_other(graph):
-    with pytest.raises(IncompatibleParts, match="memory 'pagraph' caches rows on the devices"):
-        run("pagraph", setting_for(graph), [("communication", "hongtu")])
 
 
 # --------------------------------------------------------------------------- shared transfers
@@ -519,7 +519,7 @@ def test_rows_of_a_full_graph_are_not_rounded(graph):
 # --------------------------------------------------------------------------- P3
 
 
-@pytest.mark.parametrize("devices", [1, 3, 5])
+@pytest.mark.parametrize("devices", [1, 3])
 def test_p3_exchanges_products_instead_of_features(graph, devices):
     """(m - 1) hidden rows for each row of layer 1, and their gradients back; topology to all."""
     setting = setting_for(graph, devices)
@@ -535,6 +535,10 @@ def test_p3_exchanges_products_instead_of_features(graph, devices):
     assert counted["all_to_all"] == 2 * (devices - 1) * pushed * HIDDEN * ITEM
     assert counted["host_to_device"] == topology
     assert counted["device_to_device"] == counted["reused"] == 0
+    # Weights of the first layer are nobody's copy.
+    above = setting.parameter_bytes - FEATURES * HIDDEN * ITEM
+    rounds = len(units_of("p3", setting))
+    assert counted["all_reduce"] == 2 * (devices if devices > 1 else 0) * rounds * above
 
 
 def test_what_p3_exchanges_does_not_depend_on_the_features(graph):
@@ -547,13 +551,6 @@ def test_what_p3_exchanges_does_not_depend_on_the_features(graph):
     assert narrow_bytes == wide_bytes
     hidden = run("p3", setting_for(graph, dims=(FEATURES, 2 * HIDDEN, CLASSES)))
     assert hidden.epochs[0].bytes["all_to_all"] == 2 * narrow_bytes
-
-
-def test_p3_averages_only_weights_above_the_first_layer(graph):
-    setting = setting_for(graph, 3)
-    above = setting.parameter_bytes - FEATURES * HIDDEN * ITEM
-    rounds = len(units_of("p3", setting))
-    assert run("p3", setting).epochs[0].bytes["all_reduce"] == 2 * 3 * rounds * above
 
 
 def test_a_device_of_p3_has_its_columns_only(graph):
@@ -569,21 +566,6 @@ def test_a_device_of_p3_has_its_columns_only(graph):
     assert alone - four > 400 * ROW // 2
 
 
-@pytest.mark.parametrize(
-    ("strategy", "swap", "model", "said"),
-    [
-        ("p3", ("communication", "vanilla"), "gcn", "keeps vertex data on the device"),
-        ("p3", ("communication", "none"), "gcn", "moves whole rows; choose communication 'p3'"),
-        ("p3", ("placement", "data-parallel"), "gcn", "gives devices whole rows; choose placement"),
-        ("p3", ("memory", "host"), "gcn", "keeps vertex data on the host"),
-        ("p3", ("kernel", "torch"), "gat", "needs whole rows; choose gcn, sage, gin or commnet"),
-    ],
-)
-def test_p3_says_what_it_cannot_be_put_together_with(graph, strategy, swap, model, said):
-    with pytest.raises(IncompatibleParts, match=said):
-        run(strategy, setting_for(graph, 3, model), [swap])
-
-
 def test_p3_is_for_described_devices(graph):
     setting = setting_for(graph, 2)
     here = tuple(replace(d, torch_device="cuda:0") for d in setting.platform.accelerators)
@@ -591,3 +573,6 @@ def test_p3_is_for_described_devices(graph):
     said = bundle_for("p3").refusal(replace(setting, platform=platform))
     assert said is not None
     assert "is of this machine; choose a described platform" in said
+    attention = bundle_for("p3").refusal(setting_for(graph, 2, "gat"))
+    assert attention is not None
+    assert "needs whole rows; choose gcn, sage, gin or commnet" in attention

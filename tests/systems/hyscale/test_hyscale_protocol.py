@@ -320,10 +320,8 @@ def test_two_stage_prefetching_has_four_rounds_under_way():
         if index == 3 - place:
             together.wait()
 
-    stages = {
-        name: partial(meet, place=place)
-        for place, name in enumerate(("sample", "load", "transfer"))
-    }
+    names = ("sample", "load", "transfer")
+    stages = {name: partial(meet, place=place) for place, name in enumerate(names)}
     steps = make_steps(
         [Trainer("gpu0", 0)], stages=stages, propagate=lambda index, slot: meet(index, 3)
     )
