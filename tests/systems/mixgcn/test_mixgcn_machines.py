@@ -186,7 +186,7 @@ def test_slices_are_chosen_for_the_fewest_bytes() -> None:
     plan = choose_slice(matrix, 128, spu.sram)
     chosen = spu.run(matrix, 128).total_bytes
     assert plan == plan_slice(plan.features, spu.sram)
-    for features in (8, 16, 32, 64, 128):
+    for features in (8, 32, 128):
         with pytest.MonkeyPatch.context() as patch:
             other = plan_slice(features, spu.sram)
             patch.setattr(
@@ -206,13 +206,13 @@ def test_what_fits_on_the_chip_is_loaded_once() -> None:
 
 def test_a_share_of_the_machine_takes_as_long_for_a_share_of_the_graph() -> None:
     times = {}
-    for divisor in (128, 256):
+    for divisor in (256, 512):
         graph = standins.draw_stand_in(f"orkut:{1 / divisor}")
         times[divisor] = [
             accelerators.run_epoch(machine, graph, 128).seconds
             for machine in accelerators.make_machines(divisor)
         ]
-    assert times[128] == pytest.approx(times[256], rel=0.08)
+    assert times[256] == pytest.approx(times[512], rel=0.08)
     with pytest.raises(ValueError, match="cannot be divided by 3"):
         Spu().scale(3)
 
@@ -220,7 +220,7 @@ def test_a_share_of_the_machine_takes_as_long_for_a_share_of_the_graph() -> None
 # --------------------------------------------------------------------------- monotone
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_more_bandwidth_and_faster_clocks_are_never_slower(data: st.DataObject) -> None:
     random = np.random.default_rng(data.draw(st.integers(0, 2**32)))
@@ -243,15 +243,6 @@ def test_more_bandwidth_and_faster_clocks_are_never_slower(data: st.DataObject) 
     less, base = SPU.run(matrix, width, fewer), SPU.run(matrix, width, mask)
     assert less.seconds <= base.seconds
     assert all(less.bytes[kind] <= base.bytes[kind] for kind in base.bytes)
-
-
-def test_same_times_to_the_bit() -> None:
-    graph = make_sbm("sbm:vertices=3000,edges=30000,features=1,classes=2").graph
-    for machine in accelerators.make_machines(64):
-        first, again = (
-            replace(accelerators.run_epoch(machine, graph, 50), passes=()) for _ in range(2)
-        )
-        assert again == first
 
 
 def test_sums_of_the_chosen_tiles_are_the_kernels() -> None:
@@ -343,26 +334,61 @@ def test_what_is_outside_the_papers_range_is_explained(compared: dict[str, Epoch
     assert "the rows that HyGCN loads" in found.sentence
 
 
+def scale(epochs: dict[str, Epoch], factor: float, hygcn: float) -> dict[str, Epoch]:
+    """Return epochs of ``factor`` times the additions and bytes, HyGCN's of ``hygcn`` times."""
+
+    def change(name: str, epoch: Epoch) -> Epoch:
+        times = factor * (hygcn if name == "HyGCN" else 1.0)
+        return replace(
+            epoch,
+            energy_j=times * epoch.energy_j,
+            adds=times * epoch.adds,
+            bytes=times * epoch.bytes,
+        )
+
+    return {name: change(name, epoch) for name, epoch in epochs.items()}
+
+
 def test_table3_quotes_the_papers_joules(
     compared: dict[str, Epoch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accelerators, "compare_originals", lambda: (compared,) * 5)
+    """Five graphs that differ; HyGCN takes the least energy on the second."""
+    factors = (4.0, 0.5, 1.0, 2.0, 8.0)
+    graphs = tuple(
+        scale(compared, factor, 0.01 if place == 1 else 1.0) for place, factor in enumerate(factors)
+    )
+    titles = [original.title for original in accelerators.ORIGINALS]
+    monkeypatch.setattr(accelerators, "compare_originals", lambda: graphs)
     (table,) = accelerators.Table3().run()
     rows = {row.label: row.cells for row in table.rows}
     assert [cell.quoted for cell in rows["SPU"]] == [7.6, 9.5, 605.5, 1135, 1269]
     assert rows["HyGCN over SPU"][1].quoted == pytest.approx(43.9 / 9.5)
-    assert rows["SPU"][0].value == compared["SPU"].energy_j
+    base_j = {name: epoch.energy_j for name, epoch in compared.items()}
+    assert [cell.value for cell in rows["SPU"]] == [each * base_j["SPU"] for each in factors]
+    ratio = base_j["HyGCN"] / base_j["SPU"]
+    assert [cell.value for cell in rows["HyGCN over SPU"]] == pytest.approx(
+        [ratio, 0.01 * ratio, ratio, ratio, ratio]
+    )
     (winners,) = (note for note in table.notes if "least energy" in note)
+    assert f"{titles[1]} (paper SPU, here HyGCN)" in winners
     assert "Twitter (paper HyGCN, here SPU)" in winners
     assert "SPU on Orkut" in {each.what for each in table.contradictions}
     # Section 4.1's power for as long as it takes, and 1.3 nJ for 8 bytes of DRAM.
-    stated_j = 38.96 * compared["SPU"].seconds + 1.3e-9 / 8 * compared["SPU"].bytes
-    assert rows["SPU, stated power"][0].value == pytest.approx(stated_j)
-    less = "less on" if compared["HyGCN"].energy_j < stated_j else "more on all"
-    assert any(
-        f"states 38.96 W. With that power and its DRAM HyGCN takes {less}" in note
-        for note in table.notes
-    )
+    stated_j = [38.96 * each["SPU"].seconds + 1.3e-9 / 8 * each["SPU"].bytes for each in graphs]
+    assert [cell.value for cell in rows["SPU, stated power"]] == pytest.approx(stated_j)
+    less = [
+        title
+        for title, each, stated in zip(titles, graphs, stated_j, strict=True)
+        if each["HyGCN"].energy_j < stated
+    ]
+    assert 0 < len(less) < 5
+    drawn_w = [
+        (each["SPU"].energy_j - 1.3e-9 / 8 * each["SPU"].bytes) / each["SPU"].seconds
+        for each in graphs
+    ]
+    (power,) = (note for note in table.notes if note.startswith("By its operations the SPU"))
+    assert f"draws {min(drawn_w):.3g} to {max(drawn_w):.3g} W; the paper states 38.96 W" in power
+    assert f"HyGCN takes less on {', '.join(less)};" in power
 
 
 # --------------------------------------------------------------------------- kernel 'spu'
@@ -411,10 +437,15 @@ def test_spu_prices_the_block_it_aggregated() -> None:
     assert masked.stages["aggregate"].value < run.stages["aggregate"].value
 
 
+def make_flat_block() -> Block:
+    """20 rows that read 50 of 1,000 others each."""
+    sources = np.arange(1000, dtype=np.int32) + 20
+    return Block(np.arange(1020), 20, np.arange(0, 1001, 50), sources)
+
+
 def test_spu_prices_the_direction_that_it_is_told_of() -> None:
     """Forward 20 rows read 1,020, backward 1,020 rows read 20."""
-    sources = np.arange(1000, dtype=np.int32).reshape(20, 50) + 20
-    block = Block(np.arange(1020), 20, np.arange(0, 1001, 50), sources.ravel())
+    block = make_flat_block()
     device = load_platform(accelerators.PLATFORM).device("spu0")
     kernel, work = SpuKernel(), Work("aggregate", edges=1000, rows=20, features=4)
     spu = make_spu(device)
@@ -429,8 +460,7 @@ def test_spu_prices_the_direction_that_it_is_told_of() -> None:
 
 
 def test_spu_forgets_a_mask_when_other_work_is_due() -> None:
-    sources = np.arange(1000, dtype=np.int32).reshape(20, 50) + 20
-    block = Block(np.arange(1020), 20, np.arange(0, 1001, 50), sources.ravel())
+    block = make_flat_block()
     device = load_platform(accelerators.PLATFORM).device("spu0")
     kernel, work = SpuKernel(), Work("aggregate", edges=1000, rows=20, features=8)
     adjacency = kernel.adjacency(block, torch.float32, torch.device("cpu"))

@@ -92,8 +92,7 @@ def draw(setting, epoch=0):
 # --------------------------------------------------------------------------- the same maths
 
 
-@pytest.mark.parametrize("model", ["gcn", "sage", "gat"])
-@pytest.mark.parametrize("devices", [1, 3])
+@pytest.mark.parametrize(("model", "devices"), [("gcn", 1), ("sage", 3), ("gat", 3)])
 def test_losses_are_the_references(model, devices):
     setting = setting_for(model, devices)
     found = losses(run(setting, sampler_workers=2))
