@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise, permutations
 
@@ -19,10 +19,8 @@ from gnnbench.models import build
 from gnnbench.parts import LayerShape, Setting
 from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Device, Link, Platform, RateCurve
-from gnnbench.plugins import assemble, load
-from gnnbench.price.folds import Digest, digest
 from gnnbench.price.model_clock import ModelClock
-from gnnbench.records import BatchProfile, HostThreads, StageTimes, Trace, Work, Workload
+from gnnbench.records import BatchProfile, HostThreads, StageTimes, Work, Workload
 from gnnbench.run import train
 from gnnbench_plugins.hyscale.drm import (
     Assignment,
@@ -41,7 +39,7 @@ from gnnbench_plugins.hyscale.performance import (
     sizes_of,
     trainer_seconds,
 )
-from gnnbench_plugins.hyscale.placement import HyScalePlacement, HyScaleSession, correct
+from gnnbench_plugins.hyscale.placement import HyScalePlacement, correct
 from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.studies.hyscale.convergence import (
     Convergence,
@@ -52,9 +50,9 @@ from gnnbench_plugins.studies.hyscale.convergence import (
     settle,
     slow_down,
 )
-from tests.sessions import keep_opened, on_open
+from tests.sessions import on_open
+from tests.systems.bundles import REGISTRY, Run, bundle_of, run_bundle, setting_of
 
-REGISTRY = load()
 GPUS, FPGAS = "epyc7763x2-4xa5000", "epyc7763x2-4xu250"
 
 
@@ -68,57 +66,16 @@ def small_graph():
     return datasets.load("sbm:vertices=400,edges=2400,features=12,classes=4")
 
 
-@dataclass
-class Run:
-    session: HyScaleSession
-    times: list[StageTimes]
-    digests: list[Digest]
-    trace: Trace
-
-    @property
-    def bottlenecks(self) -> list[float]:
-        """Equation 6 for every round: what one more round costs a full pipeline."""
-        return [
-            max(
-                s for s in (t.sample_cpu, t.load, t.transfer, t.train_cpu, t.train_accelerator) if s
-            )
-            for t in self.times
-        ]
-
-    @property
-    def losses(self) -> list[float]:
-        return [loss for epoch in self.trace.epochs for loss in epoch.round_losses]
+def bottlenecks_of(result) -> list[float]:
+    """Return Equation 6 for every round: the cost of one more round in a full pipeline."""
+    return [
+        max(s for s in (t.sample_cpu, t.load, t.transfer, t.train_cpu, t.train_accelerator) if s)
+        for t in result.times
+    ]
 
 
-def run(dataset, platform, workload, strategy="hyscale", **options) -> Run:
-    """Train; keep what the placement saw and did. Options are ``placement_drm="false"``."""
-    setting = Setting(dataset, platform, workload, build(workload).shapes)
-    texts: dict = {}
-    for name, text in options.items():
-        kind, option = name.split("_", 1)
-        texts.setdefault(kind, {})[option] = str(text)
-    bundle = assemble(REGISTRY, REGISTRY.strategy(strategy).bundles["mini-batch"], texts)
-    times: list[StageTimes] = []
-
-    def keep_times(session, *_):
-        observe = session.observe
-
-        def keep(observed):
-            times.append(observed)
-            observe(observed)
-
-        session.observe = keep
-
-    on_open(bundle.placement, keep_times)
-    opened = keep_opened(bundle.placement)
-    digests: list[Digest] = []
-
-    def watch(epoch, model):
-        digests.append(digest(epoch, "modelled"))
-        return False
-
-    trace = train(bundle, setting, ModelClock(platform, bundle.kernel), watch)
-    return Run(opened[-1], times, digests, trace)
+def run(dataset, platform, workload, **options) -> Run:
+    return run_bundle(bundle_of("hyscale", **options), setting_of(dataset, platform, workload))
 
 
 # --------------------------------------------------------------------------- Algorithm 1
@@ -527,12 +484,12 @@ def test_drm_recovers_from_a_first_split_that_is_wrong_by_four(wide, name):
     round wrong by four costs at least 15 % more than the last ones.
     """
     runs = {skew: wide(name, skew) for skew in (1.0, 4.0, 0.25)}
-    settled = {skew: sum(result.bottlenecks[-6:]) / 6 for skew, result in runs.items()}
+    settled = {skew: sum(bottlenecks_of(result)[-6:]) / 6 for skew, result in runs.items()}
     planned = runs[1.0].session.history[0].cpu_seeds
     for skew in (4.0, 0.25):
         result = runs[skew]
         assert result.session.history[0].cpu_seeds == min(125, round(planned * skew))
-        assert result.bottlenecks[0] > 1.15 * settled[skew]
+        assert bottlenecks_of(result)[0] > 1.15 * settled[skew]
         assert settled[skew] == pytest.approx(settled[1.0], rel=0.05)
         # Six rounds also fill and flush the pipeline, which is not what is balanced.
         assert result.digests[-1].epoch_s < 1.2 * runs[1.0].digests[-1].epoch_s
@@ -563,7 +520,7 @@ def test_the_proportional_rule_settles_in_fewer_rounds_than_algorithm_1(wide, na
 
     Algorithm 1 does one thing at a time; four rounds later its effect can be seen.
     """
-    took = {rule: wide(name, 0.25, rule).bottlenecks for rule in ("algorithm1", "proportional")}
+    took = {rule: bottlenecks_of(wide(name, 0.25, rule)) for rule in ("algorithm1", "proportional")}
     level = min(sum(seconds[-12:]) / 12 for seconds in took.values())
     rounds = {rule: count_rounds_to_settle(seconds, level) for rule, seconds in took.items()}
     assert all(seconds[0] > 1.5 * level for seconds in took.values())
@@ -730,15 +687,15 @@ def test_equations_7_and_8_count_what_is_fetched_as_it_crosses(tiny):
 def test_the_first_split_knows_what_crosses(graph, rule):
     """The design phase hands the placement the bytes that the engine then counts for a round."""
     platform = load_platform(GPUS)
-    setting = Setting(graph, platform, WIDE, build(WIDE).shapes)
-    parts = REGISTRY.strategy("hyscale").bundles["mini-batch"]
-    texts = {"placement": {"cpu_trainer": "false", "drm": "false", "accelerators": "1"}}
+    setting = setting_of(graph, platform, WIDE)
+    swaps = (("memory", "pagraph"),) if rule == "cached" else ()
+    options = {"placement_cpu_trainer": "false", "placement_drm": "false"}
+    options["placement_accelerators"] = "1"
     if rule == "cached":
-        parts = replace(parts, memory="pagraph")
-        texts["memory"] = {"cache_bytes": str(1000 * 64 * 4)}
+        options["memory_cache_bytes"] = str(1000 * 64 * 4)
     else:
-        texts["communication"] = {"precision": rule}
-    bundle = assemble(REGISTRY, parts, texts)
+        options["communication_precision"] = rule
+    bundle = bundle_of("hyscale", swaps, **options)
     handed = []
     on_open(bundle.placement, lambda session, setting, profiles, _: handed.extend(profiles))
     trace = train(bundle, setting, ModelClock(platform, bundle.kernel))

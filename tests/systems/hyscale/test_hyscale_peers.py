@@ -19,10 +19,8 @@ from gnnbench.comparison import Request, Variant, compare
 from gnnbench.conformance import graphs
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts, StageFailed
 from gnnbench.footprint import ROUNDS_UNDER_WAY, mini_batch_bytes
-from gnnbench.models import build
 from gnnbench.parts import EverythingCrosses, Setting
 from gnnbench.platforms import load_platform
-from gnnbench.plugins import assemble, load
 from gnnbench.price.dry_run import DryRun
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.price.wall_clock import WallClock
@@ -33,9 +31,9 @@ from gnnbench.run.feature_cache import CachedRows
 from gnnbench_plugins.hyscale.communication import IntegerCommunication
 from gnnbench_plugins.hyscale.rounding import INT8_MAX, pack_rows, unpack_rows
 from gnnbench_plugins.reference.communication import VanillaCommunication
+from tests.systems.bundles import REGISTRY, bundle_of, losses, run_bundle, setting_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-REGISTRY = load()
 PEERS = ("pyg-multi-gpu", "pagraph", "p3", "distdgl-v2")
 FEATURES, HIDDEN, CLASSES = 12, 8, 4
 ITEM = 8
@@ -59,31 +57,16 @@ def setting_for(graph, devices=4, model="gcn", layers=2, **changed) -> Setting:
         threads=1,
     )
     workload = replace(workload, **changed)
-    return Setting(graph, graphs.make_platform(devices), workload, build(workload).shapes)
-
-
-def bundle_for(strategy, swaps=(), **options):
-    """Options are ``memory_cache_bytes=100``, swaps pairs of a kind and a name."""
-    parts = replace(REGISTRY.strategy(strategy).bundles["mini-batch"], **dict(swaps))
-    texts: dict = {}
-    for name, value in options.items():
-        kind, option = name.split("_", 1)
-        texts.setdefault(kind, {})[option] = str(value)
-    return assemble(REGISTRY, parts, texts)
+    return setting_of(graph, graphs.make_platform(devices), workload)
 
 
 def run(strategy, setting, swaps=(), **options):
-    bundle = bundle_for(strategy, swaps, **options)
-    return train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
-
-
-def losses(trace):
-    return [loss for epoch in trace.epochs for loss in epoch.round_losses]
+    return run_bundle(bundle_of(strategy, swaps, **options), setting).trace
 
 
 def units_of(strategy, setting, epoch=0):
     """The rounds of an epoch as a strategy with a static split makes them, without its CPU."""
-    bundle = bundle_for(strategy)
+    bundle = bundle_of(strategy)
     bundle = bundle.begin(setting)
     session = bundle.placement.open(setting, [], 0)
     return [
@@ -157,7 +140,7 @@ def test_peers_train_alike_on_threads(graph, name, swaps):
     expected = losses(run("reference", setting))
     here = [replace(device, virtual=False) for device in setting.platform.devices]
     platform = replace(setting.platform, host=here[0], accelerators=tuple(here[1:]))
-    bundle = bundle_for(name, swaps)
+    bundle = bundle_of(name, swaps)
     trace = train(bundle, replace(setting, platform=platform), WallClock())
     assert losses(trace) == pytest.approx(expected, rel=1e-9, abs=0)
 
@@ -185,7 +168,7 @@ def test_multi_gpu_pyg_leaves_the_processor_out(graph):
         stage: {s.place for s in spans if s.stage == stage} for stage in ("load", "aggregate")
     }
     assert places == {"load": {"host"}, "aggregate": {"gpu0", "gpu1", "gpu2"}}
-    placement = bundle_for("pyg-multi-gpu").placement
+    placement = bundle_of("pyg-multi-gpu").placement
     handed = placement.open(setting, [], 0).share_out(np.arange(40))
     assert [share.seeds for share, _ in handed] == [13, 13, 14]
 
@@ -194,9 +177,9 @@ def test_multi_gpu_pyg_leaves_the_processor_out(graph):
 def test_distdgl_v2_maps_tasks_once(graph, part):
     """Section VI-E2: processor and accelerators, on partitions, by "a static task mapping"."""
     setting = setting_for(graph, 3)
-    placement = bundle_for("distdgl-v2", placement_cpu_share=part).placement
+    placement = bundle_of("distdgl-v2", placement_cpu_share=part).placement
     session = placement.open(setting, [], 0)
-    plain = bundle_for("distdgl").placement.open(setting, [], 0)
+    plain = bundle_of("distdgl").placement.open(setting, [], 0)
     for drawn in np.split(graph.train_ids[:90], 3):
         *shares, (cpu, on_cpu) = session.share_out(drawn)
         assert cpu.slot == 3
@@ -272,7 +255,7 @@ def test_rows_that_were_read_most_often_before_the_run_are_cached(graph, devices
     assert trace.epochs[0].bytes["reused"] == found * ROW
     expected = losses(run("reference", setting))
     assert losses(trace) == pytest.approx(expected, rel=1e-9, abs=0)
-    dry = DryRun(bundle_for("pagraph", **options), setting)
+    dry = DryRun(bundle_of("pagraph", **options), setting)
     planned = [epoch for epoch, _ in dry.run_epochs(2)]
     assert [epoch.bytes for epoch in planned] == [epoch.bytes for epoch in trace.epochs]
     assert dry.finish(planned).peak_bytes == trace.peak_bytes
@@ -331,7 +314,7 @@ def test_a_row_that_no_device_has_is_not_reused(graph):
             return Wishes(owner)
 
     setting = setting_for(graph)
-    bundle = replace(bundle_for("pyg-multi-gpu"), communication=Wishful())
+    bundle = replace(bundle_of("pyg-multi-gpu"), communication=Wishful())
     with pytest.raises(StageFailed, match="must bring every row that is not there"):
         train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
 
@@ -502,7 +485,7 @@ def test_rounded_rows_are_shown_beside_equal_ones_and_not_ranked(graph):
 
 def test_on_the_host_alone_nothing_is_rounded(graph):
     setting = setting_for(graph, 0)
-    bundle = bundle_for("hyscale", communication_precision="int8")
+    bundle = bundle_of("hyscale", communication_precision="int8")
     assert bundle.other_maths(setting.platform) == ""
     ours = run("hyscale", setting, communication_precision="int8")
     assert losses(ours) == pytest.approx(losses(run("reference", setting)), rel=1e-9, abs=0)
@@ -510,7 +493,7 @@ def test_on_the_host_alone_nothing_is_rounded(graph):
 
 def test_rows_of_a_full_graph_are_not_rounded(graph):
     setting = setting_for(graph, 1)
-    bundle = assemble(REGISTRY, REGISTRY.strategy("hongtu").bundles["full-graph"], {})
+    bundle = bundle_of("hongtu", mode="full-graph")
     said = replace(bundle, communication=IntegerCommunication()).refusal(setting)
     assert said is not None
     assert "communication 'hyscale-int8' works for mini-batch training only" in said
@@ -570,9 +553,9 @@ def test_p3_is_for_described_devices(graph):
     setting = setting_for(graph, 2)
     here = tuple(replace(d, torch_device="cuda:0") for d in setting.platform.accelerators)
     platform = replace(setting.platform, accelerators=here)
-    said = bundle_for("p3").refusal(replace(setting, platform=platform))
+    said = bundle_of("p3").refusal(replace(setting, platform=platform))
     assert said is not None
     assert "is of this machine; choose a described platform" in said
-    attention = bundle_for("p3").refusal(setting_for(graph, 2, "gat"))
+    attention = bundle_of("p3").refusal(setting_for(graph, 2, "gat"))
     assert attention is not None
     assert "needs whole rows; choose gcn, sage, gin or commnet" in attention

@@ -8,7 +8,7 @@ import random
 import signal
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -27,20 +27,18 @@ from gnnbench.errors import (
 from gnnbench.footprint import ROUNDS_UNDER_WAY
 from gnnbench.lowering.mini_batch import MiniBatchLowering
 from gnnbench.lowering.rounds import open_pipeline
-from gnnbench.models import build
-from gnnbench.parts import Bundle, SeedSession, Setting, hand_out
+from gnnbench.parts import hand_out
 from gnnbench.platforms.machine import Device, Link, Platform, RateCurve
-from gnnbench.plugins import assemble, load
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.price.wall_clock import WallClock
-from gnnbench.records import HostThreads, Parts, Share, StageTimes, Trace, Workload
+from gnnbench.records import HostThreads, Parts, Share, StageTimes, Workload
 from gnnbench.run import train
 from gnnbench.run.protocol import Steps, Trainer, _Crew, run_in_turn, run_on_threads
 from gnnbench.run.timers import StreamTimer
 from gnnbench_plugins.hyscale.drm import Balancer, BalanceWork, decide
 from tests.sessions import keep_opened, on_open
+from tests.systems.bundles import REGISTRY, Run, bundle_of, run_bundle, setting_of
 
-REGISTRY = load()
 HYSCALE = Parts("neighbour", "hyscale", "hyscale", "host", "torch")
 PREFETCH = (0, 1, 2)
 SMALL = Workload("sage", (12, 8, 4), 2, 17, (4, 3), 0, dtype="float64", threads=1)
@@ -62,12 +60,16 @@ def small_graph():
 
 
 def make_machine(accelerators, *, real=False, memory_bytes=10**8, sampled_edges_per_s=1e5):
-    """A host with ``accelerators`` GPUs, slow enough that a small round's sizes matter. Of a
-    ``real`` one all devices are this machine's processor, so that its stages run on threads.
+    """A host with ``accelerators`` unequal GPUs, slow enough that a small round's sizes matter. Of
+    a ``real`` one all devices are this machine's processor, so that its stages run on threads.
 
     The rates of all of a step are known: the equations that DRM's guard goes by are the clock's."""
-    memory = RateCurve((1,), (1e8,), (2e7,))
-    products = RateCurve((1,), (1e9,), (1e9 / 8,))
+
+    def curve(rate, part=1.0):
+        return RateCurve((1,), (part * rate,), (part * rate / 8,))
+
+    #: The second is the fastest, and the third the slowest.
+    parts = [(1.0, 1.5, 0.8, 1.2)[number % 4] for number in range(accelerators)]
     host = Device(
         name="host",
         kind="cpu",
@@ -76,29 +78,32 @@ def make_machine(accelerators, *, real=False, memory_bytes=10**8, sampled_edges_
         memory_bandwidth_bytes_per_s=1e8,
         memory_bytes=10**9,
         cores=8,
-        core_bandwidth_bytes_per_s=2e7,
+        core_bandwidth_bytes_per_s=1e8 / 8,
         sampled_edges_per_s=1e5,
         virtual=not real,
-        gather=memory,
-        aggregate=memory,
-        update=products,
+        gather=curve(1e8),
+        aggregate=curve(1e8),
+        update=curve(1e9),
     )
     gpus = tuple(
         Device(
             name=f"gpu{number}",
             kind="gpu",
             model="accelerator",
-            flops_per_s=1e9,
-            memory_bandwidth_bytes_per_s=1e8,
+            flops_per_s=part * 1e9,
+            memory_bandwidth_bytes_per_s=part * 1e8,
             memory_bytes=memory_bytes,
             sampled_edges_per_s=sampled_edges_per_s,
             virtual=not real,
-            aggregate=memory,
-            update=products,
+            aggregate=curve(1e8, part),
+            update=curve(1e9, part),
         )
-        for number in range(accelerators)
+        for number, part in enumerate(parts)
     )
-    links = [Link(f"host-{gpu.name}", ("host", gpu.name), 1e7, 1e-6) for gpu in gpus]
+    links = [
+        Link(f"host-{gpu.name}", ("host", gpu.name), 1e7 / part, 1e-6)
+        for gpu, part in zip(gpus, parts, strict=True)
+    ]
     links += [
         Link(f"{one.name}-{other.name}", (one.name, other.name), 1e7, 1e-6)
         for place, one in enumerate(gpus)
@@ -107,57 +112,12 @@ def make_machine(accelerators, *, real=False, memory_bytes=10**8, sampled_edges_
     return Platform("machine", "made for a test", host, gpus, tuple(links))
 
 
-@dataclass
-class Run:
-    bundle: Bundle
-    session: SeedSession
-    times: list[StageTimes]
-    trace: Trace
-
-    @property
-    def losses(self):
-        return [loss for epoch in self.trace.epochs for loss in epoch.round_losses]
-
-    @property
-    def spans(self):
-        """What does not depend on this machine's speed."""
-        return [
-            span._replace(wall_start_s=0.0, wall_s=0.0)
-            for epoch in self.trace.epochs
-            for span in epoch.spans
-        ]
-
-
 def prepare(dataset, platform, workload=SMALL, parts=HYSCALE, **options):
-    """A bundle, its setting, and the stage times that its placement will observe. Options are
-    ``placement_drm="false"``."""
-    texts: dict = {}
-    for name, text in options.items():
-        kind, option = name.split("_", 1)
-        texts.setdefault(kind, {})[option] = str(text)
-    bundle = assemble(REGISTRY, parts, texts)
-    times: list[StageTimes] = []
-    on_open(bundle.placement, lambda session, *_: keep_times(session, times))
-    return bundle, Setting(dataset, platform, workload, build(workload).shapes), times
+    return bundle_of(parts, **options), setting_of(dataset, platform, workload)
 
 
 def run(dataset, platform, workload=SMALL, clock=None, parts=HYSCALE, watch=None, **options) -> Run:
-    bundle, setting, times = prepare(dataset, platform, workload, parts, **options)
-    clock = clock or ModelClock(platform, bundle.kernel)
-    opened = keep_opened(bundle.placement)
-    trace = train(bundle, setting, clock, watch)
-    return Run(bundle, opened[-1], times, trace)
-
-
-def keep_times(session, times):
-    """Have ``times`` of all rounds that a placement observes."""
-    observe = session.observe
-
-    def keep(observed):
-        times.append(observed)
-        observe(observed)
-
-    session.observe = keep
+    return run_bundle(*prepare(dataset, platform, workload, parts, **options), clock, watch)
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +154,7 @@ def test_any_split_over_any_trainers_equals_one_large_batch(
 ):
     """A random split every round: trainers come and go, and each share is of any size."""
     platform = make_machine(accelerators, real=real)
-    bundle, setting, _ = prepare(small_graph, platform, communication_stages=prefetch)
+    bundle, setting = prepare(small_graph, platform, communication_stages=prefetch)
     draw = random.Random(accelerators)
 
     def share_out(session, seeds):
@@ -336,7 +296,7 @@ def test_a_host_that_trains_alone_on_few_cores_takes_turns(small_graph, cores, a
     machine = make_machine(accelerators, real=real)
     platform = replace(machine, host=replace(machine.host, cores=cores))
     in_turn = accelerators == 0 and cores < 3
-    bundle, setting, _ = prepare(small_graph, platform, SMALL)
+    bundle, setting = prepare(small_graph, platform, SMALL)
     assert bundle.communication.prefetch == 2
     assert bundle.prefetch_stages(platform) == (0 if in_turn else 2)
     here = set()
@@ -380,7 +340,7 @@ def test_trainers_compute_at_the_same_time_unless_they_share_a_processor():
 def test_stages_have_the_threads_they_were_given(small_graph, real):
     """Of this machine where it is the platform's host; a described host's are priced only."""
     workload = replace(SMALL, epochs=1, threads=0 if real else 1)
-    bundle, setting, _ = prepare(
+    bundle, setting = prepare(
         small_graph, make_machine(1, real=real), workload, placement_drm="false"
     )
     sampling, training = [], []
@@ -497,7 +457,7 @@ def test_whatever_fails_every_thread_ends_and_the_stage_is_named(monkeypatch, sm
 
         with monkeypatch.context() as patch:
             faults = Faults(patch, fate)
-            bundle, setting, _ = prepare(
+            bundle, setting = prepare(
                 small_graph, platform, replace(SMALL, epochs=1), communication_stages=prefetch
             )
             caught = failure_of(bundle, setting)
@@ -631,7 +591,7 @@ def test_a_full_device_says_at_which_stage(small_graph, real):
 
 
 def test_a_missing_library_stays_what_it_is(small_graph):
-    bundle, setting, _ = prepare(small_graph, make_machine(1, real=True))
+    bundle, setting = prepare(small_graph, make_machine(1, real=True))
     drawn = bundle.sampler.sample
 
     def sample(*args):
@@ -657,7 +617,7 @@ def test_a_broken_placement_is_refused(small_graph, shares, said):
             (share, seeds[: max(0, share.seeds)]) for share in shares
         ]
 
-    bundle, setting, _ = prepare(small_graph, make_machine(1, real=True))
+    bundle, setting = prepare(small_graph, make_machine(1, real=True))
     on_open(bundle.placement, deal)
     with pytest.raises(StageFailed, match=said):
         train(bundle, setting, WallClock())
@@ -823,7 +783,7 @@ def test_drm_moves_sampling_to_whoever_is_faster(small_graph, rate, expected, ru
         host=replace(platform.host, sampled_edges_per_s=1e3),
         links=tuple(replace(link, bandwidth_bytes_per_s=1e10) for link in platform.links),
     )
-    bundle, setting, times = prepare(
+    bundle, setting = prepare(
         small_graph,
         platform,
         placement_accelerator_sampling="true",
@@ -835,9 +795,8 @@ def test_drm_moves_sampling_to_whoever_is_faster(small_graph, rate, expected, ru
         session.balancer.sampling = 4 - expected
 
     on_open(bundle.placement, start_wrong)
-    opened = keep_opened(bundle.placement)
-    train(bundle, setting, ModelClock(platform, bundle.kernel))
-    history = opened[-1].history
+    result = run_bundle(bundle, setting)
+    history, times = result.session.history, result.times
     assert history[0].sampling == 4 - expected
     assert history[-1].sampling == expected
     before, after = (max(times[at].sample_cpu, times[at].sample_accelerator) for at in (0, -2))
