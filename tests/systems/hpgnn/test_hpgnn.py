@@ -802,15 +802,6 @@ def test_times_are_those_of_the_blocks_that_are_trained():
     )
 
 
-def test_beside_a_library_on_the_same_platform():
-    """In a mini-batch whose work takes the time: of ``SMALL`` launching the board's kernels takes
-    most of it, and which is faster hangs on what either launch is assumed to take."""
-    larger = "sbm:vertices=6000,edges=120000,features=64,classes=8"
-    hpgnn, reference = run_compare("hpgnn", "reference", dataset=larger)
-    assert hpgnn.loss == pytest.approx(reference.loss, rel=1e-4)
-    assert hpgnn.metrics["epoch_time"].value < reference.metrics["epoch_time"].value
-
-
 def test_layout_options_change_times_and_no_loss():
     options = {"placement": {"n": "4", "m": "256"}}
     plain = {**options, "sampler": {"rmt": "false", "rra": "false"}}

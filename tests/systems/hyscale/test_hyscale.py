@@ -631,13 +631,20 @@ def test_sizes_of_a_share_lie_between_the_profiled_ones():
     assert sizes_of(PROFILES, 0) == ([0, 0, 0], [0, 0])
 
 
-def test_equations_7_8_and_13(prediction):
+def test_equations_7_8_and_13(tiny, prediction):
     # (30 + 10) on the CPU and 15 + 5 on each of two accelerators, 2 edges/s on one thread.
     assert prediction.sample_s == pytest.approx((40 + 2 * 20) / 2)
     # 20 + 2 x 10 rows of 3 features of 4 bytes, one thread's 40 bytes/s.
     assert prediction.load_s == pytest.approx((20 + 10 + 10) * 3 * 4 / 40)
     # The rows of one accelerator over its link.
     assert prediction.transfer_s == pytest.approx(10 * 3 * 4 / 60)
+    # Half of the seeds: half of the rows and of the topology.
+    half = predict(tiny, PROFILES, tiny.platform.accelerators, SPLIT, part=0.5)
+    assert half.load_s == pytest.approx((10 + 5 + 5) * 3 * 4 / 40)
+    assert half.transfer_s == pytest.approx(5 * 3 * 4 / 60)
+    described = add_described(half, tiny, PROFILES, tiny.platform.accelerators, 4, part=0.5)
+    topology = 4 * (2 + 1 + 7.5) + 4 * (1 + 1 + 2.5)
+    assert described.transfer_s - half.transfer_s == pytest.approx(topology / 60)
     # 14 parameters of 4 bytes, there and back.
     assert prediction.synchronise_s == pytest.approx(14 * 4 / 60 * 2)
 

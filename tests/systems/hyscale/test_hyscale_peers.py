@@ -145,18 +145,6 @@ def test_peers_train_alike_on_threads(graph, name, swaps):
     assert losses(trace) == pytest.approx(expected, rel=1e-9, abs=0)
 
 
-def test_all_peers_stand_in_one_comparison(graph):
-    setting = setting_for(graph)
-    platform = load_platform("epyc7763x2-4xa5000")
-    request = Request(("hyscale", *PEERS), graph, setting.workload, platform)
-    runs = compare(request, REGISTRY).runs
-    assert [row.label for row in runs] == ["hyscale", *PEERS]
-    for row in runs:
-        assert row.status == "done", row.reason
-        assert row.equivalence.max_relative_loss_error <= 1e-9
-        assert row.metrics["epoch_time"].provenance == "modelled"
-
-
 # --------------------------------------------------------------------------- multi-GPU baselines
 
 

@@ -385,38 +385,16 @@ WHERE = [*((stage, True) for stage in STAGES), ("load", False), ("propagate", Fa
 METHODS = dict(zip(STAGES, ("sample", "load", "transfer", "propagate", "synchronise"), strict=True))
 
 
-class Faults:
-    """Makes stages of rounds sleep, fail or run out of memory, as drawn from a seed."""
+def inject(monkeypatch, fate):
+    """Have stages of rounds do what ``fate(stage, round, slot)`` does first; it may raise."""
+    for stage, method in METHODS.items():
+        original = getattr(MiniBatchLowering, method)
 
-    def __init__(self, monkeypatch, fate):
-        """``fate(stage, round, slot)`` is seconds to sleep, or an exception to raise."""
-        self.raised: list[tuple[str, int, str]] = []
-        self.rounds = 0
-        for stage, method in METHODS.items():
-            original = getattr(MiniBatchLowering, method)
+        def stand_in(lowering, round_, *slot, stage=stage, original=original):
+            fate(stage, round_.index, *(slot or (-1,)))
+            return original(lowering, round_, *slot)
 
-            def stand_in(lowering, round_, slot=-1, *, stage=stage, original=original):
-                fated = fate(stage, round_.index, slot)
-                device = lowering.trainers[slot].name if stage == "propagate" else "host"
-                if isinstance(fated, Exception):
-                    self.raised.append((stage, round_.index, device))
-                    raise fated
-                if fated:
-                    time.sleep(fated)
-                if stage == "synchronize":
-                    self.rounds += 1
-                return original(lowering, round_, slot) if slot >= 0 else original(lowering, round_)
-
-            monkeypatch.setattr(MiniBatchLowering, method, stand_in)
-
-
-def failure_of(bundle, setting):
-    """Train; what it ended with, None if it was done."""
-    try:
-        train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
-    except (StageFailed, DeviceOutOfMemory) as error:
-        return error
-    return None
+        monkeypatch.setattr(MiniBatchLowering, method, stand_in)
 
 
 def check_failure(caught, faults):
@@ -432,45 +410,6 @@ def check_failure(caught, faults):
         else:
             assert (error.stage, error.round) in [where[:2] for where in faults.raised]
             assert f"bytes in stage {error.stage} of round {error.round}," in str(error)
-
-
-def test_whatever_fails_every_thread_ends_and_the_stage_is_named(monkeypatch, small_graph):
-    """Short runs until a hundred rounds were begun; every run ends, and says how it failed."""
-    draw, kinds, begun = random.Random(7), {"done": 0, "raised": 0, "memory": 0}, 0
-    number = 0
-    while begun < 100:
-        number += 1
-        before = set(threading.enumerate())
-        accelerators, prefetch = draw.choice((0, 1, 2, 3, 6)), draw.choice(PREFETCH)
-        platform = make_machine(accelerators, real=draw.random() < 0.8)
-        lock, seed = threading.Lock(), draw.random()
-        fates = random.Random(seed)
-
-        def fate(stage, index, slot, lock=lock, fates=fates):
-            with lock:
-                drawn = fates.random()
-            if drawn < 0.02:
-                return Injected(f"in {stage}")
-            if drawn < 0.03:
-                return DeviceOutOfMemory("gpu0", f"rows of {stage}", 5, 96, 100)
-            return 0.003 * fates.random() if drawn < 0.15 else 0.0
-
-        with monkeypatch.context() as patch:
-            faults = Faults(patch, fate)
-            bundle, setting = prepare(
-                small_graph, platform, replace(SMALL, epochs=1), communication_stages=prefetch
-            )
-            caught = failure_of(bundle, setting)
-        if caught is None:
-            kinds["done"] += 1
-            assert not faults.raised
-        else:
-            memory = isinstance(caught, DeviceOutOfMemory)
-            kinds["memory" if memory else "raised"] += 1
-            check_failure(caught, faults)
-        begun += faults.rounds + len(faults.raised)
-        assert set(threading.enumerate()) == before, f"run {number} leaked a thread"
-    assert min(kinds.values()) > 0
 
 
 class CheckedRounds:
@@ -562,10 +501,10 @@ def test_many_rounds_with_random_faults(watchdog):
 @pytest.mark.parametrize(("stage", "real"), WHERE)
 def test_an_error_names_its_stage_round_and_device(monkeypatch, small_graph, stage, real):
     def fate(at, index, slot):
-        failing = at == stage and index == 3 and slot in (-1, 1)
-        return Injected("no luck") if failing else 0.0
+        if at == stage and index == 3 and slot in (-1, 1):
+            raise Injected("no luck")
 
-    Faults(monkeypatch, fate)
+    inject(monkeypatch, fate)
     device = "gpu1" if stage == "propagate" else "host"
     with pytest.raises(StageFailed) as caught:
         run(small_graph, make_machine(2, real=real))
@@ -626,7 +565,11 @@ def test_a_broken_placement_is_refused(small_graph, shares, said):
 def test_a_failed_run_is_a_row_of_the_comparison_and_debug_shows_the_cause(
     monkeypatch, small_graph
 ):
-    Faults(monkeypatch, lambda stage, *_: Injected("no luck") if stage == "load" else 0.0)
+    def fate(stage, *_):
+        if stage == "load":
+            raise Injected("no luck")
+
+    inject(monkeypatch, fate)
     request = Request(("hyscale",), small_graph, SMALL, make_machine(2), check=False)
     monkeypatch.delenv("GNNBENCH_DEBUG", raising=False)
     (row,) = compare(request, REGISTRY).runs
@@ -651,10 +594,9 @@ def test_an_interrupt_names_the_stage_and_ends_every_thread(monkeypatch, small_g
         if at == stage and index == 2 and slot < 1:
             os.kill(os.getpid(), signal.SIGINT)
             noticed.wait()
-        return 0.0
 
     monkeypatch.setattr(_Crew, "end", note_and_end)
-    Faults(monkeypatch, fate)
+    inject(monkeypatch, fate)
     with pytest.raises(Interrupted) as caught:
         run(small_graph, make_machine(2, real=real))
     running = caught.value.running
@@ -681,31 +623,15 @@ def test_an_interrupt_that_does_not_wake_the_runtime_is_noticed_all_the_same(
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             os.kill(os.getpid(), signal.SIGINT)
             noticed.wait()
-        return 0.0
 
     monkeypatch.setattr(_Crew, "end", note_and_end)
-    Faults(monkeypatch, fate)
+    inject(monkeypatch, fate)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         with pytest.raises(Interrupted):
             run(small_graph, make_machine(2, real=True))
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def test_an_interrupt_of_one_thread_names_the_stage_too(monkeypatch, small_graph):
-    """This machine's processor alone, without prefetching: no other thread is there."""
-
-    def fate(at, index, slot):
-        if at == "load" and index == 1:
-            assert threading.current_thread() is threading.main_thread()
-            os.kill(os.getpid(), signal.SIGINT)
-        return 0.0
-
-    Faults(monkeypatch, fate)
-    with pytest.raises(Interrupted) as caught:
-        run(small_graph, make_machine(0, real=True), communication_stages=0)
-    assert str(caught.value) == "interrupted in stage load of round 1 on host."
 
 
 def test_a_watch_that_has_seen_enough_ends_the_training(small_graph):
@@ -840,11 +766,10 @@ def test_sampling_that_cannot_be_is_refused(small_graph, platform, reason):
 class FakeEvent:
     """An event of a device whose clock runs from 100 ms on, 2 ms between records."""
 
-    clock_ms = 100.0
+    clock_ms, waited = 100.0, False
 
     def __init__(self, enable_timing):
         assert enable_timing
-        self.waited = False
         FakeEvent.newest = self
 
     def record(self, stream):

@@ -27,7 +27,6 @@ from gnnbench_plugins.hyscale.performance import (
     predict,
     refine_split,
     sampling_seconds,
-    sizes_of,
     trainer_seconds,
 )
 from gnnbench_plugins.studies.hyscale import regret, tables
@@ -119,15 +118,6 @@ def test_profiles_are_those_of_a_neighbour_sampler_on_the_whole_graph():
     # Few neighbours are shared by 16 of 5,000; many by 256.
     first, last = profiles[0], profiles[-1]
     assert last.vertices[0] / last.seeds < 0.8 * first.vertices[0] / first.seeds
-
-
-def test_every_row_that_is_read_was_drawn():
-    """With as many neighbours as there are, |E^l| is the sum of the degrees of V^l."""
-    law = PowerLaw(100_000, 8.0, 3.0)
-    (profile,) = profile_stand_in(law, (10_000, 10_000), (32,))
-    mean_met = (law.degrees(np.arange(law.vertices)) ** 2).sum() / (8.0 * law.vertices)
-    assert profile.edges[1] == pytest.approx(32 * 8.0, rel=0.6)
-    assert profile.edges[0] > 0.5 * mean_met * profile.edges[1]
 
 
 def test_profiles_are_cut_between_two_sizes():
@@ -445,26 +435,6 @@ def test_a_description_adds_the_latencies_of_the_synchronisers_links(name):
     plain_s, found_s = plan.prediction.synchronise_s, describe(plan).synchronise_s
     assert sum(crossed) > plain_s > 0
     assert found_s == pytest.approx(sum(crossed), rel=1e-12)
-
-
-def test_half_of_a_description_is_half_of_a_round(sampled):
-    task = make_task(load_platform(FPGAS), PRODUCTS, "gcn", FANOUTS, 256)
-    devices = task.platform.accelerators
-    profiles = cut_profiles(tables.sample_graph(PRODUCTS, FANOUTS), 4 * BATCH)
-    split = Split(0, HostThreads(64, 32, 32))
-    plain = predict(task, profiles, devices, split)
-    half = predict(task, profiles, devices, split, part=0.5)
-    assert 0.4 * plain.transfer_s < half.transfer_s < plain.transfer_s
-    _, edges = sizes_of(profiles, BATCH)
-    link = task.platform.link("host", devices[0].name)
-    both = [
-        add_described(each, task, profiles, devices, 0, part=part).transfer_s
-        - each.transfer_s
-        - link.latency_s
-        for each, part in ((plain, 1.0), (half, 0.5))
-    ]
-    assert both[1] == pytest.approx(both[0] / 2, rel=0.05)
-    assert both[0] > 4 * sum(edges) / link.bandwidth_bytes_per_s
 
 
 def test_a_machine_of_ones_own_is_predicted_from_a_design_phase():

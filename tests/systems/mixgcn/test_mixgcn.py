@@ -11,8 +11,6 @@ from functools import cache
 import numpy as np
 import pytest
 
-from gnnbench import plugins
-from gnnbench.comparison import Request, compare
 from gnnbench.conformance import find_timeline_fault
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.errors import DeviceOutOfMemory
@@ -24,15 +22,11 @@ from gnnbench.price.folds import digest, imbalance
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Graph, Parts, Shard, Workload
 from gnnbench.run import train
+from tests.systems.bundles import REGISTRY, bundle_of
 
 PLAIN = Parts("full-graph", "single", "none", "resident", "torch")
 ITEM = 8
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@cache
-def registry():
-    return plugins.load()
 
 
 def setting_for(model="gcn", num_layers=2, devices=3, epochs=2, kinds=()):
@@ -51,18 +45,13 @@ def setting_for(model="gcn", num_layers=2, devices=3, epochs=2, kinds=()):
     )
 
 
-def bundle_of(parts=None, **options):
-    """``sampler_stages=3`` sets the option ``stages`` of the sampler."""
-    texts = {}
-    for name, value in options.items():
-        kind, _, option = name.partition("_")
-        texts.setdefault(kind, {})[option] = str(value)
-    parts = parts or registry().strategy("mixgcn").bundles["full-graph"]
-    return plugins.assemble(registry(), parts, texts)
+def mixgcn(parts=None, **options):
+    """Return MixGCN's parts; ``sampler_stages=3`` sets the option ``stages`` of the sampler."""
+    return bundle_of(parts or "mixgcn", mode="full-graph", **options)
 
 
 def run(setting, parts=None, **options):
-    bundle = bundle_of(parts, **options)
+    bundle = mixgcn(parts, **options)
     return train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
 
 
@@ -98,7 +87,7 @@ def test_losses_are_those_of_full_graph_training(model, num_layers, workers):
 
 @pytest.mark.parametrize(("kernel", "model"), [("native", "commnet"), ("torch", "sage")])
 def test_kernels_that_multiply_first_elsewhere_aggregate_first_here(model, kernel):
-    parts = dataclasses.replace(registry().strategy("mixgcn").bundles["full-graph"], kernel=kernel)
+    parts = dataclasses.replace(REGISTRY.strategy("mixgcn").bundles["full-graph"], kernel=kernel)
     assert_equal(run(setting_for(model), parts), model)
 
 
@@ -128,7 +117,7 @@ def test_the_split_set_apart_is_the_best_there_is():
         count: epoch_s(run(setting, placement_sparse_devices=count, **options))
         for count in range(1, 5)
     }
-    bundle = bundle_of(**options)
+    bundle = mixgcn(**options)
     trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
     assert_equal(trace, "sage", 3)
     assert epoch_s(trace) == min(epochs.values())
@@ -136,7 +125,7 @@ def test_the_split_set_apart_is_the_best_there_is():
     count = len(placement.aggregators(setting.platform))
     (note,) = (note for note in trace.notes if "that update" in note)
     assert note.startswith(f"{count} of 5 accelerators aggregate for {5 - count} that update, the")
-    asked = bundle_of(**options, placement_sparse_devices=2).settle(setting)
+    asked = mixgcn(**options, placement_sparse_devices=2).settle(setting)
     assert asked.chosen["placement"] == ()
 
 
@@ -182,7 +171,7 @@ def test_the_schedule_chosen_is_the_better_one(groups, factor, chosen):
         schedule: epoch_s(run(setting, sampler_schedule=schedule, **options))
         for schedule in ("naive", "reordered")
     }
-    bundle = bundle_of(**options)
+    bundle = mixgcn(**options)
     trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
     assert bundle.settle(setting).sampler.schedule == chosen == min(epochs, key=epochs.get)
     why, cut, *_ = trace.notes
@@ -193,7 +182,7 @@ def test_the_schedule_chosen_is_the_better_one(groups, factor, chosen):
 def test_a_schedule_that_is_asked_for_is_not_weighed():
     setting = setting_for("gcn", 2, 4)
     for options in ({"sampler_schedule": "reordered"}, {"sampler_stages": 3}):
-        bundle = bundle_of(**options)
+        bundle = mixgcn(**options)
         bundle = bundle.settle(setting)
         assert bundle.sampler.chosen_schedule == "reordered"
         assert len(bundle.sampler.chunks(setting, 1).rounds) > 1
@@ -208,7 +197,7 @@ def test_rows_of_the_adjacency_may_be_divided_as_well(model, stages, devices, gr
     setting = setting_for(model, 3, devices)
     options = {"placement_row_groups": groups, "sampler_stages": stages}
     assert_equal(run(setting, **options), model, 3)
-    shards = bundle_of(**options).placement.shard_aggregate(60, 7, setting.platform)
+    shards = mixgcn(**options).placement.shard_aggregate(60, 7, setting.platform)
     assert find_shard_fault(shards, 60, 7) is None
     assert {end - begin for begin, end in (shard.vertices for shard in shards)} == {60 // groups}
 
@@ -246,7 +235,7 @@ def count_all_to_all_bytes(stages, widths, copies, **groups):
 
 
 def stages_of(trace_setting, **options):
-    rounds = bundle_of(**options).sampler.chunks(trace_setting, 1).rounds
+    rounds = mixgcn(**options).sampler.chunks(trace_setting, 1).rounds
     return [len(unit.output_ids) for round_ in rounds for unit in round_.units]
 
 
@@ -367,7 +356,7 @@ def path_setting(vertices=64, **options):
 def test_a_stage_waits_for_what_it_reads_and_for_nothing_else():
     """Section 3.2.2: aggregation of a stage waits for the updates that hold its in-neighbours."""
     setting = setting_for("gcn", 3, 3, epochs=1)
-    bundle = bundle_of(sampler_schedule="reordered", sampler_stages=6)
+    bundle = mixgcn(sampler_schedule="reordered", sampler_stages=6)
     trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
     rounds = bundle.sampler.chunks(setting, 1).rounds
     stage_of = np.empty(60, dtype=int)
@@ -425,12 +414,12 @@ def slow_devices(platform):
 
 
 def test_stages_follow_proposition_3_5():
-    bundle = bundle_of()
+    bundle = mixgcn()
     cut = bundle.sampler.chunks(path_setting(), 1)
     assert len(cut.rounds) == 3  # 2 * 64 / 63, rounded up
     (note,) = cut.notes
     assert note.startswith("64 vertices in 3 pipeline stages, in an order of bandwidth 1;")
-    naive = bundle_of(sampler_schedule="naive").sampler
+    naive = mixgcn(sampler_schedule="naive").sampler
     assert len(naive.chunks(path_setting(), 1).rounds) == 1
 
 
@@ -461,8 +450,8 @@ def test_stages_follow_proposition_3_5():
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(model, swap, options, said):
-    parts = dataclasses.replace(registry().strategy("mixgcn").bundles["full-graph"], **swap)
-    refusal = bundle_of(parts, **options).refusal(setting_for(model))
+    parts = dataclasses.replace(REGISTRY.strategy("mixgcn").bundles["full-graph"], **swap)
+    refusal = mixgcn(parts, **options).refusal(setting_for(model))
     assert refusal is not None
     assert re.search(said, refusal)
 
@@ -494,22 +483,3 @@ def test_ring_adds_up_and_hands_round(workers, length):
             sent += len(piece)
     assert np.array_equal(held, np.tile(values.sum(0), (workers, 1)))
     assert sent == 2 * (workers - 1) * length
-
-
-# --------------------------------------------------------------------------- beside others
-
-
-def test_compare_stands_it_beside_a_peer_and_its_ablation():
-    setting = setting_for("gcn", 2, 4)
-    request = Request(
-        strategies=("mixgcn", "hongtu-im"),
-        dataset=setting.dataset,
-        workload=setting.workload,
-        platform=setting.platform,
-    )
-    runs = compare(request, registry()).runs
-    assert [(row.status, row.equivalence.holds) for row in runs] == [("done", True)] * 2
-    assert runs[0].metrics["all_to_all_bytes"].value > 0
-    assert runs[1].metrics["all_to_all_bytes"].value == 0
-    steps = registry().strategy("mixgcn").ablation
-    assert [step.label for step in steps] == ["naive", "+pipeline", "+reordering"]
