@@ -498,6 +498,24 @@ def test_many_rounds_with_random_faults(watchdog):
     assert min(kinds.values()) > 15, kinds
 
 
+def test_the_failure_of_the_earliest_round_is_raised_and_others_are_beside_it():
+    """Two stages fail at the same moment, in either order."""
+    together = threading.Barrier(2)
+
+    def fail(index, at):
+        if index == at:
+            together.wait()
+            raise Injected(f"in round {index}")
+
+    stages = {"sample": partial(fail, at=3), "transfer": partial(fail, at=1)}
+    steps = make_steps([Trainer("gpu0", 0)], stages=stages, propagate=lambda index, slot: None)
+    for _ in range(10):
+        with pytest.raises(StageFailed) as caught:
+            run_on_threads(steps, 5, open_pipeline(2))
+        assert (caught.value.stage, caught.value.round) == ("transfer", 1)
+        assert [(error.stage, error.round) for error in caught.value.also] == [("sample", 3)]
+
+
 @pytest.mark.parametrize(("stage", "real"), WHERE)
 def test_an_error_names_its_stage_round_and_device(monkeypatch, small_graph, stage, real):
     def fate(at, index, slot):

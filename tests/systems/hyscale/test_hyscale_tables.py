@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 from gnnbench import datasets
 from gnnbench.comparison import Request, compare
+from gnnbench.comparison import run as comparison_run
 from gnnbench.footprint import sparse_bytes
 from gnnbench.parts import LayerShape, Setting
 from gnnbench.platforms import load_platform
@@ -245,7 +246,7 @@ def test_transfer_bounds_gcn_on_fpgas_and_propagation_three_layers(sampled):
 
 def test_speed_up_grows_until_host_memory_is_the_bottleneck(sampled, monkeypatch):
     """That a limit is there follows from the equations; where it is was chosen."""
-    monkeypatch.setattr(tables, "COUNTS", (1, 10, 16))
+    monkeypatch.setattr(tables, "COUNTS", (1, 16))
     monkeypatch.setattr(tables, "GRAPHS", (PRODUCTS,))
     fpgas, _ = Figure9().run()
     assert fpgas.axis
@@ -437,8 +438,9 @@ def test_a_description_adds_the_latencies_of_the_synchronisers_links(name):
     assert found_s == pytest.approx(sum(crossed), rel=1e-12)
 
 
-def test_a_machine_of_ones_own_is_predicted_from_a_design_phase():
+def test_a_machine_of_ones_own_is_predicted_from_a_design_phase(monkeypatch):
     """It trains a model of its own on other mini-batches, and the run is what it is without."""
+    monkeypatch.setattr(comparison_run, "ENOUGH_SAMPLES", 1)
     rates = {"sampled_edges_per_s": 1e6, "virtual": False, "cores": 1}
     host = replace(load_platform(GPUS).host, name="host", **rates)
     platform = Platform("local", "a host", host, (), ())
