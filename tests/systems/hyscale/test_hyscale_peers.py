@@ -339,6 +339,34 @@ def test_it_takes_what_mini_batches_leave(graph, devices, stages):
     )
 
 
+def test_each_device_caches_what_its_own_memory_holds(graph):
+    """The second has room for 200 rows more than the first, the third for 100 more."""
+    setting, more = setting_for(graph, 3), (0, 200, 100)
+    plain = run("pagraph", setting, [("memory", "host")]).peak_bytes
+    least = max(plain[f"gpu{slot}"] for slot in range(3))
+    accelerators = tuple(
+        replace(device, memory_bytes=3 * least + (50 + rows) * ROW)
+        for device, rows in zip(setting.platform.accelerators, more, strict=True)
+    )
+    platform = replace(setting.platform, accelerators=accelerators)
+    trace = run("pagraph", replace(setting, platform=platform))
+    (note,) = [note for note in trace.notes if "hit rate" in note]
+    cached = [int(count.replace(",", "")) for count in re.findall(r"gpu\d ([\d,]+)", note)]
+    assert [count - cached[0] for count in cached] == list(more)
+    assert 0 < cached[0] < cached[1] < graph.graph.num_vertices
+    hottest = np.argsort(-graph.graph.degrees, kind="stable")
+    found = needed = 0
+    for units in units_of("pagraph", setting):
+        for unit in units:
+            needed += len(unit.input_ids)
+            found += int(np.isin(unit.input_ids, hottest[: cached[unit.slot]]).sum())
+    assert trace.epochs[0].bytes["reused"] == found * ROW
+    rate = re.search(r"hit rate ([\d.]+)% of ([\d,]+) rows needed", note)
+    assert rate is not None
+    # Two epochs of different mini-batches.
+    assert float(rate[1]) == pytest.approx(100 * found / needed, abs=3)
+
+
 @pytest.mark.parametrize("model", ["gcn", "sage", "gin"])
 def test_mini_batches_take_what_is_foreseen(graph, model):
     """The most that a device holds, by sizes alone and in the ledger."""
