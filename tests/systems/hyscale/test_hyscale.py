@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from gnnbench import datasets
 from gnnbench.cli.reproduce import ModelTrainer
 from gnnbench.errors import IncompatibleParts
-from gnnbench.models import build
 from gnnbench.parts import LayerShape, Setting
 from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Device, Link, Platform, RateCurve
@@ -50,6 +49,7 @@ from gnnbench_plugins.studies.hyscale.convergence import (
     settle,
     slow_down,
 )
+from gnnbench_plugins.studies.hyscale.tables import with_accelerators
 from tests.sessions import on_open
 from tests.systems.bundles import REGISTRY, Run, bundle_of, run_bundle, setting_of
 
@@ -383,17 +383,6 @@ def test_work_alone_approaches_balance_without_overshooting(fixed, per_seed, sta
 # --------------------------------------------------------------------------- the split
 
 
-def many_accelerators(platform, count):
-    """The same platform with ``count`` of its accelerators, each on a link of its own."""
-    one, link = platform.accelerators[0], platform.links[0]
-    names = [f"{one.kind}{number}" for number in range(count)]
-    return replace(
-        platform,
-        accelerators=tuple(replace(one, name=name) for name in names),
-        links=tuple(replace(link, name=f"host-{n}", ends=("host", n)) for n in names),
-    )
-
-
 def profiles_of(seeds):
     sizes = sorted({max(1, seeds // 2**k) for k in range(5)})
     return [BatchProfile(n, (60 * n, 10 * n, n), (100 * n, 10 * n)) for n in sizes]
@@ -410,9 +399,9 @@ def profiles_of(seeds):
 def test_total_batch_size_never_changes(graph, trainers, cpu_trainer, skew, batch, rounds):
     """Shares add up to the round's seeds: 1 to 16 trainers, any skew, fewer seeds than trainers."""
     count = trainers - 1 if cpu_trainer else trainers
-    platform = many_accelerators(load_platform(GPUS), count)
+    platform = with_accelerators(load_platform(GPUS), count)
     workload = Workload("gcn", (64, 32, 8), 1, batch, (10, 10), 0)
-    setting = Setting(graph, platform, workload, build(workload).shapes)
+    setting = setting_of(graph, platform, workload)
     placement = HyScalePlacement(cpu_trainer=cpu_trainer, skew=skew)
     session = placement.open(setting, profiles_of(batch), 0)
     for part, observed in rounds:

@@ -11,18 +11,19 @@ from functools import cache
 import numpy as np
 import pytest
 
+from gnnbench import datasets
 from gnnbench.conformance import find_timeline_fault
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.datasets.topology import symmetrise
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.lowering.feature_shards import ring_steps
 from gnnbench.lowering.shardings import find_shard_fault
-from gnnbench.models import build
-from gnnbench.parts import Setting, divide_evenly
+from gnnbench.parts import divide_evenly
 from gnnbench.price.folds import digest, imbalance
 from gnnbench.price.model_clock import ModelClock
-from gnnbench.records import Graph, Parts, Shard, Workload
+from gnnbench.records import Parts, Shard, Workload
 from gnnbench.run import train
-from tests.systems.bundles import REGISTRY, bundle_of
+from tests.systems.bundles import REGISTRY, bundle_of, setting_of
 
 PLAIN = Parts("full-graph", "single", "none", "resident", "torch")
 ITEM = 8
@@ -37,12 +38,8 @@ def setting_for(model="gcn", num_layers=2, devices=3, epochs=2, kinds=()):
         for device, kind in itertools.zip_longest(platform.accelerators, kinds, fillvalue="gpu")
     )
     workload = make_workload(model, num_layers, epochs)
-    return Setting(
-        make_dataset(),
-        dataclasses.replace(platform, accelerators=accelerators),
-        workload,
-        build(workload).shapes,
-    )
+    platform = dataclasses.replace(platform, accelerators=accelerators)
+    return setting_of(make_dataset(), platform, workload)
 
 
 def mixgcn(parts=None, **options):
@@ -287,26 +284,14 @@ def test_between_two_groups_everything_crosses(options, sparse, dense):
 
 
 def even_setting(devices):
-    """128 vertices and widths of 32, which 1 to 32 devices divide evenly."""
-    random = np.random.default_rng(3)
-    adjacent = random.random((128, 128)) < 0.1
-    adjacent = np.triu(adjacent, 1)
-    adjacent |= adjacent.T
-    indptr = np.concatenate(([0], np.cumsum(adjacent.sum(1)))).astype(np.int64)
-    graph = Graph(indptr, np.nonzero(adjacent)[1].astype(np.int32))
-    plain = make_dataset()
+    """128 training vertices and widths of 32, which 1 to 32 devices divide evenly."""
+    dataset = datasets.load("sbm:vertices=128,edges=800,features=32,classes=32")
+    everyone = np.ones(128, dtype=bool)
     dataset = dataclasses.replace(
-        plain,
-        graph=graph,
-        features=random.standard_normal((128, 32)).astype(np.float32),
-        labels=random.integers(0, 32, 128),
-        num_classes=32,
-        train_mask=np.ones(128, dtype=bool),
-        val_mask=np.zeros(128, dtype=bool),
-        test_mask=np.zeros(128, dtype=bool),
+        dataset, train_mask=everyone, val_mask=~everyone, test_mask=~everyone
     )
     workload = Workload("gcn", (32, 32, 32), 1, 128, (0, 0), 0, dtype="float64")
-    return Setting(dataset, make_platform(devices), workload, build(workload).shapes)
+    return setting_of(dataset, make_platform(devices), workload)
 
 
 def test_work_is_balanced_and_memory_shrinks_with_the_devices():
@@ -335,22 +320,13 @@ def test_a_device_too_small_is_said_to_be():
 # --------------------------------------------------------------------------- the pipeline
 
 
-def path_setting(vertices=64, **options):
-    """A path: its bandwidth is 1, so that 3 stages are enough."""
-    setting = even_setting(2)
-    ends = np.arange(vertices - 1)
-    rows, columns = np.concatenate((ends, ends + 1)), np.concatenate((ends + 1, ends))
-    order = np.lexsort((columns, rows))
-    indptr = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=vertices))))
-    graph = Graph(indptr.astype(np.int64), columns[order].astype(np.int32))
-    part = slice(0, vertices)
-    plain = setting.dataset
-    dataset = dataclasses.replace(
-        plain, graph=graph, features=plain.features[part], labels=plain.labels[part],
-        train_mask=plain.train_mask[part], val_mask=plain.val_mask[part],
-        test_mask=plain.test_mask[part],
-    )  # fmt: skip
-    return dataclasses.replace(setting, dataset=dataset)
+def path_setting():
+    """A path of 64 vertices: its bandwidth is 1, so that 3 stages are enough."""
+    ends = np.arange(63)
+    graph, _ = symmetrise(ends, ends + 1, 64)
+    dataset = datasets.load("sbm:vertices=64,edges=200,features=32,classes=32")
+    workload = Workload("gcn", (32, 32, 32), 1, 64, (0, 0), 0, dtype="float64")
+    return setting_of(dataclasses.replace(dataset, graph=graph), make_platform(2), workload)
 
 
 def test_a_stage_waits_for_what_it_reads_and_for_nothing_else():
