@@ -1,5 +1,5 @@
 """HP-GNN's claims: design space exploration, the cycle model beside the equations, layout, and the
-same maths. With ``-s`` the figures are printed."""
+same maths."""
 
 from __future__ import annotations
 
@@ -67,7 +67,6 @@ from gnnbench_plugins.hpgnn.resources import (
     budget_of,
     count_words,
     find_excess,
-    find_lack,
     usage_of,
 )
 
@@ -146,8 +145,6 @@ def test_exploration_of_the_published_workloads(batch, convention, macs, ties):
         for point in sweep.points
     )
     assert all(one.usage.lut <= other.usage.lut for one, other in pairwise(sweep.ties))
-    print(f"\n{batch.vertices} {convention}, m {macs}: {len(sweep.points)} designs fit; as fast as")
-    print(f"  the best, {sweep.best.vertices_per_s / 1e6:.1f} M vertices/s: {designs(sweep.ties)}")
 
 
 def test_a_sweep_is_a_table_and_json():
@@ -260,28 +257,17 @@ def test_a_batch_that_does_not_fit_the_board_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "given", "message"),
+    ("uram", "given", "message"),
     [
-        ("lut = { value = 1728000", "lut = { value = 1000", {}, "no design fits a die of u250"),
-        (
-            "uram_bytes = { value = 41943040",
-            "uram_bytes = { value = 512",
-            {},
-            "buffer of a die of u250 has 2 words, and each of 1 gather PEs .* a row of 16",
-        ),
-        (
-            "uram_bytes = { value = 41943040",
-            "uram_bytes = { value = 8192",
-            {"n": "4", "m": "16"},
-            "has 32 words, and each of 4 gather PEs needs room for a row of 16",
-        ),
+        (512, {}, "buffer of a die of u250 has 2 words, and each of 1 gather PEs .* a row of 16"),
+        (8192, {"n": "4", "m": "16"}, "has 32 words, and each of 4 gather PEs needs room for a"),
     ],
 )
-def test_a_board_too_small_is_refused_before_anything_runs(tmp_path, old, new, given, message):
-    text = (BUNDLED / "u250.toml").read_text()
+def test_a_board_too_small_is_refused_before_anything_runs(tmp_path, uram, given, message):
+    text, old = (BUNDLED / "u250.toml").read_text(), "uram_bytes = { value = 41943040"
     assert old in text
     path = tmp_path / "small.toml"
-    path.write_text(text.replace(old, new, 1))
+    path.write_text(text.replace(old, f"uram_bytes = {{ value = {uram}"))
     options = {"placement": {"board": str(path), **given}}
     with pytest.raises(IncompatibleParts, match=message):
         run_compare("hpgnn", dataset=SMALL, dims=(64, 256, 8), options=options)
@@ -291,10 +277,6 @@ def test_a_small_result_buffer_bounds_the_exploration():
     """Room for two rows of 128 floats a die: designs of one and two PEs are left."""
     board = replace(U250, uram_bytes=4 * 2 * 128 * 4)
     assert {point.design.n for point in explore(SUBGRAPH, board).points} == {1, 2}
-    assert find_lack(2, count_words(128, 4), board) is None
-    assert "each of 4 gather PEs" in str(find_lack(4, count_words(128, 4), board))
-    with pytest.raises(UsageError, match="more UltraRAM"):
-        explore(SUBGRAPH, replace(board, uram_bytes=board.uram_bytes // 4))
 
 
 # --------------------------------------------------------------------------- programs
@@ -323,9 +305,9 @@ def test_subgraph_and_layerwise_sizes_use_kappa():
 
 def test_kappa_is_fitted_to_sampled_subgraphs():
     graph = datasets.load("ego_twitter").graph
-    density = fit_density(graph, [500, 1000, 2000, 4000], seed=0)
-    held_out = fit_density(graph, [1500, 3000], seed=7)
-    for size in (1500, 3000):
+    density = fit_density(graph, [500, 2000], seed=0)
+    held_out = fit_density(graph, [750, 1500], seed=7)
+    for size in (750, 1500):
         assert density(size) == pytest.approx(held_out(size), rel=0.25)
     with pytest.raises(UsageError, match="kappa cannot be fitted"):
         fit_density(graph, [500])
@@ -445,7 +427,6 @@ def test_layouts_hold_every_edge_once(rmt, rra, resident):
 def test_traffic_falls_from_edges_to_vertices():
     """Section 4.1: O(|E| f) without RMT, O(|B| f) with it, of each die that needs the row."""
     setting = make_setting()
-    print()
     for dies in (1, 4):
         machine = replace(make_machine(U250, Design(4, 256)), dies=dies)
         for rmt in (False, True):
@@ -453,44 +434,24 @@ def test_traffic_falls_from_edges_to_vertices():
                 seen = run_forward(block.forward, setting.layers[block.layer], machine, 256)
                 loads = int(seen.aggregation.loads.sum())
                 sources = len(np.unique(block.indices))
-                words = count_words(256, 4)
-                print(
-                    f"  {dies} dies, layer {block.layer + 1}, {'RMT' if rmt else 'plain'}: "
-                    f"|E| {block.num_edges}, |B| {block.num_src}, {loads} rows loaded, "
-                    f"{loads * words * 64 / 1e6:.1f} MB"
-                )
                 if rmt:
                     assert sources <= loads <= dies * sources
                 else:
                     assert loads > 0.95 * block.num_edges
 
 
-@pytest.mark.parametrize(
-    ("dataset", "dims"),
-    [
-        ("ego_twitter", (128, 128, 8)),
-        ("soc_slashdot0902", (128, 128, 8)),
-        ("flickr:0.5", (500, 256, 7)),
-        ("reddit:0.05", (602, 256, 41)),
-    ],
-)
-def test_rmt_and_rra_gain(dataset, dims):
-    """Table 6: both raise the throughput of a two-layer GCN under neighbour sampling, together by
-    up to 57 % in the paper (on its board and its four graphs, which are not these)."""
-    setting = make_setting(dataset=dataset, dims=dims)
+@pytest.mark.parametrize("dataset", ["ego_twitter", "soc_slashdot0902"])
+def test_rmt_and_rra_gain(dataset):
+    """Table 6: both raise the throughput of a two-layer GCN under neighbour sampling."""
+    setting = make_setting(dataset=dataset, dims=(128, 128, 8))
     machine = make_machine(U250, Design(4, 256))
-    throughputs = []
+    seconds = []
     for rmt, rra in ((False, False), (True, False), (True, True)):
         blocks = sample(setting, rmt=rmt, rra=rra)
         _, cycles = run_iteration(blocks, setting.layers, machine, 256)
-        vertices = blocks[0].num_src + sum(block.num_dst for block in blocks)
-        throughputs.append(vertices / seconds_of(cycles, machine))
-    plain, rmt_only, both = throughputs
-    print(
-        f"\n{dataset}: {plain / 1e6:.1f} M vertices/s; RMT {rmt_only / plain - 1:+.1%}, "
-        f"RRA {both / rmt_only - 1:+.1%}, together {both / plain - 1:+.1%} (paper: up to +57 %)"
-    )
-    assert plain < rmt_only < both
+        seconds.append(seconds_of(cycles, machine))
+    plain, rmt_only, both = seconds
+    assert plain > rmt_only > both
 
 
 # --------------------------------------------------------------------------- cycles and equations
@@ -506,19 +467,20 @@ def test_systolic_array_fills_and_drains():
     assert product_cycles(1024, 256, 256, 64) == pytest.approx(1024 * 256 * 256 / 64, rel=0.01)
 
 
+ONE_PE = Machine(
+    dies=1, pes=1, adder_cycles=4, fifo_updates=2, buffer_words=100, cycle_ticks=1,
+    burst_ticks=1, miss_ticks=3, latency_ticks=0, edge_ticks=0, page_words=4, banks=2,
+)  # fmt: skip
+ONE_EDGE = EdgeStream(np.zeros(1, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int64), 1)
+
+
 def test_a_layer_by_hand():
     """One edge as in test_fpga, after 2 words of weights; a 1 x 1 array; then write-back.
 
     Weights until 2, the row opens its page and comes until 7, is there at 8, taken at 9, summed at
     14 (two words, 4 of the adder). 1 output of 32 products: until 46, and 1 more.
     """
-    machine = Machine(
-        dies=1, pes=1, adder_cycles=4, fifo_updates=2, buffer_words=100, cycle_ticks=1,
-        burst_ticks=1, miss_ticks=3, latency_ticks=0, edge_ticks=0, page_words=4, banks=2,
-    )  # fmt: skip
-    one = np.zeros(1, dtype=np.int32)
-    stream = EdgeStream(one, one, np.zeros(1, dtype=np.int64), 1)
-    shape = LayerShape(32, 1, 32, 33, 32, True)
+    machine, stream, shape = ONE_PE, ONE_EDGE, LayerShape(32, 1, 32, 33, 32, True)
     seen = run_forward(stream, shape, machine, 1)
     assert (seen.aggregate_cycles, seen.cycles) == (14, 47)
     # The edge's word comes after the weights and before the row, which is one cycle later then.
@@ -537,16 +499,10 @@ def test_rows_that_stay_on_the_chip_by_hand():
     Backward the array has the gradient's products at 132 and hands them on at 133; W's own product
     is done at 165.
     """
-    machine = Machine(
-        dies=1, pes=1, adder_cycles=4, fifo_updates=2, buffer_words=100, cycle_ticks=1,
-        burst_ticks=50, miss_ticks=3, latency_ticks=0, edge_ticks=0, page_words=4, banks=2,
-    )  # fmt: skip
-    one = np.zeros(1, dtype=np.int32)
-    stream = EdgeStream(one, one, np.zeros(1, dtype=np.int64), 1)
-    shape = LayerShape(32, 1, 32, 33, 32, True)
+    machine, shape = replace(ONE_PE, burst_ticks=50), LayerShape(32, 1, 32, 33, 32, True)
 
     def count(run, **path) -> tuple[int, int]:
-        seen = run(stream, shape, machine, 1, path=Datapath(**path))
+        seen = run(ONE_EDGE, shape, machine, 1, path=Datapath(**path))
         return seen.aggregate_cycles, seen.cycles
 
     # Two words of sums and one of results are written, or one, or none: 33 cycles of the array.
@@ -575,7 +531,6 @@ def test_alpha_comes_out():
             words = count_words(width, 4)
             seen = fpga.simulate_aggregation(src, dst, address, 1000, words, machine)
             alphas[name, width] = alpha_of(seen, machine, words)
-    print("\nalpha:", {key: round(value, 2) for key, value in alphas.items()})
     assert alphas["random", 64] == pytest.approx(U250.alpha_first, abs=0.05)
     assert all(
         alphas["sequential", width] == pytest.approx(U250.alpha_later, abs=0.05)
@@ -647,17 +602,15 @@ def draw_cases() -> list[Case]:
 class Comparison:
     """Seconds by the equations and by the cycle model, and what the difference is made of."""
 
-    published_s: float
     profiled_s: float
     cycles_s: float
     effects_s: dict[str, float]
     assumed: bool
-    aggregate_ratio: float
     aggregation_bound: bool
 
 
 def compare_case(case: Case) -> Comparison:
-    """Equations 6 to 9 with the published alpha, and with the one profiled, as the paper does.
+    """Equations 6 to 9 with the alpha profiled, as the paper does.
 
     Effects are differences that one change makes: *shared*, sources that several dies load each
     for itself; *conflicts*, links and gather PEs shared; *stalls*, an adder of one cycle;
@@ -673,7 +626,6 @@ def compare_case(case: Case) -> Comparison:
     )
     macs = case.stream.num_dst * shape.macs_per_row
     update_s = update_seconds(macs, design.m * board.dies, board)
-    published_s = max(load_s, compute_s, update_s)
     alpha = board.alpha_first if case.first else board.alpha_later
     profiled = (
         load_s * alpha / alpha_of(full.aggregation, machine, count_words(shape.in_features, 4))
@@ -695,40 +647,23 @@ def compare_case(case: Case) -> Comparison:
         aggregated >= 10 * update_s and sharing < 1.05 and (design.n <= 2 or loaded > 2 * compute_s)
     )
     return Comparison(
-        published_s, profiled_s, cycles_s, effects, bool(assumed),
-        aggregate_ratio=aggregate_s / aggregated, aggregation_bound=bool(aggregated > update_s),
-    )  # fmt: skip
+        profiled_s, cycles_s, effects, bool(assumed), aggregation_bound=bool(aggregated > update_s)
+    )
 
 
 def test_cycles_beside_the_equations():
-    """Where the equations' assumptions hold the two agree within 15 %: one of aggregation and
-    update takes a tenth of the other, so that it does not matter how well they overlap; each source
-    is loaded by one die; updates do not meet (few PEs, or loading is slower)."""
+    """Cycles and equations agree within 15 % where the equations' assumptions hold.
+
+    They hold where one of aggregation and update takes a tenth of the other, each source is loaded
+    by one die, and updates do not meet: few PEs, or loading is slower.
+    """
     rows = [compare_case(case) for case in draw_cases()]
-    published = np.array([row.cycles_s / row.published_s - 1 for row in rows])
     profiled = np.array([row.cycles_s / row.profiled_s - 1 for row in rows])
     within = [row.cycles_s / row.profiled_s - 1 for row in rows if row.assumed]
     explained = np.array(
         [(row.profiled_s + sum(row.effects_s.values())) / row.cycles_s - 1 for row in rows]
     )
-    causes = [max(row.effects_s, key=row.effects_s.__getitem__) for row in rows]
-    far = [cause for cause, row in zip(causes, profiled, strict=True) if row > 0.15]
-    print("\ncycle model over equations, 50 layers: least, quartiles, most")
-    for name, values in (("published alpha", published), ("profiled alpha", profiled)):
-        print(
-            f"  {name}: " + " ".join(f"{v:+.0%}" for v in np.percentile(values, range(0, 101, 25)))
-        )
-    print(f"  of the {len(far)} more than 15 % apart, mostly by:")
-    for cause in sorted(set(far), key=far.count, reverse=True):
-        print(f"    {cause}: {far.count(cause)}")
-    left = " ".join(f"{v:+.0%}" for v in np.percentile(explained, range(0, 101, 25)))
-    print(f"  equations with these effects added, over the cycle model: {left}")
-    print(f"  assumptions hold in {len(within)}: " + " ".join(f"{v:+.0%}" for v in sorted(within)))
     bound = sum(row.aggregation_bound for row in rows if row.assumed)
-    print(f"    (in {bound} aggregation takes longer, in {len(within) - bound} the update)")
-    alone = np.percentile([row.aggregate_ratio - 1 for row in rows], range(0, 101, 25))
-    print("  aggregation alone, over Equation 7 with the rows that dies do load: ", end="")
-    print(" ".join(f"{v:+.0%}" for v in alone))
     assert len(within) >= 10
     assert 3 <= bound <= len(within) - 3
     assert max(map(abs, within)) < 0.15
@@ -743,12 +678,13 @@ def _kept(machine: Machine, pes: int, row_words: int) -> int:
 
 
 def test_more_of_anything_is_never_slower():
-    """More bandwidth or a faster memory: exactly never. A faster clock: by a cycle at most, since
-    rows are taken up at the clock's edges. Twice the PEs: by the cycle at most that their network's
-    further stage takes; or by 0.1 % where sums spill and PEs, each of which keeps whole rows, keep
-    fewer together."""
-    worst_clock = worst_pes = -np.inf
-    for case in draw_cases():
+    """More bandwidth, a faster memory, longer queues or no conflicts are exactly never slower.
+
+    A faster clock costs a cycle at most, since rows are taken up at the clock's edges. Twice the
+    PEs cost the cycle that their network's further stage takes, or 0.1 % where sums spill and PEs,
+    each of which keeps whole rows, keep fewer together.
+    """
+    for case in draw_cases()[::2]:
         base_s, machine = case.seconds(), case.machine
         assert case.seconds(burst_ticks=machine.burst_ticks // 2) <= base_s
         assert case.seconds(miss_ticks=machine.miss_ticks // 2) <= base_s
@@ -757,15 +693,12 @@ def test_more_of_anything_is_never_slower():
         quick = replace(case.machine, cycle_ticks=machine.cycle_ticks * 2 // 3)
         faster = run_forward(case.stream, case.shape, quick, case.design.m)
         assert seconds_of(faster.cycles, quick) <= base_s + seconds_of(1, quick)
-        worst_clock = max(worst_clock, seconds_of(faster.cycles, quick) / base_s - 1)
         more_s = case.seconds(pes=2 * machine.pes)
-        worst_pes = max(worst_pes, more_s / base_s - 1)
         width = count_words(case.shape.in_features, 4)
         fewer = _kept(machine, 2 * machine.pes, width) < _kept(machine, machine.pes, width)
         spills = _kept(machine, machine.pes, width) * machine.dies < case.stream.num_dst
         slack_s = base_s / 1000 if fewer and spills else 0.0
         assert more_s <= base_s + slack_s + seconds_of(1, machine) * 1.001
-    print(f"\nlargest change: clock x 1.5 {worst_clock:+.2%}, twice the PEs {worst_pes:+.2%}")
 
 
 # --------------------------------------------------------------------------- the strategy
@@ -789,8 +722,10 @@ def run_compare(
 SMALL = "sbm:vertices=3000,edges=30000,features=64,classes=8"
 
 
-@pytest.mark.parametrize("clock", ["equations", "cycles"])
-@pytest.mark.parametrize("model", ["gcn", "sage", "gin", "commnet"])
+@pytest.mark.parametrize(
+    ("model", "clock"),
+    [("gcn", "cycles"), ("sage", "equations"), ("gin", "cycles"), ("commnet", "equations")],
+)
 def test_it_trains_as_the_reference_does(model, clock):
     (run,) = run_compare("hpgnn", dataset=SMALL, model=model, options={"kernel": {"clock": clock}})
     assert run.status == "done", run.reason
@@ -843,15 +778,6 @@ def test_times_are_those_of_the_blocks_that_are_trained():
     assert spans["aggregate backward", 1] == pytest.approx(
         launch_s + seconds_of(passes[2].cycles, machine)
     )
-
-
-def test_beside_a_library_on_the_same_platform():
-    """In a mini-batch whose work takes the time: of ``SMALL`` launching the board's kernels takes
-    most of it, and which is faster hangs on what either launch is assumed to take."""
-    larger = "sbm:vertices=6000,edges=120000,features=64,classes=8"
-    hpgnn, reference = run_compare("hpgnn", "reference", dataset=larger)
-    assert hpgnn.loss == pytest.approx(reference.loss, rel=1e-4)
-    assert hpgnn.metrics["epoch_time"].value < reference.metrics["epoch_time"].value
 
 
 def test_layout_options_change_times_and_no_loss():

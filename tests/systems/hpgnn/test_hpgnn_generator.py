@@ -25,9 +25,9 @@ from gnnbench.models import BoundBlock, Degrees, build
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
 from gnnbench.records import Dataset, RunResult, Workload
-from gnnbench_plugins.hpgnn.boards import BUNDLED, load_board
+from gnnbench_plugins.hpgnn.boards import load_board
 from gnnbench_plugins.hpgnn.cycles import make_machine
-from gnnbench_plugins.hpgnn.design import Batch, Sweep, evaluate, explore
+from gnnbench_plugins.hpgnn.design import Sweep, evaluate
 from gnnbench_plugins.hpgnn.expressions import differentiate, translate, without_sigma
 from gnnbench_plugins.hpgnn.generator import rows_per_launch
 from gnnbench_plugins.hpgnn.host_files import (
@@ -62,11 +62,21 @@ WIDTHS = (40, 32, 7)
 PAGE = Path(__file__).parents[3] / "docs" / "fpga.md"
 
 
+LINEAR = Operators(
+    scatter=lambda h, w: (h - 1.0) * w * 2.0,
+    gather=lambda a, b: b + a,
+    update=lambda a, own, weight, bias: torch.relu(
+        0.5 - (torch.cat((a / 4 - own, own), 1) @ weight) * 3.0 + bias / 2
+    ),
+    update_widths=2,
+)
+
+
 def generate(model: str = "GCN", design: Design | None = None, **changes) -> Generated:
-    """A two-layer model's generated design, or the design given; ``changes`` are of the board."""
+    """Return a two-layer model's generated design, or ``design``; ``changes`` are of the board."""
     sampler = Sampler("NeighborSampler", L=2, budgets=[5, 10], targets=64)
-    operators = changes.pop("operators", None)
-    generated = generate_design(Program(sampler, GNN(model, WIDTHS, operators)))
+    operators, law = changes.pop("operators", None), changes.pop("edge_weight", "one")
+    generated = generate_design(Program(sampler, GNN(model, WIDTHS, operators, law)))
     board = replace(generated.board, **changes)
     if design is not None:
         point = evaluate(generated.abstraction.batch, design, board, "paper")
@@ -125,7 +135,7 @@ def make_csim(generated: Generated, folder: Path, *flags: str) -> Path:
     return folder
 
 
-#: The Makefile's flags, but that what is built may take longer than to build it.
+#: The Makefile's flags without optimisation: the compiler takes longer than the simulation.
 QUICKLY = (
     "CSIM_FLAGS=-std=c++17 -O0 -ffp-contract=off -Wall -Wextra -Wno-unknown-pragmas "
     "-I standin -I .",
@@ -192,11 +202,14 @@ def add_in_order(stream: EdgeStream, weight: np.ndarray, rows: np.ndarray) -> np
     return sums
 
 
-def check_sums(simulated: Simulated) -> None:
-    """Sums are those of the edges in the order of the stream, to the bit."""
+def check_sums(simulated: Simulated, move: float = 0.0, factor: float = 1.0) -> None:
+    """Check that sums equal those of the edges in the order of the stream, to the bit.
+
+    A message is ``(h + move) * weight * factor``, where ``factor`` is a power of two.
+    """
     for number, layer in enumerate(simulated.layers):
-        stream, rows = layer.stream, source_rows(number, simulated.results)
-        sums = add_in_order(stream, layer.edge_weight, rows)
+        stream, rows = layer.stream, source_rows(number, simulated.results) + np.float32(move)
+        sums = add_in_order(stream, layer.edge_weight, rows) * np.float32(factor)
         assert np.array_equal(simulated.results[number][0].view(np.int32), sums.view(np.int32))
 
 
@@ -251,21 +264,61 @@ def check_update(simulated: Simulated, operators: Operators) -> None:
 # --------------------------------------------------------------------------- the C simulation
 
 
+@dataclass(frozen=True)
+class Built:
+    """A design, its compiled C simulation, and what it computed of a labelled mini-batch."""
+
+    generated: Generated
+    folder: Path
+    simulated: Simulated
+    labels: np.ndarray
+
+    @property
+    def forward(self) -> Simulated:
+        """The simulation with the counts of the forward pass alone, of kernels that cut nothing."""
+        launches = 2 * self.generated.board.dies
+        return replace(self.simulated, counts=self.simulated.counts[:launches])
+
+
+#: UltraRAM for twelve rows of 40 floats a die.
+TIGHT = {"uram_bytes": 4 * 4 * 64 * 3 * 3}
+#: By name: the law of the edge weights, the make flags, and how to generate the design.
+DESIGNS: dict[str, tuple[str, tuple[str, ...], Callable[[], Generated]]] = {
+    "GCN": ("GCN", QUICKLY, lambda: generate("GCN", Design(4, 64))),
+    "linear": (
+        "SAGE",
+        QUICKLY,
+        lambda: generate("linear", Design(4, 64), operators=LINEAR, edge_weight="mean", **TIGHT),
+    ),
+    "SAGE": ("SAGE", (), lambda: generate("SAGE")),
+    "GIN": ("GIN", QUICKLY, lambda: generate("GIN", Design(8, 64))),
+}
+
+
 @pytest.fixture(scope="module")
-def computed(request, tmp_path_factory) -> tuple[str, Path, Simulated]:
-    """The design of a model by its name: its folder, and what it computed."""
-    model, folder = request.param, tmp_path_factory.mktemp("computed")
-    generated = generate(model)
-    make_csim(generated, folder)
-    return model, folder, simulate(generated, prepare(model), folder)
+def built(tmp_path_factory) -> Callable[[str], Built]:
+    """Build and run a design of ``DESIGNS`` on first use."""
+
+    @cache
+    def build_once(name: str) -> Built:
+        law, flags, make = DESIGNS[name]
+        generated = make()
+        folder = make_csim(generated, tmp_path_factory.mktemp(name), *flags)
+        labels = dataset().labels[sample()[-1].dst_ids] % WIDTHS[-1]
+        simulated = simulate(generated, prepare(law), folder, labels=labels)
+        return Built(generated, folder, simulated, labels)
+
+    return build_once
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("computed", ["GCN", "SAGE"], indirect=True)
-def test_it_computes_the_reference(computed):
-    """Both layers, from X to the logits, against the model that everything here is held against."""
-    model, _, simulated = computed
-    check_sums_and_counts(simulated, generate(model))
+LONG_MODELS = [pytest.param(name, marks=pytest.mark.long) for name in ("SAGE", "GIN")]
+
+
+@pytest.mark.parametrize("model", ["GCN", LONG_MODELS[0]])
+def test_it_computes_the_reference(model, built):
+    """Both layers, from X to the logits, equal the reference; counts are the cycle model's."""
+    simulated = built(model).forward
+    check_sums_and_counts(simulated, built(model).generated)
     workload = Workload(model.lower(), WIDTHS, 1, 64, (10, 5), 0, dtype="float32")
     net = build(workload)
     with torch.no_grad():
@@ -283,10 +336,9 @@ def test_it_computes_the_reference(computed):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("design", [Design(1, 4), Design(8, 64)])
-def test_every_number_of_pes(design, tmp_path):
-    """One PE, whose network has no stage; and more PEs than words in a row. Two mini-batches."""
-    generated = generate("GIN", design)
+def test_one_pe_and_two_mini_batches(tmp_path):
+    """The network of one PE has no stage."""
+    generated = generate("GIN", Design(1, 4))
     make_csim(generated, tmp_path, *QUICKLY)
     simulated = simulate(generated, prepare("GIN"), tmp_path, batches=2)
     half = len(simulated.counts) // 2
@@ -296,21 +348,23 @@ def test_every_number_of_pes(design, tmp_path):
     check_update(once, OFF_THE_SHELF["GIN"])
 
 
-def test_destinations_that_the_gather_pes_cannot_keep_are_cut(tmp_path):
-    """The same sums to the bit: a destination's edges stay together, and in order."""
-    small = generate("SAGE", Design(4, 64), uram_bytes=4 * 4 * 64 * 3 * 3)
-    assert rows_per_launch(small, WIDTHS[0]) == 12
-    make_csim(small, tmp_path, *QUICKLY)
-    simulated = simulate(small, prepare("SAGE"), tmp_path)
-    assert len(simulated.counts) > 2 * U250.dies
-    check_sums(simulated)
-    check_update(simulated, OFF_THE_SHELF["SAGE"])
-    edges = sum(sum(counts["edges"]) for counts in simulated.counts)
-    assert edges == sum(len(layer.stream.src) for layer in simulated.layers)
+@pytest.mark.long
+def test_more_pes_than_words_in_a_row(built):
+    check_sums_and_counts(built("GIN").forward, built("GIN").generated)
+    check_update(built("GIN").simulated, OFF_THE_SHELF["GIN"])
 
 
-def test_functions_of_ones_own_run_on_the_board(tmp_path):
-    """The largest of weighted neighbours, halved, and the destination's own features."""
+def test_destinations_that_the_gather_pes_cannot_keep_are_cut(built):
+    """Sums stay equal to the bit: a destination's edges stay together, and in order."""
+    cut = built("linear")
+    assert rows_per_launch(cut.generated, WIDTHS[0]) == 12
+    assert len(cut.simulated.counts) > 3 * U250.dies
+    check_sums(cut.simulated, move=-1.0, factor=2.0)
+    check_update(cut.simulated, LINEAR)
+
+
+def test_a_maximum_of_subgraphs_runs_on_the_board(tmp_path):
+    """Functions of one's own, without gradients; the host has no sampler of subgraphs."""
     mine = Operators(
         scatter=lambda h, w: w * h - 0.5,
         gather=torch.maximum,
@@ -322,57 +376,31 @@ def test_functions_of_ones_own_run_on_the_board(tmp_path):
     assert expressions.scatter == "(weight * h) - 0.5f"
     assert expressions.pieces == ("a / 2.0f", "own")
     assert expressions.finish == "fabsf((product + bias))"
-    generated = generate("mine", operators=mine)
+    sampler = Sampler("SubgraphSampler", L=2, budgets=[2000], density=Density(0.01, 0.0))
+    generated = generate_design(Program(sampler, GNN("mine", WIDTHS, mine)))
+    assert "sampler.h" not in {path.name for path in generated.write(tmp_path)}
+    readme = " ".join((tmp_path / "README.md").read_text().split())
+    assert "since only a NeighborSampler is generated" in readme
     make_csim(generated, tmp_path, *QUICKLY)
-    simulated = simulate(generated, prepare("GCN"), tmp_path)
-    check_update(simulated, mine)
+    check_update(simulate(generated, prepare("GCN"), tmp_path), mine)
 
 
-@pytest.fixture(scope="module")
-def linear_csim(tmp_path_factory) -> Callable[[str, Generated], Path]:
-    """The folder of a design's C simulation, built once for its gradients and its training."""
-    built: dict[tuple[object, ...], Path] = {}
-
-    def build_once(model: str, generated: Generated) -> Path:
-        key = (model, generated.sweep.best.design, generated.board)
-        if key not in built:
-            built[key] = make_csim(generated, tmp_path_factory.mktemp(model), *QUICKLY)
-        return built[key]
-
-    return build_once
-
-
-@pytest.mark.parametrize(
-    ("model", "board"),
-    [("GCN", {}), ("SAGE", {"uram_bytes": 4 * 4 * 64 * 3 * 3}), ("mine", {})],
-)
-def test_gradients_are_those_of_autograd(model, board, linear_csim):
+@pytest.mark.parametrize("model", ["GCN", "linear", *LONG_MODELS])
+def test_gradients_are_those_of_autograd(model, built):
     """Both layers' W and bias, by the kernels on a labelled mini-batch and by torch."""
-    own = {}
-    if model == "mine":
-        own["operators"] = LINEAR
-    generated = generate(model, Design(4, 64), **board, **own)
-    layers = prepare("SAGE" if model == "mine" else model)
-    labels = dataset().labels[sample()[-1].dst_ids] % WIDTHS[-1]
-    folder = linear_csim(model, generated)
-    simulated = simulate(generated, layers, folder, labels=labels)
-    operators = generated.abstraction.operators
+    simulated, labels = built(model).simulated, built(model).labels
+    operators, layers = built(model).generated.abstraction.operators, simulated.layers
     parameters = [
         tuple(torch.from_numpy(each).double().requires_grad_() for each in pair)
         for pair in simulated.parameters
     ]
     h = torch.from_numpy(features()[sample()[0].src_ids]).double()
     for number, (layer, (weight, bias)) in enumerate(zip(layers, parameters, strict=True)):
-        stream, num_dst = layer.stream, layer.stream.num_dst
-        messages = operators.scatter(
-            h[stream.src], torch.from_numpy(layer.edge_weight).double().unsqueeze(1)
-        )
-        dst = torch.from_numpy(stream.dst.astype(np.int64))
-        a = torch.zeros(num_dst, h.shape[1], dtype=torch.float64).index_add(0, dst, messages)
+        a = sum_messages(operators, layer, h)
         update = operators.update
         if number == len(layers) - 1:
             update = without_sigma(model, operators)
-        h = update(a, h[:num_dst], weight, bias)
+        h = update(a, h[: len(a)], weight, bias)
     torch.nn.functional.cross_entropy(h, torch.from_numpy(labels)).backward()
     for (weight, bias), due in zip(simulated.gradients, parameters, strict=True):
         for there, parameter in zip((weight, bias), due, strict=True):
@@ -380,33 +408,35 @@ def test_gradients_are_those_of_autograd(model, board, linear_csim):
             expected = parameter.grad.float()
             assert float(expected.abs().max()) > 1e-3
             torch.testing.assert_close(torch.from_numpy(there), expected, rtol=1e-4, atol=2e-6)
-    # Layer 2's transposed edges, and those to own rows, went through the aggregate kernels.
-    dies = 4
-    backward = simulated.counts[-dies * (len(simulated.counts) // dies - 2) :] if not board else []
-    due = len(layers[1].stream.src) + (0 if model == "GCN" else len(layers[1].own))
-    assert board or sum(sum(counts["edges"]) for counts in backward) == due
+    # Besides both layers, layer 2's transposed edges, and those to own rows, were aggregated.
+    due = sum(len(layer.stream.src) for layer in (*layers, layers[1]))
+    due += 0 if model == "GCN" else len(layers[1].own)
+    assert sum(sum(counts["edges"]) for counts in simulated.counts) == due
 
 
-@pytest.mark.parametrize("model", ["GCN", "SAGE", "GIN", "mine"])
-def test_the_host_trains_as_torch_does(model, linear_csim):
+def sum_messages(operators: Operators, layer: LayerInput, h: torch.Tensor) -> torch.Tensor:
+    """Return AGGREGATE of a layer's stream, in float64, where ``gather`` is a sum."""
+    stream, weights = layer.stream, torch.from_numpy(layer.edge_weight).double()
+    messages = operators.scatter(h[stream.src], weights.unsqueeze(1))
+    a = torch.zeros(stream.num_dst, h.shape[1], dtype=torch.float64)
+    return a.index_add(0, torch.from_numpy(stream.dst.astype(np.int64)), messages)
+
+
+@pytest.mark.parametrize("model", ["GCN", "linear", *LONG_MODELS])
+def test_the_host_trains_as_torch_does(model, built):
     """Three mini-batches that the host draws itself, its losses, and the weights after them."""
-    own = {"operators": LINEAR} if model == "mine" else {}
-    design = Design(4, 64) if model in ("GCN", "mine") else Design(2, 16)
-    generated = generate(model, design, **own)
-    folder = linear_csim(model, generated)
+    generated, folder = built(model).generated, built(model).folder
     data, steps, targets = dataset(), 3, 64
-    parameters = draw_parameters(generated.abstraction.operators.update_widths)
-    write_features(folder / "features.bin", features())
-    write_weights(folder / "weights.bin", parameters)
+    parameters = built(model).simulated.parameters
     labels = data.labels % WIDTHS[-1]
     order = np.random.default_rng(5).permutation(data.graph.num_vertices)[: 2 * targets + 50]
     write_graph(folder / "graph.bin", data.graph, labels, order, seed=3, epoch=7)
-    command = ["./csim", "design.xclbin", "features.bin", "weights.bin", "results.bin"]
+    command = ["./csim", "design.xclbin", "features.bin", "weights.bin", "trained.bin"]
     run = subprocess.run(
         [*command, "--train", "graph.bin", str(steps)], cwd=folder, capture_output=True, text=True
     )
     assert run.returncode == 0, run.stderr
-    losses, trained = read_training(folder / "results.bin", generated, steps)
+    losses, trained = read_training(folder / "trained.bin", generated, steps)
     due_losses, due = train_by_torch(generated, parameters, labels, order, steps)
     assert losses == pytest.approx(due_losses, rel=1e-5)
     assert due_losses[0] != pytest.approx(due_losses[2], rel=1e-2)
@@ -445,12 +475,7 @@ def train_by_torch(generated, parameters, labels, order, steps):
             laid = lay_out(block, number, rows, rmt=True, rra=True, resident=True)
             law = {"gcn": "GCN", "mean": "SAGE", "one": "GIN"}[abstraction.edge_weight]
             layer = prepare_layer(law, laid, graph.degrees)
-            messages = operators.scatter(
-                h[layer.stream.src], torch.from_numpy(layer.edge_weight).double().unsqueeze(1)
-            )
-            dst = torch.from_numpy(layer.stream.dst.astype(np.int64))
-            a = torch.zeros(block.num_dst, h.shape[1], dtype=torch.float64)
-            a = a.index_add(0, dst, messages)
+            a = sum_messages(operators, layer, h)
             last = number == len(blocks) - 1
             update = without_sigma(abstraction.model, operators) if last else operators.update
             h = update(a, h[: block.num_dst], weight, bias)
@@ -462,24 +487,15 @@ def train_by_torch(generated, parameters, labels, order, steps):
     return losses, [tuple(each.detach() for each in pair) for pair in weights]
 
 
-def test_only_neighbours_are_drawn_by_the_generated_host(tmp_path):
-    sampler = Sampler("SubgraphSampler", L=2, budgets=[200], density=Density(0.01, 0.0))
-    generated = generate_design(Program(sampler, GNN("GCN", WIDTHS)))
-    names = {path.name for path in generated.write(tmp_path)}
-    assert "sampler.h" not in names
-    readme = " ".join((tmp_path / "README.md").read_text().split())
-    assert "since only a NeighborSampler is generated" in readme
-    make_csim(generated, tmp_path, *QUICKLY)
-
-
-LINEAR = Operators(
-    scatter=lambda h, w: (h - 1.0) * w * 2.0,
-    gather=lambda a, b: b + a,
-    update=lambda a, own, weight, bias: torch.relu(
-        0.5 - (torch.cat((a / 4 - own, own), 1) @ weight) * 3.0 + bias / 2
-    ),
-    update_widths=2,
+@pytest.mark.parametrize(
+    ("model", "pieces", "law"),
+    [("GCN", ("a",), "GCN"), ("SAGE", ("own", "a"), "MEAN"), ("GIN", ("own + a",), "ONE")],
 )
+def test_functions_off_the_shelf_are_translated(model, pieces, law, tmp_path):
+    found = translate(model, OFF_THE_SHELF[model])
+    assert (found.gather, found.scatter, found.pieces) == ("a + b", "h * weight", pieces)
+    generate(model).write(tmp_path)
+    assert f"EDGE_LAW = {law};" in (tmp_path / "sampler.h").read_text()
 
 
 def test_slopes_of_linear_functions():
@@ -601,33 +617,12 @@ def test_functions_without_a_place_in_a_kernel_are_refused(role, function, messa
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_a_function_that_depends_on_the_order_is_refused():
-    mine = replace(OFF_THE_SHELF["GCN"], gather=lambda a, b: (a + b) / 2)
-    with pytest.raises(UsageError, match="gather of model mine is not associative"):
-        generate("mine", operators=mine)
-
-
-def test_a_batch_that_does_not_fit_the_board_is_refused():
-    huge = Batch((1e9, 1e6, 1e3), (1e9, 1e6), (128, 128, 128))
-    with pytest.raises(UsageError, match="use a smaller batch or fan-out"):
-        explore(huge, U250)
-    narrow = replace(U250, uram_bytes=4 * 64 * 8)
-    with pytest.raises(UsageError, match="a gather PE of u250 keeps 2; use fewer PEs or narrower"):
-        rows_per_launch(replace(generate("GCN", Design(4, 64)), board=narrow), 40)
-
-
 def test_a_design_over_the_resources_is_refused(tmp_path):
     with pytest.raises(UsageError, match="LUTs, and a die of u250 has 345,600 for it; use fewer"):
         generate("GCN", Design(16, 256)).write(tmp_path)
-    with pytest.raises(UsageError, match="no design fits a die of u250"):
-        explore(generate().abstraction.batch, replace(U250, dsp=8))
-
-
-def test_an_unknown_key_of_a_board_is_refused(tmp_path):
-    text = (BUNDLED / "u250.toml").read_text() + "\nclok = { value = 1 }\n"
-    (tmp_path / "mine.toml").write_text(text)
-    with pytest.raises(UsageError, match=r"mine\.toml: unknown key 'clok'; .*clock"):
-        load_board(str(tmp_path / "mine.toml"))
+    narrow = replace(U250, uram_bytes=4 * 64 * 8)
+    with pytest.raises(UsageError, match="a gather PE of u250 keeps 2; use fewer PEs or narrower"):
+        rows_per_launch(replace(generate("GCN", Design(4, 64)), board=narrow), 40)
 
 
 def test_a_batch_of_other_layers_is_refused(tmp_path):
@@ -637,9 +632,8 @@ def test_a_batch_of_other_layers_is_refused(tmp_path):
         prepare_layer("mine", sample()[0], dataset().graph.degrees)
 
 
-@pytest.mark.parametrize("computed", ["GCN"], indirect=True)
-def test_the_host_program_says_what_is_wrong(computed):
-    _, folder, _ = computed
+def test_the_host_program_says_what_is_wrong(built):
+    folder = built("GCN").folder
     (folder / "short.bin").write_bytes((folder / "batch_0.bin").read_bytes()[:-4])
     words = ["./csim", "design.xclbin", "features.bin", "weights.bin", "results.bin"]
     for last, message in (("none.bin", "none.bin cannot be read"), ("short.bin", "ends early")):

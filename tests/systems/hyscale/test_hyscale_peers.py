@@ -19,10 +19,8 @@ from gnnbench.comparison import Request, Variant, compare
 from gnnbench.conformance import graphs
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts, StageFailed
 from gnnbench.footprint import ROUNDS_UNDER_WAY, mini_batch_bytes
-from gnnbench.models import build
 from gnnbench.parts import EverythingCrosses, Setting
 from gnnbench.platforms import load_platform
-from gnnbench.plugins import assemble, load
 from gnnbench.price.dry_run import DryRun
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.price.wall_clock import WallClock
@@ -33,9 +31,9 @@ from gnnbench.run.feature_cache import CachedRows
 from gnnbench_plugins.hyscale.communication import IntegerCommunication
 from gnnbench_plugins.hyscale.rounding import INT8_MAX, pack_rows, unpack_rows
 from gnnbench_plugins.reference.communication import VanillaCommunication
+from tests.systems.bundles import REGISTRY, bundle_of, losses, run_bundle, setting_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-REGISTRY = load()
 PEERS = ("pyg-multi-gpu", "pagraph", "p3", "distdgl-v2")
 FEATURES, HIDDEN, CLASSES = 12, 8, 4
 ITEM = 8
@@ -59,31 +57,16 @@ def setting_for(graph, devices=4, model="gcn", layers=2, **changed) -> Setting:
         threads=1,
     )
     workload = replace(workload, **changed)
-    return Setting(graph, graphs.make_platform(devices), workload, build(workload).shapes)
-
-
-def bundle_for(strategy, swaps=(), **options):
-    """Options are ``memory_cache_bytes=100``, swaps pairs of a kind and a name."""
-    parts = replace(REGISTRY.strategy(strategy).bundles["mini-batch"], **dict(swaps))
-    texts: dict = {}
-    for name, value in options.items():
-        kind, option = name.split("_", 1)
-        texts.setdefault(kind, {})[option] = str(value)
-    return assemble(REGISTRY, parts, texts)
+    return setting_of(graph, graphs.make_platform(devices), workload)
 
 
 def run(strategy, setting, swaps=(), **options):
-    bundle = bundle_for(strategy, swaps, **options)
-    return train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
-
-
-def losses(trace):
-    return [loss for epoch in trace.epochs for loss in epoch.round_losses]
+    return run_bundle(bundle_of(strategy, swaps, **options), setting).trace
 
 
 def units_of(strategy, setting, epoch=0):
     """The rounds of an epoch as a strategy with a static split makes them, without its CPU."""
-    bundle = bundle_for(strategy)
+    bundle = bundle_of(strategy)
     bundle = bundle.begin(setting)
     session = bundle.placement.open(setting, [], 0)
     return [
@@ -99,8 +82,7 @@ def units_of(strategy, setting, epoch=0):
 # --------------------------------------------------------------------------- the same maths
 
 
-@pytest.mark.parametrize("stages", [0, 1, 2])
-@pytest.mark.parametrize("devices", [1, 3])
+@pytest.mark.parametrize(("devices", "stages"), [(1, 0), (3, 1), (3, 2)])
 def test_deduplicated_transfers_are_prefetched(graph, devices, stages):
     """The same losses and the same rows as without prefetching, loaded while others train."""
     setting = setting_for(graph, devices, batch_size=12)
@@ -121,8 +103,9 @@ def test_deduplicated_transfers_are_prefetched(graph, devices, stages):
     assert behind == {ROUNDS_UNDER_WAY[stages]}
 
 
-@pytest.mark.parametrize("devices", [0, 1, 3, 8])
-@pytest.mark.parametrize(("model", "layers"), [("gcn", 2), ("sage", 3), ("gin", 1)])
+@pytest.mark.parametrize(
+    ("devices", "model", "layers"), [(0, "gcn", 2), (1, "gin", 1), (3, "gcn", 2), (8, "sage", 3)]
+)
 @pytest.mark.parametrize("name", PEERS)
 def test_peers_train_as_one_device_does(graph, name, model, layers, devices):
     setting = setting_for(graph, devices, model, layers)
@@ -130,8 +113,9 @@ def test_peers_train_as_one_device_does(graph, name, model, layers, devices):
     assert losses(run(name, setting)) == pytest.approx(expected, rel=1e-9, abs=0)
 
 
-@pytest.mark.parametrize("swap", [("memory", "pagraph"), ("communication", "hongtu")])
-@pytest.mark.parametrize("model", ["gcn", "gat"])
+@pytest.mark.parametrize(
+    ("swap", "model"), [(("memory", "pagraph"), "gat"), (("communication", "hongtu"), "gcn")]
+)
 def test_hyscale_trains_alike_with_the_parts_of_others(graph, swap, model):
     setting = setting_for(graph, 3, model)
     expected = losses(run("reference", setting))
@@ -156,21 +140,9 @@ def test_peers_train_alike_on_threads(graph, name, swaps):
     expected = losses(run("reference", setting))
     here = [replace(device, virtual=False) for device in setting.platform.devices]
     platform = replace(setting.platform, host=here[0], accelerators=tuple(here[1:]))
-    bundle = bundle_for(name, swaps)
+    bundle = bundle_of(name, swaps)
     trace = train(bundle, replace(setting, platform=platform), WallClock())
     assert losses(trace) == pytest.approx(expected, rel=1e-9, abs=0)
-
-
-def test_all_peers_stand_in_one_comparison(graph):
-    setting = setting_for(graph)
-    platform = load_platform("epyc7763x2-4xa5000")
-    request = Request(("hyscale", *PEERS), graph, setting.workload, platform)
-    runs = compare(request, REGISTRY).runs
-    assert [row.label for row in runs] == ["hyscale", *PEERS]
-    for row in runs:
-        assert row.status == "done", row.reason
-        assert row.equivalence.max_relative_loss_error <= 1e-9
-        assert row.metrics["epoch_time"].provenance == "modelled"
 
 
 # --------------------------------------------------------------------------- multi-GPU baselines
@@ -184,18 +156,18 @@ def test_multi_gpu_pyg_leaves_the_processor_out(graph):
         stage: {s.place for s in spans if s.stage == stage} for stage in ("load", "aggregate")
     }
     assert places == {"load": {"host"}, "aggregate": {"gpu0", "gpu1", "gpu2"}}
-    placement = bundle_for("pyg-multi-gpu").placement
+    placement = bundle_of("pyg-multi-gpu").placement
     handed = placement.open(setting, [], 0).share_out(np.arange(40))
     assert [share.seeds for share, _ in handed] == [13, 13, 14]
 
 
-@pytest.mark.parametrize("part", [0.0, 0.25, 1.0])
+@pytest.mark.parametrize("part", [0.25, 1.0])
 def test_distdgl_v2_maps_tasks_once(graph, part):
     """Section VI-E2: processor and accelerators, on partitions, by "a static task mapping"."""
     setting = setting_for(graph, 3)
-    placement = bundle_for("distdgl-v2", placement_cpu_share=part).placement
+    placement = bundle_of("distdgl-v2", placement_cpu_share=part).placement
     session = placement.open(setting, [], 0)
-    plain = bundle_for("distdgl").placement.open(setting, [], 0)
+    plain = bundle_of("distdgl").placement.open(setting, [], 0)
     for drawn in np.split(graph.train_ids[:90], 3):
         *shares, (cpu, on_cpu) = session.share_out(drawn)
         assert cpu.slot == 3
@@ -209,12 +181,6 @@ def test_distdgl_v2_maps_tasks_once(graph, part):
             assert seeds.tolist() == whole[: len(seeds)].tolist()
         together = np.concatenate([on_cpu, *(seeds for _, seeds in shares)])
         assert sorted(together.tolist()) == sorted(drawn.tolist())
-
-
-@pytest.mark.parametrize("share", ["-0.1", "1.5"])
-def test_distdgl_v2_refuses_a_share_that_is_none(graph, share):
-    with pytest.raises(IncompatibleParts, match="give a part of the seeds, 0 to 1"):
-        run("distdgl-v2", setting_for(graph), placement_cpu_share=share)
 
 
 # --------------------------------------------------------------------------- the hot-row cache
@@ -238,7 +204,7 @@ def crossing_beside(setting, hottest):
     return topology, needed - found, found
 
 
-@pytest.mark.parametrize("rows", [0, 1, 50, 250, 400])
+@pytest.mark.parametrize("rows", [0, 50, 400])
 def test_only_rows_that_miss_the_cache_cross(graph, rows):
     setting = setting_for(graph)
     topology, missing, found = crossing_with_cache(setting, rows)
@@ -246,6 +212,8 @@ def test_only_rows_that_miss_the_cache_cross(graph, rows):
     options = {} if not rows else {"memory_cache_bytes": rows * ROW}
     trace = run("pagraph", setting, swaps, **options)
     counted = trace.epochs[0].bytes
+    loads = [span.work.bytes for span in trace.epochs[0].spans if span.stage == "load"]
+    assert sum(loads) == missing * ROW
     assert counted["host_to_device"] == topology + missing * ROW
     assert counted["reused"] == found * ROW
     if rows:
@@ -253,8 +221,7 @@ def test_only_rows_that_miss_the_cache_cross(graph, rows):
         assert f"gpu0 {rows:,}" in note
 
 
-@pytest.mark.parametrize("epochs", [1, 3])
-@pytest.mark.parametrize("devices", [1, 4])
+@pytest.mark.parametrize(("devices", "epochs"), [(1, 3), (4, 1)])
 def test_rows_that_were_read_most_often_before_the_run_are_cached(graph, devices, epochs):
     """GNNLab's PreSC#K, on mini-batches of which none is trained on."""
     setting = setting_for(graph, devices)
@@ -276,23 +243,33 @@ def test_rows_that_were_read_most_often_before_the_run_are_cached(graph, devices
     assert trace.epochs[0].bytes["reused"] == found * ROW
     expected = losses(run("reference", setting))
     assert losses(trace) == pytest.approx(expected, rel=1e-9, abs=0)
-    dry = DryRun(bundle_for("pagraph", **options), setting)
+    dry = DryRun(bundle_of("pagraph", **options), setting)
     planned = [epoch for epoch, _ in dry.run_epochs(2)]
     assert [epoch.bytes for epoch in planned] == [epoch.bytes for epoch in trace.epochs]
     assert dry.finish(planned).peak_bytes == trace.peak_bytes
 
 
-def test_no_epoch_before_the_run_is_no_way_to_order_rows(graph):
-    with pytest.raises(IncompatibleParts, match=r"memory\.presampled is 0; draw 1 epoch or more"):
-        run("pagraph", setting_for(graph), memory_presampled=0)
-
-
-def test_loading_spares_what_is_cached_as_well(graph):
-    """A row that is found is read neither from host memory nor over the link."""
-    setting = setting_for(graph)
-    _, missing, _ = crossing_with_cache(setting, 100)
-    spans = run("pagraph", setting, memory_cache_bytes=100 * ROW).epochs[0].spans
-    assert sum(span.work.bytes for span in spans if span.stage == "load") == missing * ROW
+@pytest.mark.parametrize(
+    ("strategy", "swaps", "options", "said"),
+    [
+        ("distdgl-v2", [], {"placement_cpu_share": "-0.1"}, "give a part of the seeds, 0 to 1"),
+        ("distdgl-v2", [], {"placement_cpu_share": "1.5"}, "give a part of the seeds, 0 to 1"),
+        ("pagraph", [], {"memory_presampled": 0}, r"memory\.presampled is 0; draw 1 epoch or more"),
+        (
+            "pagraph",
+            [("communication", "hongtu")],
+            {},
+            "memory 'pagraph' caches rows on the devices",
+        ),
+        ("p3", [("communication", "vanilla")], {}, "keeps vertex data on the device"),
+        ("p3", [("communication", "none")], {}, "moves whole rows; choose communication 'p3'"),
+        ("p3", [("placement", "data-parallel")], {}, "gives devices whole rows; choose placement"),
+        ("p3", [("memory", "host")], {}, "keeps vertex data on the host"),
+    ],
+)
+def test_what_cannot_be_put_together_says_why(graph, strategy, swaps, options, said):
+    with pytest.raises(IncompatibleParts, match=said):
+        run(strategy, setting_for(graph, 3), swaps, **options)
 
 
 def test_found_rows_come_from_the_devices_own_copy(graph, monkeypatch):
@@ -325,7 +302,7 @@ def test_a_row_that_no_device_has_is_not_reused(graph):
             return Wishes(owner)
 
     setting = setting_for(graph)
-    bundle = replace(bundle_for("pyg-multi-gpu"), communication=Wishful())
+    bundle = replace(bundle_of("pyg-multi-gpu"), communication=Wishful())
     with pytest.raises(StageFailed, match="must bring every row that is not there"):
         train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
 
@@ -341,8 +318,7 @@ def test_the_cache_is_in_the_ledger(graph):
         run("pagraph", setting, memory_cache_bytes=300 * ROW, memory_device_bytes=250 * ROW)
 
 
-@pytest.mark.parametrize("stages", [0, 1, 2])
-@pytest.mark.parametrize("devices", [1, 3])
+@pytest.mark.parametrize(("devices", "stages"), [(1, 2), (3, 0), (3, 1)])
 def test_it_takes_what_mini_batches_leave(graph, devices, stages):
     """A run that fits without a cache fits with one; the more room there is the more is found."""
     setting = setting_for(graph, devices)
@@ -363,6 +339,34 @@ def test_it_takes_what_mini_batches_leave(graph, devices, stages):
     )
 
 
+def test_each_device_caches_what_its_own_memory_holds(graph):
+    """The second has room for 200 rows more than the first, the third for 100 more."""
+    setting, more = setting_for(graph, 3), (0, 200, 100)
+    plain = run("pagraph", setting, [("memory", "host")]).peak_bytes
+    least = max(plain[f"gpu{slot}"] for slot in range(3))
+    accelerators = tuple(
+        replace(device, memory_bytes=3 * least + (50 + rows) * ROW)
+        for device, rows in zip(setting.platform.accelerators, more, strict=True)
+    )
+    platform = replace(setting.platform, accelerators=accelerators)
+    trace = run("pagraph", replace(setting, platform=platform))
+    (note,) = [note for note in trace.notes if "hit rate" in note]
+    cached = [int(count.replace(",", "")) for count in re.findall(r"gpu\d ([\d,]+)", note)]
+    assert [count - cached[0] for count in cached] == list(more)
+    assert 0 < cached[0] < cached[1] < graph.graph.num_vertices
+    hottest = np.argsort(-graph.graph.degrees, kind="stable")
+    found = needed = 0
+    for units in units_of("pagraph", setting):
+        for unit in units:
+            needed += len(unit.input_ids)
+            found += int(np.isin(unit.input_ids, hottest[: cached[unit.slot]]).sum())
+    assert trace.epochs[0].bytes["reused"] == found * ROW
+    rate = re.search(r"hit rate ([\d.]+)% of ([\d,]+) rows needed", note)
+    assert rate is not None
+    # Two epochs of different mini-batches.
+    assert float(rate[1]) == pytest.approx(100 * found / needed, abs=3)
+
+
 @pytest.mark.parametrize("model", ["gcn", "sage", "gin"])
 def test_mini_batches_take_what_is_foreseen(graph, model):
     """The most that a device holds, by sizes alone and in the ledger."""
@@ -372,11 +376,6 @@ def test_mini_batches_take_what_is_foreseen(graph, model):
     foreseen = mini_batch_bytes(*sizes, prepared=1)
     held = run("pagraph", setting, [("memory", "host")]).peak_bytes["gpu0"]
     assert held == foreseen + 2 * setting.parameter_bytes
-
-
-def test_a_static_cache_and_rows_that_move_on_are_not_for_each_other(graph):
-    with pytest.raises(IncompatibleParts, match="memory 'pagraph' caches rows on the devices"):
-        run("pagraph", setting_for(graph), [("communication", "hongtu")])
 
 
 # --------------------------------------------------------------------------- shared transfers
@@ -502,7 +501,7 @@ def test_rounded_rows_are_shown_beside_equal_ones_and_not_ranked(graph):
 
 def test_on_the_host_alone_nothing_is_rounded(graph):
     setting = setting_for(graph, 0)
-    bundle = bundle_for("hyscale", communication_precision="int8")
+    bundle = bundle_of("hyscale", communication_precision="int8")
     assert bundle.other_maths(setting.platform) == ""
     ours = run("hyscale", setting, communication_precision="int8")
     assert losses(ours) == pytest.approx(losses(run("reference", setting)), rel=1e-9, abs=0)
@@ -510,7 +509,7 @@ def test_on_the_host_alone_nothing_is_rounded(graph):
 
 def test_rows_of_a_full_graph_are_not_rounded(graph):
     setting = setting_for(graph, 1)
-    bundle = assemble(REGISTRY, REGISTRY.strategy("hongtu").bundles["full-graph"], {})
+    bundle = bundle_of("hongtu", mode="full-graph")
     said = replace(bundle, communication=IntegerCommunication()).refusal(setting)
     assert said is not None
     assert "communication 'hyscale-int8' works for mini-batch training only" in said
@@ -519,7 +518,7 @@ def test_rows_of_a_full_graph_are_not_rounded(graph):
 # --------------------------------------------------------------------------- P3
 
 
-@pytest.mark.parametrize("devices", [1, 3, 5])
+@pytest.mark.parametrize("devices", [1, 3])
 def test_p3_exchanges_products_instead_of_features(graph, devices):
     """(m - 1) hidden rows for each row of layer 1, and their gradients back; topology to all."""
     setting = setting_for(graph, devices)
@@ -535,6 +534,10 @@ def test_p3_exchanges_products_instead_of_features(graph, devices):
     assert counted["all_to_all"] == 2 * (devices - 1) * pushed * HIDDEN * ITEM
     assert counted["host_to_device"] == topology
     assert counted["device_to_device"] == counted["reused"] == 0
+    # Weights of the first layer are nobody's copy.
+    above = setting.parameter_bytes - FEATURES * HIDDEN * ITEM
+    rounds = len(units_of("p3", setting))
+    assert counted["all_reduce"] == 2 * (devices if devices > 1 else 0) * rounds * above
 
 
 def test_what_p3_exchanges_does_not_depend_on_the_features(graph):
@@ -547,13 +550,6 @@ def test_what_p3_exchanges_does_not_depend_on_the_features(graph):
     assert narrow_bytes == wide_bytes
     hidden = run("p3", setting_for(graph, dims=(FEATURES, 2 * HIDDEN, CLASSES)))
     assert hidden.epochs[0].bytes["all_to_all"] == 2 * narrow_bytes
-
-
-def test_p3_averages_only_weights_above_the_first_layer(graph):
-    setting = setting_for(graph, 3)
-    above = setting.parameter_bytes - FEATURES * HIDDEN * ITEM
-    rounds = len(units_of("p3", setting))
-    assert run("p3", setting).epochs[0].bytes["all_reduce"] == 2 * 3 * rounds * above
 
 
 def test_a_device_of_p3_has_its_columns_only(graph):
@@ -569,25 +565,13 @@ def test_a_device_of_p3_has_its_columns_only(graph):
     assert alone - four > 400 * ROW // 2
 
 
-@pytest.mark.parametrize(
-    ("strategy", "swap", "model", "said"),
-    [
-        ("p3", ("communication", "vanilla"), "gcn", "keeps vertex data on the device"),
-        ("p3", ("communication", "none"), "gcn", "moves whole rows; choose communication 'p3'"),
-        ("p3", ("placement", "data-parallel"), "gcn", "gives devices whole rows; choose placement"),
-        ("p3", ("memory", "host"), "gcn", "keeps vertex data on the host"),
-        ("p3", ("kernel", "torch"), "gat", "needs whole rows; choose gcn, sage, gin or commnet"),
-    ],
-)
-def test_p3_says_what_it_cannot_be_put_together_with(graph, strategy, swap, model, said):
-    with pytest.raises(IncompatibleParts, match=said):
-        run(strategy, setting_for(graph, 3, model), [swap])
-
-
 def test_p3_is_for_described_devices(graph):
     setting = setting_for(graph, 2)
     here = tuple(replace(d, torch_device="cuda:0") for d in setting.platform.accelerators)
     platform = replace(setting.platform, accelerators=here)
-    said = bundle_for("p3").refusal(replace(setting, platform=platform))
+    said = bundle_of("p3").refusal(replace(setting, platform=platform))
     assert said is not None
     assert "is of this machine; choose a described platform" in said
+    attention = bundle_of("p3").refusal(setting_for(graph, 2, "gat"))
+    assert attention is not None
+    assert "needs whole rows; choose gcn, sage, gin or commnet" in attention

@@ -70,7 +70,7 @@ def cycles_of(machine: Machine, matrix: SparseMatrix, width: int, mask: MaskArra
 # --------------------------------------------------------------------------- counted by hand
 
 
-def test_steps_go_tile_by_tile_and_slice_by_slice() -> None:
+def test_steps_go_tile_by_tile_and_slice_by_slice():
     matrix = make_matrix([[0, 1], [1, 2], [], [0]], 3)
     order = order_steps(spmm.cut_chunks(matrix, 1, 1), 2)
     assert order.tile.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3]
@@ -80,7 +80,7 @@ def test_steps_go_tile_by_tile_and_slice_by_slice() -> None:
     assert order.closes.tolist() == [False, True] * 4 + [True] * 4
 
 
-def test_spu_by_hand() -> None:
+def test_spu_by_hand():
     """Two destinations of 8 features read three rows: one tile, one chunk, one slice.
 
     Loads 3 rows of 32 bytes, 4 edges and 3 pointers of 4, and 2 bytes of mask: 126 cycles. Pieces
@@ -102,7 +102,7 @@ def test_spu_by_hand() -> None:
     assert cycles_of(SPU, matrix, 8, None) == pytest.approx(124 + 4 + 64 + 3)
 
 
-def test_spu_in_two_chunks() -> None:
+def test_spu_in_two_chunks():
     """Half of the node buffer holds 4 rows of 32 bytes; the destination reads six."""
     matrix = make_matrix([[0, 1, 2, 3, 4, 5]], 6)
     result = SPU.run(matrix, 8)
@@ -113,7 +113,7 @@ def test_spu_in_two_chunks() -> None:
     assert result.seconds * SLOW == pytest.approx(152 + 80 + 4 + 32 + 3)
 
 
-def test_spu_passes_over_what_is_not_wanted() -> None:
+def test_spu_passes_over_what_is_not_wanted():
     matrix = make_matrix([[0, 1], [1, 2]], 3)
     result = SPU.run(matrix, 8, pack_mask(np.zeros((2, 8), dtype=np.bool_)))
     assert result.bytes == {"features": 0, "adjacency": 0, "mask": 2, "outputs": 0}
@@ -121,7 +121,7 @@ def test_spu_passes_over_what_is_not_wanted() -> None:
     assert result.seconds * SLOW == pytest.approx(2 + 3)
 
 
-def test_hygcn_by_hand() -> None:
+def test_hygcn_by_hand():
     """The same rows without a mask: 4 edges of 8 / 4 core-cycles on two cores."""
     matrix = make_matrix([[0, 1], [1, 2]], 3)
     result = HYGCN.run(matrix, 8, pack_mask(np.zeros((2, 8), dtype=np.bool_)))
@@ -133,7 +133,7 @@ def test_hygcn_by_hand() -> None:
     assert replace(HYGCN, window_rows=3).run(apart, 8).bytes["features"] == 96
 
 
-def test_awb_gcn_by_hand() -> None:
+def test_awb_gcn_by_hand():
     """Columns stream one after the other; 3 and 1 edges on two units, no smoothing."""
     # The first column takes 3 cycles; then both units have 2.
     assert tune_columns(np.array([3, 1]), 2, 0, 4).tolist() == [3, 2, 2, 2]
@@ -149,7 +149,7 @@ def test_awb_gcn_by_hand() -> None:
     assert result.seconds * SLOW == pytest.approx(12 + 32 + 12 + 8 + 8)
 
 
-def test_smoothing_keeps_all_work() -> None:
+def test_smoothing_keeps_all_work():
     random = np.random.default_rng(0)
     degrees = random.integers(0, 50, 200)
     cycles = tune_columns(degrees, 16, 2, 40)
@@ -158,7 +158,7 @@ def test_smoothing_keeps_all_work() -> None:
     assert -(-degrees.sum() // 16) <= cycles[-1] <= 1.1 * degrees.sum() / 16
 
 
-def test_cpu_by_hand() -> None:
+def test_cpu_by_hand():
     """HyScale-GNN's Equation 11 and the passes around it."""
     host = replace(
         load_platform(accelerators.PLATFORM).host, memory_bandwidth_bytes_per_s=1e9, power_w=100.0
@@ -177,7 +177,7 @@ def test_cpu_by_hand() -> None:
 # --------------------------------------------------------------------------- tiles
 
 
-def test_slices_are_chosen_for_the_fewest_bytes() -> None:
+def test_slices_are_chosen_for_the_fewest_bytes():
     """No other width of a slice moves fewer, on a graph whose edges are spread evenly."""
     graph = make_sbm("sbm:vertices=4000,edges=80000,features=1,classes=2").graph
     matrix = SparseMatrix(graph.indptr, graph.indices, graph.num_vertices)
@@ -185,7 +185,7 @@ def test_slices_are_chosen_for_the_fewest_bytes() -> None:
     plan = choose_slice(matrix, 128, spu.sram)
     chosen = spu.run(matrix, 128).total_bytes
     assert plan == plan_slice(plan.features, spu.sram)
-    for features in (8, 16, 32, 64, 128):
+    for features in (8, 32, 128):
         with pytest.MonkeyPatch.context() as patch:
             other = plan_slice(features, spu.sram)
             patch.setattr(
@@ -194,7 +194,7 @@ def test_slices_are_chosen_for_the_fewest_bytes() -> None:
             assert chosen <= 1.02 * spu.run(matrix, 128).total_bytes, features
 
 
-def test_what_fits_on_the_chip_is_loaded_once() -> None:
+def test_what_fits_on_the_chip_is_loaded_once():
     graph = make_sbm("sbm:vertices=2000,edges=20000,features=1,classes=2").graph
     matrix = SparseMatrix(graph.indptr, graph.indices, graph.num_vertices)
     for machine in accelerators.make_machines():
@@ -203,15 +203,15 @@ def test_what_fits_on_the_chip_is_loaded_once() -> None:
         assert moved["adjacency"] <= 4 * (graph.num_edges + 2001)
 
 
-def test_a_share_of_the_machine_takes_as_long_for_a_share_of_the_graph() -> None:
+def test_a_share_of_the_machine_takes_as_long_for_a_share_of_the_graph():
     times = {}
-    for divisor in (128, 256):
+    for divisor in (256, 512):
         graph = standins.draw_stand_in(f"orkut:{1 / divisor}")
         times[divisor] = [
             accelerators.run_epoch(machine, graph, 128).seconds
             for machine in accelerators.make_machines(divisor)
         ]
-    assert times[128] == pytest.approx(times[256], rel=0.08)
+    assert times[256] == pytest.approx(times[512], rel=0.08)
     with pytest.raises(ValueError, match="cannot be divided by 3"):
         Spu().scale(3)
 
@@ -219,9 +219,9 @@ def test_a_share_of_the_machine_takes_as_long_for_a_share_of_the_graph() -> None
 # --------------------------------------------------------------------------- monotone
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
-def test_more_bandwidth_and_faster_clocks_are_never_slower(data: st.DataObject) -> None:
+def test_more_bandwidth_and_faster_clocks_are_never_slower(data):
     random = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     size = data.draw(st.integers(1, 40))
     rows = [np.flatnonzero(row).tolist() for row in random.random((size, size)) < random.random()]
@@ -256,7 +256,7 @@ def test_same_times_to_the_bit() -> None:
 # --------------------------------------------------------------------------- Figure 12, Table 3
 
 
-def test_all_machines_load_the_same_rows_in_the_same_slices() -> None:
+def test_all_machines_load_the_same_rows_in_the_same_slices():
     """No lead is a tiling that only one side has: a product wider than the buffers hold is sliced
     by all of them, and rows and adjacency are theirs to the byte, in tiles of many chunks."""
     matrix = draw_matrix()
@@ -272,7 +272,7 @@ def test_all_machines_load_the_same_rows_in_the_same_slices() -> None:
     assert replace(AWB, tiled=False).run(matrix, 96).bytes["features"] > awb.bytes["features"]
 
 
-def test_awb_gcn_takes_its_columns_cycles_in_any_tiling() -> None:
+def test_awb_gcn_takes_its_columns_cycles_in_any_tiling():
     """A tile's cycles go to its chunks by their edges, so that none is lost but to rounding."""
     matrix = draw_matrix()
     steps = AWB.plan(matrix, 32)
@@ -298,7 +298,7 @@ def compared() -> dict[str, Epoch]:
     return accelerators.compare_machines(graph, 320, 256)
 
 
-def test_a_scene_goes_through_the_steps_again(compared: dict[str, Epoch]) -> None:
+def test_a_scene_goes_through_the_steps_again(compared):
     """With nothing changed it says what was found; rows that cost twice are what the machine takes
     where it really loads them; the CPU's time goes with its memory alone."""
     scene = Scene(compared)
@@ -315,7 +315,7 @@ def test_a_scene_goes_through_the_steps_again(compared: dict[str, Epoch]) -> Non
     assert replace(scene, cpu_memory=2.0).seconds("CPU") == scene.seconds("CPU") / 2
 
 
-def test_what_is_outside_the_papers_range_is_explained(compared: dict[str, Epoch]) -> None:
+def test_what_is_outside_the_papers_range_is_explained(compared):
     ratios = {
         name: compared[name].seconds / compared["SPU"].seconds for name in ("HyGCN", "AWB-GCN")
     }
@@ -327,26 +327,59 @@ def test_what_is_outside_the_papers_range_is_explained(compared: dict[str, Epoch
     assert "the rows that HyGCN loads" in found.sentence
 
 
-def test_table3_quotes_the_papers_joules(
-    compared: dict[str, Epoch], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(accelerators, "compare_originals", lambda: (compared,) * 5)
+def scale(epochs: dict[str, Epoch], factor: float, hygcn: float) -> dict[str, Epoch]:
+    """Return epochs of ``factor`` times the additions and bytes, HyGCN's of ``hygcn`` times."""
+
+    def change(name: str, epoch: Epoch) -> Epoch:
+        times = factor * (hygcn if name == "HyGCN" else 1.0)
+        return replace(
+            epoch,
+            energy_j=times * epoch.energy_j,
+            adds=times * epoch.adds,
+            bytes=times * epoch.bytes,
+        )
+
+    return {name: change(name, epoch) for name, epoch in epochs.items()}
+
+
+def test_table3_quotes_the_papers_joules(compared, monkeypatch):
+    """Five graphs that differ; HyGCN takes the least energy on the second."""
+    factors = (4.0, 0.5, 1.0, 2.0, 8.0)
+    graphs = tuple(
+        scale(compared, factor, 0.01 if place == 1 else 1.0) for place, factor in enumerate(factors)
+    )
+    titles = [original.title for original in accelerators.ORIGINALS]
+    monkeypatch.setattr(accelerators, "compare_originals", lambda: graphs)
     (table,) = accelerators.Table3().run()
     rows = {row.label: row.cells for row in table.rows}
     assert [cell.quoted for cell in rows["SPU"]] == [7.6, 9.5, 605.5, 1135, 1269]
     assert rows["HyGCN over SPU"][1].quoted == pytest.approx(43.9 / 9.5)
-    assert rows["SPU"][0].value == compared["SPU"].energy_j
+    base_j = {name: epoch.energy_j for name, epoch in compared.items()}
+    assert [cell.value for cell in rows["SPU"]] == [each * base_j["SPU"] for each in factors]
+    ratio = base_j["HyGCN"] / base_j["SPU"]
+    assert [cell.value for cell in rows["HyGCN over SPU"]] == pytest.approx(
+        [ratio, 0.01 * ratio, ratio, ratio, ratio]
+    )
     (winners,) = (note for note in table.notes if "least energy" in note)
+    assert f"{titles[1]} (paper SPU, here HyGCN)" in winners
     assert "Twitter (paper HyGCN, here SPU)" in winners
     assert "SPU on Orkut" in {each.what for each in table.contradictions}
     # Section 4.1's power for as long as it takes, and 1.3 nJ for 8 bytes of DRAM.
-    stated_j = 38.96 * compared["SPU"].seconds + 1.3e-9 / 8 * compared["SPU"].bytes
-    assert rows["SPU, stated power"][0].value == pytest.approx(stated_j)
-    less = "less on" if compared["HyGCN"].energy_j < stated_j else "more on all"
-    assert any(
-        f"states 38.96 W. With that power and its DRAM HyGCN takes {less}" in note
-        for note in table.notes
-    )
+    stated_j = [38.96 * each["SPU"].seconds + 1.3e-9 / 8 * each["SPU"].bytes for each in graphs]
+    assert [cell.value for cell in rows["SPU, stated power"]] == pytest.approx(stated_j)
+    less = [
+        title
+        for title, each, stated in zip(titles, graphs, stated_j, strict=True)
+        if each["HyGCN"].energy_j < stated
+    ]
+    assert 0 < len(less) < 5
+    drawn_w = [
+        (each["SPU"].energy_j - 1.3e-9 / 8 * each["SPU"].bytes) / each["SPU"].seconds
+        for each in graphs
+    ]
+    (power,) = (note for note in table.notes if note.startswith("By its operations the SPU"))
+    assert f"draws {min(drawn_w):.3g} to {max(drawn_w):.3g} W; the paper states 38.96 W" in power
+    assert f"HyGCN takes less on {', '.join(less)};" in power
 
 
 # --------------------------------------------------------------------------- kernel 'spu'
@@ -368,7 +401,7 @@ def train(*, check: bool = False, **changes: object) -> RunResult:
     return compare(request, plugins.load()).runs[0]
 
 
-def test_spu_aggregates_and_others_update() -> None:
+def test_spu_aggregates_and_others_update():
     run = train(check=True)
     assert (run.status, run.reason) == ("done", "")
     assert run.equivalence is not None
@@ -379,7 +412,7 @@ def test_spu_aggregates_and_others_update() -> None:
     assert run.metrics["energy"].value > 0
 
 
-def test_spu_prices_the_block_it_aggregated() -> None:
+def test_spu_prices_the_block_it_aggregated():
     """By the cycle model, forward and backward; a mask changes no loss and makes it no slower."""
     run = train()
     spu = load_platform(accelerators.PLATFORM).device("spu0")
@@ -395,10 +428,15 @@ def test_spu_prices_the_block_it_aggregated() -> None:
     assert masked.stages["aggregate"].value < run.stages["aggregate"].value
 
 
-def test_spu_prices_the_direction_that_it_is_told_of() -> None:
+def make_flat_block() -> Block:
+    """20 rows that read 50 of 1,000 others each."""
+    sources = np.arange(1000, dtype=np.int32) + 20
+    return Block(np.arange(1020), 20, np.arange(0, 1001, 50), sources)
+
+
+def test_spu_prices_the_direction_that_it_is_told_of():
     """Forward 20 rows read 1,020, backward 1,020 rows read 20."""
-    sources = np.arange(1000, dtype=np.int32).reshape(20, 50) + 20
-    block = Block(np.arange(1020), 20, np.arange(0, 1001, 50), sources.ravel())
+    block = make_flat_block()
     device = load_platform(accelerators.PLATFORM).device("spu0")
     kernel, work = SpuKernel(), Work("aggregate", edges=1000, rows=20, features=4)
     spu = make_spu(device)
@@ -412,9 +450,8 @@ def test_spu_prices_the_direction_that_it_is_told_of() -> None:
         assert kernel.seconds(work, device) == expected
 
 
-def test_spu_forgets_a_mask_when_other_work_is_due() -> None:
-    sources = np.arange(1000, dtype=np.int32).reshape(20, 50) + 20
-    block = Block(np.arange(1020), 20, np.arange(0, 1001, 50), sources.ravel())
+def test_spu_forgets_a_mask_when_other_work_is_due():
+    block = make_flat_block()
     device = load_platform(accelerators.PLATFORM).device("spu0")
     kernel, work = SpuKernel(), Work("aggregate", edges=1000, rows=20, features=8)
     adjacency = kernel.adjacency(block, torch.float32, torch.device("cpu"))
@@ -426,7 +463,7 @@ def test_spu_forgets_a_mask_when_other_work_is_due() -> None:
     assert kernel.seconds(work, device) == whole_s
 
 
-def test_work_done_elsewhere_is_priced_by_its_size() -> None:
+def test_work_done_elsewhere_is_priced_by_its_size():
     """1,000 edges of 4 features into 100 rows: each edge's row from HBM, as far as is known."""
     device = load_platform(accelerators.PLATFORM).device("spu0")
     work = Work("aggregate", edges=1000, rows=100, features=4)
@@ -452,7 +489,7 @@ def test_work_done_elsewhere_is_priced_by_its_size() -> None:
     )
 
 
-def test_an_estimate_is_near_what_the_machine_takes() -> None:
+def test_an_estimate_is_near_what_the_machine_takes():
     """Of a stage of a pipeline, which reads far more rows than it has."""
     graph = make_sbm("sbm:vertices=20000,edges=200000,features=1,classes=2").graph
     block = induce_block(graph.indptr, graph.indices, np.arange(500))
@@ -470,12 +507,12 @@ def test_an_estimate_is_near_what_the_machine_takes() -> None:
         ({"options": {"kernel": {"wanted": "0"}}}, "kernel.wanted is 0.0; it is a share"),
     ],
 )
-def test_spu_refuses(changes: dict[str, object], sentence: str) -> None:
+def test_spu_refuses(changes, sentence):
     with pytest.raises(IncompatibleParts, match=sentence):
         train(**changes)
 
 
-def test_graph_of_the_stand_in_is_its_datasets() -> None:
+def test_graph_of_the_stand_in_is_its_datasets():
     """Drawn without features, the topology is the same."""
     spec = "orkut:0.0005"
     graph: Graph = standins.draw_stand_in(spec)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +17,7 @@ from gnnbench.errors import UsageError
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Setting
 from gnnbench.platforms import load_platform
+from gnnbench.platforms.machine import Platform
 from gnnbench.records import Graph, Workload
 from gnnbench_plugins.mixgcn.ordering import (
     count_rounds,
@@ -64,7 +66,7 @@ def test_the_text_s_figure_1a():
 
 
 @given(graph=graphs())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_the_bandwidth_is_the_longest_edge_and_batches_read_what_their_vertices_read(graph):
     ordering = reorder(graph)
     n = graph.num_vertices
@@ -112,16 +114,13 @@ def test_one_vertex_has_no_stages_and_a_complete_graph_neither():
     assert all(count_rounds(complete, order, s)[0].reads[-1] == s - 1 for s in (2, 5))
 
 
-@pytest.mark.parametrize("width", [-1, 6])
-def test_there_are_no_such_stages(width):
-    with pytest.raises(ValueError, match="bandwidth"):
-        count_stages(6, width)
-
-
-@pytest.mark.parametrize("stages", [0, 7])
-def test_batches_have_a_vertex_at_least(stages):
-    with pytest.raises(UsageError, match="6 vertices cannot be cut"):
-        cut_batches(6, stages)
+def test_what_cannot_be_cut_is_refused():
+    for width in (-1, 6):
+        with pytest.raises(ValueError, match="bandwidth"):
+            count_stages(6, width)
+    for stages in (0, 7):
+        with pytest.raises(UsageError, match="6 vertices cannot be cut"):
+            cut_batches(6, stages)
 
 
 # --------------------------------------------------------------------------- Figure 5
@@ -138,8 +137,9 @@ class EvenKernel(TorchKernel):
         return self.aggregate_s if work.op == "aggregate" else self.update_s
 
 
-def run_schedule(graph: Graph, order: np.ndarray, stages: int, layers=2, **seconds) -> Outlook:
-    """An epoch on an SPU and a GPU between which nothing takes any time."""
+@cache
+def prepare() -> tuple[Bundle, Platform]:
+    """MixGCN's parts, and a platform of an SPU and a GPU between which nothing takes any time."""
     platform = load_platform("xeon8462-8xh100-8xspu")
     links = tuple(
         dataclasses.replace(link, bandwidth_bytes_per_s=1e30, latency_s=0.0)
@@ -150,14 +150,18 @@ def run_schedule(graph: Graph, order: np.ndarray, stages: int, layers=2, **secon
         for device in platform.accelerators
         if device.name in ("gpu0", "spu0")
     )
-    platform = dataclasses.replace(platform, accelerators=devices, links=links)
+    registry = plugins.load()
+    bundle = plugins.assemble(registry, registry.strategy("mixgcn").bundles["full-graph"], {})
+    return bundle, dataclasses.replace(platform, accelerators=devices, links=links)
+
+
+def run_schedule(graph: Graph, order: np.ndarray, stages: int, layers=2, **seconds) -> Outlook:
+    """An epoch on an SPU and a GPU between which nothing takes any time."""
+    bundle, platform = prepare()
     workload = Workload("gcn", (4,) * (layers + 1), 1, 1, (0,) * layers, 0)
     counted = describe_counted(workload.dims, graph.num_vertices)
     setting = Setting(counted, platform, workload, build(workload).shapes)
-    registry = plugins.load()
-    bundle = plugins.assemble(registry, registry.strategy("mixgcn").bundles["full-graph"], {})
     bundle = dataclasses.replace(bundle, kernel=EvenKernel(**seconds))
-    assert isinstance(bundle, Bundle)
     return foresee(bundle, setting, count_rounds(graph, order, stages))
 
 
@@ -205,7 +209,7 @@ def forward_gaps(outlook: Outlook) -> list[float]:
 
 
 @given(graph=graphs(), data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_with_enough_stages_no_sparse_step_waits(graph, data):
     """Proposition 3.5, for any s at or above the least, where a batch is back within one sparse
     step."""
@@ -222,7 +226,7 @@ def test_with_enough_stages_no_sparse_step_waits(graph, data):
 
 
 @given(graph=graphs(), data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_batches_that_read_the_last_wait_at_every_border(graph, data):
     """What the proposition prevents: the sparse devices wait for one batch's way and back, where no
     other batch is ready before."""
@@ -252,8 +256,8 @@ def test_updates_that_are_slower_than_aggregation_leave_sparse_devices_waiting()
 # --------------------------------------------------------------------------- numbers of devices
 
 
-@pytest.mark.parametrize("total", [2, 3, 5, 16, 33])
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 1.0])
+@pytest.mark.parametrize("total", [2, 3, 16, 33])
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_devices_are_shared_out_by_the_price(total, share):
     """Of one valley the lowest point, with few numbers tried."""
     best, tried = 1 + round(share * (total - 2)), []

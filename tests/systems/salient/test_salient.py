@@ -6,18 +6,14 @@ Its epochs on the model clock are counted by hand in ``tests/price/test_hand_cou
 from __future__ import annotations
 
 import dataclasses
-from functools import cache
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from gnnbench import plugins
 from gnnbench.comparison import Request, compare
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.errors import IncompatibleParts
-from gnnbench.models import build
-from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
 from gnnbench.price.dry_run import DryRun
 from gnnbench.price.folds import digest
@@ -25,6 +21,7 @@ from gnnbench.price.model_clock import ModelClock
 from gnnbench.ranking import group_runs
 from gnnbench.records import Workload
 from gnnbench.run import train
+from tests.systems.bundles import REGISTRY, bundle_of, losses, setting_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -33,26 +30,10 @@ ITEM, HALF = 8, 2
 BATCH = 2
 
 
-@cache
-def registry():
-    return plugins.load()
-
-
 def setting_for(model="sage", devices=2, epochs=2, dataset=None, platform=None):
     workload = dataclasses.replace(make_workload(model, 2, epochs), batch_size=BATCH)
     platform = platform or make_platform(devices)
-    return Setting(dataset or make_dataset(), platform, workload, build(workload).shapes)
-
-
-def bundle_of(name="salient", swaps=(), **options):
-    """With options as ``part_option``."""
-    parts = registry().strategy(name).bundles["mini-batch"]
-    parts = plugins.with_swap(registry(), parts, swaps)
-    texts = {}
-    for key, value in options.items():
-        kind, _, option = key.partition("_")
-        texts.setdefault(kind, {})[option] = str(value).lower()
-    return plugins.assemble(registry(), parts, texts)
+    return setting_of(dataset or make_dataset(), platform, workload)
 
 
 def run(setting, name="salient", swaps=(), **options):
@@ -72,13 +53,9 @@ def epoch_s(epoch, setting):
     return digest(epoch, "modelled", setting.platform).epoch_s
 
 
-def losses(trace):
-    return [loss for epoch in trace.epochs for loss in epoch.round_losses]
-
-
 def draw(setting, epoch=0):
     """By round and device, the blocks of its part."""
-    sampler = bundle_of().sampler
+    sampler = bundle_of("salient").sampler
     sampler.begin(setting)
     devices = len(setting.platform.accelerators)
     found = []
@@ -92,8 +69,7 @@ def draw(setting, epoch=0):
 # --------------------------------------------------------------------------- the same maths
 
 
-@pytest.mark.parametrize("model", ["gcn", "sage", "gat"])
-@pytest.mark.parametrize("devices", [1, 3])
+@pytest.mark.parametrize(("model", "devices"), [("gcn", 1), ("sage", 3), ("gat", 3)])
 def test_losses_are_the_references(model, devices):
     setting = setting_for(model, devices)
     found = losses(run(setting, sampler_workers=2))
@@ -123,7 +99,7 @@ def rank(strategies, options=None):
         platform=load_platform("epyc7763x2-4xa5000"),
         options=options or {},
     )
-    (group,) = group_runs(compare(request, registry()))
+    (group,) = group_runs(compare(request, REGISTRY))
     return {row.label: row for row in group.rows}
 
 
@@ -140,59 +116,16 @@ def test_rows_are_ranked_with_the_baselines_and_in_half_precision_are_not():
 # --------------------------------------------------------------------------- what crosses and stays
 
 
-@pytest.mark.parametrize(("precision", "size"), [("full", ITEM), ("half", HALF)])
-def test_bytes_are_those_of_the_mini_batches_drawn(precision, size):
-    setting = setting_for(devices=3, epochs=1)
-    width = setting.dataset.num_features
-    crossing = 0
-    rounds = draw(setting)
-    for parts in rounds:
-        for blocks in parts.values():
-            crossing += len(blocks[0].src_ids) * width * size
-            crossing += sum(4 * (len(b.indptr) + len(b.indices)) for b in blocks)
-    (epoch,) = run(setting, communication_precision=precision).epochs
-    assert epoch.bytes["host_to_device"] == crossing
-    # Of three in a ring each sends 2/3 of the gradients twice.
-    assert epoch.bytes["all_reduce"] == len(rounds) * 3 * (4 * setting.parameter_bytes // 3)
-    assert not epoch.bytes["device_to_host"]
-
-
 def test_the_host_keeps_features_in_half_precision():
+    """The whole graph's rows, and those of rounds that are loaded and not transferred: one for each
+    of the eight threads, and the one that is about to cross."""
     setting = setting_for(devices=1, epochs=1)
     full, half = (run(setting, communication_precision=each) for each in ("full", "half"))
-    rows = setting.dataset.graph.num_vertices * setting.dataset.num_features
-    staged = [
-        max(
-            sum(len(parts[0][0].src_ids) for parts in window) * setting.dataset.num_features
-            for window in windows(draw(setting), 9)
-        )
-    ]
+    read = [len(parts[0][0].src_ids) for parts in draw(setting)]
+    staged = max(sum(read[begin : begin + 9]) for begin in range(max(1, len(read) - 8)))
+    rows = setting.dataset.graph.num_vertices + staged
     saved = full.peak_bytes["host"] - half.peak_bytes["host"]
-    assert saved == (rows + staged[0]) * (ITEM - HALF)
-
-
-def windows(rounds, count):
-    """As many rounds in a row as are loaded and not transferred: one for each of the eight
-    threads, and the one that is about to cross."""
-    return [rounds[begin : begin + count] for begin in range(max(1, len(rounds) - count + 1))]
-
-
-def test_a_device_has_the_mini_batch_in_use_and_the_next():
-    setting = setting_for(devices=1, epochs=1)
-    width = setting.dataset.num_features
-    held = [
-        sum(4 * (len(b.indptr) + len(b.indices)) for b in blocks)
-        + len(blocks[0].src_ids) * width * ITEM
-        for blocks in (parts[0] for parts in draw(setting))
-    ]
-    peaks = {
-        pipelined: run(setting, communication_pipelined=pipelined).peak_bytes["gpu0"]
-        for pipelined in (False, True)
-    }
-    few = run(setting, communication_pipelined=True, sampler_workers=1).peak_bytes["gpu0"]
-    assert few == peaks[True]
-    # The next one's rows, beside those of a mini-batch and all that is made of them.
-    assert 0.5 * min(held) < peaks[True] - peaks[False] <= max(held)
+    assert saved == rows * setting.dataset.num_features * (ITEM - HALF)
 
 
 # --------------------------------------------------------------------------- who prepares, and when
@@ -215,42 +148,9 @@ def test_threads_take_rounds_in_turn_and_a_device_has_its_own():
     }
 
 
-@pytest.mark.parametrize(("pipelined", "transferred"), [(True, 2), (False, 1)])
-def test_more_rounds_are_let_in_than_there_are_threads_by_those_on_the_device(
-    pipelined, transferred
-):
-    setting = setting_for(devices=1, epochs=1)
-    options = {"sampler_workers": 3, "communication_pipelined": pipelined}
-    spans = run(setting, **options).epochs[0].spans
-    behind = {
-        span.round - spans[earlier].round
-        for span in spans
-        if span.stage == "sample"
-        for earlier in span.after
-    }
-    assert behind == {3 + transferred}
-
-
-def test_transfers_overlap_training_and_nothing_else_stands_in_between():
-    """A mini-batch crosses while the one before is trained on, or, where transfers block, never."""
-    setting = setting_for(devices=1, epochs=1)
-    for pipelined in (True, False):
-        (epoch,) = run(setting, communication_pipelined=pipelined).epochs
-        timeline = digest(epoch, "modelled", setting.platform).timeline
-        crossing = [item for item in timeline if item.span.label == "host to device"]
-        training = [item for item in timeline if item.span.place == "gpu0"]
-        both = [
-            (one.span.round, other.span.round)
-            for one in crossing
-            for other in training
-            if one.start_s < other.end_s and other.start_s < one.end_s
-        ]
-        assert {one - other for one, other in both} == ({1} if pipelined else set())
-
-
 def test_preparing_ahead_and_transferring_ahead_each_take_time_off():
     setting = setting_for(devices=2, epochs=1)
-    steps = registry().strategy("salient").ablation
+    steps = REGISTRY.strategy("salient").ablation
     taken = []
     for step in steps:
         options = {f"{kind}_{name}": value for kind, name, value in step.options}
@@ -292,7 +192,7 @@ def test_every_node_has_all_features_and_no_row_crosses_the_network():
 )
 def test_threads_that_the_host_has_no_cores_for_are_refused(workers, devices, sentence):
     with pytest.raises(IncompatibleParts, match=sentence):
-        DryRun(bundle_of(sampler_workers=workers), setting_for(devices=devices))
+        DryRun(bundle_of("salient", sampler_workers=workers), setting_for(devices=devices))
 
 
 @pytest.mark.parametrize(
