@@ -13,7 +13,7 @@ from gnnbench.cli.options import (
     FilePath,
     Json,
     check_files,
-    load_registry,
+    list_plugins,
     open_console,
     shared_options,
     write_document,
@@ -24,7 +24,7 @@ from gnnbench.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gnnbench.plugins import Registry
+    from gnnbench.plugins.listing import Listing
     from gnnbench.sweep import Configuration, Task
     from gnnbench.sweep.executors import ExecutorName
     from gnnbench.sweep.running import Found
@@ -85,9 +85,9 @@ def sweep(
 
     grid = read_grid(file)
     make_folder(store)
-    registry = load_registry(grid.plugins)
+    listing = list_plugins(grid.plugins)
     for configuration in grid.configurations:
-        check_configuration(configuration, registry)
+        check_configuration(configuration, listing)
     if executor_name == "local" and jobs > 1:
         refuse_measured(grid.configurations)
     here = name_this_machine() if executor_name == "local" else ""
@@ -115,16 +115,14 @@ def sweep(
     return 0 if counts["done"] else 4
 
 
-def check_configuration(configuration: Configuration, registry: Registry) -> None:
+def check_configuration(configuration: Configuration, listing: Listing) -> None:
     """Refuse names that are not known before anything runs."""
     from gnnbench.platforms import load_platform
     from gnnbench.preparation import parse_settings, parse_strategies
 
     for name, swaps in parse_strategies(configuration.strategy):
-        registry.strategy(name)
-        for kind, part in swaps:
-            registry.part(kind, part)
-    registry.model(configuration.model)
+        listing.check([("strategy", name), *swaps])
+    listing.check([("model", configuration.model)])
     load_platform(configuration.platform)
     parse_settings(configuration.set)
     if configuration.fanouts and len(configuration.fanouts) != configuration.layers:
