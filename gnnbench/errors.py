@@ -6,6 +6,8 @@ prints it as it stands and exits with ``exit_status``.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class GnnbenchError(Exception):
     """Base of every deliberate error; ``exit_status`` is what the command line returns."""
@@ -128,3 +130,11 @@ def is_host_memory_error(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
     )
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """Return ``" (did you mean 'x'?)"`` where a known name is spelt alike, else nothing."""
+    import difflib
+
+    matches = difflib.get_close_matches(name, list(known), n=2)
+    return f" (did you mean {' or '.join(map(repr, matches))}?)" if matches else ""

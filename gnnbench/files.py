@@ -127,6 +127,15 @@ def identify(path: Path) -> tuple[int, int] | Path:
     return found.st_dev, found.st_ino
 
 
+def user_cache() -> Path:
+    """``~/.cache/gnnbench``, or below ``$XDG_CACHE_HOME``; it may not exist yet.
+
+    Raises ``RuntimeError`` where the home folder is not known.
+    """
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "gnnbench"
+
+
 # --------------------------------------------------------------------------- writing
 
 

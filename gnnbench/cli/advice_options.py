@@ -121,12 +121,15 @@ def read_size(text: str | None) -> int | None:
 
 def make_question(options: AdviceOptions) -> Question:
     """The question that was asked."""
+    strategies, swaps = split_names(options.plugins), parse_swaps(options.swaps)
+    names = [("model", options.model), *(("strategy", name) for name in strategies), *swaps]
+    registry = load_registry(options.extra_plugins, names)
+
     from gnnbench.advice import preparation
 
-    registry = load_registry(options.extra_plugins)
     job = preparation.AdviceJob(
         dataset=options.dataset,
-        strategies=split_names(options.plugins),
+        strategies=strategies,
         model=options.model,
         layers=options.layers,
         hidden=options.hidden,
@@ -136,7 +139,7 @@ def make_question(options: AdviceOptions) -> Question:
         fanouts=parse_fanouts(options.fanouts, options.layers),
         platform=options.platform,
         device_memory=options.device_memory,
-        swaps=parse_swaps(options.swaps),
+        swaps=swaps,
         options=parse_settings(options.settings),
         seed=options.seed,
         threads=options.threads,

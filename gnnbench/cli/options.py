@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from gnnbench.datasets import ScalingChoice
     from gnnbench.plugins import Registry
+    from gnnbench.plugins.listing import Listing
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -430,14 +431,33 @@ def write_document(content: Mapping[str, Json], path: Path) -> None:
         write_text(path, text)
 
 
-def load_registry(extra: Sequence[str]) -> Registry:
-    """All plugins; the broken ones are reported on standard error and skipped."""
-    from gnnbench.plugins import load
+def list_plugins(extra: Sequence[str]) -> Listing:
+    """What plugins offer; the broken ones are reported on standard error and skipped."""
+    return _open_listing(extra)[0]
 
-    registry = load(extra)
-    for problem in registry.problems:
-        complain(f"warning: {problem}")
+
+def load_registry(extra: Sequence[str], names: Iterable[tuple[str, str]] = ()) -> Registry:
+    """All plugins; the broken ones are reported on standard error and skipped.
+
+    ``names`` are checked as :meth:`Listing.check` does, before torch is imported where the index of
+    plugins is fresh. Raises ``PluginError`` for the first one that is not on offer.
+    """
+    listing, registry = _open_listing(extra)
+    listing.check(names)
+    if registry is None:
+        from gnnbench.plugins import load
+
+        registry = load(extra)
     return registry
+
+
+def _open_listing(extra: Sequence[str]) -> tuple[Listing, Registry | None]:
+    from gnnbench.plugins.index import open_listing
+
+    listing, registry = open_listing(extra)
+    for problem in listing.problems:
+        complain(f"warning: {problem}")
+    return listing, registry
 
 
 def print_rows(console: Console, heading: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -127,7 +127,8 @@ def plan(line: CommandLine, /, strategy: str, **typed: object) -> int:
     asked = read_texts(options)
     drawn = asked.sizes is not None
 
-    registry = load_registry(options.extra_plugins)
+    names = [("strategy", strategy), ("model", options.model), *asked.swaps]
+    registry = load_registry(options.extra_plugins, names)
 
     from gnnbench.comparison import Variant
     from gnnbench.planning import PlanJob, make_plan, prepare_plan

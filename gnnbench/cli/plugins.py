@@ -13,6 +13,7 @@ from gnnbench.cli.options import (
     Json,
     check_files,
     has_subcommand,
+    list_plugins,
     load_registry,
     open_console,
     plugin_option,
@@ -24,9 +25,8 @@ from gnnbench.cli.options import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gnnbench.parts import Part
-    from gnnbench.plugins import Registry
-    from gnnbench.records import Card, Strategy
+    from gnnbench.plugins import Origin
+    from gnnbench.plugins.listing import ListedPart, ListedStrategy, Listing
 
 
 @click.group(
@@ -49,7 +49,7 @@ def plugins(
 @plugins.command("list")
 @plugin_option
 @shared_options
-def list_plugins(extra_plugins: tuple[str, ...], json_path: Path | None) -> int:
+def list_offers(extra_plugins: tuple[str, ...], json_path: Path | None) -> int:
     """Every strategy, part and model on offer, and the distribution it comes from."""
     return print_list(extra_plugins, json_path)
 
@@ -57,98 +57,70 @@ def list_plugins(extra_plugins: tuple[str, ...], json_path: Path | None) -> int:
 def print_list(extra: tuple[str, ...], json_path: Path | None) -> int:
     """Print what is on offer; with JSON to a file, both."""
     check_files(json_path, plugins=extra)
-    registry = load_registry(extra)
+    listing = list_plugins(extra)
     if json_path is not None:
-        write_document(_list_document(registry), json_path)
+        write_document(_list_document(listing), json_path)
     console = open_console(json_path)
     print_rows(
         console,
         ("strategy", "modes", "from", "what it is"),
-        [
-            (s.name, ", ".join(s.bundles), str(registry.origin(s)), s.summary)
-            for s in registry.strategies
-        ],
+        [(s.name, ", ".join(s.bundles), str(s.origin), s.summary) for s in listing.strategies],
     )
-    for kind, parts in _parts_by_kind(registry):
+    for kind, parts in listing.parts_by_kind().items():
         console.print()
         print_rows(
             console,
             (kind, "from", "what it does"),
-            [(part.name, str(registry.origin(part)), part.summary) for part in parts],
+            [(part.name, str(part.origin), part.summary) for part in parts],
         )
     console.print()
     print_rows(
         console,
         ("model", "from", "what it is"),
-        [
-            (name, str(registry.model_origin(name)), model.title)
-            for name, model in registry.models.items()
-        ],
+        [(model.name, str(model.origin), model.title) for model in listing.models],
     )
     return 0
 
 
-def _parts_by_kind(registry: Registry) -> list[tuple[str, tuple[type[Part], ...]]]:
-    from gnnbench.records import PART_KINDS
-
-    return [(kind, parts) for kind in PART_KINDS if (parts := registry.parts_of(kind))]
-
-
-def _list_document(registry: Registry) -> dict[str, Json]:
+def _list_document(listing: Listing) -> dict[str, Json]:
     return {
-        "strategies": [_strategy_document(registry, s) for s in registry.strategies],
+        "strategies": [_strategy_document(strategy) for strategy in listing.strategies],
         "parts": {
-            kind: [_part_document(registry, part) for part in parts]
-            for kind, parts in _parts_by_kind(registry)
+            kind: [_part_document(part) for part in parts]
+            for kind, parts in listing.parts_by_kind().items()
         },
-        "models": [_model_document(registry, name) for name in registry.models],
-        "problems": list(registry.problems),
+        "models": [
+            {"name": model.name, "title": model.title, **_origin_document(model.origin)}
+            for model in listing.models
+        ],
+        "problems": list(listing.problems),
     }
 
 
-def _strategy_document(registry: Registry, strategy: Strategy) -> dict[str, Json]:
-    from gnnbench.records import PART_KINDS
-
-    origin = registry.origin(strategy)
+def _strategy_document(strategy: ListedStrategy) -> dict[str, Json]:
+    card = strategy.card
     return {
         "name": strategy.name,
         "summary": strategy.summary,
         "source": strategy.source,
-        "plugin": origin.plugin,
-        "distribution": origin.distribution,
-        "version": origin.version,
-        "bundles": {
-            mode: {kind: parts.named(kind) for kind in PART_KINDS}
-            for mode, parts in strategy.bundles.items()
-        },
-        "card": None if strategy.card is None else _card_document(strategy.card),
+        **_origin_document(strategy.origin),
+        "bundles": strategy.bundles,
+        "card": None if card is None else {heading: list(card[heading]) for heading in card},
     }
 
 
-def _card_document(card: Card) -> dict[str, Json]:
-    return {heading: list(clauses) for heading, clauses in card.by_heading().items()}
-
-
-def _model_document(registry: Registry, name: str) -> dict[str, Json]:
-    origin = registry.model_origin(name)
-    return {
-        "name": name,
-        "title": registry.model(name).title,
-        "plugin": origin.plugin,
-        "distribution": origin.distribution,
-        "version": origin.version,
-    }
-
-
-def _part_document(registry: Registry, part: type[Part]) -> dict[str, Json]:
-    from gnnbench.parts import describe_option, modes_of, option_fields
-
-    origin = registry.origin(part)
+def _part_document(part: ListedPart) -> dict[str, Json]:
     return {
         "name": part.name,
         "summary": part.summary,
-        "modes": sorted(modes_of(part)),
-        "options": {name: describe_option(part, name) for name in option_fields(part)},
+        "modes": list(part.modes),
+        "options": part.options,
+        **_origin_document(part.origin),
+    }
+
+
+def _origin_document(origin: Origin) -> dict[str, Json]:
+    return {
         "plugin": origin.plugin,
         "distribution": origin.distribution,
         "version": origin.version,
@@ -164,60 +136,60 @@ def show_plugin(name: str, extra_plugins: tuple[str, ...], json_path: Path | Non
 
     A part may be named with its kind: communication=hongtu.
     """
-    from gnnbench.parts import modes_of
-
     check_files(json_path, plugins=extra_plugins)
-    registry = load_registry(extra_plugins)
+    listing = list_plugins(extra_plugins)
     kind, equals, part_name = name.partition("=")
-    strategies = [s for s in registry.strategies if s.name == name]
+    strategies = [s for s in listing.strategies if s.name == name]
     parts = [
         part
-        for part_kind, offered in _parts_by_kind(registry)
-        for part in offered
-        if (part.name == part_name and part_kind == kind if equals else part.name == name)
+        for part in listing.parts
+        if (part.name == part_name and part.kind == kind if equals else part.name == name)
     ]
     if not strategies and not parts:
-        if equals:
-            from gnnbench.cli.compare import parse_swaps
-
-            registry.part(*parse_swaps([name])[0])
-        registry.strategy(name)  # raises, with close matches
+        listing.check([_find_named(name)])  # raises, with close matches
     if json_path is not None:
         content: dict[str, Json] = {
-            "strategies": [_strategy_document(registry, s) for s in strategies],
-            "parts": [{"part": part.kind, **_part_document(registry, part)} for part in parts],
+            "strategies": [_strategy_document(strategy) for strategy in strategies],
+            "parts": [{"part": part.kind, **_part_document(part)} for part in parts],
         }
         write_document(content, json_path)
     console = open_console(json_path)
     for strategy in strategies:
-        _print_strategy(console, registry, strategy)
+        _print_strategy(console, listing, strategy)
     # A strategy's listing already shows its own parts.
     for part in parts if not strategies else ():
         console.print(f"{part.kind} {part.name}: {part.summary}", style="bold")
-        modes = ", ".join(sorted(modes_of(part)))
-        console.print(f"from {registry.origin(part)}; works for {modes}")
+        console.print(f"from {part.origin}; works for {', '.join(part.modes)}")
         _print_options(console, part)
     return 0
 
 
-def _print_strategy(console: Console, registry: Registry, strategy: Strategy) -> None:
-    from gnnbench.records import PART_KINDS
+def _find_named(name: str) -> tuple[str, str]:
+    """The kind and the name of what NAME stands for: a strategy, or a part as kind=name."""
+    if "=" not in name:
+        return "strategy", name
 
+    from gnnbench.cli.compare import parse_swaps
+
+    return parse_swaps([name], "NAME")[0]
+
+
+def _print_strategy(console: Console, listing: Listing, strategy: ListedStrategy) -> None:
     console.print(f"{strategy.name}: {strategy.summary}", style="bold")
     if strategy.source:
         console.print(strategy.source)
-    console.print(f"from {registry.origin(strategy)}")
+    console.print(f"from {strategy.origin}")
     for mode, bundle in strategy.bundles.items():
         console.print()
         console.print(mode, style="bold")
-        for kind in PART_KINDS:
-            part = registry.part(kind, bundle.named(kind))
-            console.print(f"  {kind} {part.name}: {part.summary}")
+        for kind, name in bundle.items():
+            part = listing.part(kind, name)
+            console.print(f"  {kind} {name}: {part.summary}")
             _print_options(console, part)
     if strategy.card is not None:
         console.print()
         console.print("how faithful it is", style="bold")
-        for heading, clauses in strategy.card.by_heading().items():
+        for heading, clauses in strategy.card.items():
             for clause in clauses:
                 _print_wrapped(console, f"{heading}: {clause}", "  ")
 
@@ -233,12 +205,9 @@ def _print_wrapped(console: Console, text: str, blanks: str, style: str = "") ->
         console.print(line, style=style, soft_wrap=True)
 
 
-def _print_options(console: Console, part: type[Part]) -> None:
-    from gnnbench.parts import describe_option, option_fields
-
-    for option in option_fields(part):
-        line = f"--set {part.kind}.{describe_option(part, option)}"
-        _print_wrapped(console, line, " " * 6, "dim")
+def _print_options(console: Console, part: ListedPart) -> None:
+    for described in part.options.values():
+        _print_wrapped(console, f"--set {part.kind}.{described}", " " * 6, "dim")
 
 
 @plugins.command("check")
@@ -269,16 +238,14 @@ def check_plugin(
     A part is named with its kind, kernel=native, and is put into a strategy that takes it. Exit
     status 1 when a check fails, or could not reach what it is to judge.
     """
-    from gnnbench.cli.compare import parse_settings, parse_swaps
-    from gnnbench.conformance import check_strategy
+    from gnnbench.cli.compare import parse_settings
     from gnnbench.preparation import load_dataset
 
     check_files(json_path, plugins=extra_plugins)
-    registry = load_registry(extra_plugins)
-    if "=" in name:
-        registry.part(*parse_swaps([name], "NAME")[0])
-    else:
-        registry.strategy(name)
+    registry = load_registry(extra_plugins, [_find_named(name)])
+
+    from gnnbench.conformance import check_strategy
+
     outcomes = check_strategy(
         registry,
         name,

@@ -14,6 +14,7 @@ from gnnbench.cli.options import (
     FilePath,
     Json,
     check_files,
+    list_plugins,
     load_registry,
     open_console,
     shared_options,
@@ -25,7 +26,7 @@ from gnnbench.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gnnbench.plugins import Registry
+    from gnnbench.plugins.listing import Listing
     from gnnbench.sweep import Configuration, Grid, Task
     from gnnbench.sweep.executors import ExecutorName
     from gnnbench.sweep.running import Found
@@ -91,11 +92,12 @@ def sweep(
     check_inputs(grid, store, json_path)
     make_folder(store)
     check_output(store / _PROBE)
-    registry = load_registry(grid.plugins)
+    listing = list_plugins(grid.plugins)
     for configuration in grid.configurations:
-        check_configuration(configuration, registry)
+        check_configuration(configuration, listing)
     if executor_name == "local" and jobs > 1:
         refuse_measured(grid.configurations)
+    registry = load_registry(grid.plugins)
     here = name_this_machine() if executor_name == "local" else ""
     found = find_tasks(grid.configurations, store, registry, retry=retry, here=here)
     console = open_console(json_path)
@@ -136,16 +138,14 @@ def check_inputs(grid: Grid, store: Path, json_path: Path | None) -> None:
         check_files(json_path, settings=settings)
 
 
-def check_configuration(configuration: Configuration, registry: Registry) -> None:
+def check_configuration(configuration: Configuration, listing: Listing) -> None:
     """Refuse unknown names, and numbers outside the ranges of `compare`, before anything runs."""
     from gnnbench.platforms import load_platform
     from gnnbench.preparation import parse_settings, parse_strategies
 
     for name, swaps in parse_strategies(configuration.strategy):
-        registry.strategy(name)
-        for kind, part in swaps:
-            registry.part(kind, part)
-    registry.model(configuration.model)
+        listing.check([("strategy", name), *swaps])
+    listing.check([("model", configuration.model)])
     load_platform(configuration.platform)
     parse_settings(configuration.set)
     hidden, layers = configuration.hidden, configuration.layers

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
+import scipy
 
 from gnnbench.platforms.machine import Device, Link, Platform
 from gnnbench.records import Dataset, FloatArray, Graph, Workload
@@ -81,7 +81,9 @@ def make_sparse_dataset() -> Dataset:
     dataset = make_dataset()
     kept = np.random.default_rng(17).random(dataset.features.shape) < 0.2
     return dataclasses.replace(
-        dataset, name="conformance-sparse", features=sp.csr_matrix(dataset.features * kept)
+        dataset,
+        name="conformance-sparse",
+        features=scipy.sparse.csr_matrix(dataset.features * kept),
     )
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import scipy.stats
+import scipy
 
 from gnnbench import models
 from gnnbench.conformance import faults, graphs

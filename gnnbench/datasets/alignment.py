@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import scipy.sparse as sp
+import scipy
 
 from gnnbench.datasets.attachments import (
     Attachment,
@@ -87,9 +87,9 @@ def read_attached(
     )
 
 
-def align_features(attachment: Attachment, ids: Ids) -> AnyArray | sp.csr_matrix:
+def align_features(attachment: Attachment, ids: Ids) -> AnyArray | scipy.sparse.csr_matrix:
     """A row for every vertex. Raises :class:`DatasetError` for one that has none."""
-    rows: AnyArray | sp.csr_matrix = attachment.rows[find_places(attachment, ids)]
+    rows: AnyArray | scipy.sparse.csr_matrix = attachment.rows[find_places(attachment, ids)]
     return rows
 
 

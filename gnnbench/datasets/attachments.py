@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
+import scipy
 
 from gnnbench.datasets.archive import Archive
 from gnnbench.datasets.memory import check_memory
@@ -40,7 +40,7 @@ class Attachment:
     """A row for each of some vertices: of ``ids``, or, where there are none, of 0, 1, 2, ..."""
 
     file: Path
-    rows: AnyArray | sp.csr_matrix
+    rows: AnyArray | scipy.sparse.csr_matrix
     ids: Ids | None = None
 
     @property
@@ -159,7 +159,7 @@ def _as_numpy(file: Path, held: object) -> AnyArray:
     return array
 
 
-def _read_sparse(file: Path) -> sp.csr_matrix:
+def _read_sparse(file: Path) -> scipy.sparse.csr_matrix:
     with Archive(file) as archive:
         lacking = [name for name in _SPARSE if name not in archive.names]
         if lacking:
@@ -169,7 +169,7 @@ def _read_sparse(file: Path) -> sp.csr_matrix:
             )
         data, indices, indptr, shape = (archive.read(name) for name in _SPARSE)
     try:
-        matrix = sp.csr_matrix((data, indices, indptr), shape=tuple(shape.tolist()))
+        matrix = scipy.sparse.csr_matrix((data, indices, indptr), shape=tuple(shape.tolist()))
         matrix.check_format()
     except (ValueError, TypeError, IndexError) as error:
         raise DatasetError(

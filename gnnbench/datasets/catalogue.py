@@ -21,7 +21,7 @@ from gnnbench.datasets.npz import as_integers, load_npz
 from gnnbench.datasets.standins import STAND_INS, find_stand_in, make_stand_in
 from gnnbench.datasets.synthetic import DEFAULT_SIZES, make_rmat, make_sbm
 from gnnbench.errors import DatasetError
-from gnnbench.files import explain
+from gnnbench.files import explain, user_cache
 from gnnbench.mapped import let_go
 from gnnbench.records import Dataset, Graph
 
@@ -88,8 +88,7 @@ def _checkout_folder() -> Path | None:
 
 def cache_folder() -> Path:
     """``~/.cache/gnnbench/datasets``, or below ``$XDG_CACHE_HOME``; it may not exist yet."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "gnnbench" / "datasets"
+    return user_cache() / "datasets"
 
 
 def verified_folder() -> Path:

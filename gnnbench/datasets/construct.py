@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import scipy.sparse as sp
+import scipy
 
 from gnnbench.datasets.memory import check_memory
 from gnnbench.datasets.topology import (
@@ -89,15 +89,17 @@ def check_shape(where: str, array: str, shape: Sequence[int], num_vertices: int)
 
 
 def _check_features(
-    where: str, features: AnyArray | sp.csr_matrix, num_vertices: int
-) -> tuple[FloatArray | sp.csr_matrix, tuple[str, ...]]:
-    check_shape(where, "x_shape" if sp.issparse(features) else "x", features.shape, num_vertices)
-    if sp.issparse(features):
-        csr = sp.csr_matrix(features)
+    where: str, features: AnyArray | scipy.sparse.csr_matrix, num_vertices: int
+) -> tuple[FloatArray | scipy.sparse.csr_matrix, tuple[str, ...]]:
+    check_shape(
+        where, "x_shape" if scipy.sparse.issparse(features) else "x", features.shape, num_vertices
+    )
+    if scipy.sparse.issparse(features):
+        csr = scipy.sparse.csr_matrix(features)
         data, rounded = as_float_features(where, csr.data, "x_data")
-        csr = sp.csr_matrix((data, csr.indices, csr.indptr), shape=csr.shape)
+        csr = scipy.sparse.csr_matrix((data, csr.indices, csr.indptr), shape=csr.shape)
         csr.sort_indices()
-        checked: FloatArray | sp.csr_matrix = csr
+        checked: FloatArray | scipy.sparse.csr_matrix = csr
     else:
         dense, rounded = as_float_features(where, features)
         checked = np.ascontiguousarray(dense)
@@ -204,7 +206,7 @@ def annotate(
     name: str,
     graph: Graph,
     *,
-    features: AnyArray | sp.csr_matrix | None = None,
+    features: AnyArray | scipy.sparse.csr_matrix | None = None,
     labels: IntArray | None = None,
     masks: Masks | None = None,
     random_features: int = RANDOM_FEATURES,
@@ -267,7 +269,7 @@ def build(
     edges: IntArray | tuple[IntArray, IndexArray],
     *,
     num_vertices: int | None = None,
-    features: AnyArray | sp.csr_matrix | None = None,
+    features: AnyArray | scipy.sparse.csr_matrix | None = None,
     labels: IntArray | None = None,
     masks: Masks | None = None,
     random_features: int = RANDOM_FEATURES,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import scipy.sparse as sp
+import scipy
 
 from gnnbench.datasets.alignment import (
     Attached,
@@ -100,7 +100,7 @@ class _Source:
     origin: str
     notes: tuple[str, ...]
     pieces: Callable[[], Iterator[AnyArray]] | None = None
-    sparse: sp.csr_matrix | None = None
+    sparse: scipy.sparse.csr_matrix | None = None
     labels: IntArray | None = None
     masks: Masks | None = None
     renumbered: Ids | None = None
@@ -414,7 +414,7 @@ def _write(folder: Path, path: Path, name: str, source: _Source, scaling: Scalin
 
 def _write_features(
     folder: Path, path: Path, source: _Source
-) -> tuple[FloatArray | sp.csr_matrix, tuple[str, ...], tuple[str, ...]]:
+) -> tuple[FloatArray | scipy.sparse.csr_matrix, tuple[str, ...], tuple[str, ...]]:
     """The features, dense ones mapped from the file they were written to; what to know of them, and
     what was made up."""
     if source.sparse is not None:

@@ -16,8 +16,6 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-import torch
-
 from gnnbench.errors import MissingDependency
 
 GRAPHBOLT = "dgl.graphbolt"
@@ -29,6 +27,8 @@ class AbsentGraphBolt(ModuleType):
     def __getattr__(self, name: str) -> object:
         if name.startswith("__"):
             raise AttributeError(name)
+        import torch
+
         raise ImportError(
             f"dgl.graphbolt.{name} is not available: this DGL has no GraphBolt library that loads "
             f"with torch {torch.__version__}; install a DGL built for it to use GraphBolt."
@@ -37,6 +37,8 @@ class AbsentGraphBolt(ModuleType):
 
 def graphbolt_loads(package: Path) -> bool:
     """Whether the DGL in ``package`` has a GraphBolt that loads here; does not import DGL."""
+    import torch
+
     version = torch.__version__.split("+")[0]
     libraries = sorted((package / "graphbolt").glob(f"*graphbolt_pytorch_{version}.*"))
     if not libraries:

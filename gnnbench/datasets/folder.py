@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
-import scipy.sparse as sp
+import scipy
 
 from gnnbench.datasets.construct import (
     MASK_NAMES,
@@ -206,7 +206,7 @@ def _make_dataset(path: Path, manifest: Manifest, arrays: Mapping[str, Any]) -> 
         if indptr.shape != (graph.num_vertices + 1,) or indptr[-1] != len(data):
             raise DatasetError(f"{where}: x_indptr is not of {graph.num_vertices:,} rows.")
         shape = graph.num_vertices, manifest.num_features
-        features = sp.csr_matrix((data, indices, indptr), shape=shape, copy=False)
+        features = scipy.sparse.csr_matrix((data, indices, indptr), shape=shape, copy=False)
     train, val, test = masks = arrays["train_mask"], arrays["val_mask"], arrays["test_mask"]
     labels = arrays["y"]
     check_offsets(where, graph.indptr, graph.num_edges)
@@ -322,7 +322,7 @@ def _list_others(path: Path) -> list[str]:
     return sorted(name for name in os.listdir(path) if name not in own)
 
 
-def write_features(folder: Path, features: sp.csr_matrix) -> None:
+def write_features(folder: Path, features: scipy.sparse.csr_matrix) -> None:
     """The files of sparse features. Raises ``OSError``."""
     for name, array in zip(
         _SPARSE, (features.data, features.indices, features.indptr), strict=True

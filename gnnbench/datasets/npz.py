@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import scipy.sparse as sp
+import scipy
 
 from gnnbench.datasets.archive import Archive
 from gnnbench.datasets.construct import (
@@ -57,7 +57,7 @@ class StoredArrays:
 
     indptr: IntArray
     indices: IndexArray
-    features: AnyArray | sp.csr_matrix | None
+    features: AnyArray | scipy.sparse.csr_matrix | None
     labels: IntArray | None
     masks: Masks | None
     notes: tuple[str, ...]
@@ -110,7 +110,7 @@ def _as_notes(where: str, array: AnyArray) -> list[str]:
     return [str(note) for note in np.atleast_1d(array)]
 
 
-def _as_sparse_features(where: str, arrays: Mapping[str, AnyArray]) -> sp.csr_matrix:
+def _as_sparse_features(where: str, arrays: Mapping[str, AnyArray]) -> scipy.sparse.csr_matrix:
     missing = [name for name in SPARSE_NAMES if name not in arrays]
     if missing:
         raise DatasetError(
@@ -149,7 +149,7 @@ def _as_sparse_features(where: str, arrays: Mapping[str, AnyArray]) -> sp.csr_ma
         raise DatasetError(
             f"{where}: x_data has dtype {data.dtype}, not numbers; store features as float32."
         )
-    features = sp.csr_matrix((data, columns, offsets), shape=tuple(shape.tolist()))
+    features = scipy.sparse.csr_matrix((data, columns, offsets), shape=tuple(shape.tolist()))
     features.sort_indices()
     if not features.has_canonical_format:
         raise DatasetError(
@@ -187,7 +187,7 @@ def read_npz(path: Path, left_out: Sequence[str] = ()) -> StoredArrays:
     indices = as_integers(where, "indices", arrays.get("indices", np.empty(0, dtype=np.int64)))
     if "indices" in arrays:
         check_csr(where, indptr, indices)
-    features: AnyArray | sp.csr_matrix | None = arrays.get("x")
+    features: AnyArray | scipy.sparse.csr_matrix | None = arrays.get("x")
     if any(name in arrays for name in SPARSE_NAMES):
         if "x" in names:
             raise DatasetError(

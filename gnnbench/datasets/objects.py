@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
+import scipy
 
 from gnnbench.datasets.construct import MASK_NAMES, Masks, build
 from gnnbench.datasets.content import as_classes, choose_weights, note_weights, read_masks
@@ -52,8 +52,8 @@ class DGLGraph(Protocol):
 
 
 def from_arrays(
-    edges: npt.ArrayLike | sp.spmatrix | sp.sparray,
-    features: npt.ArrayLike | sp.spmatrix | None = None,
+    edges: npt.ArrayLike | scipy.sparse.spmatrix | scipy.sparse.sparray,
+    features: npt.ArrayLike | scipy.sparse.spmatrix | None = None,
     labels: npt.ArrayLike | None = None,
     split: Mapping[str, npt.ArrayLike] | None = None,
     *,
@@ -76,8 +76,8 @@ def from_arrays(
     """
     weights: AnyArray | None = None if edge_weights is None else _as_array(edge_weights)
     pairs: AnyArray
-    if sp.issparse(edges):
-        matrix = sp.coo_matrix(edges)
+    if scipy.sparse.issparse(edges):
+        matrix = scipy.sparse.coo_matrix(edges)
         if matrix.shape[0] != matrix.shape[1]:
             raise DatasetError(
                 f"{name}: the adjacency matrix has shape {matrix.shape}; give a square one."
@@ -314,15 +314,17 @@ def _as_array(given: object) -> AnyArray:
     return np.asarray(given)
 
 
-def _as_features(given: object | None) -> AnyArray | sp.csr_matrix | None:
+def _as_features(given: object | None) -> AnyArray | scipy.sparse.csr_matrix | None:
     """Features as an array, or as CSR where they are sparse, in SciPy or in torch."""
     if given is None:
         return None
-    if sp.issparse(given):
-        return sp.csr_matrix(given)
+    if scipy.sparse.issparse(given):
+        return scipy.sparse.csr_matrix(given)
     layout = str(getattr(given, "layout", "torch.strided"))
     if layout == "torch.strided":
         return _as_array(given)
     coo = given.to_sparse_coo().coalesce()  # type: ignore[attr-defined]
     row, column = coo.indices().numpy(force=True)
-    return sp.csr_matrix((coo.values().numpy(force=True), (row, column)), shape=tuple(coo.shape))
+    return scipy.sparse.csr_matrix(
+        (coo.values().numpy(force=True), (row, column)), shape=tuple(coo.shape)
+    )

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
+import scipy
 
 from gnnbench.errors import DatasetError
 from gnnbench.records import Dataset, FeatureScaling, FloatArray
@@ -75,7 +75,7 @@ def scale_features(dataset: Dataset, choice: ScalingChoice = "auto") -> Dataset:
     scaling = choose_scaling(dataset.features) if choice == "auto" else choice
     if scaling == "none":
         return dataset
-    features: FloatArray | sp.csr_matrix
+    features: FloatArray | scipy.sparse.csr_matrix
     if isinstance(dataset.features, np.ndarray):
         features = np.empty_like(dataset.features)
         begin = 0
@@ -108,7 +108,7 @@ def refuse_columns(name: str) -> DatasetError:
     )
 
 
-def choose_scaling(features: FloatArray | sp.csr_matrix) -> FeatureScaling:
+def choose_scaling(features: FloatArray | scipy.sparse.csr_matrix) -> FeatureScaling:
     """What suits features: ``rows`` where they are stored sparse or at least half of them are zero,
     as those of bags of words are; else ``columns``, or ``none`` where these are nearly of mean 0
     and deviation 1 already, as those drawn at random are."""
@@ -137,7 +137,7 @@ def scale_pieces(features: FloatArray, scaling: FeatureScaling) -> Iterator[Floa
         yield values.astype(features.dtype)
 
 
-def scale_sparse_rows(features: sp.csr_matrix) -> sp.csr_matrix:
+def scale_sparse_rows(features: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
     """Sparse features whose rows have the length :data:`ROW_LENGTH`, with as many values."""
     values = features.data.astype(np.float64)
     counts = np.diff(features.indptr)
@@ -145,7 +145,7 @@ def scale_sparse_rows(features: sp.csr_matrix) -> sp.csr_matrix:
     squares = np.bincount(rows, weights=values * values, minlength=len(counts))
     values *= ROW_LENGTH * _invert(np.sqrt(squares))[rows]
     arrays = (values.astype(features.dtype), features.indices, features.indptr)
-    return sp.csr_matrix(arrays, shape=features.shape)
+    return scipy.sparse.csr_matrix(arrays, shape=features.shape)
 
 
 def _column_moments(

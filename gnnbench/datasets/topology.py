@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
+import scipy
 
 from gnnbench.errors import DatasetError
 from gnnbench.records import BoolArray, FloatArray, Graph, IndexArray, IntArray
@@ -178,7 +178,9 @@ def find_fault(indptr: IntArray, indices: IndexArray, *, directed: bool = False)
         return None
     # Transposing is a counting sort that leaves rows sorted, so equal arrays mean equal graphs.
     entries = np.ones(len(indices), dtype=np.int8)
-    transposed = sp.csr_matrix((entries, indices, indptr), shape=(num_vertices,) * 2).T.tocsr()
+    transposed = scipy.sparse.csr_matrix(
+        (entries, indices, indptr), shape=(num_vertices,) * 2
+    ).T.tocsr()
     if np.array_equal(transposed.indptr, indptr) and np.array_equal(transposed.indices, indices):
         return None
     keys = rows.astype(np.int64) * num_vertices + indices

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 import numpy as np
-import scipy.sparse as sp
+import scipy
 
 from gnnbench.errors import GnnbenchError
 from gnnbench.records import Graph, IntArray
@@ -140,7 +140,7 @@ def _undirect(graph: Graph) -> Graph:
         return graph
     entries = np.ones(graph.num_edges, dtype=np.int8)
     shape = (graph.num_vertices,) * 2
-    matrix = sp.csr_matrix((entries, graph.indices, graph.indptr), shape=shape)
+    matrix = scipy.sparse.csr_matrix((entries, graph.indices, graph.indptr), shape=shape)
     both = matrix + matrix.T
     both.sort_indices()
     return Graph(both.indptr.astype(np.int64), both.indices.astype(np.int32, copy=False))

@@ -12,6 +12,7 @@ part, then the lowering opens what it needs. Parts never take times and never lo
 
 from __future__ import annotations
 
+from gnnbench.errors import closest
 from gnnbench.parts.base import (
     BOTH_MODES,
     LayerClass,
@@ -67,7 +68,6 @@ from gnnbench.parts.memory import (
     Turnover,
 )
 from gnnbench.parts.options import (
-    closest,
     describe_option,
     list_choices,
     list_tried,

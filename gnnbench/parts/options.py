@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
 import math
 import sys
 import types
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from gnnbench import units
-from gnnbench.errors import PluginError, UsageError
+from gnnbench.errors import PluginError, UsageError, closest
 
 if TYPE_CHECKING:
     from gnnbench.parts.base import Part
@@ -164,9 +163,3 @@ def _read(annotation: object, unit: str, text: str) -> object:
             raise ValueError(text)
         return number
     return text
-
-
-def closest(name: str, known: Iterable[str]) -> str:
-    """``", did you mean 'x'?"`` where something known is spelt alike, else nothing."""
-    matches = difflib.get_close_matches(name, list(known), n=2)
-    return f" (did you mean {' or '.join(map(repr, matches))}?)" if matches else ""

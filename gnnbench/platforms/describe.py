@@ -28,7 +28,6 @@ from __future__ import annotations
 import contextlib
 import difflib
 import itertools
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +37,7 @@ from pydantic import ValidationError
 
 from gnnbench.constants import Bound
 from gnnbench.errors import PlatformError
-from gnnbench.files import FileRefused
+from gnnbench.files import FileRefused, user_cache
 from gnnbench.platforms.libraries import read_libraries, read_rates
 from gnnbench.platforms.machine import DISK, Device, LibraryRates, Link, Platform, RateCurve
 from gnnbench.platforms.schema import (
@@ -83,8 +82,7 @@ class PlatformEntry:
 
 def local_path() -> Path:
     """Where the probed description of this machine is kept, whether or not it exists."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "gnnbench" / "platforms" / f"{LOCAL}.toml"
+    return user_cache() / "platforms" / f"{LOCAL}.toml"
 
 
 def find_file(spec: str) -> Path | None:

@@ -15,7 +15,7 @@ from functools import partial
 from statistics import median
 
 import numpy as np
-import scipy.sparse as sp
+import scipy
 import torch
 
 from gnnbench.constants import MEASURED, Bound
@@ -351,7 +351,7 @@ class _SampledBlock:
         """Row pointers and columns of the transpose, and which edge each of its entries is."""
         edges = np.arange(len(self.columns), dtype=np.int32)
         shape = (self.rows, self.sources)
-        by_source = sp.csr_matrix((edges, self.columns, self.bounds), shape=shape).tocsc()
+        by_source = scipy.sparse.csr_matrix((edges, self.columns, self.bounds), shape=shape).tocsc()
         return tuple(map(torch.from_numpy, (by_source.indptr, by_source.indices, by_source.data)))
 
 

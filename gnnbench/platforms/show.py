@@ -5,16 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from typing import NamedTuple
-
-import tomlkit
-from tomlkit.items import InlineTable
+from typing import TYPE_CHECKING, NamedTuple
 
 from gnnbench.errors import PlatformError
 from gnnbench.platforms.libraries import list_numbers
 from gnnbench.platforms.machine import Device, Link, Platform, RateCurve
 from gnnbench.platforms.schema import BASE_UNIT
 from gnnbench.units import format_si, unit_scale
+
+if TYPE_CHECKING:
+    from tomlkit.items import InlineTable
 
 
 class PlatformRow(NamedTuple):
@@ -82,6 +82,8 @@ def to_toml(platform: Platform) -> str:
 
     Raises ``PlatformError`` when a number has no source.
     """
+    import tomlkit
+
     hosts: list[dict[str, object]] = []
     accelerators: list[dict[str, object]] = []
     for key, device, numbers in _device_entries(platform):
@@ -143,6 +145,8 @@ def _write_numbers(
 ) -> dict[str, InlineTable]:
     """An inline table for each number or curve of an entry, with its unit, mark and source; those
     of the whole platform have no ``key``."""
+    import tomlkit
+
     tables = {name: tomlkit.inline_table() for name in numbers}
     for name, table in tables.items():
         table.update(_write_number(name, numbers[name]))

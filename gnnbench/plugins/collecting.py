@@ -20,8 +20,9 @@ from gnnbench.plugins.checking import (
     check_part,
     check_strategy,
 )
+from gnnbench.plugins.origin import HARNESS, Origin
 from gnnbench.plugins.problems import Broken, describe, report
-from gnnbench.plugins.registry import HARNESS, Origin, Registry
+from gnnbench.plugins.registry import Registry
 from gnnbench.records import PART_KINDS, PartKind, Strategy
 from gnnbench.studies import Planner, Reproduction
 

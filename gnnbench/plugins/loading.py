@@ -14,8 +14,9 @@ from gnnbench.files import resolve
 from gnnbench.parts import closest
 from gnnbench.plugins.collecting import Plugin, collect
 from gnnbench.plugins.offers import find_plugins, name_object
+from gnnbench.plugins.origin import Origin
 from gnnbench.plugins.problems import Broken, describe, report
-from gnnbench.plugins.registry import Origin, Registry
+from gnnbench.plugins.registry import Registry
 from gnnbench.plugins.sources import (
     BUNDLED,
     GROUP,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
-from gnnbench.errors import PluginError
+from gnnbench.errors import PluginError, closest
 
 
 class Broken(Exception):
@@ -45,3 +47,18 @@ def line_within(path: Path, error: BaseException) -> int | None:
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == str(path)]
     return lines[-1] if lines else None
+
+
+def refuse(what: str, name: str, known: Sequence[str], problems: Sequence[str]) -> NoReturn:
+    """Raise ``PluginError`` for a name that is not on offer.
+
+    The error repeats the problem that names it, or else gives close matches and every known name.
+    """
+    related = [problem for problem in problems if repr(name) in problem]
+    if related:
+        raise PluginError(f"{what} {name!r} is not available: {related[0]}")
+    offer = "--model takes" if what == "model" else "there is"
+    raise PluginError(
+        f"there is no {what} {name!r}{closest(name, known)}; "
+        f"{offer} {', '.join(known) or 'none installed'}."
+    )

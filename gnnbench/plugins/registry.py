@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NoReturn
 
-import gnnbench
 from gnnbench.errors import PluginError, UsageError
 from gnnbench.models import MODELS
 from gnnbench.parts import (
@@ -25,8 +23,9 @@ from gnnbench.parts import (
     SeedPlacement,
     ShardExchange,
     ShardPlacement,
-    closest,
 )
+from gnnbench.plugins.origin import HARNESS, Origin
+from gnnbench.plugins.problems import refuse
 from gnnbench.records import PART_KINDS, PartKind, Strategy
 from gnnbench.studies import Planner, Reproduction
 
@@ -38,24 +37,6 @@ BASES: Mapping[PartKind, tuple[type[Part], ...]] = {
     "memory": (DeviceMemory, LoadingMemory, OffloadingMemory),
     "kernel": (Kernel,),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where an offer comes from; a file outside any distribution has no ``distribution``."""
-
-    plugin: str
-    distribution: str | None
-    version: str | None
-
-    def __str__(self) -> str:
-        if self.distribution is None:
-            return f"{self.plugin} (not installed)"
-        return f"{self.plugin} ({self.distribution} {self.version})"
-
-
-#: Where the bundled models come from.
-HARNESS = Origin("gnnbench", "gnnbench", gnnbench.__version__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +71,19 @@ class Registry:
         """The part class called ``name``; ``PluginError`` with close matches if there is none."""
         check_kind(kind)
         if (kind, name) not in self.parts:
-            self._refuse(kind, name, [part.name for part in self.parts_of(kind)])
+            refuse(kind, name, [part.name for part in self.parts_of(kind)], self.problems)
         return self.parts[kind, name]
 
     def strategy(self, name: str) -> Strategy:
         """The strategy called ``name``; ``PluginError`` with close matches if there is none."""
         if name not in self.strategies_by_name:
-            self._refuse("strategy", name, sorted(self.strategies_by_name))
+            refuse("strategy", name, sorted(self.strategies_by_name), self.problems)
         return self.strategies_by_name[name]
 
     def model(self, name: str) -> LayerClass:
         """The model called ``name``; ``PluginError`` with close matches if there is none."""
         if name not in self.models:
-            self._refuse("model", name, list(self.models), "--model takes")
+            refuse("model", name, list(self.models), self.problems)
         return self.models[name]
 
     def planner(self, name: str) -> type[Planner]:
@@ -119,7 +100,7 @@ class Registry:
     def reproduction(self, name: str) -> type[Reproduction]:
         """The reproduction called ``name``; ``PluginError`` with close matches if there is none."""
         if name not in self.reproductions:
-            self._refuse("reproduction", name, sorted(self.reproductions))
+            refuse("reproduction", name, sorted(self.reproductions), self.problems)
         return self.reproductions[name]
 
     def origin(self, offered: Strategy | type[Part]) -> Origin:
@@ -131,17 +112,6 @@ class Registry:
     def model_origin(self, name: str) -> Origin:
         """Which plugin offers the model called ``name``; the bundled ones come with the harness."""
         return self.model_origins.get(name, HARNESS)
-
-    def _refuse(
-        self, what: str, name: str, known: Sequence[str], offer: str = "there is"
-    ) -> NoReturn:
-        related = [problem for problem in self.problems if repr(name) in problem]
-        if related:
-            raise PluginError(f"{what} {name!r} is not available: {related[0]}")
-        raise PluginError(
-            f"there is no {what} {name!r}{closest(name, known)}; "
-            f"{offer} {', '.join(known) or 'none installed'}."
-        )
 
 
 def check_kind(kind: str) -> None:

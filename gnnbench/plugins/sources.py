@@ -17,8 +17,8 @@ from importlib import metadata
 from pathlib import Path
 
 from gnnbench.files import resolve
+from gnnbench.plugins.origin import Origin
 from gnnbench.plugins.problems import Broken, describe, describe_at, line_within
-from gnnbench.plugins.registry import Origin
 
 GROUP = "gnnbench"
 BUNDLED = "gnnbench_plugins"

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
+import scipy
 
 from gnnbench.mapped import shelve_pieces
 
@@ -79,7 +79,7 @@ class Dataset:
 
     name: str
     graph: Graph
-    features: FloatArray | sp.csr_matrix
+    features: FloatArray | scipy.sparse.csr_matrix
     labels: IntArray
     num_classes: int
     train_mask: BoolArray
@@ -131,7 +131,7 @@ class Dataset:
             return self.features.take(ids, axis=0)
         return np.asarray(self.features[ids].toarray(), dtype=np.float32)
 
-    def sparse_rows(self, ids: IntArray | IndexArray) -> sp.csr_matrix:
+    def sparse_rows(self, ids: IntArray | IndexArray) -> scipy.sparse.csr_matrix:
         """Feature rows of ``ids`` as CSR ``(len(ids), f)``; only where they are stored so."""
         if isinstance(self.features, np.ndarray):
             raise TypeError("these features are stored dense")

@@ -25,7 +25,6 @@ from pydantic import (
 
 from gnnbench.errors import UsageError
 from gnnbench.files import read_text
-from gnnbench.ranking import group_runs
 from gnnbench.records import (
     Comparison,
     EpochWork,
@@ -209,6 +208,9 @@ class ResultDocument(_Entry):
 
 def to_document(comparison: Comparison) -> ResultDocument:
     """The comparison as a result file; timelines stay out of it (``--trace`` keeps those)."""
+    # Here, because it imports torch, which reading a result file does without.
+    from gnnbench.ranking import group_runs
+
     why_not = {
         (row.mode, row.label): row.why_not for group in group_runs(comparison) for row in group.rows
     }

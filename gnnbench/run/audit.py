@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammainc
 
 from gnnbench.kernels.dispatch import find_edges
 from gnnbench.parts import UNIFORM, MiniBatchSampler, Setting
@@ -148,6 +147,8 @@ def find_repeats(some: Sequence[Unit], others: Sequence[Unit], graph: Graph) -> 
     k of d neighbours are the same k again with probability 1 / C(d, k). A vertex has one draw in a
     layer of an epoch, and counts once, in however many units of the round it is.
     """
+    from scipy.special import gammainc
+
     same, count, expected = 0, 0, 0.0
     for depth in range(len(some[0].blocks)):
         ids, counts, sums = list_draws([unit.blocks[depth] for unit in some])

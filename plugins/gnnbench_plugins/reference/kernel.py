@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import ClassVar, cast
 
 import numpy as np
-import scipy.sparse as sp
+import scipy
 import torch
 from torch import Tensor
 from torch.autograd import Function
@@ -192,7 +192,7 @@ class TorchAdjacency(Adjacency):
     def _columns_on_host(self) -> tuple[Tensor, Tensor, Tensor]:
         edges = np.arange(self.block.num_edges, dtype=np.int32)
         # A counting sort by source: edges of a source stay in CSR order, so sums are repeatable.
-        by_source = sp.csr_matrix(
+        by_source = scipy.sparse.csr_matrix(
             (edges, self.block.indices, self.block.indptr),
             shape=(self.block.num_dst, self.block.num_src),
         ).tocsc()

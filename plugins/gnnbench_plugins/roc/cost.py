@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-import scipy.optimize
+import scipy
 
 from gnnbench.constants import Bound
 from gnnbench.records import Graph, IntArray

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-import scipy.sparse as sp
+import scipy
 
 from gnnbench import datasets
 from gnnbench.constants import Bound
@@ -77,10 +77,10 @@ def pair_neighbours(block: Block) -> Pairing:
     long as both sources are free.
     """
     ones = np.ones(block.num_edges, dtype=np.int64)
-    adjacency = sp.csr_matrix(
+    adjacency = scipy.sparse.csr_matrix(
         (ones, block.indices, block.indptr), shape=(block.num_dst, block.num_src)
     )
-    common = sp.triu(adjacency.T @ adjacency, k=1).tocoo()
+    common = scipy.sparse.triu(adjacency.T @ adjacency, k=1).tocoo()
     worth = np.flatnonzero(common.data > 2)
     one, other, count = common.row[worth], common.col[worth], common.data[worth]
     order = np.lexsort((other, one, -count))

@@ -1,0 +1,152 @@
+"""A listing of the installed plugins in the user's cache, so that names need no plugin loaded.
+
+The index of an environment lies in a file whose name is a digest of everything that decides what
+loading finds. A change of any of it therefore makes a new file. An index that is missing, damaged
+or unreadable is no error: plugins are loaded instead, and the index is written anew where it can.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import gnnbench
+from gnnbench.files import FileRefused, publish, read_text, user_cache
+from gnnbench.plugins.listing import Listing, list_offers
+from gnnbench.plugins.sources import BUNDLED, GROUP
+
+if TYPE_CHECKING:
+    from gnnbench.plugins.registry import Registry
+
+#: Beginnings of the environment variables that decide what imports and how.
+_VARIABLES = ("GNNBENCH", "PYTHON", "LD_", "CUDA", "NVIDIA", "DGL", "TORCH", "PYG")
+_DISTRIBUTIONS = (".dist-info", ".egg-info", ".egg-link")
+#: Indexes that are kept; each of many checkouts and working folders has its own.
+_KEPT = 16
+_LARGEST_BYTES = 1 << 24
+
+
+def open_listing(extra: Sequence[str] = ()) -> tuple[Listing, Registry | None]:
+    """What is on offer, and the plugins themselves where they had to be loaded for it.
+
+    They are loaded where there is no usable index, and always with ``extra`` plugins. A process
+    that has imported torch loads plugins faster than it finds out whether an index is fresh.
+
+    Raises as :func:`gnnbench.plugins.load`.
+    """
+    path = None if extra or "torch" in sys.modules else find_index()
+    listing = None if path is None else read_index(path)
+    if listing is not None:
+        return listing, None
+
+    from gnnbench.plugins.loading import load
+
+    registry = load(extra)
+    listing = list_offers(registry)
+    if path is not None:
+        keep_index(listing, path)
+    return listing, registry
+
+
+def find_index() -> Path | None:
+    """Where the index of this environment lies, whether or not it exists; None without a home."""
+    try:
+        folder = user_cache() / "plugins"
+    except RuntimeError:  # nobody knows the home folder
+        return None
+    digest = hashlib.sha256()
+    for fact in _facts():
+        digest.update(f"{fact}\0".encode("utf-8", "surrogatepass"))
+    return folder / f"{digest.hexdigest()[:32]}.json"
+
+
+def read_index(path: Path) -> Listing | None:
+    """The listing in a file; None where the file is missing, unreadable or damaged."""
+    try:
+        checksum, _, text = read_text(path, _LARGEST_BYTES).partition("\n")
+    except FileRefused:
+        return None
+    if checksum != _checksum(text):
+        return None
+    with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
+        return Listing.from_document(json.loads(text))
+    return None
+
+
+def keep_index(listing: Listing, path: Path) -> None:
+    """Write a listing to a file, whole, where that is possible, and remove the oldest others.
+
+    A plugin may describe itself by values that JSON has no form for; there is no index then.
+    """
+    with contextlib.suppress(OSError, TypeError, ValueError):
+        text = json.dumps(listing.to_document())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with publish(path) as stream:
+            stream.write(f"{_checksum(text)}\n{text}".encode())
+        others = sorted(path.parent.glob("*.json"), key=os.path.getmtime, reverse=True)
+        for old in others[_KEPT:]:
+            old.unlink(missing_ok=True)
+
+
+def _checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _facts() -> Iterator[str]:
+    """Everything that decides what loading the installed plugins finds."""
+    yield from (gnnbench.__version__, sys.version, sys.prefix, *os.uname(), *sys.path)
+    for name in sorted(os.environ):
+        if name.startswith(_VARIABLES):
+            yield f"{name}={os.environ[name]}"
+    for folder in sys.path:
+        yield from _find_distributions(folder)
+    entries = sorted((entry.name, entry.value) for entry in metadata.entry_points(group=GROUP))
+    yield from (f"{name}={value}" for name, value in entries)
+    modules = [BUNDLED, gnnbench.__name__, *(value for _, value in entries)]
+    for package in sorted({module.partition(":")[0].partition(".")[0] for module in modules}):
+        for place in _find_package(package):
+            yield from _describe_files(place)
+
+
+def _find_distributions(folder: str) -> list[str]:
+    """The distributions in a folder: their names have versions, and their times, installations."""
+    with contextlib.suppress(OSError, ValueError), os.scandir(folder or ".") as entries:
+        return sorted(
+            f"{entry.name} {entry.stat().st_mtime_ns}"
+            for entry in entries
+            if entry.name.endswith(_DISTRIBUTIONS)
+        )
+    return []
+
+
+def _find_package(name: str) -> list[str]:
+    """The folders of a package, or the file of a module; none where there is none."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return []
+    if spec is None:
+        return []
+    if spec.submodule_search_locations is not None:
+        return list(spec.submodule_search_locations)
+    return [spec.origin] if spec.origin else []
+
+
+def _describe_files(place: str) -> Iterator[str]:
+    """Every file in a folder or at a path, with its size and time; compiled caches are left out."""
+    files = [place]
+    for folder, inner, names in os.walk(place):
+        inner[:] = sorted(name for name in inner if name != "__pycache__")
+        files += [os.path.join(folder, name) for name in sorted(names)]
+    for file in files:
+        with contextlib.suppress(OSError):
+            found = os.stat(file)
+            yield f"{file} {found.st_size} {found.st_mtime_ns}"
