@@ -203,7 +203,7 @@ class Workload:
         return 4 if self.dtype == "float32" else 8
 
 
-def _shelve_rows(features: sp.csr_matrix) -> FloatArray:
+def _shelve_rows(features: scipy.sparse.csr_matrix) -> FloatArray:
     """Write sparse features as dense rows to a temporary file, and map it."""
     rows, columns = features.shape
     step = max(1, _PIECE_BYTES // (4 * max(1, columns)))
