@@ -47,7 +47,7 @@ def open_listing(extra: Sequence[str] = ()) -> tuple[Listing, Registry | None]:
     if listing is not None:
         return listing, None
 
-    from gnnbench.plugins.loading import load
+    from gnnbench.plugins import load
 
     registry = load(extra)
     listing = list_offers(registry)
