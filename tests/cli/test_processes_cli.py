@@ -42,66 +42,6 @@ def start_instead(monkeypatch, program):
     )
 
 
-def ranks_of(command, count=3):
-    """The ranks of a running command, by number, once all have found each other."""
-    while True:
-        assert command.poll() is None, command.communicate()
-        found = {}
-        for child in psutil.Process(command.pid).children():
-            try:
-                # Gloo connects every pair; each rank also has a connection to the store.
-                if len([c for c in child.net_connections() if c.status == "ESTABLISHED"]) > 2:
-                    found[int(child.environ()["RANK"])] = child
-            except (psutil.NoSuchProcess, psutil.AccessDenied, KeyError):
-                continue
-        if len(found) == count:
-            return found
-        time.sleep(0.1)
-
-
-@pytest.fixture
-def training(request):
-    """A command of three ranks that trains until it is stopped, and its ranks."""
-    compare = ["compare", "--plugins", request.param, "--no-plain", *WORK, "--no-check"]
-    endless = ("--processes", "3", "--epochs", "1000000", "--patience", "30")
-    command = start_python("-m", "gnnbench", *compare, *endless)
-    try:
-        yield command, ranks_of(command)
-    finally:
-        command.kill()
-        command.communicate()
-
-
-@pytest.mark.parametrize(
-    "training",
-    [
-        "mixgcn",
-        *(
-            pytest.param(name, marks=pytest.mark.long)
-            for name in ("hongtu", "partition", "hyscale", "p3")
-        ),
-    ],
-    indirect=True,
-)
-def test_a_killed_rank_ends_the_run_and_is_named(training):
-    """Its peers wait for a message or an all-reduce. All sockets listen on the loopback alone."""
-    command, ranks = training
-    listening = [
-        connection.laddr.ip
-        for process in (psutil.Process(command.pid), *ranks.values())
-        for connection in process.net_connections()
-        if connection.status == psutil.CONN_LISTEN
-    ]
-    assert len(listening) >= 4
-    assert {ipaddress.ip_address(ip).is_loopback for ip in listening} == {True}
-    ranks[1].kill()
-    _, said = command.communicate(timeout=HANGING_S)
-    (error,) = [line for line in said.splitlines() if "error" in line]
-    assert error.startswith("gnnbench: error: rank 1 was killed by SIGKILL, and the other ranks")
-    assert command.returncode == 3
-    assert not any(rank.is_running() for rank in ranks.values())
-
-
 #: A rank that only waits. One write announces it, since three ranks share the pipe.
 WAITING = """
 import os, time
@@ -484,3 +424,66 @@ def test_ranks_that_torchrun_starts_train_together(tmp_path):
     assert command.returncode == 0, said
     assert said.count("gnnbench compare ·") == 1
     check_training(text, said, 2)
+
+
+# --------------------------------------------------------------------------- killed ranks
+
+
+def ranks_of(command, count=3):
+    """The ranks of a running command, by number, once all have found each other."""
+    while True:
+        assert command.poll() is None, command.communicate()
+        found = {}
+        for child in psutil.Process(command.pid).children():
+            try:
+                # Gloo connects every pair; each rank also has a connection to the store.
+                if len([c for c in child.net_connections() if c.status == "ESTABLISHED"]) > 2:
+                    found[int(child.environ()["RANK"])] = child
+            except (psutil.NoSuchProcess, psutil.AccessDenied, KeyError):
+                continue
+        if len(found) == count:
+            return found
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def training(request):
+    """A command of three ranks that trains until it is stopped, and its ranks."""
+    compare = ["compare", "--plugins", request.param, "--no-plain", *WORK, "--no-check"]
+    endless = ("--processes", "3", "--epochs", "1000000", "--patience", "30")
+    command = start_python("-m", "gnnbench", *compare, *endless)
+    try:
+        yield command, ranks_of(command)
+    finally:
+        command.kill()
+        command.communicate()
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        "mixgcn",
+        *(
+            pytest.param(name, marks=pytest.mark.long)
+            for name in ("hongtu", "partition", "hyscale", "p3")
+        ),
+    ],
+    indirect=True,
+)
+def test_a_killed_rank_ends_the_run_and_is_named(training):
+    """Its peers wait for a message or an all-reduce. All sockets listen on the loopback alone."""
+    command, ranks = training
+    listening = [
+        connection.laddr.ip
+        for process in (psutil.Process(command.pid), *ranks.values())
+        for connection in process.net_connections()
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    assert len(listening) >= 4
+    assert {ipaddress.ip_address(ip).is_loopback for ip in listening} == {True}
+    ranks[1].kill()
+    _, said = command.communicate(timeout=HANGING_S)
+    (error,) = [line for line in said.splitlines() if "error" in line]
+    assert error.startswith("gnnbench: error: rank 1 was killed by SIGKILL, and the other ranks")
+    assert command.returncode == 3
+    assert not any(rank.is_running() for rank in ranks.values())
