@@ -15,7 +15,7 @@ from gnnbench.advice.matrix import find_front
 from gnnbench.advice.pricing import LINK_METRICS, Pricer, read_metric
 from gnnbench.advice.questions import count_swaps
 from gnnbench.advice.search import Effort, Search, choose_effort, find_space
-from gnnbench.advice.sentences import describe_row
+from gnnbench.advice.sentences import compare_rows, describe_row
 from gnnbench.advice.tables import summarise
 from gnnbench.advice.variations import (
     list_variations,
@@ -273,6 +273,13 @@ def test_reasons_are_ratios_to_the_best_strategy_as_it_comes(found):
         assert expected in choice.reason
         links = f"moves {tell_links(choice)} over links against {tell_links(base)}."
         assert choice.reason.endswith(links)
+    metrics = base.run.metrics
+    moved = {name: replace(metrics[name], value=1e9) for name in LINK_METRICS if name in metrics}
+    assert len(moved) > 1
+    more = replace(base.run, metrics={**metrics, **moved})
+    said = compare_rows((base.row, more), (base.row, base.run), "as it comes")
+    total = format_si(1e9 * len(moved), "B")
+    assert said.endswith(f"moves {total} over links against {tell_links(base)}.")
 
 
 def test_the_answer_says_what_to_use_and_how_many_times_as_fast_it_is(found):

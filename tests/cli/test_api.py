@@ -112,10 +112,6 @@ def test_objects_stand_for_names(found):
     machine = load_platform("epyc7543x4-4xa100")
     data = load(GRAPH)
     one = gnnbench.compare("hongtu", dataset=data, platform=machine, plain=False, **SMALL)
-    other = gnnbench.compare(
-        "hongtu", dataset=GRAPH, platform="epyc7543x4-4xa100", plain=False, **SMALL
-    )
-    assert one.frame()["epoch_time"][0] == other.frame()["epoch_time"][0]
     assert one.comparison.platform == "epyc7543x4-4xa100"
     assert one.frame()["epoch_time"][0] == rows["hongtu", "full-graph"]
 

@@ -254,29 +254,6 @@ def test_an_output_that_cannot_be_written_leaves_the_others(run, answer, tmp_pat
         assert not list(tmp_path.glob("*.tmp"))
 
 
-def test_a_folder_that_vanishes_meanwhile_costs_one_output(run, answer, tmp_path, monkeypatch):
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    answer(make_comparison(make_run("a")))
-    fake = gnnbench.comparison.compare
-
-    def compare(*given):
-        folder.rmdir()
-        return fake(*given)
-
-    monkeypatch.setattr(gnnbench.comparison, "compare", compare)
-    words = ("compare", "--plugins", "reference", "--dataset", tmp_path / "small.npz")
-    page = tmp_path / "page.html"
-    result = run(*words, "--json", folder / "out.json", "--html", page)
-    assert result.exit_code == 3
-    assert result.stderr.splitlines() == [
-        f"gnnbench: error: {folder / 'out.json'} cannot be written: there is no folder {folder}; "
-        f"make it."
-    ]
-    assert page.read_text().startswith("<!DOCTYPE html>")
-    assert "a takes 118 ms" in result.stdout
-
-
 def test_a_full_standard_output_costs_only_the_table(answer, tmp_path, monkeypatch, capfd):
     found = tmp_path / "found.json"
     words = [*answer(make_comparison(make_run("a"))), "--json", str(found)]
@@ -351,14 +328,6 @@ def test_a_part_cannot_end_the_command_while_a_platform_is_looked_for(run, small
     assert status == {"leaving": "error", "reference": "done"}
 
 
-def test_outputs_may_not_overwrite_each_other(run, answer, tmp_path):
-    words = answer(AssertionError("it ran"))
-    file = tmp_path / "one"
-    line = one_sentence(run(*words, "--json", file, "--html", file), 2)
-    assert "named for two outputs" in line
-    assert "only --json" in one_sentence(run(*words, "--html", "-"), 2)
-
-
 def test_nothing_is_written_over_when_a_run_fails(run, answer, tmp_path):
     file = tmp_path / "result.json"
     file.write_text("precious")
@@ -403,6 +372,7 @@ def test_a_progress_bar_on_a_terminal(monkeypatch, capsys):
         (("--plugins", "hongtu:engine=native"), "there is no part 'engine'"),
         (("--plugins", ":kernel=native"), "empty name"),
         (("--plugins", "hongtu:kernel=naive"), "'naive'"),
+        (("--html", "-"), "only --json"),
         (("--nonsense",), "--nonsense"),
     ],
 )

@@ -27,6 +27,7 @@ def read(result):
         ("hyscale,hpgnn", FPGAS),
         ("reference", "epyc7763x2-4xa5000"),
         ("reference:placement=hpgnn", FPGAS),
+        ("reference,reference:placement=hpgnn", FPGAS),
     ],
 )
 def test_the_default_platform_has_what_the_strategies_train_on(run, plugins, platform):

@@ -29,6 +29,7 @@ def test_it_runs_and_shows_who_wins(tmp_path, monkeypatch):
                 ran.raise_error()
                 kinds, _ = shell.display_formatter.format(ran.result)
                 shown.append((kinds.get("text/html", ""), kinds["text/plain"]))
+    assert "<table" in shown[0][0]
     assert "fastest" in shown[0][0]
     assert "equal to reference" in shown[0][0]
     assert "hyscale" in shown[1][1]

@@ -71,7 +71,7 @@ TABLE = [
     for words, options in (
         (COMPARE, COMPARED),
         (COMPARE, RANKED),
-        (ABLATE, COMPARED),
+        (ABLATE, SEEDED),  # it has the options of compare
         (PLAN, PLANNED),
         (("datasets", "make", GRAPH), SEEDED),
         (("datasets", "info", GRAPH), SEEDED),

@@ -198,27 +198,33 @@ def test_times_are_those_of_the_calls(sleeper: Sleeper) -> None:
     assert (outcome.prepare_s, outcome.check_s, outcome.race_s) == (0.0, 0.75, 4.5)
 
 
-def test_slow_contestants_run_fewer_rounds(sleeper: Sleeper) -> None:
-    makers = {OURS: sleeper(1 / 1024), "fast": sleeper(1 / 512), "slow": sleeper(0.125)}
-    outcome = race(make_case(makers), 1, Limits(rounds=9, seconds=0.3))
-    rounds = {name: len(samples) for name, samples in outcome.seconds.items()}
-    assert rounds == {OURS: 9, "fast": 9, "slow": 1}
-
-
-def test_three_rounds_are_run_by_those_that_may_be_claimed(sleeper: Sleeper) -> None:
-    """The fastest peer, one about as fast, and one that a target is about, whatever they take."""
-    times = {OURS: 0.001, "near": 0.035, "fastest": 0.03, "beaten": 0.1, "named": 0.1}
-    makers = {name: sleeper(seconds) for name, seconds in times.items()}
-    case = make_case(makers, (Target("named", 1.0), Target("")))
-    outcome = race(case, 1, Limits(rounds=9, seconds=0.01))
-    rounds = {name: len(samples) for name, samples in outcome.seconds.items()}
-    assert rounds == {OURS: 3, "near": 3, "fastest": 3, "beaten": 1, "named": 3}
-
-
-def test_a_race_ends_when_no_peer_has_time_left(sleeper: Sleeper) -> None:
-    makers = {OURS: sleeper(1 / 1024), "slow": sleeper(0.0625)}
-    outcome = race(make_case(makers), 1, Limits(rounds=1000, seconds=0.3))
-    assert len(outcome.seconds[OURS]) == len(outcome.seconds["slow"]) == 3
+@pytest.mark.parametrize(
+    ("times", "targets", "limits", "rounds"),
+    [
+        # Slow contestants run fewer rounds.
+        ((1 / 1024, 1 / 512, 0.125), (), Limits(9, 0.3), (9, 9, 1)),
+        # A race ends when no peer has time left.
+        ((1 / 1024, 0.0625), (), Limits(1000, 0.3), (3, 3)),
+        # The fastest peer, a peer about as fast, and the peer of a target run three rounds.
+        (
+            (0.001, 0.035, 0.03, 0.1, 0.1),
+            (Target("peer4", 1.0), Target("")),
+            Limits(9, 0.01),
+            (3, 3, 3, 1, 3),
+        ),
+    ],
+)
+def test_rounds_that_are_run(
+    sleeper: Sleeper,
+    times: tuple[float, ...],
+    targets: tuple[Target, ...],
+    limits: Limits,
+    rounds: tuple[int, ...],
+) -> None:
+    names = [OURS, *(f"peer{number}" for number in range(1, len(times)))]
+    makers = {name: sleeper(seconds) for name, seconds in zip(names, times, strict=True)}
+    outcome = race(make_case(makers, targets), 1, limits)
+    assert tuple(len(outcome.seconds[name]) for name in names) == rounds
 
 
 def test_long_calls_are_their_own_warm_up(sleeper: Sleeper) -> None:
