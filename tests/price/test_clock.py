@@ -15,26 +15,14 @@ from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import Work
 
 HOST = Device(
-    name="host",
-    kind="cpu",
-    model="eight cores",
-    flops_per_s=800.0,
-    memory_bandwidth_bytes_per_s=100.0,
-    memory_bytes=10**9,
-    launch_s=0.5,
-    cores=8,
-    core_bandwidth_bytes_per_s=20.0,
-    sampled_edges_per_s=5.0,
-)
+    name="host", kind="cpu", model="eight cores", flops_per_s=800.0,
+    memory_bandwidth_bytes_per_s=100.0, memory_bytes=10**9, launch_s=0.5, cores=8,
+    core_bandwidth_bytes_per_s=20.0, sampled_edges_per_s=5.0,
+)  # fmt: skip
 GPU = Device(
-    name="gpu0",
-    kind="gpu",
-    model="one accelerator",
-    flops_per_s=4000.0,
-    memory_bandwidth_bytes_per_s=1000.0,
-    memory_bytes=10**9,
-    launch_s=0.25,
-)
+    name="gpu0", kind="gpu", model="one accelerator", flops_per_s=4000.0,
+    memory_bandwidth_bytes_per_s=1000.0, memory_bytes=10**9, launch_s=0.25,
+)  # fmt: skip
 LINK = Link("host-gpu0", ("host", "gpu0"), 50.0, latency_s=2.0)
 PLATFORM = Platform("tiny", "made by hand", HOST, (GPU,), (LINK,))
 TORCH = type(load().part("kernel", "torch")())

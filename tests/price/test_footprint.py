@@ -181,14 +181,9 @@ def host_tensors(policies, own_features=False):
     shapes = [dataclasses.replace(GCN, in_features=8, out_features=8)] * (len(policies) - 1)
     shapes.append(dataclasses.replace(GCN, in_features=8, out_features=3))
     return footprint.host_tensors(
-        shapes,
-        policies,
-        num_vertices=10,
-        num_sources=25,
-        num_edges=40,
-        itemsize=4,
+        shapes, policies, num_vertices=10, num_sources=25, num_edges=40, itemsize=4,
         own_features=own_features,
-    )
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -273,14 +268,10 @@ def test_a_run_holds_what_its_plan_says(
 
     sizes = [footprint.size_of(unit.blocks[0], rows.get(unit.slot)) for unit in units]
     tensors = footprint.host_tensors(
-        layers,
-        policies,
-        num_vertices=60,
-        num_sources=sum(chunk.rows for chunk in sizes),
-        num_edges=sum(chunk.num_edges for chunk in sizes),
-        itemsize=workload.itemsize,
+        layers, policies, num_vertices=60, num_sources=sum(chunk.rows for chunk in sizes),
+        num_edges=sum(chunk.num_edges for chunk in sizes), itemsize=workload.itemsize,
         own_features=True,
-    )
+    )  # fmt: skip
     graph = setting.dataset.graph
     fixed = graph.indptr.nbytes + graph.indices.nbytes + 60 * (7 * 8 + 11)
     fixed += 3 * setting.parameter_bytes

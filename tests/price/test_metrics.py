@@ -14,37 +14,19 @@ from gnnbench.statistics import count_warmup
 
 def span(id, stage, place, seconds, after=(), resources=None, wall_start_s=0.0, wall_s=0.0):
     return Span(
-        id=id,
-        stage=stage,
-        label=stage,
-        place=place,
-        resources=(place,) if resources is None else resources,
-        work=Work("copy"),
-        after=after,
-        epoch=0,
-        round=0,
-        layer=-1,
-        seconds=seconds,
-        wall_start_s=wall_start_s,
-        wall_s=wall_s,
-    )
+        id=id, stage=stage, label=stage, place=place,
+        resources=(place,) if resources is None else resources, work=Work("copy"), after=after,
+        epoch=0, round=0, layer=-1, seconds=seconds, wall_start_s=wall_start_s, wall_s=wall_s,
+    )  # fmt: skip
 
 
 def epoch(spans=(), index=0, wall_s=2.0, harness_s=0.5, work=None, **counted):
     sizes = dict.fromkeys(BYTE_KINDS, 0) | {k: v for k, v in counted.items() if k in BYTE_KINDS}
     return EpochTrace(
-        epoch=index,
-        spans=tuple(spans),
-        bytes=sizes,
-        edges=counted.get("edges", 0),
-        vertices=counted.get("vertices", 0),
-        seeds=counted.get("seeds", 0),
-        loss=1.0,
-        round_losses=(1.0,),
-        work_by_device=work or {},
-        wall_s=wall_s,
-        harness_s=harness_s,
-    )
+        epoch=index, spans=tuple(spans), bytes=sizes, edges=counted.get("edges", 0),
+        vertices=counted.get("vertices", 0), seeds=counted.get("seeds", 0), loss=1.0,
+        round_losses=(1.0,), work_by_device=work or {}, wall_s=wall_s, harness_s=harness_s,
+    )  # fmt: skip
 
 
 #: Two trainers: sampling, two transfers on their own links, two trainings, one synchronisation.

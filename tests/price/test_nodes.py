@@ -95,13 +95,15 @@ def spans_between(trace, stage=None):
 
 
 HONGTU = {"sampler": {"chunks_per_partition": "1"}, "memory": {"topology": "device"}}
+VANILLA = Parts("hongtu", "hongtu", "vanilla", "hongtu", "torch")
+BATCHES = Parts("neighbour", "data-parallel", "vanilla", "host", "torch")
 
 
 def test_rows_of_the_other_node_cross_the_network_in_every_layer():
     """Without deduplication a device brings all ten rows of a layer, five of them from the other
     host; backward it returns as many gradients of the first layer's outputs. Outputs and cached
     aggregates are of vertices at home."""
-    trace = run(Parts("hongtu", "hongtu", "vanilla", "hongtu", "torch"), options=HONGTU)
+    trace = run(VANILLA, options=HONGTU)
     counted = trace.epochs[0].bytes
     assert counted["host_to_host"] == 2 * N * (F0 + F1 + F1) * S
     brought = [N * F0 * S, N * F1 * S]
@@ -125,7 +127,7 @@ def test_shared_rows_cross_between_devices_alone():
 def test_each_host_has_its_vertices_rows_and_its_own_account():
     """Besides the topology: features, their 11 bytes of labels and masks, two layers' outputs, two
     buffers of gradients and the cached aggregates; and rows of the other host meanwhile."""
-    trace = run(Parts("hongtu", "hongtu", "vanilla", "hongtu", "torch"), options=HONGTU)
+    trace = run(VANILLA, options=HONGTU)
     topology = 8 * (V + 1) + 4 * V * (V - 1)
     data = N * (F0 * S + 11) + N * (F1 + F2 + F2 + F1 + F0 + F1) * S
     abroad = N * F0 * S
@@ -140,17 +142,13 @@ def test_each_host_has_its_vertices_rows_and_its_own_account():
 
 def test_the_host_that_is_too_small_is_named():
     with pytest.raises(DeviceOutOfMemory, match="node1 is out of memory"):
-        run(
-            Parts("hongtu", "hongtu", "vanilla", "hongtu", "torch"),
-            platform=make_nodes((10**9, 900)),
-            options=HONGTU,
-        )
+        run(VANILLA, platform=make_nodes((10**9, 900)), options=HONGTU)
 
 
 def test_each_host_gathers_its_own_rows_and_sends_what_the_other_needs():
     """Both mini-batches read all ten rows. A host gathers its five for either, on its own lane, and
     five go each way; gradients of the model are added up a node before they cross."""
-    trace = run(Parts("neighbour", "data-parallel", "vanilla", "host", "torch"))
+    trace = run(BATCHES)
     spans = trace.epochs[0].spans
     assert {(s.place, s.resources, s.work.rows) for s in spans if s.stage == "load"} == {
         ("node0", ("node0.load",), 2 * N),
@@ -167,7 +165,7 @@ def test_each_host_gathers_its_own_rows_and_sends_what_the_other_needs():
 
 
 def test_both_directions_of_the_network_are_used_at_once():
-    trace = run(Parts("neighbour", "data-parallel", "vanilla", "host", "torch"))
+    trace = run(BATCHES)
     timeline = digest(trace.epochs[0], "modelled", make_nodes()).timeline
     sent = [s for s in timeline if s.span.label == "rows of another host"]
     took = NETWORK_S + N * F0 * S / NETWORK
@@ -184,7 +182,7 @@ def test_rows_cross_when_both_hosts_have_gathered(slow):
     hosts = list(make_nodes().hosts)
     hosts[slow] = dataclasses.replace(hosts[slow], memory_bandwidth_bytes_per_s=HOST_MEMORY / 100)
     platform = dataclasses.replace(make_nodes(), host=hosts[0], other_hosts=(hosts[1],))
-    trace = run(Parts("neighbour", "data-parallel", "vanilla", "host", "torch"), platform=platform)
+    trace = run(BATCHES, platform=platform)
     timeline = digest(trace.epochs[0], "modelled", platform).timeline
     gathered = {s.span.place: s.end_s for s in timeline if s.span.label == "load features"}
     assert gathered[f"node{slow}"] > gathered[f"node{1 - slow}"]
@@ -194,7 +192,7 @@ def test_rows_cross_when_both_hosts_have_gathered(slow):
 
 def test_an_average_is_taken_of_both_nodes_and_sent_to_both():
     """HyScale-GNN Equation 13 over two hosts: what each step of it waits for, by its end points."""
-    trace = run(Parts("neighbour", "data-parallel", "vanilla", "host", "torch"))
+    trace = run(BATCHES)
     (epoch,) = trace.epochs
     steps = {}
     for place, span in enumerate(epoch.spans):

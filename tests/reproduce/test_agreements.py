@@ -56,20 +56,13 @@ def make_table(*cells: Cell) -> Table:
 
 
 def test_a_change_for_the_worse_is_seen_whichever_way_it_goes() -> None:
-    before = collect_errors(
-        [
-            make_table(
-                Cell(1.2, quoted=1.0),
-                Cell(0.9, quoted_text="1.0-2.0"),
-                Cell(text="out of memory", quoted_text="out of memory"),
-                Cell(1.0),
-            )
-        ]
-    )
-    assert list(before.values()) == pytest.approx([0.2, -0.1, 0.0])
-    now = collect_errors(
-        [make_table(Cell(0.7, quoted=1.0), Cell(0.95, quoted_text="1.0-2.0"), Cell(3.0), Cell(1.0))]
-    )
+    within, beyond = Cell(1.5, quoted_text="1.0-2.0"), Cell(2.5, quoted_text="1.0-2.0")
+    words = Cell(text="out of memory", quoted_text="out of memory")
+    one, other = Cell(1.2, quoted=1.0), Cell(0.9, quoted_text="1.0-2.0")
+    before = collect_errors([make_table(one, other, words, Cell(1.0), within, beyond)])
+    assert list(before.values()) == pytest.approx([0.2, -0.1, 0.0, 0.0, 0.25])
+    one, other = Cell(0.7, quoted=1.0), Cell(0.95, quoted_text="1.0-2.0")
+    now = collect_errors([make_table(one, other, Cell(3.0), Cell(1.0), within, beyond)])
     lines = compare(before, now, ["a-table"])
     assert lines == [
         "a-table 0 · row · 2: in baseline.toml, and in no reproduction",

@@ -39,42 +39,21 @@ ADAPTIVE = "sancus communication.metric=embeddings communication.change=0.2"
 #: Every strategy that uses several devices, and variants whose rows go other ways: parts of other
 #: strategies by ``kind=name``, options by ``kind.name=value``.
 STRATEGIES = (
-    "partition",
-    "roc",
-    "cagnet",
-    "bnsgcn",
-    "neutronstar",
-    "pipegcn",
-    "sancus",
-    "distgnn",
-    "mixgcn",
-    "pyg-multi-gpu",
-    "salient",
-    "distdgl",
-    "distdgl-v2",
-    "pagraph",
-    "hyscale",
-    "p3",
-    "hongtu",
-    "hongtu-im",
-    "neugraph",
-)
+    "partition", "roc", "cagnet", "bnsgcn", "neutronstar", "pipegcn", "sancus", "distgnn", "mixgcn",
+    "pyg-multi-gpu", "salient", "distdgl", "distdgl-v2", "pagraph", "hyscale", "p3", "hongtu",
+    "hongtu-im", "neugraph",
+)  # fmt: skip
 VARIANTS = (
-    "hongtu communication=vanilla",
-    "hongtu communication.p2p=false",
+    "hongtu communication=vanilla", "hongtu communication.p2p=false",
     "hongtu communication.overlap=true sampler.chunks_per_partition=3",
-    "hyscale communication=hongtu",
-    "salient sampler.workers=2 communication.precision=half",
-    "bnsgcn communication.rate=0.6",
-    "roc memory.swap=all",
+    "hyscale communication=hongtu", "salient sampler.workers=2 communication.precision=half",
+    "bnsgcn communication.rate=0.6", "roc memory.swap=all",
     "neutronstar sampler.split=cached sampler.features=crossing",
-    "neutronstar sampler.split=communicated",
-    "sancus communication.stale_gradients=true",
-    ADAPTIVE,
+    "neutronstar sampler.split=communicated", "sancus communication.stale_gradients=true", ADAPTIVE,
     "pipegcn communication.smoothing=both",
     "neugraph memory=hongtu communication=vanilla sampler.chunks_per_device=2",
     "hongtu communication=neugraph memory=neugraph",
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

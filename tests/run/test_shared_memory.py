@@ -105,16 +105,10 @@ def make_ranks(size):
     for number in range(size):
         rank = object.__new__(MemoryProcesses)
         rank.__dict__.update(
-            rank=number,
-            size=size,
-            _patience_s=60.0,
-            _ids=[os.getpid()] * size,
-            _own=[],
-            _others={},
-            _collectives=0,
-            _outgoing_sums=boxes[number],
+            rank=number, size=size, _patience_s=60.0, _ids=[os.getpid()] * size, _own=[],
+            _others={}, _collectives=0, _outgoing_sums=boxes[number],
             _incoming_sums=[other_end(each[number]) for each in boxes],
-        )
+        )  # fmt: skip
         ranks.append(rank)
     return ranks
 
