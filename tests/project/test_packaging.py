@@ -87,16 +87,17 @@ def installed(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_wheel(sources, folder / "wheel", CC=str(compiler), LDSHARED=str(compiler))
 
 
-def run_installed(installed: Path, work: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """``gnnbench`` from the unpacked wheel, in a folder with no sources near it."""
-    return subprocess.run(
-        [sys.executable, "-m", "gnnbench", *words],
+def run_installed(installed: Path, work: Path, *words: str) -> str:
+    """Run Python on the unpacked wheel, in a folder with no sources near it."""
+    done = subprocess.run(
+        [sys.executable, *words],
         cwd=work,
         env={**os.environ, "PYTHONPATH": str(installed), "XDG_CACHE_HOME": str(work)},
         check=True,
         capture_output=True,
         text=True,
     )
+    return done.stdout
 
 
 def test_a_wheel_has_all_files_of_the_sources(installed: Path) -> None:
@@ -128,31 +129,19 @@ def test_every_bundled_plugin_is_an_entry_point() -> None:
 def test_a_wheel_compares_away_from_its_sources(installed: Path, tmp_path: Path) -> None:
     sizes = "sbm:vertices=200,edges=800,features=8,classes=4"
     options = f"--dataset {sizes} --epochs 1 --platform epyc7763x2-4xa5000 --json -"
-    done = run_installed(
-        installed, tmp_path, "compare", "--plugins", "hyscale,hongtu", *options.split()
-    )
-    runs = json.loads(done.stdout)["runs"]
+    compare = ("-m", "gnnbench", "compare", "--plugins", "hyscale,hongtu")
+    runs = json.loads(run_installed(installed, tmp_path, *compare, *options.split()))["runs"]
     assert {run["status"] for run in runs} == {"done"}
     assert {"hyscale", "hongtu"} < {run["strategy"] for run in runs}
 
 
 def test_without_a_compiler_the_twins_are_installed(sources: Path, tmp_path: Path) -> None:
-    shutil.rmtree(sources / "build", ignore_errors=True)  # with the compiler's work; not Cython's
+    shutil.rmtree(sources / "build", ignore_errors=True)  # with the kernels of the other wheel
     installed = build_wheel(sources, tmp_path / "wheel", CC="false")
     assert not list(installed.rglob("*.so"))
     check = "from gnnbench.kernels import dispatch; print(dispatch.compiled(), dispatch.__file__)"
-    done = subprocess.run(
-        [sys.executable, "-c", check],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(installed)},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout.split() == [
-        "False",
-        str(installed / "gnnbench/kernels/dispatch/__init__.py"),
-    ]
+    twins = installed / "gnnbench/kernels/dispatch/__init__.py"
+    assert run_installed(installed, tmp_path, "-c", check).split() == ["False", str(twins)]
 
 
 # --------------------------------------------------------------------------- pins
