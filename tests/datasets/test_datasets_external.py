@@ -50,10 +50,7 @@ def test_from_pyg_symmetrises_and_keeps_the_content() -> None:
     np.testing.assert_array_equal(dataset.features, np.arange(8).reshape(4, 2))
     np.testing.assert_array_equal(dataset.labels, [0, 1, 2, 0])
     np.testing.assert_array_equal(dataset.train_ids, [0, 1])
-    assert dataset.notes == (
-        "self loops removed: 1",
-        "missing reverse edges added: 3",
-    )
+    assert dataset.notes == ("self loops removed: 1", "missing reverse edges added: 3")
 
 
 def test_from_pyg_sparse_features() -> None:

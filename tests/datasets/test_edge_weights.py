@@ -26,12 +26,7 @@ from gnnbench.preparation import Job, make_request
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import BlockSize
 from gnnbench.run import train
-from tests.datasets.test_directed import (
-    dense_of,
-    directed_dataset,
-    hold_against_pyg,
-    reference,
-)
+from tests.datasets.test_directed import dense_of, directed_dataset, hold_against_pyg, reference
 from tests.datasets.test_ways_in import EDGES, of_arrays, of_folder_of_a_list
 from tests.models.dense_training import train_on
 
@@ -46,7 +41,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def test_a_line_without_a_weight_is_said(text, line, string_ids, tmp_path):
     (tmp_path / "edges.txt").write_text(text)
     extras = datasets.Extras(weighted=True, string_ids=string_ids)
-    with pytest.raises(DatasetError, match=f"line {line} is not an edge with a weight"):
+    with pytest.raises(DatasetError, match=f"edges.txt, line {line} is not an edge with a w"):
         datasets.import_graph(tmp_path / "edges.txt", extras)
 
 
@@ -68,12 +63,9 @@ def test_weights_are_read_alike_by_pieces_and_by_lines(odd, tmp_path, monkeypatc
 
 def test_weights_that_are_asked_for_must_be_there(tmp_path):
     np.save(tmp_path / "edges.npy", EDGES)
-    (tmp_path / "edges.txt").write_text("0 1 2.5\n1 2\n")
     extras = datasets.Extras(weighted=True)
     with pytest.raises(DatasetError, match="its edges have no weights"):
         datasets.import_graph(tmp_path / "edges.npy", extras)
-    with pytest.raises(DatasetError, match=r"edges.txt, line 2: '1 2' is not an edge with a weigh"):
-        datasets.import_graph(tmp_path / "edges.txt", extras)
     with pytest.raises(DatasetError, match="its edges have no weights"):
         datasets.from_pyg(Data(edge_index=torch.from_numpy(EDGES)), weighted=True)
 

@@ -7,12 +7,7 @@ import pytest
 
 from gnnbench import datasets
 from gnnbench.datasets.construct import make_split
-from gnnbench.datasets.standins import (
-    HOMOPHILY,
-    STAND_INS,
-    draw_stand_in,
-    power_law_weights,
-)
+from gnnbench.datasets.standins import HOMOPHILY, STAND_INS, draw_stand_in, power_law_weights
 
 #: Vertices, undirected edges, features, classes, training vertices, degree exponent, and where the
 #: numbers come from. A share is given where no training vertices are published.

@@ -116,10 +116,7 @@ def make_setting(case: dict[str, Any], device: str) -> Setting:
         host=dataclasses.replace(platform.host, virtual=virtual),
         accelerators=tuple(
             dataclasses.replace(
-                accelerator,
-                virtual=virtual,
-                memory_bytes=10**10,
-                torch_device=place(device, index),
+                accelerator, virtual=virtual, memory_bytes=10**10, torch_device=place(device, index)
             )
             for index, accelerator in enumerate(platform.accelerators)
         ),

@@ -110,21 +110,6 @@ def test_what_appears_meanwhile_is_not_replaced_unless_asked(tmp_path):
     assert names(tmp_path) == ["file"]
 
 
-@pytest.mark.usefixtures("file_system")
-def test_planted_links_are_not_written_through(tmp_path):
-    """Whoever else may write to the folder cannot know the name of the file that is being made."""
-    victim = tmp_path / "victim"
-    victim.write_text("precious")
-    folder = tmp_path / "shared"
-    folder.mkdir()
-    for name in (f".out.{os.getpid()}.tmp", f".out.{os.getpid()}.part", f"out.{os.getpid()}.tmp"):
-        (folder / name).symlink_to(victim)
-    planted = names(folder)
-    write_text(folder / "out", "new")
-    assert victim.read_text() == "precious"
-    assert names(folder) == sorted([*planted, "out"])
-
-
 def test_temporary_names_cannot_be_guessed(tmp_path, monkeypatch):
     monkeypatch.delattr(os, "O_TMPFILE")
     seen = []

@@ -22,11 +22,7 @@ from gnnbench.records import Unit
 from gnnbench.run import train
 from gnnbench.run.audit import find_unit_fault
 from gnnbench_plugins.reference.sampler import NeighbourSampler
-from gnnbench_plugins.reference.subgraph import (
-    FIRST_PRESAMPLED,
-    LayerwiseSampler,
-    SaintSampler,
-)
+from gnnbench_plugins.reference.subgraph import FIRST_PRESAMPLED, LayerwiseSampler, SaintSampler
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -11,14 +11,7 @@ from torch import Tensor
 from gnnbench.kernels import dispatch
 from gnnbench.kernels.csr import csr_tensor
 from gnnbench.models import GNN, MODELS, PROJECTED, BoundBlock, Degrees, build
-from gnnbench.models.layers import (
-    CommNetLayer,
-    GATLayer,
-    GCNLayer,
-    GGCNLayer,
-    GINLayer,
-    SAGELayer,
-)
+from gnnbench.models.layers import CommNetLayer, GATLayer, GCNLayer, GGCNLayer, GINLayer, SAGELayer
 from gnnbench.parts import Adjacency, Kernel
 from gnnbench.records import Block, Graph, Workload
 from gnnbench_plugins.reference.kernel import TorchAdjacency, TorchKernel

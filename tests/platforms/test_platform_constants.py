@@ -63,7 +63,7 @@ DERIVED = [
     ("c5-9xlarge", "host", "flops_per_s", 18 * 3.0e9 * 64),
     ("g5-24xlarge-2n", "node0", "memory_bytes", 384 * 2**30),
 ]
-#: What carries a pair of devices: its nominal rate, and whether a third device forwards it.
+#: The nominal rate between a pair of devices, and the devices that forward it.
 LINKS = [
     ("epyc7763x2-4xa5000", "gpu0-gpu2", 16 * 2e9, ("host",)),  # PCIe 4.0 x16
     ("epyc7763x2-4xu250", "host-fpga1", 16 * 1e9, ()),  # PCIe 3.0 x16

@@ -13,12 +13,7 @@ import torch
 from gnnbench.errors import GnnbenchError, PlatformError, UsageError
 from gnnbench.platforms import local
 from gnnbench.platforms import probe as probing
-from gnnbench.platforms.describe import (
-    default_platform,
-    list_platforms,
-    load_platform,
-    local_path,
-)
+from gnnbench.platforms.describe import default_platform, list_platforms, load_platform, local_path
 from gnnbench.platforms.machine import Link, Platform, RateCurve, Route
 from gnnbench.platforms.show import show_platform, to_toml
 from gnnbench.platforms.timing import FEWEST_RUNS
@@ -305,10 +300,8 @@ BANDWIDTH = 'memory_bandwidth = { value = 205, unit = "GB/s", source = "s" }'
         ('model = "a processor"\n', "", '[host] has no model; add model = "..."'),
         (BANDWIDTH, "", "[host] has no memory_bandwidth; add memory_bandwidth = "
          '{ value = 205, unit = "GB/s", source = "..." }'),
-        ('name = "small"', "", 'the file has no name; add name = "..."'),
         ("[host]", '[host]\ncore_fresh_bandwidth = { value = 1, unit = "GB/s", source = "s" }',
          "[host] has no fresh_bandwidth; give it with core_fresh_bandwidth"),
-        ('from = "host"\n', "", '[[links]] number 1 has no from; add from = "..."'),
         ('value = 205, unit = "GB/s"', "value = 205",
          'memory_bandwidth of [host] has no unit; add unit = "GB/s"'),
         (BANDWIDTH, 'memory_bandwidth = { value = 205, unit = "GB/s" }',
@@ -331,8 +324,6 @@ BANDWIDTH = 'memory_bandwidth = { value = 205, unit = "GB/s", source = "s" }'
          "latency of [[links]] host to gpu is -10; it must be zero or more"),
         ("value = 205", "value = inf",
          "memory_bandwidth of [host] is inf; it must be a finite number"),
-        ("value = 205", "value = nan",
-         "memory_bandwidth of [host] is nan; it must be a finite number"),
         ("value = 205", 'value = "205"',
          "memory_bandwidth of [host] is '205'; it must be a number"),
         ("cores = { value = 4,", "cores = { value = 4.5,",
@@ -394,14 +385,7 @@ def test_refused_as_a_whole(text: str, sentence: str, tmp_path: Path) -> None:
     assert refuse(text, tmp_path) == sentence
 
 
-def test_unreadable_files(tmp_path: Path) -> None:
-    missing = tmp_path / "missing.toml"
-    with pytest.raises(PlatformError, match=r"read: there is no such file\.$"):
-        load_platform(str(missing))
-    folder = tmp_path / "folder.toml"
-    folder.mkdir()
-    with pytest.raises(PlatformError, match=r"read: it is a folder, not a file\.$"):
-        load_platform(str(folder))
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     binary = tmp_path / "binary.toml"
     binary.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(PlatformError, match=r"read: it is not text in UTF-8\.$"):
