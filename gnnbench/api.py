@@ -87,15 +87,11 @@ def compare(
     plugins: Sequence[object] = (),
     progress: Progress | None = None,
 ) -> ComparisonResult:
-    """Train each strategy on one data set and compare losses, times and traffic.
+    """Train each strategy on one dataset and compare losses, times and traffic.
 
-    Each parameter is the option of ``gnnbench compare`` of that name (``options`` is ``--set``:
-    ``{"placement.drm": False}``), with the same default. ``plugins`` are module names, ``.py``
-    files, modules or instances with hooks, and classes of parts and layers as they are. Raises
-    ``UsageError`` and its kin for what cannot work. A run that fails is a row that says so.
+    Parameters are the options of ``gnnbench compare``; ``options`` is ``--set``. ``plugins`` are
+    modules, ``.py`` files, objects with hooks, and classes. Raises ``UsageError`` and its kin.
     """
-    from gnnbench.comparison import compare as train_all
-
     registry, chosen, model_name = _load_plugins(strategies, model, plugins)
     job = Job(
         strategies=chosen,
@@ -121,6 +117,12 @@ def compare(
         mode=mode,
         demanded=() if fanouts is None else ("fanouts",),
     )
+    return _train_all(job, registry, progress)
+
+
+def _train_all(job: Job, registry: Registry, progress: Progress | None) -> ComparisonResult:
+    from gnnbench.comparison import compare as train_all
+
     with _own_threads():
         request = make_request(job, registry)
         return ComparisonResult(train_all(request, registry, progress, ("gnnbench.compare",)))

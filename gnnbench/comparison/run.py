@@ -111,7 +111,6 @@ class Run:
         self._timed_s = 0.0
         self._threads = LeftThreads()
         self._random = RandomStreams()
-        #: The settings of the process that the row has changed, each once.
         self._left: dict[str, None] = {}
         #: How many epochs it took to the target accuracy.
         self._reached: int | None = None
@@ -251,7 +250,6 @@ class Run:
             self._reached,
             warmup,
         )
-        trained = trace.epochs[: setting.workload.epochs]
         work = state_work(self._bundle, setting, trace)
         return RunResult(
             strategy=row.strategy,
@@ -260,7 +258,7 @@ class Run:
             parts=row.parts,
             repeat=self._repeat,
             status="done",
-            loss=tuple(epoch.loss for epoch in trained),
+            loss=tuple(epoch.loss for epoch in trace.epochs[: setting.workload.epochs]),
             accuracy=self._accuracy,
             equivalence=self._judge(checked),
             other_maths=self._other_maths,
@@ -354,10 +352,8 @@ class Run:
             )
         target = self._scene.request.target_accuracy
         if target is not None and self._reached is None:
-            notes.append(
-                f"validation accuracy {target:g} was not reached in "
-                f"{self._setting.workload.epochs} epochs"
-            )
+            epochs = self._setting.workload.epochs
+            notes.append(f"validation accuracy {target:g} was not reached in {epochs} epochs")
         return notes
 
     # ------------------------------------------------------------------ failures

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 GRAPH = "sbm:vertices=600,edges=3000,features=16,classes=4"
-WORK = f"--dataset {GRAPH} --hidden 8 --batch-size 128".split()
+WORK = f"--dataset {GRAPH} --hidden 8".split()
 #: Only prevents a hang.
 HANGING_S = 600
 #: A plugin that needs 5 samples of each time and not 100, and writes down the cores of each epoch.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,12 +15,15 @@ from gnnbench.waiting import SPINS, VARIABLES, wait_briefly
 COMMAND = [sys.executable, "-m", "gnnbench", "plugins", "list"]
 
 
-def displayed(**variables: str) -> str:
-    """What OpenMP says of itself when the command line first loads it."""
+def displayed(cache: Path, **variables: str) -> str:
+    """Return what OpenMP says of itself when the command line first loads it.
+
+    Without a ``cache`` of what plugins offer, the command imports torch.
+    """
     chosen = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     done = subprocess.run(
         COMMAND,
-        env={**chosen, "OMP_DISPLAY_ENV": "verbose", **variables},
+        env={**chosen, "OMP_DISPLAY_ENV": "verbose", "XDG_CACHE_HOME": str(cache), **variables},
         capture_output=True,
         text=True,
     )
@@ -28,15 +32,15 @@ def displayed(**variables: str) -> str:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="OpenMP is not GCC's here")
-def test_the_command_line_has_threads_spin_for_a_moment():
-    said = displayed()
+def test_the_command_line_has_threads_spin_for_a_moment(tmp_path):
+    said = displayed(tmp_path)
     assert f"GOMP_SPINCOUNT = '{SPINS}'" in said
     assert "OMP_WAIT_POLICY = 'PASSIVE'" in said
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="OpenMP is not GCC's here")
-def test_what_a_user_has_said_is_left_as_it_is():
-    said = displayed(GOMP_SPINCOUNT="77", OMP_WAIT_POLICY="active")
+def test_what_a_user_has_said_is_left_as_it_is(tmp_path):
+    said = displayed(tmp_path, GOMP_SPINCOUNT="77", OMP_WAIT_POLICY="active")
     assert "GOMP_SPINCOUNT = '77'" in said
     assert "OMP_WAIT_POLICY = 'ACTIVE'" in said
 

@@ -15,6 +15,7 @@ from gnnbench import datasets, plugins
 from gnnbench.conformance.graphs import make_dataset, make_graph, make_platform, make_workload
 from gnnbench.lowering import host_resident
 from gnnbench.lowering.memory import host_graph_bytes
+from gnnbench.mapped import shelve
 from gnnbench.models import MODELS, PROJECTED, BoundBlock, Degrees, build
 from gnnbench.parts import Setting
 from gnnbench.price.model_clock import ModelClock
@@ -117,7 +118,8 @@ def test_sparse_features_are_made_dense_a_block_at_a_time(block_rows, monkeypatc
 def on_disk(model, width, features=30):
     """A setting whose data set is a folder, as far as evaluation knows."""
     spec = f"sbm:vertices=200,edges=900,features={features},classes=3"
-    data = dataclasses.replace(datasets.load(spec), folder="somewhere")
+    made = datasets.load(spec)
+    data = dataclasses.replace(made, folder="somewhere", features=shelve(made.features))
     dims = (features, width, 3)
     workload = Workload(
         model=model, dims=dims, epochs=1, batch_size=10, fanouts=(2, 2), seed=0, dtype="float64"

@@ -81,7 +81,7 @@ KERNELS = (
     "Gather",
     "MaskedAggregation",
     "Ordering",
-    "SetUnion",
+    "SharedIds",
     "Movement",
     "Update",
 )
