@@ -1,4 +1,4 @@
-"""Long tests come last, and only where all others pass."""
+"""What all tests share: signals, threads, the command line in this process."""
 
 from __future__ import annotations
 
@@ -25,19 +25,6 @@ wait_briefly()
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # Tables are as wide as in a file, whatever terminal the tests are run from.
 os.environ.pop("COLUMNS", None)
-
-
-def is_long(item: pytest.Item) -> bool:
-    return item.get_closest_marker("long") is not None
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=is_long)
-
-
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    if item.session.testsfailed and nextitem is not None and is_long(nextitem):
-        item.session.shouldstop = "a test failed, so the long ones are left out"
 
 
 @pytest.fixture(scope="module")
