@@ -110,3 +110,9 @@ def test_the_faults_that_there_are_have_a_sentence_and_tests_that_exist():
         assert mutant.tests, mutant.name
         for name in mutant.tests:
             assert (mutants.ROOT / name).is_file(), (mutant.name, name)
+
+
+def test_every_test_file_guards_something():
+    """A fault that names it alone, or a contract; ``python -m tests.mutants --files`` lists them."""
+    guards = mutants.list_guards(mutants.load())
+    assert [file for file, guarded in guards.items() if not guarded] == []
