@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from gnnbench.price.dry_run import DryRun
 from tests.run import ranks
 from tests.run.ranks import ADAPTIVE, STRATEGIES, TOO_LARGE, VARIANTS, Case, sum_up, train_case
 
+ROOT = Path(__file__).resolve().parents[2]
 #: Protects from hanging alone.
 HANGING_S = 1800
 #: They aggregate some columns at a time, and attention needs whole rows; or some rows, which are
@@ -47,7 +49,8 @@ def train_in_processes(dataset, model, groups):
         for (size, how, names), port in zip(groups, find_ports(len(groups)), strict=True)
     ]
     command = subprocess.Popen(
-        [sys.executable, ranks.__file__, dataset, model, *words],
+        [sys.executable, "-m", ranks.__name__, dataset, model, *words],
+        cwd=ROOT,
         env=os.environ | {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         start_new_session=True,
