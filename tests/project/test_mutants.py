@@ -113,6 +113,6 @@ def test_the_faults_that_there_are_have_a_sentence_and_tests_that_exist():
 
 
 def test_every_test_file_guards_something():
-    """A fault that names it alone, or a contract; ``python -m tests.mutants --files`` lists them."""
+    """Each has a fault that names it alone, or a contract: ``tests.mutants --files`` lists them."""
     guards = mutants.list_guards(mutants.load())
     assert [file for file, guarded in guards.items() if not guarded] == []
