@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -56,9 +57,16 @@ def graph(tmp_path_factory) -> Path:
     return path
 
 
+@cache
+def list_batch_words(strategy: str) -> tuple[str, ...]:
+    """Mini-batches are small; a full graph takes no such option."""
+    mode = plugins.load([]).strategy(strategy.partition(":")[0]).default_mode
+    return ("--batch-size", "13") if mode == "mini-batch" else ()
+
+
 def run(graph: Path, strategy: str, setting: str, platform: str) -> Result:
     words = ("--dataset", str(graph), "--platform", platform, "--set", setting, "--threads", "1")
-    small = ("--epochs", "2", "--hidden", "6", "--batch-size", "13")
+    small = ("--epochs", "2", "--hidden", "6", *list_batch_words(strategy))
     return CliRunner().invoke(main, ["compare", "--plugins", strategy, *words, *small])
 
 
