@@ -179,6 +179,16 @@ def parse_strategies(text: str) -> tuple[ChosenStrategy, ...]:
     return tuple(chosen)
 
 
+def list_names(
+    strategies: Sequence[ChosenStrategy], model: str, swaps: Sequence[tuple[PartKind, str]] = ()
+) -> list[tuple[str, str]]:
+    """Return the names that a job uses, each behind its kind, as ``Listing.check`` takes them."""
+    names: list[tuple[str, str]] = []
+    for strategy, own_swaps in strategies:
+        names += [("strategy", strategy), *own_swaps]
+    return [*names, ("model", model), *swaps]
+
+
 def parse_swaps(texts: Sequence[str]) -> tuple[tuple[PartKind, str], ...]:
     """``communication=hongtu`` as a kind of part and a part's name."""
     swaps = []

@@ -256,10 +256,7 @@ def prepare(
         demanded=find_demanded(),
     )
     options.check_files(options.trace_path, options.html_path)
-    names: list[tuple[str, str]] = []
-    for strategy, own_swaps in chosen:
-        names += [("strategy", strategy), *own_swaps]
-    names += [("model", options.model), *job.swaps]
+    names = preparation.list_names(chosen, options.model, job.swaps)
     registry = load_registry(options.extra_plugins, names)
     if line.debug:
         os.environ["GNNBENCH_DEBUG"] = "1"  # a run that fails then raises

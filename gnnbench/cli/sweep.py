@@ -14,7 +14,6 @@ from gnnbench.cli.options import (
     FilePath,
     Json,
     check_files,
-    list_plugins,
     load_registry,
     open_console,
     shared_options,
@@ -26,7 +25,6 @@ from gnnbench.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gnnbench.plugins.listing import Listing
     from gnnbench.sweep import Configuration, Grid, Task
     from gnnbench.sweep.executors import ExecutorName
     from gnnbench.sweep.running import Found
@@ -92,12 +90,11 @@ def sweep(
     check_inputs(grid, store, json_path)
     make_folder(store)
     check_output(store / _PROBE)
-    listing = list_plugins(grid.plugins)
+    registry = load_registry(grid.plugins, list_grid_names(grid))
     for configuration in grid.configurations:
-        check_configuration(configuration, listing)
+        check_configuration(configuration)
     if executor_name == "local" and jobs > 1:
         refuse_measured(grid.configurations)
-    registry = load_registry(grid.plugins)
     here = name_this_machine() if executor_name == "local" else ""
     found = find_tasks(grid.configurations, store, registry, retry=retry, here=here)
     console = open_console(json_path)
@@ -138,14 +135,20 @@ def check_inputs(grid: Grid, store: Path, json_path: Path | None) -> None:
         check_files(json_path, settings=settings)
 
 
-def check_configuration(configuration: Configuration, listing: Listing) -> None:
-    """Refuse unknown names, and numbers outside the ranges of `compare`, before anything runs."""
-    from gnnbench.platforms import load_platform
-    from gnnbench.preparation import parse_settings, parse_strategies
+def list_grid_names(grid: Grid) -> list[tuple[str, str]]:
+    """Return the names of strategies, parts and models in a grid, each once."""
+    from gnnbench.preparation import list_names, parse_strategies
 
-    for name, swaps in parse_strategies(configuration.strategy):
-        listing.check([("strategy", name), *swaps])
-    listing.check([("model", configuration.model)])
+    used = dict.fromkeys((each.strategy, each.model) for each in grid.configurations)
+    named = [list_names(parse_strategies(strategies), model) for strategies, model in used]
+    return list(dict.fromkeys(name for names in named for name in names))
+
+
+def check_configuration(configuration: Configuration) -> None:
+    """Refuse what is unknown, and numbers outside the ranges of `compare`, before anything runs."""
+    from gnnbench.platforms import load_platform
+    from gnnbench.preparation import parse_settings
+
     load_platform(configuration.platform)
     parse_settings(configuration.set)
     hidden, layers = configuration.hidden, configuration.layers

@@ -23,7 +23,7 @@ import torch
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ProcessSetting:
     """One setting of the process: what a sentence calls it, how to read it, and how to set it."""
 
     name: str
@@ -87,40 +87,40 @@ def _set_anomaly(wanted: tuple[bool, bool]) -> None:
 
 
 SETTINGS = (
-    Setting("torch's gradients", torch.is_grad_enabled, torch._C._set_grad_enabled),
-    Setting(
+    ProcessSetting("torch's gradients", torch.is_grad_enabled, torch._C._set_grad_enabled),
+    ProcessSetting(
         "torch's anomaly detection",
         lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
         _set_anomaly,
     ),
-    Setting("torch's default type", torch.get_default_dtype, torch.set_default_dtype),
-    Setting("torch's threads", torch.get_num_threads, torch.set_num_threads),
-    Setting(
+    ProcessSetting("torch's default type", torch.get_default_dtype, torch.set_default_dtype),
+    ProcessSetting("torch's threads", torch.get_num_threads, torch.set_num_threads),
+    ProcessSetting(
         "torch's deterministic algorithms",
         torch.are_deterministic_algorithms_enabled,
         torch.use_deterministic_algorithms,
     ),
-    Setting(
+    ProcessSetting(
         "torch's precision of products",
         torch.get_float32_matmul_precision,
         torch.set_float32_matmul_precision,
     ),
-    Setting(
+    ProcessSetting(
         "torch's autocast",
         lambda: torch.is_autocast_enabled("cpu"),
         lambda wanted: torch.set_autocast_enabled("cpu", wanted),
     ),
-    Setting("NumPy's floating-point errors", np.geterr, lambda wanted: np.seterr(**wanted)),
-    Setting("the current folder", _read_folder, _enter_folder),
-    Setting("the handlers of signals", _read_handlers, _set_handlers),
-    Setting("logging", _read_logging, _set_logging),
-    Setting(
+    ProcessSetting("NumPy's floating-point errors", np.geterr, lambda wanted: np.seterr(**wanted)),
+    ProcessSetting("the current folder", _read_folder, _enter_folder),
+    ProcessSetting("the handlers of signals", _read_handlers, _set_handlers),
+    ProcessSetting("logging", _read_logging, _set_logging),
+    ProcessSetting(
         "garbage collection", gc.isenabled, lambda wanted: gc.enable() if wanted else gc.disable()
     ),
-    Setting("the trace function", sys.gettrace, sys.settrace),
-    Setting("the profile function", sys.getprofile, sys.setprofile),
-    Setting("the recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
-    Setting("the switch interval", sys.getswitchinterval, sys.setswitchinterval),
+    ProcessSetting("the trace function", sys.gettrace, sys.settrace),
+    ProcessSetting("the profile function", sys.getprofile, sys.setprofile),
+    ProcessSetting("the recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
+    ProcessSetting("the switch interval", sys.getswitchinterval, sys.setswitchinterval),
 )
 
 
@@ -131,7 +131,7 @@ class ProcessState:
         environment = _Environment()
         self._settings = (
             *SETTINGS,
-            Setting("the environment", environment.read, environment.write),
+            ProcessSetting("the environment", environment.read, environment.write),
         )
         self._values = [setting.read() for setting in self._settings]
 

@@ -134,5 +134,4 @@ def to_csv(frame: DataFrame) -> str:
         formula = isinstance(value, str) and value.startswith(FORMULA_SIGNS)
         return f"'{value}" if formula else value
 
-    shielded = frame.map(shield) if hasattr(frame, "map") else frame.applymap(shield)
-    return str(shielded.to_csv(index=False))
+    return str(frame.apply(lambda column: column.map(shield)).to_csv(index=False))
