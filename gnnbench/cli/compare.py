@@ -30,7 +30,6 @@ from gnnbench.cli.options import (
 from gnnbench.cli.processes import end_with_starter, run_ranks
 from gnnbench.cli.screen import make_console
 from gnnbench.cli.values import (
-    MOST_NEIGHBOURS,
     MOST_PROCESSES,
     WholeNumber,
     check_widths,
@@ -38,6 +37,7 @@ from gnnbench.cli.values import (
     shorten,
 )
 from gnnbench.errors import UsageError
+from gnnbench.limits import MOST_NEIGHBOURS
 from gnnbench.rank import PATIENCE_S, is_watched
 
 if TYPE_CHECKING:

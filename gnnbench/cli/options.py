@@ -17,13 +17,13 @@ import click
 
 from gnnbench.cli.screen import complain, escape, make_console
 from gnnbench.cli.values import (
-    MOST_THREADS,
     RealNumber,
     WholeNumber,
     check_records,
     check_threads,
     check_widths,
 )
+from gnnbench.limits import MOST_LEARNING_RATE, MOST_THREADS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -116,8 +116,6 @@ SCALINGS = ("auto", "rows", "columns", "none")
 POSITIVE = WholeNumber(1)
 SEED = WholeNumber(0)
 THREADS = WholeNumber(1, MOST_THREADS)
-#: Beyond it Adam's first step is no number in float32.
-MOST_LEARNING_RATE = 1e6
 
 Decorator: TypeAlias = "Callable[[Callable[..., int]], Callable[..., int]]"
 

@@ -37,7 +37,8 @@ from gnnbench.cli.options import (
     threads_option,
     write_document,
 )
-from gnnbench.cli.values import LARGEST, check_dims, check_widths, read_list
+from gnnbench.cli.values import check_dims, check_widths, read_list
+from gnnbench.limits import LARGEST
 
 if TYPE_CHECKING:
     from rich.console import Console

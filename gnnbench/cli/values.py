@@ -14,12 +14,8 @@ from collections.abc import Sequence
 
 import click
 
-#: Of a whole number: what arrays can count.
-LARGEST = 2**63 - 1
-#: Of a fan-out: neighbours that a vertex may have, whose ids are 32-bit.
-MOST_NEIGHBOURS = 2**31 - 1
-#: More threads than any one machine has cores.
-MOST_THREADS = 1024
+from gnnbench.limits import LARGEST
+
 #: More processes than any one machine has devices.
 MOST_PROCESSES = 1024
 #: Stages of mini-batch training run on threads that have a team of OpenMP's each.

@@ -21,6 +21,7 @@ from pydantic import (
 from gnnbench.datasets import ScalingChoice
 from gnnbench.errors import UsageError
 from gnnbench.files import FileRefused
+from gnnbench.limits import LARGEST, MOST_LEARNING_RATE, MOST_NEIGHBOURS, MOST_THREADS
 from gnnbench.toml import read_toml
 
 T = TypeVar("T")
@@ -28,11 +29,11 @@ T = TypeVar("T")
 MOST_CONFIGURATIONS = 100_000
 Names = Annotated[list[str], Field(min_length=1)]
 #: The ranges of the command line's options.
-Rate = Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)]
+Rate = Annotated[float, Field(gt=0.0, le=MOST_LEARNING_RATE, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0.0, le=1.0, allow_inf_nan=False)]
-Threads = Annotated[int, Field(ge=1, le=1024)]
-Neighbours = Annotated[int, Field(ge=0, le=2**31 - 1)]
-Count = Annotated[int, Field(ge=1, le=2**63 - 1)]
+Threads = Annotated[int, Field(ge=1, le=MOST_THREADS)]
+Neighbours = Annotated[int, Field(ge=0, le=MOST_NEIGHBOURS)]
+Count = Annotated[int, Field(ge=1, le=LARGEST)]
 
 
 class SweepTable(BaseModel):
