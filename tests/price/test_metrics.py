@@ -296,3 +296,14 @@ def test_a_lone_host_is_its_own_device():
     metrics, _ = summarise(trace, [digest(epoch(), "modelled")], "modelled", ["host"], None)
     assert metrics["peak_device_bytes"].value == 900.0
     assert metrics["throughput_edges"].value == 0.0
+
+
+@pytest.mark.parametrize("peaks", [{"host": 3, "host1": 9}, {"host": 9, "host1": 3}])
+def test_the_fullest_of_several_hosts_counts(peaks):
+    epochs = (epoch(SPANS),)
+    trace = Trace(epochs, {**peaks, "gpu0": 5}, {}, 0.0)
+    metrics, _ = summarise(
+        trace, [digest(epochs[0], "modelled")], "modelled", ["host", "host1"], None
+    )
+    assert metrics["peak_host_bytes"].value == 9.0
+    assert metrics["peak_device_bytes"].value == 5.0
