@@ -6,7 +6,11 @@ prints it as it stands and exits with ``exit_status``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+
+#: No sentence quotes more of another error.
+_REASON_LENGTH = 200
 
 
 class GnnbenchError(Exception):
@@ -49,6 +53,13 @@ def words_of(error: BaseException) -> str:
         raise
     except BaseException:
         return "it cannot say why"
+
+
+def reason_of(error: BaseException) -> str:
+    """Return an exception's words on one line, without a full stop and escape sequences, or its
+    kind where it has none."""
+    words = " ".join(re.sub("\x1b\\[[0-9;]*m", "", words_of(error)).split()).rstrip(".")
+    return words[:_REASON_LENGTH] or type(error).__name__
 
 
 class StageFailed(GnnbenchError):

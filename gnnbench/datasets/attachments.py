@@ -20,6 +20,7 @@ import scipy
 from gnnbench.datasets.archive import Archive
 from gnnbench.datasets.memory import check_memory
 from gnnbench.datasets.npy import ArrayFile
+from gnnbench.datasets.scipy_files import read_scipy
 from gnnbench.datasets.texts import data_lines, split_fields
 from gnnbench.datasets.topology import AnyArray
 from gnnbench.errors import DatasetError
@@ -28,8 +29,6 @@ from gnnbench.records import IntArray
 
 #: Ids of vertices as the files have them: integers, or texts.
 Ids = IntArray | npt.NDArray[np.str_]
-#: What the arrays of a sparse matrix are called in a ``.npz`` of SciPy's.
-_SPARSE = ("data", "indices", "indptr", "shape")
 #: What a text calls the shares of a split.
 _SHARES = {"train": 0, "val": 1, "valid": 1, "test": 2}
 _NAMED_CLASSES = 8
@@ -55,7 +54,7 @@ def read_features(file: Path, *, string_ids: bool = False, mapped: bool = False)
     Raises :class:`DatasetError`: one sentence with the file and what is wrong.
     """
     if file.suffix == ".npz":
-        return Attachment(file, _read_sparse(file))
+        return Attachment(file, scipy.sparse.csr_matrix(read_scipy(file)))
     if file.suffix == ".npy" and mapped:
         return Attachment(file, _of_dimensions(file, ArrayFile.find(file).map(), 2))
     if file.suffix in (".npy", ".pt"):
@@ -157,25 +156,6 @@ def _as_numpy(file: Path, held: object) -> AnyArray:
         raise DatasetError(f"{file}: it holds a {type(held).__name__}, not a tensor; save one.")
     array: AnyArray = held.to_dense().numpy(force=True)
     return array
-
-
-def _read_sparse(file: Path) -> scipy.sparse.csr_matrix:
-    with Archive(file) as archive:
-        lacking = [name for name in _SPARSE if name not in archive.names]
-        if lacking:
-            raise DatasetError(
-                f"{file}: it has no {', '.join(lacking)}; save sparse features with "
-                f"scipy.sparse.save_npz, and dense ones as .npy."
-            )
-        data, indices, indptr, shape = (archive.read(name) for name in _SPARSE)
-    try:
-        matrix = scipy.sparse.csr_matrix((data, indices, indptr), shape=tuple(shape.tolist()))
-        matrix.check_format()
-    except (ValueError, TypeError, IndexError) as error:
-        raise DatasetError(
-            f"{file}: its sparse matrix is broken ({_first_line(error)}); save it once more."
-        ) from error
-    return matrix
 
 
 def _read_text(file: Path, string_ids: bool) -> tuple[Ids, list[list[str]]]:

@@ -7,14 +7,24 @@ edge weights unless they are asked for, and a note says where there were any.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import numpy as np
+import scipy
 
 from gnnbench.datasets.topology import AnyArray
 from gnnbench.errors import DatasetError
 from gnnbench.records import BoolArray, IntArray
 
+_NAMED_CLASSES = 8
+#: What people call the shares of a split, and what they put behind.
+_SHARE_NAMES = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
+_SUFFIX = re.compile("_(mask|idx|index|ids)$")
 #: What every way in says of a source whose edges carry more than their ends.
 WEIGHTS_IGNORED = "edge weights were ignored"
 EDGE_FEATURES_IGNORED = "edge features were ignored"
@@ -34,6 +44,9 @@ def as_classes(where: str, labels: AnyArray) -> tuple[IntArray, tuple[str, ...]]
         )
     if labels.dtype.kind in "iub":
         return labels.astype(np.int64), ()
+    if labels.dtype.kind in "US":
+        classes, note = name_classes(labels)
+        return classes, (note,)
     if labels.dtype.kind != "f":
         raise DatasetError(
             f"{where}: y has dtype {labels.dtype}, not numbers; number the classes 0, 1, 2, ..."
@@ -51,6 +64,33 @@ def as_classes(where: str, labels: AnyArray) -> tuple[IntArray, tuple[str, ...]]
     if missing.any():
         notes.append(f"{int(missing.sum()):,} of {len(labels):,} vertices have no label (NaN)")
     return classes.astype(np.int64), tuple(notes)
+
+
+def name_classes(names: AnyArray) -> tuple[IntArray, str]:
+    """Return classes of names, numbered in the order of the names, and a note of which is which."""
+    known, classes = np.unique(names, return_inverse=True)
+    shown = ", ".join(f"{number} {name}" for number, name in enumerate(known[:_NAMED_CLASSES]))
+    more = ", ..." if len(known) > _NAMED_CLASSES else ""
+    note = f"classes were numbered in the order of their names: {shown}{more}"
+    return classes.reshape(-1).astype(np.int64), note
+
+
+def drop_zeros(
+    matrix: scipy.sparse.coo_matrix,
+) -> tuple[scipy.sparse.coo_matrix, tuple[str, ...]]:
+    """Return an adjacency matrix without the zeros that it stores, and a note of how many."""
+    kept = matrix.data != 0
+    zeros = len(kept) - int(np.count_nonzero(kept))
+    if not zeros:
+        return matrix, ()
+    left = (matrix.data[kept], (matrix.row[kept], matrix.col[kept]))
+    note = f"zeros stored in the adjacency matrix were left out: {zeros:,}"
+    return scipy.sparse.coo_matrix(left, shape=matrix.shape), (note,)
+
+
+def as_pairs(matrix: scipy.sparse.coo_matrix) -> IntArray:
+    """Return the edges of an adjacency matrix, int64 ``(2, E)``; its rows are sources."""
+    return np.stack((matrix.row, matrix.col)).astype(np.int64)
 
 
 def note_weights(weights: AnyArray | None, features: AnyArray | None = None) -> tuple[str, ...]:
@@ -90,16 +130,17 @@ def read_masks(
     Raises :class:`DatasetError` for one that is missing or does not fit.
     """
     train, val, test = (
-        _as_mask(f"{where}: {name}", find_share(where, split, name), num_vertices)
+        as_mask(f"{where}: {name}", find_share(where, split, name), num_vertices)
         for name in ("train", "val", "test")
     )
     return train, val, test
 
 
 def find_share(where: str, split: Mapping[str, AnyArray], name: str) -> AnyArray:
-    """One share of a split, whichever of its names it goes by. Raises :class:`DatasetError`."""
+    """Return one share of a split, whichever of its names it goes by; raises
+    :class:`DatasetError`."""
     for key, value in split.items():
-        if _plain_key(key) == name:
+        if _SHARE_NAMES.get(_SUFFIX.sub("", key.strip().lower())) == name:
             return value
     raise DatasetError(
         f"{where}: the split has no {name!r} (found {', '.join(split) or 'nothing'}); give train, "
@@ -107,18 +148,33 @@ def find_share(where: str, split: Mapping[str, AnyArray], name: str) -> AnyArray
     )
 
 
-def _plain_key(key: str) -> str:
-    plain = key.removesuffix("_mask").removesuffix("_idx")
-    return "val" if plain == "valid" else plain
+def find_share_of(where: str, word: str) -> str:
+    """Return ``train``, ``val`` or ``test`` for a word that means it; raises
+    :class:`DatasetError`."""
+    share = _SHARE_NAMES.get(word.strip().lower())
+    if share is None:
+        raise DatasetError(
+            f"{where}: {word[:40]!r} is no share of a split; write train, val or test."
+        )
+    return share
 
 
-def _as_mask(where: str, given: AnyArray, num_vertices: int) -> BoolArray:
-    if given.ndim != 1 or given.dtype.kind not in "biu":
+def as_mask(where: str, given: AnyArray, num_vertices: int) -> BoolArray:
+    """Return a share of a split as flags of the vertices, bool ``(V,)``.
+
+    It is given as one flag for each vertex, also as zeros and ones, or as numbers of vertices, each
+    once. Raises :class:`DatasetError` for anything else.
+    """
+    if given.ndim != 1 or (given.dtype.kind not in "biu" and len(given)):
         raise DatasetError(
             f"{where} has shape {given.shape} and dtype {given.dtype}; give a mask or numbers of "
             f"vertices."
         )
-    if given.dtype.kind == "b":
+    # Numbers of vertices come once each, so that more than two zeros and ones are flags.
+    flags = given.dtype.kind == "b" or (
+        len(given) == num_vertices > 2 and bool(((given == 0) | (given == 1)).all())
+    )
+    if flags:
         if len(given) != num_vertices:
             raise DatasetError(
                 f"{where} is a mask of {len(given):,} flags and there are {num_vertices:,} "
@@ -131,5 +187,7 @@ def _as_mask(where: str, given: AnyArray, num_vertices: int) -> BoolArray:
             f"{num_vertices - 1:,}; number them as the features' rows."
         )
     mask = np.zeros(num_vertices, dtype=np.bool_)
-    mask[given] = True
+    mask[given.astype(np.int64)] = True
+    if int(np.count_nonzero(mask)) < len(given):
+        raise DatasetError(f"{where} names a vertex twice; name each vertex once.")
     return mask

@@ -46,6 +46,7 @@ from gnnbench.datasets.folder import (
     write_features,
     write_manifest,
 )
+from gnnbench.datasets.formats.recognition import recognise
 from gnnbench.datasets.imports import (
     Extras,
     Imported,
@@ -74,7 +75,6 @@ from gnnbench.datasets.synthetic import (
     pack_pairs,
     parse_size,
 )
-from gnnbench.datasets.texts import strip_compression
 from gnnbench.datasets.topology import MAX_VERTICES, check_offsets
 from gnnbench.errors import DatasetError
 from gnnbench.mapped import AnyArray, let_go
@@ -124,9 +124,9 @@ def import_folder(
     """The graph in ``file`` as a data set in the folder ``path``.
 
     It is the one that ``import_graph`` makes in memory, with features scaled as ``scaling`` says.
-    Matrix Market, ``.pt``, and graphs whose vertices have names or whose edges have weights are
-    read into memory. Raises :class:`DatasetError`, and :class:`GnnbenchError` where the disk
-    refuses.
+    Edge lists, ``.npy`` and gnnbench's ``.npz`` are read in pieces, unless vertices have names or
+    edges weights; all else is read into memory. Raises :class:`DatasetError`, and
+    :class:`GnnbenchError` where the disk refuses.
     """
     name, extras = choose_name(file, name), extras or Extras()
     with new_folder(path, overwrite=overwrite) as folder:
@@ -135,14 +135,10 @@ def import_folder(
         attached = read_attached(
             extras.features, extras.labels, extras.split, extras.string_ids, mapped=True
         )
-        if file.suffix == ".npz" and not _has_weights(file):
+        kind = recognise(file)
+        if kind == "gnnbench" and not _has_weights(file):
             source = _open_npz(file, extras)
-        elif (
-            extras.string_ids
-            or extras.weighted
-            or file.suffix in (".npz", ".pt")
-            or strip_compression(file).suffix.lower() == ".mtx"
-        ):
+        elif extras.string_ids or extras.weighted or kind not in ("array", "edges"):
             made = import_graph(file, extras, name=name)
             source = replace(_hold(made.dataset), renumbered=made.ids)
             attached = read_attached(None, None, None, string_ids=False)

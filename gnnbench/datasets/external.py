@@ -26,7 +26,7 @@ from gnnbench.datasets.content import as_classes, note_weights
 from gnnbench.datasets.objects import DGLGraph, from_dgl, from_pyg
 from gnnbench.datasets.pickles import arrays_only
 from gnnbench.datasets.topology import AnyArray
-from gnnbench.errors import DatasetError, GnnbenchError, MissingDependency
+from gnnbench.errors import DatasetError, GnnbenchError, MissingDependency, reason_of
 from gnnbench.files import publish_folder
 from gnnbench.records import BoolArray, Dataset, IntArray
 
@@ -233,18 +233,12 @@ def _foreign(spec: str, home: Path) -> Iterator[None]:
         raise
     except pickle.UnpicklingError as error:
         raise DatasetError(
-            f"dataset {spec!r}: {_first_line(error)}, and it is not loaded; delete {home} to "
+            f"dataset {spec!r}: {reason_of(error)}, and it is not loaded; delete {home} to "
             f"download it again, or make a .npz of it yourself and load that."
         ) from error
     except (Exception, SystemExit) as error:  # foreign code; OGB leaves by exit(-1)
         raise DatasetError(
             f"dataset {spec!r}: its library could not load or download it "
-            f"({_first_line(error)}); check the name, the connection and the disk, or use a "
+            f"({reason_of(error)}); check the name, the connection and the disk, or use a "
             f"stand-in (`gnnbench datasets list`)."
         ) from error
-
-
-def _first_line(error: BaseException) -> str:
-    """The first line of an error's message, or its kind where it has none."""
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__

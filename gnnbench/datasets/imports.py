@@ -1,14 +1,11 @@
-"""Reading other people's graph files: edge lists, Matrix Market, and ``.npz`` not yet canonical.
+"""Importing graphs of other people: of a file of any format that is known, with what others add.
 
 Whatever is repaired on the way is counted in the dataset's notes.
 """
 
 from __future__ import annotations
 
-import lzma
 import os
-import warnings
-import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -16,16 +13,9 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from gnnbench.datasets.alignment import (
-    Attached,
-    align_features,
-    align_labels,
-    align_split,
-    read_attached,
-)
+from gnnbench.datasets.alignment import Attached, read_attached
 from gnnbench.datasets.attachments import Ids, read_array
-from gnnbench.datasets.construct import build
-from gnnbench.datasets.content import WEIGHTS_IGNORED, choose_weights
+from gnnbench.datasets.content import choose_weights
 from gnnbench.datasets.edge_lists import (
     note_columns,
     parse_weighted,
@@ -33,24 +23,24 @@ from gnnbench.datasets.edge_lists import (
     read_weighted,
     readable,
 )
+from gnnbench.datasets.formats.folders import find_planetoid
+from gnnbench.datasets.formats.libraries import load_torch, read_data
+from gnnbench.datasets.formats.recognition import READERS, recognise
 from gnnbench.datasets.memory import check_memory
-from gnnbench.datasets.npz import StoredArrays, read_npz
+from gnnbench.datasets.npz import read_npz
+from gnnbench.datasets.raw import RawGraph, assemble
 from gnnbench.datasets.texts import (
     BYTES_PER_EDGE,
     check_text,
     data_lines,
-    open_text,
     split_fields,
     strip_compression,
 )
 from gnnbench.datasets.topology import MAX_VERTICES, AnyArray
 from gnnbench.errors import DatasetError
-from gnnbench.records import Dataset, IndexArray, IntArray
+from gnnbench.records import Dataset, IntArray
 
-_UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError, UnicodeDecodeError)
 _LONGEST_NAME = 200
-#: What an entry of a matrix can be.
-_FIELDS = ("pattern", "integer", "real", "complex")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,10 +82,11 @@ def import_graph(
     """The graph in ``path`` as a dataset, sorted, without loops and duplicates; made symmetric,
     unless the ``extras`` or the file say that it is directed.
 
-    Reads Matrix Market (``.mtx``), gnnbench's ``.npz`` (also directed or unsorted), an
-    ``edge_index`` of two rows or two columns (``.npy``, ``.pt``), and otherwise an edge list: two
-    ids a line, separated by blanks or a comma, ``#`` and ``%`` starting comments, further columns
-    ignored. Texts may be compressed (``.gz``, ``.bz2``, ``.xz``). Ids of an edge list or
+    Reads the formats of :mod:`gnnbench.datasets.formats`, gnnbench's ``.npz`` (also directed or
+    unsorted), an ``edge_index`` of two rows or two columns (``.npy``, ``.pt``), and otherwise an
+    edge list: two ids a line, separated by blanks or a comma, ``#`` and ``%`` starting comments,
+    further columns ignored. Texts may be compressed (``.gz``, ``.bz2``, ``.xz``). Ids of an edge
+    list or
     ``edge_index`` may be any integers, or names, and are numbered anew from 0 in ascending order.
     ``name`` is as :func:`choose_name` has it.
 
@@ -105,70 +96,22 @@ def import_graph(
     name = choose_name(file, name)
     extras = extras or Extras()
     attached = read_attached(extras.features, extras.labels, extras.split, extras.string_ids)
-    if file.suffix == ".npz":
-        found = _read_npz(file)
-    elif strip_compression(file).suffix.lower() == ".mtx":
-        found = _read_matrix_market(file, extras.weighted)
-    else:
-        pairs, weights, notes = _read_pairs(file, extras)
-        found = _number(file, pairs, notes, attached, extras.keep_isolated)
-        found = replace(found, weights=weights)
-    directed = extras.directed or (found.stored is not None and found.stored.directed)
-    return Imported(_attach(name, found, attached, directed), found.renumbered)
+    found = _read(file, recognise(file), extras, attached)
+    made = assemble(name, found, attached, directed=extras.directed)
+    return Imported(made, found.renumbered)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Found:
-    """A graph in a file: its edges between vertices 0, 1, 2, ..., and each one's id there.
-
-    ``ids`` is None where they count from ``first``; ``renumbered`` has them where they are others
-    than 0, 1, 2, ...
-    """
-
-    edges: IntArray | tuple[IntArray, IndexArray]
-    num_vertices: int
-    origin: str
-    notes: tuple[str, ...] = ()
-    stored: StoredArrays | None = None
-    ids: Ids | None = None
-    first: int = 0
-    renumbered: Ids | None = None
-    weights: AnyArray | None = None
-
-    def list_ids(self) -> Ids:
-        """The id of every vertex in the file."""
-        if self.ids is not None:
-            return self.ids
-        check_memory(self.origin, "its vertices", 8 * self.num_vertices)
-        return np.arange(self.first, self.first + self.num_vertices, dtype=np.int64)
-
-
-def _attach(name: str, found: _Found, attached: Attached, directed: bool) -> Dataset:
-    """The data set of a graph, with what other files have of its vertices."""
-    stored = found.stored
-    features = None if stored is None else stored.features
-    labels = None if stored is None else stored.labels
-    masks = None if stored is None else stored.masks
-    notes = list(found.notes)
-    if attached.features is not None:
-        features = align_features(attached.features, found.list_ids())
-    if attached.labels is not None:
-        labels, said = align_labels(attached.labels, found.list_ids())
-        notes += [*attached.notes, *said]
-    if attached.split is not None:
-        masks = align_split(attached.split, found.list_ids())
-    return build(
-        name,
-        found.edges,
-        num_vertices=found.num_vertices,
-        features=features,
-        labels=labels,
-        masks=masks,
-        origin=found.origin,
-        notes=notes,
-        directed=directed,
-        weights=found.weights,
-    )
+def _read(file: Path, kind: str, extras: Extras, attached: Attached) -> RawGraph:
+    """Return the graph in a file of the format ``kind``; see :func:`recognise`."""
+    if kind in READERS:
+        return READERS[kind](file, weighted=extras.weighted)
+    if kind == "gnnbench":
+        return _read_npz(file)
+    if kind == "torch" and not hasattr(held := load_torch(file), "shape"):
+        return read_data(file, held, weighted=extras.weighted)
+    pairs, weights, notes = _read_pairs(file, kind, extras)
+    found = _number(file, pairs, notes, attached, extras.keep_isolated)
+    return replace(found, weights=weights)
 
 
 def choose_name(file: Path, name: str | None = None) -> str:
@@ -177,7 +120,9 @@ def choose_name(file: Path, name: str | None = None) -> str:
     A dataset is kept as ``NAME.npz`` in one folder, and ``load`` finds it there by its name.
     Raises :class:`DatasetError` for a name that would lead elsewhere.
     """
-    chosen = strip_compression(file).stem if name is None else name
+    planetoid = find_planetoid(file)
+    stem = strip_compression(file).stem if planetoid is None else planetoid[1]
+    chosen = stem if name is None else name
     why = None
     if not chosen.strip():
         why = "is empty"
@@ -198,137 +143,29 @@ def choose_name(file: Path, name: str | None = None) -> str:
     return chosen
 
 
-def _read_npz(file: Path) -> _Found:
+def _read_npz(file: Path) -> RawGraph:
     stored = read_npz(file)
-    edges = (stored.indptr, stored.indices)
-    return _Found(
-        edges,
+    return RawGraph(
+        (stored.indptr, stored.indices),
         len(stored.indptr) - 1,
         str(file),
         stored.notes,
-        stored,
-        weights=stored.weights,
+        stored.features,
+        stored.labels,
+        stored.masks,
+        stored.weights,
+        stored.directed,
     )
-
-
-def _describe(error: BaseException) -> str:
-    """What a parser said, on one line and without a full stop."""
-    if isinstance(error, UnicodeDecodeError):
-        return "it is not text in UTF-8"
-    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
-
-
-# --------------------------------------------------------------------------- Matrix Market
-
-
-@dataclass(frozen=True, slots=True)
-class _MatrixHeader:
-    """What a Matrix Market file says before its entries; ``lines`` is how many that takes."""
-
-    rows: int
-    columns: int
-    entries: int
-    field: str
-    symmetric: bool
-    lines: int
-
-
-class _Malformed(Exception):
-    """Why a text is no Matrix Market file."""
-
-
-def _read_matrix_market(file: Path, weighted: bool) -> _Found:
-    try:
-        check_text(file)
-        header = _read_matrix_header(file)
-        if header.rows != header.columns:
-            raise DatasetError(
-                f"{file}: the matrix has {header.rows:,} rows and {header.columns:,} columns; an "
-                f"adjacency matrix is square."
-            )
-        if header.entries == 0:
-            raise DatasetError(f"{file}: the matrix has no entries; a GNN needs at least one edge.")
-        edges = header.entries * (2 if header.symmetric else 1)
-        check_memory(str(file), f"its {header.entries:,} entries", BYTES_PER_EDGE * edges)
-        table = _read_entries(file, header)
-    except (_Malformed, *_UNREADABLE) as error:
-        raise DatasetError(
-            f"{file}: this is not a readable Matrix Market file ({_describe(error)}); mend it or "
-            f"export it again as coordinates."
-        ) from error
-    row, column = table["row"] - 1, table["column"] - 1
-    values = None if header.field in ("pattern", "complex") else table["value"]
-    if header.symmetric:
-        below = row != column
-        row, column = np.append(row, column[below]), np.append(column, row[below])
-        values = None if values is None else np.append(values, values[below])
-    values, notes = choose_weights(str(file), values, weighted=weighted)
-    return _Found(
-        np.stack((row, column)),
-        header.rows,
-        f"imported from {file.name}",
-        (WEIGHTS_IGNORED,) if header.field == "complex" else notes,
-        first=1,
-        weights=values,
-    )
-
-
-def _read_matrix_header(file: Path) -> _MatrixHeader:
-    with open_text(file) as stream:
-        first = stream.readline().decode("utf-8-sig").lower().split()
-        if len(first) != 5 or first[:2] != ["%%matrixmarket", "matrix"]:
-            raise _Malformed("it does not begin with %%MatrixMarket matrix coordinate")
-        if first[2] != "coordinate":
-            raise DatasetError(
-                f"{file}: the matrix is stored dense; export the adjacency matrix as coordinates."
-            )
-        if first[3] not in _FIELDS:
-            raise _Malformed(f"its entries are {first[3]!r}, not {', '.join(_FIELDS)}")
-        for number, line in enumerate(stream, start=2):
-            words = line.split()
-            if not words or words[0].startswith(b"%"):
-                continue
-            if len(words) != 3 or not all(word.isdigit() and len(word) < 20 for word in words):
-                raise _Malformed(f"line {number} does not say how many rows, columns and entries")
-            rows, columns, entries = map(int, words)
-            return _MatrixHeader(rows, columns, entries, first[3], first[4] != "general", number)
-    raise _Malformed("it does not say how many rows, columns and entries there are")
-
-
-def _read_entries(file: Path, header: _MatrixHeader) -> npt.NDArray[np.void]:
-    """The entries as ``row``, ``column`` (int64, from 1) and, unless a pattern, ``value``."""
-    names = [("row", np.int64), ("column", np.int64), ("value", np.float64)]
-    columns = 2 if header.field == "pattern" else 3
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        try:
-            table = np.loadtxt(
-                file,
-                dtype=names[:columns],
-                usecols=range(columns),
-                skiprows=header.lines,
-                comments="%",
-                encoding="utf-8",
-            )
-        except (ValueError, Warning) as error:
-            raise _Malformed(f"after line {header.lines}: {_describe(error)}") from error
-    table = np.atleast_1d(table)
-    if len(table) != header.entries:
-        raise _Malformed(f"it has {len(table):,} entries and says it has {header.entries:,}")
-    for name in ("row", "column"):
-        low, high = table[name].min(), table[name].max()
-        if low < 1 or high > header.rows:
-            wrong = low if low < 1 else high
-            raise _Malformed(f"a {name} is {wrong:,} and they go from 1 to {header.rows:,}")
-    return table
 
 
 # --------------------------------------------------------------------------- edge lists
 
 
-def _read_pairs(file: Path, extras: Extras) -> tuple[Ids, AnyArray | None, tuple[str, ...]]:
+def _read_pairs(
+    file: Path, kind: str, extras: Extras
+) -> tuple[Ids, AnyArray | None, tuple[str, ...]]:
     """The ends of every edge as the file calls them, ``(E, 2)``, weights, and notes."""
-    if file.suffix in (".npy", ".pt"):
+    if kind in ("array", "torch"):
         choose_weights(str(file), None, weighted=extras.weighted)
         edges = read_array(file)
         if edges.ndim != 2 or 2 not in edges.shape or edges.dtype.kind not in "iu":
@@ -355,7 +192,7 @@ def _read_pairs(file: Path, extras: Extras) -> tuple[Ids, AnyArray | None, tuple
 
 def _number(
     file: Path, pairs: Ids, notes: tuple[str, ...], attached: Attached, keep_isolated: bool
-) -> _Found:
+) -> RawGraph:
     """Vertices numbered in ascending order of their ids: those of edges, and with
     ``keep_isolated`` all that are known of."""
     ids, said, renumbered = number_vertices(
@@ -363,7 +200,7 @@ def _number(
     )
     edges = np.searchsorted(ids, pairs).T.astype(np.int64)
     origin = f"imported from {file.name}"
-    return _Found(edges, len(ids), origin, said, ids=ids, renumbered=renumbered)
+    return RawGraph(edges, len(ids), origin, said, ids=ids, renumbered=renumbered)
 
 
 def number_vertices(

@@ -15,8 +15,17 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from gnnbench.datasets.construct import MASK_NAMES, Masks, build
-from gnnbench.datasets.content import as_classes, choose_weights, note_weights, read_masks
+from gnnbench.datasets.construct import MASK_NAMES, Masks
+from gnnbench.datasets.content import (
+    as_classes,
+    as_pairs,
+    choose_weights,
+    drop_zeros,
+    find_share_of,
+    note_weights,
+    read_masks,
+)
+from gnnbench.datasets.raw import RawGraph, assemble
 from gnnbench.datasets.topology import AnyArray
 from gnnbench.errors import DatasetError
 from gnnbench.records import Dataset, IntArray
@@ -74,23 +83,24 @@ def from_arrays(
     are kept where the graph is to be ``weighted``, and else ignored, which a note says. Raises
     :class:`DatasetError` naming what is wrong.
     """
-    weights: AnyArray | None = None if edge_weights is None else _as_array(edge_weights)
-    pairs: AnyArray
-    if scipy.sparse.issparse(edges):
-        matrix = scipy.sparse.coo_matrix(edges)
+    weights: AnyArray | None = None if edge_weights is None else _as_array(name, edge_weights)
+    cleaned: tuple[str, ...] = ()
+    if scipy.sparse.issparse(edges) or _is_sparse_tensor(edges):
+        matrix = _as_coordinates(name, edges)
         if matrix.shape[0] != matrix.shape[1]:
             raise DatasetError(
                 f"{name}: the adjacency matrix has shape {matrix.shape}; give a square one."
             )
+        matrix, cleaned = drop_zeros(matrix)
         num_vertices, weights = int(matrix.shape[0]), matrix.data
-        pairs = np.stack((matrix.row, matrix.col)).astype(np.int64)
+        pairs = as_pairs(matrix)
     else:
-        pairs = _as_array(edges)
+        pairs = cast(IntArray, _as_array(name, edges))
     weights, lost = choose_weights(name, weights, weighted=weighted)
-    kept, stored = _as_features(features), None
+    kept, stored = _as_features(name, features), None
     notes: tuple[str, ...] = ()
     if labels is not None:
-        stored, notes = as_classes(name, _as_array(labels))
+        stored, notes = as_classes(name, _as_array(name, labels))
     masks = None
     if split is not None:
         sized = kept if kept is not None else stored
@@ -99,18 +109,12 @@ def from_arrays(
                 f"{name}: a split is given without features or labels; say num_vertices."
             )
         count = int(sized.shape[0]) if sized is not None else int(num_vertices or 0)
-        masks = read_masks(name, {key: _as_array(ids) for key, ids in split.items()}, count)
-    return build(
-        name,
-        cast(IntArray, pairs),
-        num_vertices=num_vertices,
-        features=kept,
-        labels=stored,
-        masks=masks,
-        notes=(*notes, *lost),
-        directed=directed,
-        weights=weights,
+        arrays = {key: _as_array(name, ids) for key, ids in split.items()}
+        masks = read_masks(name, arrays, count)
+    raw = RawGraph(
+        pairs, num_vertices, "in memory", (*notes, *cleaned, *lost), kept, stored, masks, weights
     )
+    return assemble(name, raw, directed=directed)
 
 
 def from_pyg(
@@ -129,27 +133,35 @@ def from_pyg(
     note says so. Raises :class:`DatasetError` for a heterogeneous graph, one without
     ``edge_index``, or several labels a vertex.
     """
-    edge_index = getattr(data, "edge_index", None)
-    if edge_index is None:
+    return assemble(name, read_pyg(data, name, origin=origin, weighted=weighted), directed=directed)
+
+
+def read_pyg(data: Data, name: str, *, origin: str, weighted: bool) -> RawGraph:
+    """Return what a PyG ``Data`` has; raises as :func:`from_pyg` does."""
+    edge_index, adjacency = getattr(data, "edge_index", None), getattr(data, "adj_t", None)
+    found = getattr(data, "edge_weight", None)
+    if edge_index is None and adjacency is None:
         raise DatasetError(
-            f"{name}: the data have no edge_index; choose a homogeneous dataset with one graph."
+            f"{name}: the data have neither edge_index nor adj_t; choose a homogeneous dataset "
+            f"with one graph."
         )
+    cleaned: tuple[str, ...] = ()
+    if edge_index is None or _is_sparse_tensor(edge_index):
+        matrix = _as_coordinates(name, adjacency if edge_index is None else edge_index)
+        # The rows of adj_t are destinations.
+        matrix, cleaned = drop_zeros(matrix.T if edge_index is None else matrix)
+        pairs, found = as_pairs(matrix), matrix.data if found is None else found
+    else:
+        pairs = cast(IntArray, _as_array(name, edge_index).astype(np.int64, copy=False))
     attributes = getattr(data, "edge_attr", None)
-    flat = attributes is not None and attributes.ndim == 1
-    found = attributes if flat else getattr(data, "edge_weight", None)
-    weights, lost = choose_weights(
-        name,
-        None if found is None else _as_array(found),
-        None if attributes is None or flat else _as_array(attributes),
-        weighted=weighted,
-    )
-    return _build_of(
-        name,
-        _Edges(_as_array(edge_index), directed, weights, lost),
-        int(data.num_nodes),
-        {key: getattr(data, key, None) for key in ("x", "y", *MASK_NAMES)},
-        origin,
-    )
+    attributes = None if attributes is None else _as_array(name, attributes)
+    if attributes is not None and attributes.shape[1:] in ((), (1,)):
+        found, attributes = attributes.reshape(-1), None
+    weights = None if found is None else _as_array(name, found)
+    weights, lost = choose_weights(name, weights, attributes, weighted=weighted)
+    columns = {key: getattr(data, key, None) for key in ("x", "y", *MASK_NAMES)}
+    edges = _Edges(pairs, weights, (*cleaned, *lost))
+    return _join(name, edges, int(data.num_nodes or 0), columns, origin)
 
 
 def from_dgl(
@@ -167,6 +179,13 @@ def from_dgl(
     edges carry, or the one called ``weight`` or ``w``, is their weight; what they carry is ignored
     else, and a note says so. Raises :class:`DatasetError` for a heterogeneous graph.
     """
+    return assemble(
+        name, read_dgl(graph, name, origin=origin, weighted=weighted), directed=directed
+    )
+
+
+def read_dgl(graph: DGLGraph, name: str, *, origin: str, weighted: bool) -> RawGraph:
+    """Return what a DGL graph has; raises as :func:`from_dgl` does."""
     if not graph.is_homogeneous:
         raise DatasetError(
             f"{name}: the graph has several kinds of vertices or edges; give a homogeneous one, "
@@ -181,7 +200,8 @@ def from_dgl(
     columns = {"x": find(_FEATURES), "y": find(_LABELS)}
     columns |= {key: find((key,)) for key in MASK_NAMES}
     carried = {
-        key: _as_array(graph.edata[key]) for key in sorted(set(graph.edata.keys()) - set(_DGL_OWN))
+        key: _as_array(name, graph.edata[key])
+        for key in sorted(set(graph.edata.keys()) - set(_DGL_OWN))
     }
     numbers = {key: each for key, each in carried.items() if each.shape[1:] in ((), (1,))}
     chosen = next((key for key in ("weight", "w", *numbers) if key in numbers), None)
@@ -190,9 +210,9 @@ def from_dgl(
     for key, each in carried.items():
         if weights is None or key != chosen:
             lost += note_weights(*((each, None) if key in numbers else (None, each)))
-    pairs = np.stack((_as_array(source), _as_array(destination)))
-    edges = _Edges(pairs, directed, weights, tuple(dict.fromkeys(lost)))
-    return _build_of(name, edges, graph.num_nodes(), columns, origin)
+    pairs = np.stack((_as_array(name, source), _as_array(name, destination)))
+    edges = _Edges(cast(IntArray, pairs.astype(np.int64)), weights, tuple(dict.fromkeys(lost)))
+    return _join(name, edges, graph.num_nodes(), columns, origin)
 
 
 def from_networkx(
@@ -219,41 +239,53 @@ def from_networkx(
         raise DatasetError(
             f"{name}: the graph is undirected; leave out directed, or give a DiGraph."
         )
+    attributes = {"x": features, "y": labels, "split": split}
+    raw = read_networkx(graph, name, attributes, weight=weight, weighted=weighted)
+    return assemble(name, raw, directed=directed)
+
+
+def read_networkx(
+    graph: Graph,
+    name: str,
+    attributes: Mapping[str, str | None],
+    *,
+    weight: str = "weight",
+    weighted: bool,
+) -> RawGraph:
+    """Return what a NetworkX graph has; raises as :func:`from_networkx` does.
+
+    ``attributes`` has what the vertices' features (``x``), labels (``y``) and shares of the split
+    (``split``) are called.
+    """
     vertices = {vertex: number for number, vertex in enumerate(graph.nodes)}
     pairs = np.array(
         [(vertices[one], vertices[other]) for one, other in graph.edges()], dtype=np.int64
     ).reshape(-1, 2)
     held = [graph.nodes[vertex] for vertex in graph.nodes]
-    carried = [edge.get(weight, 1) for _, _, edge in graph.edges(data=True)]
-    weights, lost = choose_weights(name, np.array(carried), weighted=weighted)
+    carried = _as_array(name, [edge.get(weight, 1) for _, _, edge in graph.edges(data=True)])
+    weights, lost = choose_weights(name, carried, weighted=weighted)
     notes = list(lost)
-    rows = [each[features] for each in held if features in each]
+    called = attributes["x"]
+    rows = [each[called] for each in held if called in each]
     if rows and len(rows) < len(held):
         raise DatasetError(
-            f"{name}: {len(held) - len(rows):,} of {len(held):,} vertices have no {features!r}; "
+            f"{name}: {len(held) - len(rows):,} of {len(held):,} vertices have no {called!r}; "
             f"give all of them features, or none."
         )
-    classes = None
-    if any(labels in each for each in held):
-        classes, said = as_classes(name, np.array([each.get(labels, -1) for each in held]))
+    classes, called = None, attributes["y"]
+    if any(called in each for each in held):
+        known = _as_array(name, [each[called] for each in held if called in each])
+        found, said = as_classes(name, known)
+        classes = np.full(len(held), -1, dtype=np.int64)
+        classes[[called in each for each in held]] = found
         notes += said
-    shares = [each.get(split) for each in held]
+    shares = [each.get(attributes["split"]) for each in held]
     masks = None
     if any(share is not None for share in shares):
-        of = np.array([str(share) for share in shares])
-        masks = (of == "train", (of == "val") | (of == "valid"), of == "test")
-    return build(
-        name,
-        pairs.T,
-        num_vertices=len(held),
-        features=np.array(rows) if rows else None,
-        labels=classes,
-        masks=masks,
-        origin="NetworkX",
-        notes=notes,
-        directed=directed,
-        weights=weights,
-    )
+        of = np.array([share and find_share_of(name, str(share)) for share in shares])
+        masks = (of == "train", of == "val", of == "test")
+    features = _as_array(name, rows) if rows else None
+    return RawGraph(pairs.T, len(held), "NetworkX", tuple(notes), features, classes, masks, weights)
 
 
 # --------------------------------------------------------------------------- pieces
@@ -261,28 +293,27 @@ def from_networkx(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Edges:
-    """A graph's edges: ``pairs`` ``(2, E)`` and what is to be made of them, and what is lost."""
+    """A graph's edges: ``pairs`` int64 ``(2, E)``, weights, and notes of what is not used."""
 
-    pairs: AnyArray
-    directed: bool
+    pairs: IntArray
     weights: AnyArray | None
     lost: tuple[str, ...]
 
 
-def _build_of(
+def _join(
     name: str,
     edges: _Edges,
     num_vertices: int,
     columns: Mapping[str, object | None],
     origin: str,
-) -> Dataset:
-    """A data set of columns by PyG's names, each a tensor or None."""
+) -> RawGraph:
+    """Return edges and columns by PyG's names, each a tensor or None, as one graph."""
     notes = list(edges.lost)
     labels = None
     if columns["y"] is not None:
-        labels, said = as_classes(name, _as_array(columns["y"]))
+        labels, said = as_classes(name, _as_array(name, columns["y"]))
         notes += said
-    found = [_as_array(mask) for key in MASK_NAMES if (mask := columns[key]) is not None]
+    found = [_as_array(name, mask) for key in MASK_NAMES if (mask := columns[key]) is not None]
     masks: Masks | None = None
     if len(found) == len(MASK_NAMES):
         if any(mask.ndim == 2 for mask in found):
@@ -293,38 +324,59 @@ def _build_of(
         masks = (train, val, test)
     elif found:
         notes.append("the incomplete split of the source is not used")
-    return build(
-        name,
-        edges.pairs.astype(np.int64, copy=False),
-        num_vertices=num_vertices,
-        features=_as_features(columns["x"]),
-        labels=labels,
-        masks=masks,
-        origin=origin,
-        notes=notes,
-        directed=edges.directed,
-        weights=edges.weights,
+    return RawGraph(
+        edges.pairs,
+        num_vertices,
+        origin,
+        tuple(notes),
+        _as_features(name, columns["x"]),
+        labels,
+        masks,
+        edges.weights,
     )
 
 
-def _as_array(given: object) -> AnyArray:
-    """An array of an array, a list, or a tensor on any device."""
+def _as_array(where: str, given: object) -> AnyArray:
+    """Return an array of an array, a list, or a tensor on any device; bfloat16 as float32.
+
+    Raises :class:`DatasetError` for lists of unequal lengths.
+    """
     if hasattr(given, "numpy") and hasattr(given, "detach"):
-        return cast(AnyArray, given.detach().cpu().numpy())
-    return np.asarray(given)
+        tensor = given.detach().cpu()
+        return cast(
+            AnyArray, (tensor.float() if "bfloat16" in str(tensor.dtype) else tensor).numpy()
+        )
+    try:
+        return np.asarray(given)
+    except ValueError as error:
+        raise DatasetError(
+            f"{where}: rows have different lengths; give each the same number of values."
+        ) from error
 
 
-def _as_features(given: object | None) -> AnyArray | scipy.sparse.csr_matrix | None:
-    """Features as an array, or as CSR where they are sparse, in SciPy or in torch."""
-    if given is None:
-        return None
+def _is_sparse_tensor(given: object) -> bool:
+    """Whether this is a sparse tensor of torch, or a ``SparseTensor`` of torch_sparse."""
+    return str(getattr(given, "layout", "torch.strided")) != "torch.strided" or hasattr(
+        given, "to_torch_sparse_coo_tensor"
+    )
+
+
+def _as_coordinates(where: str, given: object) -> scipy.sparse.coo_matrix:
+    """Return a sparse matrix of SciPy, torch or torch_sparse as row, column and value."""
     if scipy.sparse.issparse(given):
-        return scipy.sparse.csr_matrix(given)
-    layout = str(getattr(given, "layout", "torch.strided"))
-    if layout == "torch.strided":
-        return _as_array(given)
+        return scipy.sparse.coo_matrix(given)
+    if hasattr(given, "to_torch_sparse_coo_tensor"):
+        given = given.to_torch_sparse_coo_tensor()
     coo = given.to_sparse_coo().coalesce()  # type: ignore[attr-defined]
     row, column = coo.indices().numpy(force=True)
-    return scipy.sparse.csr_matrix(
-        (coo.values().numpy(force=True), (row, column)), shape=tuple(coo.shape)
-    )
+    values = _as_array(where, coo.values())
+    return scipy.sparse.coo_matrix((values, (row, column)), shape=tuple(coo.shape))
+
+
+def _as_features(where: str, given: object | None) -> AnyArray | scipy.sparse.csr_matrix | None:
+    """Return features as an array, or as CSR where they are sparse, in SciPy or in torch."""
+    if given is None:
+        return None
+    if scipy.sparse.issparse(given) or _is_sparse_tensor(given):
+        return scipy.sparse.csr_matrix(_as_coordinates(where, given))
+    return _as_array(where, given)

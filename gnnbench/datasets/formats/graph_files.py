@@ -1,0 +1,165 @@
+"""Files that say which vertices there are: GraphML, GEXF and GML, through NetworkX, and METIS."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gnnbench.datasets.attachments import Ids
+from gnnbench.datasets.content import choose_weights
+from gnnbench.datasets.memory import check_memory
+from gnnbench.datasets.objects import read_networkx
+from gnnbench.datasets.raw import RawGraph
+from gnnbench.datasets.texts import check_text, open_text, strip_compression
+from gnnbench.errors import DatasetError, reason_of
+
+#: What NetworkX keeps of a vertex or an edge, by byte of the file.
+_BYTES_PER_BYTE = 40
+
+
+def read_markup(file: Path, *, weighted: bool) -> RawGraph:
+    """Read GraphML, GEXF or GML. Vertices are numbered in the order of their ids.
+
+    ``weight`` of an edge is its weight; all other attributes are left out, which a note says.
+    """
+    import networkx
+
+    check_memory(str(file), "its graph", _BYTES_PER_BYTE * file.stat().st_size)
+    kind = strip_compression(file).suffix.lower()
+    try:
+        with open_text(file) as stream:
+            if kind == ".graphml":
+                graph = networkx.read_graphml(stream)
+            elif kind == ".gexf":
+                graph = networkx.read_gexf(stream)
+            else:
+                graph = networkx.read_gml(stream, label="id")
+    except DatasetError:
+        raise
+    except Exception as error:  # whatever a damaged file makes a foreign parser raise
+        raise DatasetError(
+            f"{file}: this is not a readable {kind[1:]} file ({reason_of(error)}); mend it, or "
+            f"export it again."
+        ) from error
+    if graph.number_of_edges() == 0:
+        raise DatasetError(f"{file}: there are no edges in it; a GNN needs at least one.")
+    ids = _as_ids(list(graph.nodes))
+    order = np.argsort(ids, kind="stable")
+    ranks = np.empty(len(ids), dtype=np.int64)
+    ranks[order] = np.arange(len(ids))
+    raw = read_networkx(graph, str(file), {"x": None, "y": None, "split": None}, weighted=weighted)
+    lost = sorted({name for _, held in graph.nodes(data=True) for name in held})
+    notes = list(raw.notes)
+    if lost:
+        notes.append(f"attributes of vertices were ignored: {', '.join(lost)}")
+    return _numbered(file, ranks[raw.edges], ids[order], tuple(notes), raw.weights)
+
+
+def _as_ids(names: list[Any]) -> Ids:
+    """Return the vertices' ids, as integers where all of them are written as such."""
+    texts = [str(name) for name in names]
+    if all(text == str(int(text)) for text in texts if text.lstrip("-").isdecimal()) and all(
+        text.lstrip("-").isdecimal() and len(text) < 19 for text in texts
+    ):
+        return np.array([int(text) for text in texts], dtype=np.int64)
+    return np.array(texts, dtype=np.str_)
+
+
+def _numbered(file: Path, edges: Any, ids: Ids, notes: tuple[str, ...], weights: Any) -> RawGraph:
+    """Return a graph whose vertices have ``ids``, ascending."""
+    plain = ids.dtype.kind == "i" and bool((ids == np.arange(len(ids))).all())
+    if not plain:
+        what = "ids" if ids.dtype.kind == "i" else "names"
+        notes = (*notes, f"vertices were numbered in the order of their {what}")
+    return RawGraph(
+        edges,
+        len(ids),
+        f"imported from {file.name}",
+        notes,
+        weights=weights,
+        ids=ids,
+        renumbered=None if plain else ids,
+    )
+
+
+def read_metis(file: Path, *, weighted: bool) -> RawGraph:
+    """Read a graph as METIS 5 has it (manual, section 4.1.1); its vertices count from 1.
+
+    The first line has the vertices, the edges, and, perhaps, a format ``abc`` and a number of
+    weights of each vertex: ``a`` says that lines begin with a size, ``b`` that weights of the
+    vertex follow, and ``c`` that a weight stands behind each neighbour.
+    """
+    lines = _metis_lines(file)
+    number, header = next(lines, (0, []))
+    if not 2 <= len(header) <= 4 or header[0] < 1:
+        raise _refuse(file, number, "does not say how many vertices and edges there are")
+    code = f"{header[2] if len(header) > 2 else 0:03d}"
+    if set(code) - {"0", "1"} or len(code) != 3:
+        raise _refuse(file, number, f"has the format {code}, which METIS does not know")
+    counts = header[3] if len(header) == 4 else int(code[1])
+    skipped, step = int(code[0]) + (counts if code[1] == "1" else 0), 1 + int(code[2])
+    count, promised = header[0], header[1]
+    check_memory(str(file), "its graph", 64 * count + 120 * promised)
+    sources, targets, weights = [], [], []
+    vertex = 0
+    for number, held in lines:
+        vertex += 1
+        if vertex > count:
+            if held:
+                raise _refuse(file, number, f"is of a vertex beyond the {count:,} there are")
+            continue
+        neighbours = held[skipped::step]
+        if len(held) < skipped or len(held[skipped:]) % step:
+            raise _refuse(file, number, "lacks a weight")
+        if neighbours and not 1 <= min(neighbours) <= max(neighbours) <= count:
+            raise _refuse(file, number, f"has a neighbour outside 1 to {count:,}")
+        sources += [vertex - 1] * len(neighbours)
+        targets += [each - 1 for each in neighbours]
+        weights += held[skipped + 1 :: step] if step == 2 else []
+    if vertex < count:
+        raise DatasetError(
+            f"{file}: it has lines for {vertex:,} vertices, and says that there are {count:,}; it "
+            f"may have been cut off."
+        )
+    edges = np.array((sources, targets), dtype=np.int64).reshape(2, -1)
+    _check_metis(file, edges, count, promised)
+    carried = np.array(weights) if step == 2 else None
+    chosen, lost = choose_weights(str(file), carried, weighted=weighted)
+    return RawGraph(edges, count, f"imported from {file.name}", lost, weights=chosen, first=1)
+
+
+def _metis_lines(file: Path) -> Iterator[tuple[int, list[int]]]:
+    """Yield each line's number and its whole numbers; an empty line is a vertex without edges."""
+    check_text(file)
+    with open_text(file) as stream:
+        for number, line in enumerate(stream, 1):
+            if line.startswith(b"%"):
+                continue
+            fields = line.split()
+            if not all(field.isdigit() and len(field) < 19 for field in fields):
+                raise _refuse(file, number, "has something else than whole numbers")
+            yield number, [int(field) for field in fields]
+
+
+def _check_metis(file: Path, edges: Any, count: int, promised: int) -> None:
+    """Refuse a graph whose edges are not those promised, each once in both directions."""
+    found = edges.shape[1]
+    if found == 0:
+        raise DatasetError(f"{file}: there are no edges in it; a GNN needs at least one.")
+    there, back = np.sort(edges[0] * count + edges[1]), np.sort(edges[1] * count + edges[0])
+    if found != 2 * promised or (there != back).any() or (there[1:] == there[:-1]).any():
+        raise DatasetError(
+            f"{file}: it lists {found:,} neighbours and says that there are {promised:,} edges; "
+            f"METIS lists each edge once at both of its ends, so this is no METIS graph, or one "
+            f"that is damaged."
+        )
+
+
+def _refuse(file: Path, number: int, what: str) -> DatasetError:
+    return DatasetError(
+        f"{file}, line {number}: it {what}; give a graph as METIS writes it, or an edge list under "
+        f"another ending."
+    )

@@ -1,0 +1,89 @@
+"""A graph as a source has it, before it is made a dataset, and the one way to make it one.
+
+Every reader, of files and of objects of other libraries, returns a :class:`RawGraph`;
+:func:`assemble` joins it with files of features, labels and a split.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy
+
+from gnnbench.datasets.alignment import Attached, align_features, align_labels, align_split
+from gnnbench.datasets.attachments import Ids
+from gnnbench.datasets.construct import Masks, build
+from gnnbench.datasets.memory import check_memory
+from gnnbench.datasets.topology import AnyArray
+from gnnbench.records import Dataset, IndexArray, IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RawGraph:
+    """A graph in a source: its edges between vertices 0, 1, 2, ..., and each vertex's id there.
+
+    ``edges`` are int64 ``(2, E)``, sources above destinations, or an in-neighbour CSR. ``ids`` is
+    None where vertices count from ``first``; ``renumbered`` has the ids where they are others than
+    0, 1, 2, ... ``directed`` says that the source itself says so. ``weights`` ``(E,)`` are None
+    where there are none or none were asked for.
+    """
+
+    edges: IntArray | tuple[IntArray, IndexArray]
+    num_vertices: int | None
+    origin: str
+    notes: tuple[str, ...] = ()
+    features: AnyArray | scipy.sparse.csr_matrix | None = None
+    labels: IntArray | None = None
+    masks: Masks | None = None
+    weights: AnyArray | None = None
+    directed: bool = False
+    ids: Ids | None = None
+    first: int = 0
+    renumbered: Ids | None = None
+
+    def list_ids(self) -> Ids:
+        """Return the id of every vertex in the source."""
+        if self.ids is not None:
+            return self.ids
+        assert self.num_vertices is not None
+        check_memory(self.origin, "its vertices", 8 * self.num_vertices)
+        return np.arange(self.first, self.first + self.num_vertices, dtype=np.int64)
+
+    def ids_for(self, rows: Ids | None) -> Ids:
+        """Return the ids by which another file knows vertices, whose ``rows`` have these ids.
+
+        An array's rows have none: the first is of the first vertex, whichever number the format of
+        the graph gives it.
+        """
+        ids = self.list_ids()
+        return ids - self.first if rows is None and self.first else ids
+
+
+def assemble(
+    name: str, raw: RawGraph, attached: Attached | None = None, *, directed: bool = False
+) -> Dataset:
+    """Return the dataset of a graph, with what other files have of its vertices in place of its
+    own."""
+    features, labels, masks = raw.features, raw.labels, raw.masks
+    notes = list(raw.notes)
+    if attached is not None and attached.features is not None:
+        features = align_features(attached.features, raw.ids_for(attached.features.ids))
+    if attached is not None and attached.labels is not None:
+        labels, said = align_labels(attached.labels, raw.ids_for(attached.labels.ids))
+        notes += [*attached.notes, *said]
+    if attached is not None and attached.split is not None:
+        rows = attached.split.rows
+        masks = align_split(attached.split, raw.ids_for(None if rows is None else rows.ids))
+    return build(
+        name,
+        raw.edges,
+        num_vertices=raw.num_vertices,
+        features=features,
+        labels=labels,
+        masks=masks,
+        origin=raw.origin,
+        notes=notes,
+        directed=directed or raw.directed,
+        weights=raw.weights,
+    )
