@@ -1,0 +1,256 @@
+"""Texts in columns: lists of edges, and what files have of each vertex.
+
+A text is read only if every line fits one grammar: one delimiter, one number of columns, comments
+(``#`` and ``%``) on lines of their own, quotes around what holds the delimiter, and at most one
+heading. pyarrow parses it, in pieces of whole lines, so that a text may be larger than memory.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from gnnbench.datasets.texts import open_text, readable, text_pieces
+from gnnbench.datasets.topology import AnyArray
+from gnnbench.errors import DatasetError, reason_of
+
+if TYPE_CHECKING:
+    import pyarrow
+
+#: Delimiters in the order in which they are tried; a blank stands for any number of them.
+DELIMITERS = ("\t", ",", ";", "|", " ")
+#: What columns of edge lists are called, without letters' case, blanks, ``_`` and ``-``.
+SOURCES = frozenset(
+    "source src from fromnode fromnodeid fromid sourceid sourcenode sourcenodeid head u node1 "
+    "nodeid1 id1 vertex1 name1 subject citing".split()
+)
+TARGETS = frozenset(
+    "target dst dest destination to tonode tonodeid toid targetid targetnode targetnodeid tail v "
+    "node2 nodeid2 id2 vertex2 name2 object cited".split()
+)
+WEIGHTS = frozenset("weight w value weights".split())
+#: What the first column of a file of vertices is called.
+VERTICES = frozenset("id node nodeid vertex vertexid name index".split())
+#: How much of a text tells its grammar.
+_SAMPLE_LINES = 200
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_COMMENT = re.compile(rb"(?m)^[ \t]*[#%][^\n]*")
+_BLANKS = re.compile(rb"[ \t]+")
+_EDGES_OF_BLANKS = re.compile(rb"(?m)^ +| +$")
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """How a text is to be read: its delimiter, how many columns there are, and the heading's cells,
+    or none. ``heading_line`` is that line's number."""
+
+    file: Path
+    delimiter: str
+    width: int
+    heading: tuple[str, ...] = ()
+    heading_line: int = 0
+    columns: Mapping[str, int] = field(default_factory=dict)
+
+
+def plain_word(cell: str) -> str:
+    """Return a column's name as the sets of names above have it."""
+    return re.sub(r"[\s_\-]+", "", cell.strip().lower())
+
+
+def is_whole(cell: str) -> bool:
+    """Whether a cell is a whole number that int64 holds."""
+    text = cell.strip()
+    return bool(_WHOLE.fullmatch(text)) and -(2**63) <= int(text) < 2**63
+
+
+def find_grammar(
+    file: Path,
+    least: int,
+    what: str,
+    *,
+    delimiter: str | None = None,
+) -> Grammar:
+    """Return how the lines of a text are divided; no heading has been looked for.
+
+    ``least`` columns are needed for ``what`` a line is to be. Raises :class:`DatasetError` for a
+    text without data, and for one whose first lines have no delimiter in common.
+    """
+    lines = list(islice(data_lines(file), _SAMPLE_LINES))
+    if not lines:
+        raise DatasetError(f"{file}: there are no edges in it; give {what} on each line.")
+    for choice in DELIMITERS if delimiter is None else (delimiter,):
+        widths = {len(split_line(line, choice)) for _, line in lines}
+        if len(widths) == 1 and min(widths) >= least:
+            return Grammar(file, choice, widths.pop())
+    choice = delimiter or next(
+        (each for each in DELIMITERS if len(split_line(lines[0][1], each)) >= least), " "
+    )
+    width = len(split_line(lines[0][1], choice))
+    for number, line in lines:
+        found = len(split_line(line, choice))
+        if width < least or found != width:
+            refuse_line(file, number, line, found, max(width, least), what)
+    raise AssertionError("the lines have one number of columns")
+
+
+def refuse_line(file: Path, number: int, line: str, found: int, width: int, what: str) -> NoReturn:
+    """Raise :class:`DatasetError` for a line that does not have ``width`` columns."""
+    raise DatasetError(
+        f"{file}, line {number}: {line[:60]!r} is not {what}: it has {found} "
+        f"column{'s' * (found != 1)} where {width} are expected; give the same number on every "
+        f"line, begin comments with #, or import a graph of another format under its own ending."
+    )
+
+
+def data_lines(file: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines that hold data, each with its number in the file."""
+    with readable(file):
+        for number, piece in text_pieces(file):
+            for at, line in enumerate(_clean(file, piece).splitlines(), number):
+                if line.strip():
+                    yield at, line.decode("utf-8").strip(" ")
+
+
+def split_line(line: str, delimiter: str) -> list[str]:
+    """Return the cells of a line, without quotes and the blanks around them."""
+    if delimiter == " ":
+        return line.split()
+    try:
+        cells = next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])
+    except csv.Error:
+        return []
+    return [cell.strip() for cell in cells]
+
+
+def _clean(file: Path, piece: bytes) -> bytes:
+    """Return the lines of a piece, in UTF-8 and with comments emptied; their number stays."""
+    if b"\0" in piece:
+        raise DatasetError(f"{file}: this is not a readable text file: it has bytes of zero.")
+    if not piece.isascii():
+        piece = piece.removeprefix(b"\xef\xbb\xbf")
+        piece.decode("utf-8")
+    if b"\r" in piece:
+        piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    if b"#" in piece or b"%" in piece:
+        piece = _COMMENT.sub(b"", piece)
+    return piece
+
+
+def _even_blanks(piece: bytes) -> bytes:
+    """Return the lines with one blank between columns, and none around them."""
+    if b"\t" in piece or b"  " in piece:
+        piece = _BLANKS.sub(b" ", piece)
+    if piece.startswith(b" ") or b"\n " in piece or b" \n" in piece or piece.endswith(b" "):
+        piece = _EDGES_OF_BLANKS.sub(b"", piece)
+    return piece
+
+
+def read_columns(
+    grammar: Grammar, kinds: Mapping[int, type], what: str
+) -> Iterator[Mapping[int, AnyArray]]:
+    """Yield some columns of a text, piece by piece, each as ``int``, ``float`` or ``str``.
+
+    Raises :class:`DatasetError` for the first line that has another number of columns, or a cell
+    that is empty or no number where one is expected.
+    """
+    file = grammar.file
+    with readable(file):
+        for number, piece in text_pieces(file):
+            lines = _clean(file, piece)
+            if grammar.delimiter == " ":
+                lines = _even_blanks(lines)
+            elif b"\n " in lines or b"\n\t" in lines:
+                lines = re.sub(rb"(?m)^[ \t]+$", b"", lines)
+            if number <= grammar.heading_line < number + lines.count(b"\n") + 1:
+                kept = lines.split(b"\n")
+                kept[grammar.heading_line - number] = b""
+                lines = b"\n".join(kept)
+            if lines.strip():
+                yield _parse(grammar, lines, number, kinds, what)
+
+
+def _parse(
+    grammar: Grammar, lines: bytes, number: int, kinds: Mapping[int, type], what: str
+) -> Mapping[int, AnyArray]:
+    import pyarrow
+    from pyarrow import compute, csv as arrow
+
+    types = {int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string()}
+    names = [str(column) for column in range(grammar.width)]
+    try:
+        table = arrow.read_csv(
+            io.BytesIO(lines),
+            arrow.ReadOptions(column_names=names),
+            arrow.ParseOptions(
+                delimiter=grammar.delimiter,
+                quote_char=False if grammar.delimiter == " " else '"',
+            ),
+            arrow.ConvertOptions(
+                column_types={str(column): types[kind] for column, kind in kinds.items()},
+                include_columns=[str(column) for column in kinds],
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=True,
+            ),
+        )
+    except pyarrow.ArrowInvalid as error:
+        _find_fault(grammar, lines, number, kinds, what)
+        raise DatasetError(
+            f"{grammar.file}: this is not a table that can be read ({reason_of(error)}); give "
+            f"{what} on each line."
+        ) from error
+    found = {}
+    for column, kind in kinds.items():
+        held = table.column(str(column))
+        if kind is str:
+            held = compute.utf8_trim_whitespace(held)
+        if held.null_count:
+            _find_fault(grammar, lines, number, kinds, what)
+        found[column] = np.asarray(held.to_numpy(), dtype=np.str_ if kind is str else kind)
+    return found
+
+
+def _find_fault(
+    grammar: Grammar, lines: bytes, number: int, kinds: Mapping[int, type], what: str
+) -> None:
+    """Raise :class:`DatasetError` for the first line that does not fit."""
+    for at, text in enumerate(lines.decode("utf-8").split("\n"), number):
+        if not text.strip():
+            continue
+        cells = split_line(text, grammar.delimiter)
+        if len(cells) != grammar.width:
+            refuse_line(grammar.file, at, text, len(cells), grammar.width, what)
+        for column, kind in kinds.items():
+            if not cells[column]:
+                fault = "has an empty cell"
+            elif kind is int and not is_whole(cells[column]):
+                fault = f"has {cells[column][:40]!r}, which is no whole number of 64 bits"
+            elif kind is float and not _is_number(cells[column]):
+                fault = f"has {cells[column][:40]!r}, which is no number"
+            else:
+                continue
+            raise DatasetError(
+                f"{grammar.file}, line {at}: {text[:60]!r} is not {what}: it {fault} in column "
+                f"{column + 1}."
+            )
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return "_" not in cell
+
+
+def join(pieces: Sequence[Mapping[int, AnyArray]], column: int) -> Any:
+    """Return one column of all pieces."""
+    return np.concatenate([piece[column] for piece in pieces])
