@@ -60,7 +60,7 @@ def read_features(file: Path, *, string_ids: bool = False, mapped: bool = False)
         return Attachment(file, _of_dimensions(file, ArrayFile.find(file).map(), 2))
     if file.suffix in (".npy", ".pt"):
         return Attachment(file, _of_dimensions(file, read_array(file), 2))
-    ids, values = _read_text(file, string_ids)
+    ids, values = _read_text(file, string_ids, ".npy, .pt, a sparse .npz of SciPy")
     widths = {len(row) for row in values}
     if len(widths) > 1:
         raise DatasetError(
@@ -84,12 +84,12 @@ def read_labels(file: Path, *, string_ids: bool = False) -> tuple[Attachment, tu
         array = read_array(file)
         column = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
         return Attachment(file, _of_dimensions(file, column, 1)), ()
-    ids, values = _read_text(file, string_ids)
+    ids, values = _read_text(file, string_ids, ".npy, .pt")
     if any(len(row) != 1 for row in values):
         raise DatasetError(f"{file}: give an id and one class on each line.")
     texts = np.array([row[0] for row in values])
     for dtype in (np.int64, np.float64):
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, OverflowError):
             return Attachment(file, texts.astype(dtype), ids), ()
     names, classes = np.unique(texts, return_inverse=True)
     shown = ", ".join(f"{number} {name}" for number, name in enumerate(names[:_NAMED_CLASSES]))
@@ -111,7 +111,7 @@ def read_split(
         if not isinstance(held, dict):
             raise DatasetError(f"{file}: it holds no mapping; save train, val and test by name.")
         return None, {str(name): _as_numpy(file, value) for name, value in held.items()}
-    ids, values = _read_text(file, string_ids)
+    ids, values = _read_text(file, string_ids, ".npz, .pt")
     shares = [row[0].lower() if row else "" for row in values]
     unknown = next((share for share in shares if share not in _SHARES), None)
     if unknown is not None:
@@ -178,12 +178,15 @@ def _read_sparse(file: Path) -> scipy.sparse.csr_matrix:
     return matrix
 
 
-def _read_text(file: Path, string_ids: bool) -> tuple[Ids, list[list[str]]]:
-    """Ids and the fields behind them; a first line whose id is no number is a heading."""
+def _read_text(file: Path, string_ids: bool, others: str) -> tuple[Ids, list[list[str]]]:
+    """Ids and the fields behind them; a first line whose id is no number is a heading.
+
+    ``others`` are the formats that can be given instead.
+    """
     ids: list[str] = []
     values: list[list[str]] = []
-    for number, line in data_lines(file):
-        name, *fields = split_fields(line)
+    for number, line in data_lines(file, f"{others}, or text in UTF-8"):
+        name, *fields = split_fields(line) or [""]
         if not string_ids and not _is_whole(name):
             if not ids:
                 continue
@@ -199,7 +202,7 @@ def _read_text(file: Path, string_ids: bool) -> tuple[Ids, list[list[str]]]:
 
 
 def _is_whole(text: str) -> bool:
-    return text.removeprefix("-").isdigit() and len(text) < 19
+    return text.removeprefix("-").isdecimal() and len(text) < 19
 
 
 def _of_dimensions(file: Path, array: AnyArray, count: int) -> AnyArray:

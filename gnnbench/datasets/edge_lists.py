@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
-import lzma
 import warnings
-import zlib
 from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gnnbench.datasets.content import WEIGHTS_IGNORED
-from gnnbench.datasets.texts import data_lines, find_data, split_fields, text_pieces
+from gnnbench.datasets.texts import data_lines, find_data, readable, split_fields, text_pieces
 from gnnbench.errors import DatasetError
 from gnnbench.records import IntArray
 
@@ -75,27 +72,11 @@ def note_columns(file: Path) -> tuple[str, ...]:
 
     Raises :class:`DatasetError` for a file that has no edges or cannot be read.
     """
-    with readable(file):
-        first = next(data_lines(file), None)
+    first = next(data_lines(file), None)
     if first is None:
         raise DatasetError(f"{file}: there are no edges in it; give two vertex ids a line.")
     wide = len(split_fields(first[1])) > 2
     return (f"{WEIGHTS_IGNORED}: columns after the second were not read",) if wide else ()
-
-
-@contextlib.contextmanager
-def readable(file: Path) -> Iterator[None]:
-    """Raises :class:`DatasetError` for what a damaged text makes its readers raise."""
-    try:
-        yield
-    except (OSError, EOFError, zlib.error, lzma.LZMAError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-        if isinstance(error, UnicodeDecodeError):
-            reason = "it is not text in UTF-8"
-        raise DatasetError(
-            f"{file}: this is not a readable text file ({reason}); it may be truncated "
-            f"or of another format: give an edge list, .mtx, .npz, .npy or .pt."
-        ) from error
 
 
 def _parse_quickly(piece: bytes, kind: np.dtype[np.void]) -> npt.NDArray[np.void] | None:

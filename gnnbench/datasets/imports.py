@@ -5,10 +5,8 @@ Whatever is repaired on the way is counted in the dataset's notes.
 
 from __future__ import annotations
 
-import lzma
 import os
 import warnings
-import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -31,15 +29,16 @@ from gnnbench.datasets.edge_lists import (
     parse_weighted,
     read_edges,
     read_weighted,
-    readable,
 )
 from gnnbench.datasets.memory import check_memory
 from gnnbench.datasets.npz import StoredArrays, read_npz
 from gnnbench.datasets.texts import (
     BYTES_PER_EDGE,
+    UNREADABLE,
     check_text,
     data_lines,
     open_text,
+    readable,
     split_fields,
     strip_compression,
 )
@@ -47,7 +46,6 @@ from gnnbench.datasets.topology import MAX_VERTICES, AnyArray
 from gnnbench.errors import DatasetError
 from gnnbench.records import Dataset, IndexArray, IntArray
 
-_UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError, UnicodeDecodeError)
 _LONGEST_NAME = 200
 #: What an entry of a matrix can be.
 _FIELDS = ("pattern", "integer", "real", "complex")
@@ -251,7 +249,7 @@ def _read_matrix_market(file: Path, weighted: bool) -> _Found:
         edges = header.entries * (2 if header.symmetric else 1)
         check_memory(str(file), f"its {header.entries:,} entries", BYTES_PER_EDGE * edges)
         table = _read_entries(file, header)
-    except (_Malformed, *_UNREADABLE) as error:
+    except (_Malformed, *UNREADABLE) as error:
         raise DatasetError(
             f"{file}: this is not a readable Matrix Market file ({_describe(error)}); mend it or "
             f"export it again as coordinates."

@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import io
 import lzma
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -27,6 +28,10 @@ _OPENERS: dict[str, Callable[[BinaryIO], object]] = {
     ".bz2": bz2.open,
     ".xz": lzma.open,
 }
+#: What the readers of a text raise where it is damaged.
+UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError, UnicodeDecodeError)
+#: The formats of a graph.
+EDGES = "an edge list, .mtx, .npz, .npy or .pt"
 #: No line that holds an edge is as long.
 _LONGEST_LINE = 1 << 20
 
@@ -36,9 +41,30 @@ def strip_compression(file: Path) -> Path:
     return file.with_suffix("") if file.suffix in _OPENERS and file.stem else file
 
 
-def data_lines(file: Path) -> Iterator[tuple[int, str]]:
-    """The lines that hold data, comments cut off, each with its number in the file."""
-    with open_text(file) as stream:
+@contextlib.contextmanager
+def readable(file: Path, remedy: str = EDGES) -> Iterator[None]:
+    """Turn the errors that a damaged text causes in its readers into one sentence.
+
+    ``remedy`` names the formats that can be given instead. Raises :class:`DatasetError`.
+    """
+    try:
+        yield
+    except UNREADABLE as error:
+        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        if isinstance(error, UnicodeDecodeError):
+            reason = "it is not text in UTF-8"
+        raise DatasetError(
+            f"{file}: this is not a readable text file ({reason}); it may be truncated "
+            f"or of another format: give {remedy}."
+        ) from error
+
+
+def data_lines(file: Path, remedy: str = EDGES) -> Iterator[tuple[int, str]]:
+    """The lines that hold data, comments cut off, each with its number in the file.
+
+    Raises :class:`DatasetError` for a file that is no text.
+    """
+    with readable(file, remedy), open_text(file) as stream:
         yield from find_data(stream)
 
 
@@ -78,9 +104,7 @@ def open_text(file: Path) -> Iterator[BinaryIO]:
     try:
         stored = open_input(file)
     except FileRefused as error:
-        raise DatasetError(
-            f"{file}: {error.reason}; give the path of a graph to import."
-        ) from error
+        raise DatasetError(f"{file}: {error.reason}; give the path of a file.") from error
     with stored:
         opener = _OPENERS.get(file.suffix)
         if opener is None:
