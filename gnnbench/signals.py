@@ -53,6 +53,13 @@ def has_come() -> bool:
     return _Came.number is not None
 
 
+def is_interrupt(error: BaseException) -> bool:
+    """Whether an error is the user's Ctrl-C or SIGTERM, and no ``KeyboardInterrupt`` that foreign
+    code raises by itself."""
+    own = signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    return isinstance(error, KeyboardInterrupt) and (has_come() or not own)
+
+
 def status() -> int:
     """What an interrupted command exits with."""
     return TERMINATED if _Came.number == signal.SIGTERM else INTERRUPTED

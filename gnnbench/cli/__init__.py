@@ -32,8 +32,19 @@ from gnnbench.errors import GnnbenchError, Interrupted, is_host_memory_error
 from gnnbench.waiting import wait_briefly
 
 
+class UnexpectedEnd(Exception):
+    """An ``EOFError``, which click takes for an interrupt."""
+
+
 class Program(click.Group):
     """The root command: turns every outcome into an exit status and at most one sentence."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command that the context names."""
+        try:
+            return super().invoke(ctx)
+        except EOFError as error:
+            raise UnexpectedEnd(*error.args) from error
 
     def main(
         self,

@@ -1,8 +1,8 @@
 """Features, labels and a split in files of their own, and which vertex each of their rows is of.
 
 A file of arrays (``.npy``, ``.npz``, ``.pt``) has its rows in the order of vertex ids 0, 1, 2, ...
-A text has an id at the beginning of each line, as an edge list has ids, and values behind it,
-separated by blanks or commas. Nothing is ever unpickled.
+A text has an id at the beginning of each line and values behind it, in columns as an edge list has
+them. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +18,20 @@ import numpy.typing as npt
 import scipy
 
 from gnnbench.datasets.archive import Archive
+from gnnbench.datasets.content import find_share_of, name_classes
 from gnnbench.datasets.memory import check_memory
 from gnnbench.datasets.npy import ArrayFile
 from gnnbench.datasets.scipy_files import read_scipy
-from gnnbench.datasets.texts import data_lines, split_fields
+from gnnbench.datasets.tables import (
+    VERTICES,
+    data_lines,
+    find_grammar,
+    is_number,
+    join,
+    plain_word,
+    read_columns,
+    split_line,
+)
 from gnnbench.datasets.topology import AnyArray
 from gnnbench.errors import DatasetError
 from gnnbench.files import FileRefused, open_input
@@ -29,9 +39,8 @@ from gnnbench.records import IntArray
 
 #: Ids of vertices as the files have them: integers, or texts.
 Ids = IntArray | npt.NDArray[np.str_]
-#: What a text calls the shares of a split.
-_SHARES = {"train": 0, "val": 1, "valid": 1, "test": 2}
-_NAMED_CLASSES = 8
+#: The shares of a split, by number.
+_SHARES = ("train", "val", "test")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,19 +68,10 @@ def read_features(file: Path, *, string_ids: bool = False, mapped: bool = False)
         return Attachment(file, _of_dimensions(file, ArrayFile.find(file).map(), 2))
     if file.suffix in (".npy", ".pt"):
         return Attachment(file, _of_dimensions(file, read_array(file), 2))
-    ids, values = _read_text(file, string_ids)
-    widths = {len(row) for row in values}
-    if len(widths) > 1:
-        raise DatasetError(
-            f"{file}: vertices have between {min(widths):,} and {max(widths):,} features; give "
-            f"each the same number of them."
-        )
-    try:
-        return Attachment(file, np.array(values, dtype=np.float32), ids)
-    except ValueError as error:
-        raise DatasetError(
-            f"{file}: {error} in the features; give an id and then numbers on each line."
-        ) from error
+    ids, columns = _read_text(file, string_ids, "an id and numbers", float)
+    if not columns:
+        raise DatasetError(f"{file}: it has ids alone; give an id and then numbers on each line.")
+    return Attachment(file, np.stack(columns, axis=1).astype(np.float32), ids)
 
 
 def read_labels(file: Path, *, string_ids: bool = False) -> tuple[Attachment, tuple[str, ...]]:
@@ -83,18 +83,16 @@ def read_labels(file: Path, *, string_ids: bool = False) -> tuple[Attachment, tu
         array = read_array(file)
         column = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
         return Attachment(file, _of_dimensions(file, column, 1)), ()
-    ids, values = _read_text(file, string_ids)
-    if any(len(row) != 1 for row in values):
+    ids, columns = _read_text(file, string_ids, "an id and a class", str)
+    if len(columns) != 1:
         raise DatasetError(f"{file}: give an id and one class on each line.")
-    texts = np.array([row[0] for row in values])
+    texts = columns[0]
     for dtype in (np.int64, np.float64):
-        with contextlib.suppress(ValueError):
-            return Attachment(file, texts.astype(dtype), ids), ()
-    names, classes = np.unique(texts, return_inverse=True)
-    shown = ", ".join(f"{number} {name}" for number, name in enumerate(names[:_NAMED_CLASSES]))
-    more = ", ..." if len(names) > _NAMED_CLASSES else ""
-    note = f"classes were numbered in the order of their names: {shown}{more}"
-    return Attachment(file, classes.astype(np.int64), ids), (note,)
+        if not any("_" in text for text in texts.tolist()):
+            with contextlib.suppress(ValueError, OverflowError):
+                return Attachment(file, texts.astype(dtype), ids), ()
+    classes, note = name_classes(texts)
+    return Attachment(file, classes, ids), (note,)
 
 
 def read_split(
@@ -110,15 +108,12 @@ def read_split(
         if not isinstance(held, dict):
             raise DatasetError(f"{file}: it holds no mapping; save train, val and test by name.")
         return None, {str(name): _as_numpy(file, value) for name, value in held.items()}
-    ids, values = _read_text(file, string_ids)
-    shares = [row[0].lower() if row else "" for row in values]
-    unknown = next((share for share in shares if share not in _SHARES), None)
-    if unknown is not None:
-        raise DatasetError(
-            f"{file}: {unknown[:40]!r} is no share of a split; write train, val or test behind "
-            f"each id."
-        )
-    return Attachment(file, np.array([_SHARES[share] for share in shares]), ids), {}
+    ids, columns = _read_text(file, string_ids, "an id and train, val or test", str)
+    if len(columns) != 1:
+        raise DatasetError(f"{file}: give an id and train, val or test on each line.")
+    words, places = np.unique(columns[0], return_inverse=True)
+    shares = np.array([_SHARES.index(find_share_of(str(file), word)) for word in words.tolist()])
+    return Attachment(file, shares[places.reshape(-1)], ids), {}
 
 
 def read_array(file: Path) -> AnyArray:
@@ -158,28 +153,23 @@ def _as_numpy(file: Path, held: object) -> AnyArray:
     return array
 
 
-def _read_text(file: Path, string_ids: bool) -> tuple[Ids, list[list[str]]]:
-    """Ids and the fields behind them; a first line whose id is no number is a heading."""
-    ids: list[str] = []
-    values: list[list[str]] = []
-    for number, line in data_lines(file):
-        name, *fields = split_fields(line)
-        if not string_ids and not _is_whole(name):
-            if not ids:
-                continue
-            raise DatasetError(
-                f"{file}, line {number}: {name[:40]!r} is no vertex id; begin each line with a "
-                f"whole number, or give --string-ids where vertices have names."
-            )
-        ids.append(name)
-        values.append(fields)
-    if not ids:
-        raise DatasetError(f"{file}: there is nothing in it; give an id and values on each line.")
-    return (np.array(ids) if string_ids else np.array(ids, dtype=np.int64)), values
+def _read_text(file: Path, string_ids: bool, what: str, kind: type) -> tuple[Ids, list[AnyArray]]:
+    """Return ids and the columns behind them, as ``kind``.
 
-
-def _is_whole(text: str) -> bool:
-    return text.removeprefix("-").isdigit() and len(text) < 19
+    A first line is a heading where its id is no integer or, of names, where it is what columns of
+    ids are called.
+    """
+    grammar = find_grammar(file, 1, what)
+    number, line = next(iter(data_lines(file)))
+    cells = split_line(line, grammar.delimiter)
+    if plain_word(cells[0]) in VERTICES if string_ids else not is_number(cells[0]):
+        grammar = replace(grammar, heading=tuple(cells), heading_line=number)
+    kinds: dict[int, type] = {0: str if string_ids else int}
+    kinds |= dict.fromkeys(range(1, grammar.width), kind)
+    pieces = list(read_columns(grammar, kinds, what))
+    if not pieces:
+        raise DatasetError(f"{file}: there is nothing in it; give {what} on each line.")
+    return join(pieces, 0), [join(pieces, column) for column in range(1, grammar.width)]
 
 
 def _of_dimensions(file: Path, array: AnyArray, count: int) -> AnyArray:

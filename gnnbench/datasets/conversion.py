@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import scipy
@@ -38,7 +39,7 @@ from gnnbench.datasets.construct import (
     make_random_labels,
     make_split,
 )
-from gnnbench.datasets.edge_lists import note_columns, read_edges
+from gnnbench.datasets.edge_lists import EdgeList, find_edge_list, note_doubts, read_edges
 from gnnbench.datasets.folder import (
     check_files,
     load_folder,
@@ -252,6 +253,7 @@ def _open_npz(file: Path, extras: Extras) -> _Source:
 def _open_pairs(file: Path, extras: Extras, attached: Attached, scratch: Path) -> _Source:
     """An edge list, or an array of edges; a copy of its ids goes to ``scratch``."""
     notes: tuple[str, ...] = ()
+    found: EdgeList | None = None
     if file.suffix == ".npy":
         stored = _map_pairs(file)
         parts: Iterable[IntArray] = (
@@ -259,14 +261,17 @@ def _open_pairs(file: Path, extras: Extras, attached: Attached, scratch: Path) -
             for begin in range(0, len(stored), EDGES_AT_A_TIME)
         )
     else:
-        notes = note_columns(file)
-        parts = read_edges(file)
+        found = find_edge_list(file, delimiter=extras.delimiter, heading=extras.heading)
+        notes = found.notes
+        parts = (cast("IntArray", ends) for ends, _ in read_edges(found))
     ids = np.empty(0, dtype=np.int64)
     copied = scratch / "pairs.npy"
     with ArrayWriter(copied, np.int64, (2,)) as writer:
         for part in parts:
             ids = np.union1d(ids, part)
             writer.append(np.ascontiguousarray(part))
+    if found is not None:
+        notes = (*notes, *note_doubts(found, ArrayFile.find(copied).map()))
     known, said, renumbered = number_vertices(file, ids, notes, attached, extras.keep_isolated)
 
     def read() -> Pairs:

@@ -1,139 +1,153 @@
-"""Edge lists with integer ids, read piece by piece: a text may be larger than memory."""
+"""Edge lists: two ids of vertices on each line, integers or names, and perhaps a weight."""
 
 from __future__ import annotations
 
-import contextlib
-import io
-import lzma
-import warnings
-import zlib
-from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from gnnbench.datasets.content import WEIGHTS_IGNORED
-from gnnbench.datasets.texts import data_lines, find_data, split_fields, text_pieces
+from gnnbench.datasets.tables import (
+    SOURCES,
+    TARGETS,
+    WEIGHTS,
+    Grammar,
+    data_lines,
+    find_grammar,
+    is_number,
+    is_whole,
+    plain_word,
+    read_columns,
+    split_line,
+)
+from gnnbench.datasets.topology import AnyArray
 from gnnbench.errors import DatasetError
-from gnnbench.records import IntArray
 
-Numbers = npt.NDArray[np.float64]
-#: What a vertex is called by.
-Name = TypeVar("Name", np.int64, np.str_)
-
-_BOM = b"\xef\xbb\xbf"
-#: An edge, and one with the weight in its third column.
-_ENDS = np.dtype([("ends", np.int64, (2,))])
-_WEIGHTED = np.dtype([*_ENDS.descr, ("weight", np.float64)])
+_AN_EDGE = "an edge of two integer ids"
+_NAMED_EDGE = "an edge of two names"
 
 
-def read_edges(file: Path) -> Iterator[IntArray]:
-    """The ends of the edges, int64 ``(n, 2)``, in the order of the file.
+@dataclass(frozen=True, slots=True)
+class EdgeList:
+    """How an edge list is to be read: its grammar, and which columns have what.
 
-    Raises :class:`DatasetError` for a line that is no edge and for what is no text.
+    ``weight`` is None where no weights are to be read; ``notes`` say what was found.
     """
-    with readable(file):
-        for number, piece in text_pieces(file):
-            edges = _parse_quickly(piece, _ENDS)
-            yield _parse_by_line(file, number, piece) if edges is None else edges["ends"]
+
+    grammar: Grammar
+    source: int
+    target: int
+    weight: int | None
+    names: bool
+    notes: tuple[str, ...]
+
+    @property
+    def a_line(self) -> str:
+        """What a line of it is."""
+        edge = _NAMED_EDGE if self.names else _AN_EDGE
+        return edge if self.weight is None else f"{edge} with a weight"
 
 
-def read_weighted(file: Path) -> Iterator[tuple[IntArray, Numbers]]:
-    """The ends of the edges, as of :func:`read_edges`, and their weights, float64 ``(n,)``."""
-    with readable(file):
-        for number, piece in text_pieces(file):
-            edges = _parse_quickly(piece, _WEIGHTED)
-            if edges is None:
-                yield parse_weighted(file, find_data(io.BytesIO(piece), number), np.int64)
-            else:
-                yield edges["ends"], edges["weight"]
+def find_edge_list(
+    file: Path,
+    *,
+    names: bool = False,
+    weighted: bool = False,
+    delimiter: str | None = None,
+    heading: bool | None = None,
+) -> EdgeList:
+    """Return how a text of edges is to be read.
 
+    A first line is a ``heading``, unless that is said, where its ids are no integers and those of
+    the next line are, or, of ``names``, where it has what columns of edges are called. A heading
+    that calls two columns source and target, or the like, says where they are.
 
-def parse_weighted(
-    file: Path, lines: Iterable[tuple[int, str]], kind: type[Name]
-) -> tuple[npt.NDArray[Name], Numbers]:
-    """The pairs in numbered lines, names or ids as ``kind`` says, and the weights beside them."""
-    pairs, weights = [], []
-    for number, line in lines:
-        fields = split_fields(line)
-        try:
-            pairs.append([kind(each) for each in fields[:2]])
-            weights.append(float(fields[2]))
-        except (ValueError, IndexError, OverflowError):
-            raise DatasetError(
-                f"{file}, line {number}: {line[:60]!r} is not an edge with a weight; write two "
-                f"vertices and a number a line."
-            ) from None
-    return np.array(pairs, dtype=kind).reshape(-1, 2), np.array(weights, dtype=np.float64)
-
-
-def note_columns(file: Path) -> tuple[str, ...]:
-    """What to know of an edge list that has more than two columns.
-
-    Raises :class:`DatasetError` for a file that has no edges or cannot be read.
+    Raises :class:`DatasetError` for a text that is no edge list.
     """
-    with readable(file):
-        first = next(data_lines(file), None)
-    if first is None:
-        raise DatasetError(f"{file}: there are no edges in it; give two vertex ids a line.")
-    wide = len(split_fields(first[1])) > 2
-    return (f"{WEIGHTS_IGNORED}: columns after the second were not read",) if wide else ()
+    what = _NAMED_EDGE if names else _AN_EDGE
+    grammar = find_grammar(file, 3 if weighted else 2, what, delimiter=delimiter)
+    first, second = [*islice(data_lines(file), 2), None][:2]
+    assert first is not None
+    number, line = first
+    cells = split_line(line, grammar.delimiter)
+    words = [plain_word(cell) for cell in cells]
+    known = not SOURCES.isdisjoint(words) and not TARGETS.isdisjoint(words)
+    if heading is None:
+        headed = not any(map(is_number, cells[:2]))
+        after = [] if second is None else split_line(second[1], grammar.delimiter)
+        heading = known if names else headed and (known or all(map(is_whole, after[:2])))
+    notes: list[str] = []
+    source, target, weight = 0, 1, 2 if grammar.width > 2 else None
+    if heading:
+        grammar = replace(grammar, heading=tuple(cells), heading_line=number)
+        notes.append(f"the first line was read as a heading: {', '.join(cells)[:60]}")
+        if known:
+            source = next(n for n, word in enumerate(words) if word in SOURCES)
+            target = next(n for n, word in enumerate(words) if word in TARGETS)
+        named = [n for n, word in enumerate(words) if word in WEIGHTS]
+        others = [n for n in range(grammar.width) if n not in (source, target)]
+        weight = named[0] if named else others[0] if others else None
+    left_out = grammar.width - 2 - (weighted and weight is not None)
+    if left_out and not weighted:
+        notes.append(f"{WEIGHTS_IGNORED}: columns beside the two ids were not read")
+    return EdgeList(grammar, source, target, weight if weighted else None, names, tuple(notes))
 
 
-@contextlib.contextmanager
-def readable(file: Path) -> Iterator[None]:
-    """Raises :class:`DatasetError` for what a damaged text makes its readers raise."""
-    try:
-        yield
-    except (OSError, EOFError, zlib.error, lzma.LZMAError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-        if isinstance(error, UnicodeDecodeError):
-            reason = "it is not text in UTF-8"
-        raise DatasetError(
-            f"{file}: this is not a readable text file ({reason}); it may be truncated "
-            f"or of another format: give an edge list, .mtx, .npz, .npy or .pt."
-        ) from error
+def read_edges(found: EdgeList) -> Iterator[tuple[AnyArray, AnyArray | None]]:
+    """Yield the ends of edges, ``(n, 2)``, int64 or names, and weights, float64 ``(n,)``, in the
+    order of the file.
 
-
-def _parse_quickly(piece: bytes, kind: np.dtype[np.void]) -> npt.NDArray[np.void] | None:
-    """The first columns by NumPy's reader; None where it stumbles, and a line is why.
-
-    It takes one comment sign only, so a piece that uses the other below its head is left to those
-    that read line by line.
+    Raises :class:`DatasetError` for a line that is no edge.
     """
-    first = next(find_data(io.BytesIO(piece)), None)
-    if first is None:
-        return np.empty(0, dtype=kind)
-    text = io.TextIOWrapper(io.BytesIO(piece), encoding="utf-8-sig")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        try:
-            return np.loadtxt(
-                text,
-                dtype=kind,
-                delimiter="," if "," in first[1] else None,
-                usecols=range(kind.itemsize // 8),
-                ndmin=1,
-                comments="%" if piece.removeprefix(_BOM)[:1] == b"%" else "#",
+    kind = str if found.names else int
+    kinds: dict[int, type] = {found.source: kind, found.target: kind}
+    if found.weight is not None:
+        kinds[found.weight] = float
+    for piece in read_columns(found.grammar, kinds, found.a_line):
+        ends = np.stack((piece[found.source], piece[found.target]), axis=1)
+        yield ends, None if found.weight is None else piece[found.weight]
+
+
+def note_doubts(found: EdgeList, pairs: AnyArray) -> tuple[str, ...]:
+    """Return notes of what the first line may have been instead of an edge.
+
+    Raises :class:`DatasetError` where the list is rather a graph as METIS writes it.
+    """
+    grammar = found.grammar
+    if grammar.heading or len(pairs) < 2:
+        return ()
+    one, other = pairs[0].tolist()
+    if found.names:
+        rest = pairs[1:]
+        if not ((rest == one) | (rest == other)).any():
+            return (
+                f"the first line, {one} and {other}, was read as an edge; if it is a heading, say "
+                f"so (--heading)",
             )
-        except (ValueError, Warning):
-            return None
+        return ()
+    rows = len(pairs) - 1
+    if (one, other) == (rows, rows) and grammar.width == 2 and _is_mutual(pairs[1:]):
+        raise DatasetError(
+            f"{grammar.file}: this is a graph as METIS writes it, not an edge list: its first line "
+            f"has the numbers of vertices and edges; import it under the ending .graph."
+        )
+    if other == rows and int(pairs[1:].max()) <= one:
+        return (
+            f"the first line, {one:,} and {other:,}, was read as an edge; if it has the numbers of "
+            f"vertices and edges, say that it is a heading (--heading)",
+        )
+    return ()
 
 
-def _parse_by_line(file: Path, number: int, piece: bytes) -> IntArray:
-    pairs = array("q")
-    for at, line in find_data(io.BytesIO(piece), number):
-        fields = split_fields(line)
-        try:
-            source, destination = np.int64(fields[0]), np.int64(fields[1])
-        except (ValueError, IndexError, OverflowError):
-            raise DatasetError(
-                f"{file}, line {at}: {line[:60]!r} is not an edge; write two integer vertex "
-                f"ids a line (or give --string-ids where vertices have names), and start headers "
-                f"and comments with #."
-            ) from None
-        pairs.extend((int(source), int(destination)))
-    return np.frombuffer(pairs, dtype=np.int64).reshape(-1, 2)
+def _is_mutual(neighbours: AnyArray) -> bool:
+    """Whether lines of two neighbours each, of vertices 1, 2, ..., name each edge at both ends."""
+    count = len(neighbours)
+    if neighbours.min() < 1 or neighbours.max() > count:
+        return False
+    rows = np.repeat(np.arange(1, count + 1), 2)
+    there = rows * (count + 1) + neighbours.reshape(-1)
+    back = neighbours.reshape(-1) * (count + 1) + rows
+    return bool((np.sort(there) == np.sort(back)).all())

@@ -11,18 +11,11 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 
 from gnnbench.datasets.alignment import Attached, read_attached
 from gnnbench.datasets.attachments import Ids, read_array
 from gnnbench.datasets.content import choose_weights
-from gnnbench.datasets.edge_lists import (
-    note_columns,
-    parse_weighted,
-    read_edges,
-    read_weighted,
-    readable,
-)
+from gnnbench.datasets.edge_lists import find_edge_list, note_doubts, read_edges
 from gnnbench.datasets.formats.folders import find_planetoid
 from gnnbench.datasets.formats.libraries import load_torch, read_data
 from gnnbench.datasets.formats.recognition import READERS, recognise
@@ -32,8 +25,7 @@ from gnnbench.datasets.raw import RawGraph, assemble
 from gnnbench.datasets.texts import (
     BYTES_PER_EDGE,
     check_text,
-    data_lines,
-    split_fields,
+    readable,
     strip_compression,
 )
 from gnnbench.datasets.topology import MAX_VERTICES, AnyArray
@@ -48,8 +40,9 @@ class Extras:
     """Files of what a graph's own does not have, how its vertices are called, and which edges are
     meant.
 
-    With ``string_ids`` vertices have names, any text without blanks and commas. Vertices without an
-    edge are left out of an edge list unless ``keep_isolated``. With ``directed`` edges get no
+    With ``string_ids`` vertices have names. The columns of an edge list are divided by the
+    ``delimiter`` and may have a ``heading``; both are found where they are not given. Vertices
+    without an edge are left out of it unless ``keep_isolated``. With ``directed`` edges get no
     reverse, nor do those of a ``.npz`` that says so itself. With ``weighted`` they keep the weights
     of a third column, or of a matrix; those of a ``.npz`` are kept in any case.
     """
@@ -61,6 +54,8 @@ class Extras:
     keep_isolated: bool = False
     directed: bool = False
     weighted: bool = False
+    delimiter: str | None = None
+    heading: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,10 +79,10 @@ def import_graph(
 
     Reads the formats of :mod:`gnnbench.datasets.formats`, gnnbench's ``.npz`` (also directed or
     unsorted), an ``edge_index`` of two rows or two columns (``.npy``, ``.pt``), and otherwise an
-    edge list: two ids a line, separated by blanks or a comma, ``#`` and ``%`` starting comments,
-    further columns ignored. Texts may be compressed (``.gz``, ``.bz2``, ``.xz``). Ids of an edge
-    list or
-    ``edge_index`` may be any integers, or names, and are numbered anew from 0 in ascending order.
+    edge list: two ids a line, divided by one delimiter, ``#`` and ``%`` starting comments on lines
+    of their own, further columns ignored. Texts may be compressed (``.gz``, ``.bz2``, ``.xz``). Ids
+    of an edge list or ``edge_index`` may be any integers, or names, and are numbered anew from 0 in
+    ascending order.
     ``name`` is as :func:`choose_name` has it.
 
     Raises :class:`DatasetError`: one sentence with the file and, for an edge list, the line.
@@ -179,15 +174,17 @@ def _read_pairs(
         return np.ascontiguousarray(pairs, dtype=np.int64), None, ()
     with readable(file):
         check_text(file)
-        notes = note_columns(file)
-        if extras.weighted:
-            if extras.string_ids:
-                return *parse_weighted(file, data_lines(file), np.str_), ()
-            ends, weights = zip(*read_weighted(file), strict=True)
-            return np.concatenate(ends), np.concatenate(weights), ()
-        if extras.string_ids:
-            return _parse_names(file), None, notes
-        return np.concatenate(list(read_edges(file))), None, notes
+    found = find_edge_list(
+        file,
+        names=extras.string_ids,
+        weighted=extras.weighted,
+        delimiter=extras.delimiter,
+        heading=extras.heading,
+    )
+    ends, weights = zip(*read_edges(found), strict=True)
+    listed = cast("Ids", np.concatenate(ends))
+    notes = (*found.notes, *note_doubts(found, listed))
+    return listed, np.concatenate(weights) if extras.weighted else None, notes
 
 
 def _number(
@@ -244,17 +241,3 @@ def _fill_gaps(file: Path, ids: Ids) -> IntArray:
         )
     check_memory(str(file), "its vertices", 64 * last)
     return np.arange(last + 1, dtype=np.int64)
-
-
-def _parse_names(file: Path) -> npt.NDArray[np.str_]:
-    """The pairs of an edge list whose vertices have names."""
-    pairs = []
-    for number, line in data_lines(file):
-        fields = split_fields(line)
-        if len(fields) < 2:
-            raise DatasetError(
-                f"{file}, line {number}: {line[:60]!r} is not an edge; write two names of vertices "
-                f"a line, without blanks and commas in them."
-            )
-        pairs.append(fields[:2])
-    return np.array(pairs, dtype=np.str_).reshape(-1, 2)

@@ -18,27 +18,33 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from gnnbench.datasets.texts import open_text, readable, text_pieces
+from gnnbench.datasets.texts import readable, text_pieces
 from gnnbench.datasets.topology import AnyArray
 from gnnbench.errors import DatasetError, reason_of
 
 if TYPE_CHECKING:
-    import pyarrow
+    pass
 
 #: Delimiters in the order in which they are tried; a blank stands for any number of them.
 DELIMITERS = ("\t", ",", ";", "|", " ")
 #: What columns of edge lists are called, without letters' case, blanks, ``_`` and ``-``.
 SOURCES = frozenset(
-    "source src from fromnode fromnodeid fromid sourceid sourcenode sourcenodeid head u node1 "
-    "nodeid1 id1 vertex1 name1 subject citing".split()
+    (
+        *("source", "src", "from", "fromnode", "fromnodeid", "fromid", "sourceid", "sourcenode"),
+        *("sourcenodeid", "head", "u", "node1", "nodeid1", "id1", "vertex1", "name1", "subject"),
+        "citing",
+    )
 )
 TARGETS = frozenset(
-    "target dst dest destination to tonode tonodeid toid targetid targetnode targetnodeid tail v "
-    "node2 nodeid2 id2 vertex2 name2 object cited".split()
+    (
+        *("target", "dst", "dest", "destination", "to", "tonode", "tonodeid", "toid", "targetid"),
+        *("targetnode", "targetnodeid", "tail", "v", "node2", "nodeid2", "id2", "vertex2", "name2"),
+        *("object", "cited"),
+    )
 )
-WEIGHTS = frozenset("weight w value weights".split())
+WEIGHTS = frozenset(("weight", "weights", "w", "value"))
 #: What the first column of a file of vertices is called.
-VERTICES = frozenset("id node nodeid vertex vertexid name index".split())
+VERTICES = frozenset(("id", "node", "nodeid", "vertex", "vertexid", "name", "index"))
 #: How much of a text tells its grammar.
 _SAMPLE_LINES = 200
 _WHOLE = re.compile(r"[+-]?[0-9]+")
@@ -85,7 +91,7 @@ def find_grammar(
     """
     lines = list(islice(data_lines(file), _SAMPLE_LINES))
     if not lines:
-        raise DatasetError(f"{file}: there are no edges in it; give {what} on each line.")
+        raise DatasetError(f"{file}: it has no lines of data; give {what} on each line.")
     for choice in DELIMITERS if delimiter is None else (delimiter,):
         widths = {len(split_line(line, choice)) for _, line in lines}
         if len(widths) == 1 and min(widths) >= least:
@@ -181,7 +187,8 @@ def _parse(
     grammar: Grammar, lines: bytes, number: int, kinds: Mapping[int, type], what: str
 ) -> Mapping[int, AnyArray]:
     import pyarrow
-    from pyarrow import compute, csv as arrow
+    from pyarrow import compute
+    from pyarrow import csv as arrow
 
     types = {int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string()}
     names = [str(column) for column in range(grammar.width)]
@@ -233,7 +240,7 @@ def _find_fault(
                 fault = "has an empty cell"
             elif kind is int and not is_whole(cells[column]):
                 fault = f"has {cells[column][:40]!r}, which is no whole number of 64 bits"
-            elif kind is float and not _is_number(cells[column]):
+            elif kind is float and not is_number(cells[column]):
                 fault = f"has {cells[column][:40]!r}, which is no number"
             else:
                 continue
@@ -243,7 +250,8 @@ def _find_fault(
             )
 
 
-def _is_number(cell: str) -> bool:
+def is_number(cell: str) -> bool:
+    """Return whether a cell is a number, as Python's float reads it, without underscores."""
     try:
         float(cell)
     except ValueError:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import bz2
 import contextlib
 import gzip
-import io
 import lzma
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -18,8 +18,7 @@ from gnnbench.units import format_si
 
 #: What an edge takes at the peak: its ids, sorted, numbered anew and made symmetric.
 BYTES_PER_EDGE = 120
-_COMMENTS = ("#", "%")
-_PIECE_BYTES = 1 << 22
+_PIECE_BYTES = 1 << 24
 #: Without an end of line; lines that end in a carriage return alone are in one piece.
 _LONGEST_REST = 1 << 26
 _OPENERS: dict[str, Callable[[BinaryIO], object]] = {
@@ -27,6 +26,10 @@ _OPENERS: dict[str, Callable[[BinaryIO], object]] = {
     ".bz2": bz2.open,
     ".xz": lzma.open,
 }
+#: What the readers of a text raise where it is damaged.
+UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError, UnicodeDecodeError)
+#: The formats of a graph.
+EDGES = "an edge list, .mtx, .npz, .npy or .pt"
 #: No line that holds an edge is as long.
 _LONGEST_LINE = 1 << 20
 
@@ -36,20 +39,22 @@ def strip_compression(file: Path) -> Path:
     return file.with_suffix("") if file.suffix in _OPENERS and file.stem else file
 
 
-def data_lines(file: Path) -> Iterator[tuple[int, str]]:
-    """The lines that hold data, comments cut off, each with its number in the file."""
-    with open_text(file) as stream:
-        yield from find_data(stream)
+@contextlib.contextmanager
+def readable(file: Path, remedy: str = EDGES) -> Iterator[None]:
+    """Turn the errors that a damaged text causes in its readers into one sentence.
 
-
-def find_data(stream: BinaryIO, first: int = 1) -> Iterator[tuple[int, str]]:
-    """The lines of a text that hold data, where its first has the number ``first``."""
-    with io.TextIOWrapper(stream, encoding="utf-8-sig") as lines:
-        for number, line in enumerate(lines, start=first):
-            for comment in _COMMENTS:
-                line = line.partition(comment)[0]
-            if line.strip():
-                yield number, line.strip()
+    ``remedy`` names the formats that can be given instead. Raises :class:`DatasetError`.
+    """
+    try:
+        yield
+    except UNREADABLE as error:
+        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        if isinstance(error, UnicodeDecodeError):
+            reason = "it is not text in UTF-8"
+        raise DatasetError(
+            f"{file}: this is not a readable text file ({reason}); it may be truncated "
+            f"or of another format: give {remedy}."
+        ) from error
 
 
 def text_pieces(file: Path) -> Iterator[tuple[int, bytes]]:
@@ -78,9 +83,7 @@ def open_text(file: Path) -> Iterator[BinaryIO]:
     try:
         stored = open_input(file)
     except FileRefused as error:
-        raise DatasetError(
-            f"{file}: {error.reason}; give the path of a graph to import."
-        ) from error
+        raise DatasetError(f"{file}: {error.reason}; give the path of a file.") from error
     with stored:
         opener = _OPENERS.get(file.suffix)
         if opener is None:
@@ -112,8 +115,3 @@ def check_text(file: Path) -> None:
                     f"{format_si(float(available), 'B')} are free here; use a smaller graph, or a "
                     f"machine with more memory."
                 )
-
-
-def split_fields(line: str) -> list[str]:
-    """What stands between blanks and commas."""
-    return line.replace(",", " ").split()

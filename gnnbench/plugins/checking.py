@@ -20,8 +20,9 @@ Offered = TypeVar("Offered")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-def check_part(kind: PartKind, part: object, plugin: str) -> type[Part]:
-    """An offered part as a class that can be assembled; ``Broken`` says what it lacks."""
+def check_part(kind: PartKind, part: object, plugin: str) -> tuple[str, type[Part]]:
+    """An offered part's name, and the class, which can be assembled; ``Broken`` says what it
+    lacks."""
     bases = BASES[kind]
     expected = " or ".join(base.__name__ for base in bases)
     if not (isinstance(part, type) and issubclass(part, bases)):
@@ -47,10 +48,11 @@ def check_part(kind: PartKind, part: object, plugin: str) -> type[Part]:
     for option in option_fields(part).values():
         if option.default is option.default_factory is dataclasses.MISSING:
             raise Broken(f"option {option.name!r} of {what} has no default; give it one.")
-    return part
+    return name, part
 
 
-def check_strategy(strategy: object, plugin: str) -> Strategy:
+def check_strategy(strategy: object, plugin: str) -> tuple[str, Strategy]:
+    """An offered strategy's name, and the strategy; ``Broken`` says what it lacks."""
     if not isinstance(strategy, Strategy):
         raise Broken(f"plugin {plugin!r} offers {strategy!r} as a strategy, not a Strategy.")
     if not (isinstance(strategy.name, str) and _NAME.fullmatch(strategy.name)):
@@ -63,7 +65,7 @@ def check_strategy(strategy: object, plugin: str) -> Strategy:
             f"strategy {strategy.name!r} of plugin {plugin!r} must have a bundle for mini-batch, "
             f"for full-graph or for both, not {sorted(strategy.bundles)}."
         )
-    return strategy
+    return strategy.name, strategy
 
 
 def check_bundles(
@@ -88,7 +90,7 @@ def check_bundles(
 
 def check_model(item: object, plugin: str) -> tuple[str, LayerClass]:
     """An offered model's name and its class of layers; ``Broken`` says what it lacks."""
-    name, layer = check_class("model", item, Layer, plugin)  # type: ignore[type-abstract]
+    name, layer = check_class("model", Layer, item, plugin)  # type: ignore[type-abstract]
     what = f"model {name!r} of plugin {plugin!r}"
     title = getattr(layer, "title", None)
     if not (isinstance(title, str) and title.strip()):
@@ -104,7 +106,7 @@ def check_model(item: object, plugin: str) -> tuple[str, LayerClass]:
 
 
 def check_class(
-    what: str, item: object, base: type[Offered], plugin: str
+    what: str, base: type[Offered], item: object, plugin: str
 ) -> tuple[str, type[Offered]]:
     """An offered class and its name; ``Broken`` says what it lacks."""
     if not (isinstance(item, type) and issubclass(item, base)):

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from functools import partial
+from typing import Any
 
 import pluggy
 
-from gnnbench.errors import PluginError
 from gnnbench.models import MODELS
-from gnnbench.parts import LayerClass, Part
 from gnnbench.plugins.checking import (
-    Offered,
     check_bundles,
     check_class,
     check_model,
@@ -23,7 +21,8 @@ from gnnbench.plugins.checking import (
 from gnnbench.plugins.origin import HARNESS, Origin
 from gnnbench.plugins.problems import Broken, describe, report
 from gnnbench.plugins.registry import Registry
-from gnnbench.records import PART_KINDS, PartKind, Strategy
+from gnnbench.records import PART_KINDS, Strategy
+from gnnbench.signals import is_interrupt
 from gnnbench.studies import Planner, Reproduction
 
 
@@ -36,42 +35,101 @@ class Plugin:
     required: bool
 
 
+class _Offered:
+    """What plugins offer, by its kind and its name. A name that two of them offer is contested, and
+    nobody's: an error where one of the two was asked for, else a problem."""
+
+    def __init__(
+        self, manager: pluggy.PluginManager, plugins: Sequence[Plugin], problems: list[str]
+    ) -> None:
+        self._manager, self._plugins, self._problems = manager, plugins, problems
+        self._found: dict[tuple[str, str], tuple[Any, Plugin]] = {}
+        self.contested: dict[tuple[str, str], str] = {}
+
+    def gather(self, what: str, check: Callable[[object, str], tuple[str, object]]) -> None:
+        """Ask every plugin by the hook ``gnnbench_<what>``; ``check`` gives an offer's name, and
+        the offer, or says what it lacks."""
+        for plugin in self._plugins:
+            for item in _ask(self._manager, plugin, f"gnnbench_{what}", self._problems):
+                try:
+                    name, value = check(item, plugin.origin.plugin)
+                    self.add(what, name, value, plugin)
+                except Broken as problem:
+                    report(problem, plugin.required, self._problems)
+
+    def add(self, what: str, name: str, value: object, plugin: Plugin) -> None:
+        """Keep one offer. Raises ``Broken`` where it is contested and its plugin is required."""
+        own = (value, plugin)
+        first = self._found.setdefault((what, name), own)
+        if first is own:
+            return
+        other = first[1]
+        said = f"{what} {name!r} is offered by two plugins, {other.origin} and {plugin.origin}"
+        if other.origin == plugin.origin:
+            said = f"{what} {name!r} is offered twice by plugin {plugin.origin}"
+        if other.required or plugin.required:
+            problem = Broken(f"{said}; rename one of them or leave out its plugin.")
+            report(problem, True, self._problems)
+        self.contested.setdefault((what, name), said)
+
+    def settle(self) -> None:
+        """Take out what is contested, and each strategy that would use it."""
+        using: dict[tuple[str, str], list[str]] = {key: [] for key in self.contested}
+        for name, (strategy, _) in self.of("strategy").items():
+            for bundle in strategy.bundles.values():
+                for kind in PART_KINDS:
+                    users = using.get((kind, bundle.named(kind)), [])
+                    users += [name] * (name not in users)
+        for key, said in self.contested.items():
+            self._found.pop(key)
+            lost = ", ".join(map(repr, using[key]))
+            more = f", and no strategy that uses it can be ({lost})" if lost else ""
+            self._problems.append(f"{said}, and so is not available{more}; uninstall one of them.")
+            for name in using[key]:
+                self._found.pop(("strategy", name), None)
+
+    def of(self, what: str) -> dict[str, tuple[Any, Plugin]]:
+        """What is offered of a kind, and by whom, by name."""
+        return {name: found for (kind, name), found in self._found.items() if kind == what}
+
+    def values(self, *kinds: str) -> Mapping[Any, Any]:
+        """What is offered: of one kind by name, of several by kind and name."""
+        return self._table(kinds, lambda found: found[0])
+
+    def origins(self, *kinds: str) -> Mapping[Any, Origin]:
+        """Where it comes from, as :meth:`values` has it."""
+        return self._table(kinds, lambda found: found[1].origin)
+
+    def _table(
+        self, kinds: Sequence[str], take: Callable[[tuple[Any, Plugin]], Any]
+    ) -> Mapping[Any, Any]:
+        table = {
+            name if len(kinds) == 1 else (kind, name): take(found)
+            for (kind, name), found in self._found.items()
+            if kind in kinds
+        }
+        return types.MappingProxyType(table)
+
+
 def collect(
     manager: pluggy.PluginManager, plugins: Sequence[Plugin], problems: list[str]
 ) -> Registry:
     """Ask every plugin what it offers; keep what is sound and refuse what is ambiguous."""
-    parts: dict[tuple[PartKind, str], type[Part]] = {}
-    part_origins: dict[tuple[PartKind, str], Origin] = {}
-    offered: dict[str, tuple[Strategy, Plugin]] = {}
-    for plugin in plugins:
-        for kind in PART_KINDS:
-            for part in _offers(manager, plugin, f"gnnbench_{kind}", problems):
-                try:
-                    checked = check_part(kind, part, plugin.origin.plugin)
-                except Broken as problem:
-                    report(problem, plugin.required, problems)
-                    continue
-                key = (kind, checked.name)
-                if key in parts:
-                    _refuse_twice(kind, checked.name, part_origins[key], plugin.origin)
-                parts[key] = checked
-                part_origins[key] = plugin.origin
-        for strategy in _offers(manager, plugin, "gnnbench_strategy", problems):
-            try:
-                named = check_strategy(strategy, plugin.origin.plugin)
-            except Broken as problem:
-                report(problem, plugin.required, problems)
-                continue
-            if named.name in offered:
-                _refuse_twice("strategy", named.name, offered[named.name][1].origin, plugin.origin)
-            offered[named.name] = (named, plugin)
-
-    models, model_origins = _collect_models(manager, plugins, problems)
-    planners = _collect_classes(manager, plugins, "planner", Planner, problems)  # type: ignore[type-abstract]
-    reproductions = _collect_classes(manager, plugins, "reproduction", Reproduction, problems)  # type: ignore[type-abstract]
+    offered = _Offered(manager, plugins, problems)
+    harness = Plugin(None, HARNESS, required=False)
+    for name, model in MODELS.items():
+        offered.add("model", name, model, harness)
+    for kind in PART_KINDS:
+        offered.gather(kind, partial(check_part, kind))
+    offered.gather("strategy", check_strategy)
+    offered.gather("model", check_model)
+    offered.gather("planner", partial(check_class, "planner", Planner))  # type: ignore[type-abstract]
+    offered.gather("reproduction", partial(check_class, "reproduction", Reproduction))  # type: ignore[type-abstract]
+    offered.settle()
+    parts = offered.values(*PART_KINDS)
     # A strategy may use parts of any plugin, so this waits until all parts are known.
     strategies: dict[str, Strategy] = {}
-    for name, (strategy, plugin) in offered.items():
+    for name, (strategy, plugin) in offered.of("strategy").items():
         try:
             check_bundles(strategy, plugin.origin.plugin, parts)
         except Broken as problem:
@@ -79,68 +137,20 @@ def collect(
         else:
             strategies[name] = strategy
     return Registry(
-        parts=types.MappingProxyType(parts),
+        parts=parts,
         strategies_by_name=types.MappingProxyType(strategies),
-        part_origins=types.MappingProxyType(part_origins),
-        strategy_origins=types.MappingProxyType(
-            {name: plugin.origin for name, (_, plugin) in offered.items()}
-        ),
-        models=types.MappingProxyType(models),
-        model_origins=types.MappingProxyType(model_origins),
-        planners=types.MappingProxyType({name: cls for name, (cls, _) in planners.items()}),
-        reproductions=types.MappingProxyType(
-            {name: cls for name, (cls, _) in reproductions.items()}
-        ),
-        reproduction_origins=types.MappingProxyType(
-            {name: origin for name, (_, origin) in reproductions.items()}
-        ),
+        part_origins=offered.origins(*PART_KINDS),
+        strategy_origins=offered.origins("strategy"),
+        models=offered.values("model"),
+        model_origins=offered.origins("model"),
+        planners=offered.values("planner"),
+        reproductions=offered.values("reproduction"),
+        reproduction_origins=offered.origins("reproduction"),
         problems=tuple(problems),
     )
 
 
-def _collect_models(
-    manager: pluggy.PluginManager, plugins: Sequence[Plugin], problems: list[str]
-) -> tuple[dict[str, LayerClass], dict[str, Origin]]:
-    """The bundled models and those that plugins offer, and where the latter come from."""
-    models = dict(MODELS)
-    origins: dict[str, Origin] = {}
-    for plugin in plugins:
-        for item in _offers(manager, plugin, "gnnbench_model", problems):
-            try:
-                name, model = check_model(item, plugin.origin.plugin)
-            except Broken as problem:
-                report(problem, plugin.required, problems)
-                continue
-            if name in models:
-                _refuse_twice("model", name, origins.get(name, HARNESS), plugin.origin)
-            models[name], origins[name] = model, plugin.origin
-    return models, origins
-
-
-def _collect_classes(
-    manager: pluggy.PluginManager,
-    plugins: Sequence[Plugin],
-    what: str,
-    base: type[Offered],
-    problems: list[str],
-) -> Mapping[str, tuple[type[Offered], Origin]]:
-    """The subclasses of ``base`` that plugins offer by the hook ``gnnbench_<what>``, by name, and
-    where they come from."""
-    offered: dict[str, tuple[type[Offered], Origin]] = {}
-    for plugin in plugins:
-        for item in _offers(manager, plugin, f"gnnbench_{what}", problems):
-            try:
-                name, cls = check_class(what, item, base, plugin.origin.plugin)
-            except Broken as problem:
-                report(problem, plugin.required, problems)
-                continue
-            if name in offered:
-                _refuse_twice(what, name, offered[name][1], plugin.origin)
-            offered[name] = (cls, plugin.origin)
-    return offered
-
-
-def _offers(
+def _ask(
     manager: pluggy.PluginManager, plugin: Plugin, hook: str, problems: list[str]
 ) -> Iterator[object]:
     """What one plugin's hook returns, item by item."""
@@ -149,7 +159,9 @@ def _offers(
     try:
         results = manager.subset_hook_caller(hook, others)()
         offers = [item for result in results for item in result]
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
         report(
             Broken(
                 f"plugin {name!r} offers nothing by {hook}, which must return a list and "
@@ -160,12 +172,3 @@ def _offers(
         )
         return
     yield from offers
-
-
-def _refuse_twice(what: str, name: str, one: Origin, other: Origin) -> NoReturn:
-    if one == other:
-        raise PluginError(f"{what} {name!r} is offered twice by plugin {one}; rename one of them.")
-    raise PluginError(
-        f"{what} {name!r} is offered by two plugins, {one} and {other}; rename one of them or "
-        f"leave out its plugin."
-    )

@@ -14,14 +14,13 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import gnnbench
 from gnnbench.files import FileRefused, publish, read_text, user_cache
 from gnnbench.plugins.listing import Listing, list_offers
-from gnnbench.plugins.sources import BUNDLED, GROUP
+from gnnbench.plugins.sources import BUNDLED, find_entries
 
 if TYPE_CHECKING:
     from gnnbench.plugins.registry import Registry
@@ -108,8 +107,10 @@ def _facts() -> Iterator[str]:
             yield f"{name}={os.environ[name]}"
     for folder in sys.path:
         yield from _find_distributions(folder)
-    entries = sorted((entry.name, entry.value) for entry in metadata.entry_points(group=GROUP))
+    problems: list[str] = []
+    entries = [(entry.name, entry.value) for entry in find_entries(problems)]
     yield from (f"{name}={value}" for name, value in entries)
+    yield from problems
     modules = [BUNDLED, gnnbench.__name__, *(value for _, value in entries)]
     for package in sorted({module.partition(":")[0].partition(".")[0] for module in modules}):
         for place in _find_package(package):

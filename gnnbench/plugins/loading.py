@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib import metadata
 
 import pluggy
 
@@ -19,11 +18,11 @@ from gnnbench.plugins.problems import Broken, describe, report
 from gnnbench.plugins.registry import Registry
 from gnnbench.plugins.sources import (
     BUNDLED,
-    GROUP,
     bring_entry,
     bring_file,
     bring_module,
     entry_origin,
+    find_entries,
     find_uninstalled,
     is_file,
     module_origin,
@@ -52,7 +51,7 @@ def load(extra: Sequence[str] = (), objects: Sequence[object] = ()) -> Registry:
         except Broken as problem:
             report(problem, required, problems)
 
-    installed = sorted(metadata.entry_points(group=GROUP), key=lambda entry: entry.name)
+    installed = find_entries(problems)
     for entry in installed:
         add(entry_origin(entry), False, partial(bring_entry, entry))
     for name in find_uninstalled(installed, problems):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import importlib.machinery
@@ -19,6 +20,7 @@ from pathlib import Path
 from gnnbench.files import resolve
 from gnnbench.plugins.origin import Origin
 from gnnbench.plugins.problems import Broken, describe, describe_at, line_within
+from gnnbench.signals import is_interrupt
 
 GROUP = "gnnbench"
 BUNDLED = "gnnbench_plugins"
@@ -41,10 +43,43 @@ def find_file(text: str) -> Path | None:
     return Path(spec.origin) if spec is not None and spec.has_location and spec.origin else None
 
 
+def find_entries(problems: list[str]) -> list[metadata.EntryPoint]:
+    """Return the entry points of the group by name, where each distribution counts once.
+
+    Damaged metadata of any installed package is a problem, a sentence, and never an error.
+    """
+    found: dict[str, list[metadata.EntryPoint]] = {}
+    for distribution in metadata.distributions():
+        try:
+            text = distribution.read_text("entry_points.txt") or ""
+            if f"[{GROUP}]" not in text:
+                continue
+            entries = list(distribution.entry_points.select(group=GROUP))
+            if any(entry.pattern.match(entry.value) is None for entry in entries):
+                raise ValueError("an entry names no module")
+            found.setdefault(_name_distribution(distribution), entries)
+        except Exception as error:  # whatever a damaged file makes its reader raise
+            problems.append(
+                f"the plugins of package {_name_distribution(distribution)!r} were skipped because "
+                f"its entry_points.txt is damaged ({describe(error)}); install it again."
+            )
+    return sorted((each for entries in found.values() for each in entries), key=lambda e: e.name)
+
+
+def _name_distribution(distribution: metadata.Distribution | None) -> str:
+    """The name of a distribution, or its folder's where its metadata are damaged."""
+    name = None
+    with contextlib.suppress(Exception):
+        name = distribution.metadata["Name"] if distribution is not None else None
+    return name or Path(str(getattr(distribution, "_path", "unknown"))).stem
+
+
 def bring_entry(entry: metadata.EntryPoint) -> object:
     try:
         return entry.load()
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
         raise Broken(
             f"plugin {entry.name!r} does not import ({entry.value}): {describe_at(error)}; mend "
             f"or uninstall it."
@@ -54,7 +89,9 @@ def bring_entry(entry: metadata.EntryPoint) -> object:
 def bring_module(name: str) -> object:
     try:
         return importlib.import_module(name)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing is not None and (name == missing or name.startswith(f"{missing}.")):
             raise Broken(
@@ -89,8 +126,10 @@ def bring_file(path: Path) -> types.ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         del sys.modules[name]
+        if is_interrupt(error):
+            raise
         line = line_within(path, error)
         where = f"{str(path)!r}, line {line}," if line else repr(str(path))
         raise Broken(
@@ -106,15 +145,19 @@ def is_file(text: str) -> bool:
 def entry_origin(entry: metadata.EntryPoint) -> Origin:
     if entry.dist is None:
         return Origin(entry.name, None, None)
-    return Origin(entry.name, entry.dist.name, entry.dist.version)
+    version = None
+    with contextlib.suppress(Exception):
+        version = entry.dist.version
+    return Origin(entry.name, _name_distribution(entry.dist), version or "of no known version")
 
 
 def module_origin(name: str) -> Origin:
     """A module asked for by name may belong to an installed distribution."""
-    owners = _find_owners(tuple(sys.path)).get(name.partition(".")[0], [])
-    if not owners:
-        return Origin(name, None, None)
-    return Origin(name, owners[0], metadata.version(owners[0]))
+    with contextlib.suppress(Exception):  # whatever damaged metadata of any package raise
+        owners = _find_owners(tuple(sys.path)).get(name.partition(".")[0], [])
+        if owners:
+            return Origin(name, owners[0], metadata.version(owners[0]))
+    return Origin(name, None, None)
 
 
 @cache

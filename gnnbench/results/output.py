@@ -84,7 +84,8 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
-        reason = "it is a file" if isinstance(error, FileExistsError) else explain(error)
+        taken = "it is a link to nothing" if os.path.islink(folder) else "it is a file"
+        reason = taken if isinstance(error, FileExistsError) else explain(error)
         raise UsageError(
             f"the folder {folder} cannot be made: {reason}; name another place to write to."
         ) from error

@@ -9,6 +9,8 @@ from string import Template
 
 from gnnbench import plugins
 from gnnbench.errors import UsageError
+from gnnbench.files import explain, publish_folder
+from gnnbench.results.output import make_folder
 
 __all__ = ["create"]
 
@@ -31,7 +33,8 @@ def create(name: str, folder: Path) -> tuple[Path, ...]:
 
     It offers a strategy ``name`` with a placement and a communication of its own. Raises
     ``UsageError``, with nothing written, for a name that is not lower-case words joined by hyphens
-    or that a plugin offers already, and where ``folder/gnnbench-NAME`` exists.
+    or that a plugin offers already, and where ``folder/gnnbench-NAME`` exists or cannot be
+    written.
     """
     if not _NAME.fullmatch(name):
         raise UsageError(
@@ -41,11 +44,7 @@ def create(name: str, folder: Path) -> tuple[Path, ...]:
     _refuse_taken(name)
     package = f"gnnbench-{name}"
     target = folder / package
-    if target.exists():
-        raise UsageError(f"{target} exists already; choose another name or another folder.")
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is not a folder; give one to write {package} into.")
-
+    make_folder(folder)
     words = {
         "name": name,
         "package": package,
@@ -53,14 +52,26 @@ def create(name: str, folder: Path) -> tuple[Path, ...]:
         "classname": "".join(word.capitalize() for word in name.split("-")),
     }
     templates = resources.files(__package__) / "templates"
-    written = []
-    for template, place in _FILES.items():
-        path = target / place.format(module=words["module"])
-        path.parent.mkdir(parents=True, exist_ok=True)
-        text = (templates / template).read_text(encoding="utf-8")
-        path.write_text(Template(text).substitute(words), encoding="utf-8")
-        written.append(path)
-    return tuple(sorted(written))
+    texts = {
+        place.format(module=words["module"]): Template(
+            (templates / template).read_text(encoding="utf-8")
+        ).substitute(words)
+        for template, place in _FILES.items()
+    }
+    try:
+        with publish_folder(target) as made:
+            for place, text in texts.items():
+                (made / place).parent.mkdir(parents=True, exist_ok=True)
+                (made / place).write_text(text, encoding="utf-8")
+    except FileExistsError as error:
+        raise UsageError(
+            f"{target} exists already; choose another name or another folder."
+        ) from error
+    except OSError as error:
+        raise UsageError(
+            f"{target} cannot be written: {explain(error)}; choose another name or another folder."
+        ) from error
+    return tuple(sorted(target / place for place in texts))
 
 
 def _refuse_taken(name: str) -> None:

@@ -226,6 +226,8 @@ def test_what_no_file_is_called_is_one_sentence(run, files, monkeypatch, kind, w
         "compare --plugins reference --dataset ring.npz --trace {}/x",
         "datasets make sbm --out {}.npz",
         "platforms probe --out {}",
+        "plugins new half-half --out {}",
+        "plugins new half-half --out ring.npz/{}",
     ],
 )
 def test_what_no_output_is_called_is_one_sentence(run, files, monkeypatch, kind, words):

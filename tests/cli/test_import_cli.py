@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import pickle
+import struct
 
 import numpy as np
 import pytest
@@ -16,6 +19,9 @@ EDGES = [(0, 1), (1, 2), (2, 4)]
 X = np.arange(10, dtype=np.float32).reshape(5, 2)
 Y = np.array([0, 1, 2, 1, 0])
 NAMES = ["ann", "bob", "cy", "dora", "eve"]
+#: The beginning of a ``.npy`` file whose header never closes its brackets.
+OPEN = b"{'shape': " + b"(" * 900 + b"}\n"
+BRACKETS = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(OPEN)) + OPEN
 
 
 @pytest.fixture
@@ -31,8 +37,8 @@ def save(tmp_path):
 
     def save_file(name, content):
         path = tmp_path / name
-        if isinstance(content, str):
-            path.write_text(content)
+        if isinstance(content, (str, bytes)):
+            path.write_bytes(content.encode() if isinstance(content, str) else content)
         elif sp.issparse(content):
             sp.save_npz(path, content)
         elif path.suffix == ".pt":
@@ -167,6 +173,14 @@ def test_an_edge_index_is_a_graph(imported, save, name):
         ("s.npz", {**MASKS, "val_mask": [True]}, "--split", "a mask has 1 flags"),
         ("s.pt", X, "--split", "it holds no mapping"),
         ("none.npy", None, "--features", "there is no such file"),
+        ("y.txt", b"0 caf\xe9\n1 bar\n", "--labels", "it is not text in UTF-8"),
+        ("y.bin", pickle.dumps([0, 1]), "--labels", "give .npy, .pt, or text in UTF-8"),
+        ("y.txt", "0 a\n\u00b2 b\n", "--labels", "line 2: '\u00b2' is no vertex id"),
+        ("y.txt", "0 99999999999999999999999\n", "--labels", "1e+23 and other values"),
+        ("y.csv.gz", "0 a\n1 b\n", "--labels", "Not a gzipped file"),
+        ("x.csv.gz", gzip.compress(b"0 1.5\n" * 99)[:-9], "--features", "may be truncated"),
+        ("x.npy", BRACKETS, "--features", "this is no array of numbers"),
+        ("s.npy", X, "--split", "give .npz, .pt, or text in UTF-8"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused(run, edges, save, tmp_path, name, content, option, words):

@@ -15,6 +15,8 @@ from gnnbench import plugins
 from gnnbench.errors import PluginError, UsageError
 from gnnbench.parts import Bundle, SeedPlacement, option, parse_option
 from gnnbench.platforms.machine import Device, Platform
+from gnnbench.plugins import loading, sources
+from gnnbench.plugins.sources import find_entries
 from gnnbench.records import PART_KINDS, Parts
 
 PLAIN = Parts("neighbour", "single", "vanilla", "host", "torch")
@@ -50,13 +52,8 @@ def write(folder: Path, name: str, body: str) -> str:
 def install(tmp_path, monkeypatch):
     """Makes modules importable and puts them among the entry points, after the real ones."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    real = list(metadata.entry_points(group=plugins.GROUP))
     added: list[metadata.EntryPoint] = []
-
-    def entry_points(*, group: str) -> list[metadata.EntryPoint]:
-        return real + added
-
-    monkeypatch.setattr(metadata, "entry_points", entry_points)
+    monkeypatch.setattr(loading, "find_entries", lambda problems: find_entries(problems) + added)
 
     def add(name: str, body: str) -> None:
         write(tmp_path, name, body)
@@ -96,9 +93,34 @@ def test_plugin_that_does_not_import_is_reported_and_skipped(install):
     assert registry.strategy("reference")
 
 
-def test_plugin_that_exits_while_it_is_imported_is_skipped(install):
-    install("plugged_exits", "raise SystemExit(5)")
-    assert "SystemExit" in plugins.load().problems[0]
+@pytest.mark.parametrize("error", ["SystemExit(5)", "KeyboardInterrupt", "GeneratorExit"])
+def test_plugin_that_leaves_while_it_is_imported_is_skipped(install, monkeypatch, error):
+    monkeypatch.setattr(sources, "is_interrupt", lambda error: False)
+    install("plugged_leaves", f"raise {error}")
+    assert error.partition("(")[0] in plugins.load().problems[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("entry_points.txt", "[gnnbench]\nthis line is broken\n"),
+        ("entry_points.txt", "[gnnbench]\nx = !!\n"),
+        ("entry_points.txt", b"\xff\xfe"),
+        ("METADATA", b"\xff\xfe"),
+    ],
+)
+def test_damaged_metadata_of_a_package_stop_nothing(tmp_path, monkeypatch, name, content):
+    folder = tmp_path / "torn-1.0.dist-info"
+    folder.mkdir()
+    (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry = plugins.load()
+    assert registry.strategy("reference")
+    if name == "METADATA":
+        assert registry.problems == ()
+    else:
+        (problem,) = registry.problems
+        assert "'torn-1.0' were skipped because its entry_points.txt is damaged" in problem
 
 
 def test_asking_for_what_a_broken_plugin_offers_says_so(install):
@@ -190,6 +212,27 @@ def test_strategy_offered_twice_names_both_plugins(tmp_path):
     path = write(tmp_path, "again", again)
     with pytest.raises(PluginError, match=r"strategy 'reference' .*reference \(gnnbench.*again.py"):
         plugins.load([path])
+
+
+def test_a_name_that_two_installed_packages_offer_stops_only_those_who_ask_for_it(install):
+    install("plugged_one", PLACEMENT.format(name="same"))
+    install("plugged_two", PLACEMENT.format(name="same"))
+    install(
+        "plugged_user",
+        """
+        @hookimpl
+        def gnnbench_strategy():
+            parts = Parts("neighbour", "same", "vanilla", "host", "torch")
+            return [Strategy("user", "uses it", "here", {"mini-batch": parts})]
+        """,
+    )
+    registry = plugins.load()
+    assert registry.strategy("reference")
+    (problem,) = registry.problems
+    assert "by two plugins, plugged_one (not installed) and plugged_two (not" in problem
+    for ask in (lambda: registry.part("placement", "same"), lambda: registry.strategy("user")):
+        with pytest.raises(PluginError, match=r"is not available: placement 'same' is offered by"):
+            ask()
 
 
 def test_selection_does_not_depend_on_the_order_of_loading(tmp_path):

@@ -165,7 +165,13 @@ def test_existing_folder_is_left_alone(package):
     assert (package / "README.md").read_text() == "mine"
 
 
+def test_name_that_the_file_system_does_not_take_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="its name is longer than the file system takes"):
+        scaffold.create("x" * 300, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_file_in_place_of_the_folder_is_refused(tmp_path):
     (tmp_path / "file").write_text("x")
-    with pytest.raises(UsageError, match="is not a folder"):
+    with pytest.raises(UsageError, match="cannot be made: it is a file"):
         scaffold.create("tiny", tmp_path / "file")
