@@ -24,8 +24,11 @@ from gnnbench.cli.options import (
 from gnnbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from gnnbench.datasets import ScalingChoice
+    from gnnbench.datasets import Imported, ScalingChoice
     from gnnbench.records import Dataset
+
+#: By the words of ``--delimiter``, the characters.
+DELIMITERS = {"tab": "\t", "comma": ",", "semicolon": ";", "pipe": "|", "blank": " "}
 
 out_option = click.option(
     "--out",
@@ -156,6 +159,21 @@ def info(name: str, seed: int, json_path: Path | None) -> int:
     help="Keep the weights of edges, a list's third column or a matrix's values, for models that "
     "take them (gcn).",
 )
+@click.option(
+    "--delimiter",
+    type=click.Choice(tuple(DELIMITERS)),
+    help="What stands between the columns of an edge list; a blank stands for any number of them.  "
+    "[default: found]",
+)
+@click.option(
+    "--heading/--no-heading",
+    default=None,
+    help="Whether the first line of an edge list says what its columns are called.  "
+    "[default: found]",
+)
+@click.option(
+    "--check", "check_only", is_flag=True, help="Print what would be read, and write nothing."
+)
 @out_option
 @scaling_option
 @overwrite_option
@@ -170,13 +188,19 @@ def import_graph(
     keep_isolated: bool,
     directed: bool,
     weighted: bool,
+    delimiter: str | None,
+    heading: bool | None,
+    check_only: bool,
     out_path: Path | None,
     scaling: ScalingChoice | None,
     overwrite: bool,
     json_path: Path | None,
 ) -> int:
-    """Make a dataset of an edge list, an edge_index (.npy, .pt), a Matrix Market file or a raw
-    .npz.
+    """Make a dataset of a graph in a file, or in a folder of planetoid's or OGB's.
+
+    Formats: edge lists and other tables of two ids a line, also compressed; Matrix Market (.mtx);
+    SciPy's, shchur's and raw .npz; GraphML, GEXF, GML; METIS (.graph); MATLAB (.mat); an edge_index
+    (.npy, .pt); PyTorch Geometric's Data (.pt); DGL's .bin.
 
     The graph is made symmetric unless it is to stay directed, sorted, and free of self loops and
     duplicates; what was changed,
@@ -186,14 +210,19 @@ def import_graph(
     from gnnbench import datasets as catalogue
     from gnnbench.results.output import write_text
 
+    extras = catalogue.Extras(
+        features, labels, split, string_ids, keep_isolated, directed, weighted,
+        *(None if delimiter is None else DELIMITERS[delimiter], heading),
+    )  # fmt: skip
+    if check_only:
+        check_files(json_path, files=[path for path in (file, features, labels, split) if path])
+        print_read(catalogue.import_graph(file, extras, name=name), json_path)
+        return 0
     stem = catalogue.choose_name(file, name)
     target, in_folder = choose_target(stem, out_path, scaling, overwrite)
     ids_path = target.with_name(f"{target.name.removesuffix('.npz')}.ids.txt")
     read = [path for path in (file, features, labels, split) if path is not None]
     check_files(json_path, *catalogue.list_files(target), ids_path, files=read)
-    extras = catalogue.Extras(
-        features, labels, split, string_ids, keep_isolated, directed, weighted
-    )
     if in_folder:
         made = catalogue.import_folder(
             file, target, extras, name=name, scaling=scaling or "auto", overwrite=overwrite
@@ -281,6 +310,18 @@ def choose_target(
     if in_folder and os.path.lexists(target) and not catalogue.is_folder(target):
         raise UsageError(f"{target} exists and is no dataset; give another --out.")
     return target, in_folder
+
+
+def print_read(made: Imported, json_path: Path | None) -> None:
+    """Describe what an import would write."""
+    from gnnbench import datasets as catalogue
+
+    facts = {
+        "read as": made.read_as,
+        "first edges": made.first_edges,
+        **catalogue.describe(made.dataset),
+    }
+    print_facts(facts, json_path)
 
 
 def print_written(

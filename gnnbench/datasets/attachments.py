@@ -68,9 +68,8 @@ def read_features(file: Path, *, string_ids: bool = False, mapped: bool = False)
         return Attachment(file, _of_dimensions(file, ArrayFile.find(file).map(), 2))
     if file.suffix in (".npy", ".pt"):
         return Attachment(file, _of_dimensions(file, read_array(file), 2))
-    ids, columns = _read_text(file, string_ids, "an id and numbers", float)
-    if not columns:
-        raise DatasetError(f"{file}: it has ids alone; give an id and then numbers on each line.")
+    others = ".npy, .pt, a sparse .npz of SciPy"
+    ids, columns = _read_text(file, string_ids, "an id and numbers", float, others)
     return Attachment(file, np.stack(columns, axis=1).astype(np.float32), ids)
 
 
@@ -83,7 +82,7 @@ def read_labels(file: Path, *, string_ids: bool = False) -> tuple[Attachment, tu
         array = read_array(file)
         column = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
         return Attachment(file, _of_dimensions(file, column, 1)), ()
-    ids, columns = _read_text(file, string_ids, "an id and a class", str)
+    ids, columns = _read_text(file, string_ids, "an id and a class", str, ".npy, .pt")
     if len(columns) != 1:
         raise DatasetError(f"{file}: give an id and one class on each line.")
     texts = columns[0]
@@ -108,7 +107,7 @@ def read_split(
         if not isinstance(held, dict):
             raise DatasetError(f"{file}: it holds no mapping; save train, val and test by name.")
         return None, {str(name): _as_numpy(file, value) for name, value in held.items()}
-    ids, columns = _read_text(file, string_ids, "an id and train, val or test", str)
+    ids, columns = _read_text(file, string_ids, "an id and train, val or test", str, ".npz, .pt")
     if len(columns) != 1:
         raise DatasetError(f"{file}: give an id and train, val or test on each line.")
     words, places = np.unique(columns[0], return_inverse=True)
@@ -153,13 +152,15 @@ def _as_numpy(file: Path, held: object) -> AnyArray:
     return array
 
 
-def _read_text(file: Path, string_ids: bool, what: str, kind: type) -> tuple[Ids, list[AnyArray]]:
+def _read_text(
+    file: Path, string_ids: bool, what: str, kind: type, others: str
+) -> tuple[Ids, list[AnyArray]]:
     """Return ids and the columns behind them, as ``kind``.
 
     A first line is a heading where its id is no integer or, of names, where it is what columns of
     ids are called.
     """
-    grammar = find_grammar(file, 1, what)
+    grammar = find_grammar(file, 2, what, remedy=f"{others}, or text in UTF-8")
     number, line = next(iter(data_lines(file)))
     cells = split_line(line, grammar.delimiter)
     if plain_word(cells[0]) in VERTICES if string_ids else not is_number(cells[0]):

@@ -11,6 +11,7 @@ import numpy as np
 
 from gnnbench.datasets.content import WEIGHTS_IGNORED
 from gnnbench.datasets.tables import (
+    DELIMITERS,
     SOURCES,
     TARGETS,
     WEIGHTS,
@@ -49,6 +50,15 @@ class EdgeList:
         """What a line of it is."""
         edge = _NAMED_EDGE if self.names else _AN_EDGE
         return edge if self.weight is None else f"{edge} with a weight"
+
+    def describe(self) -> str:
+        """Return how the text is understood, as a sentence without a full stop."""
+        weight = "" if self.weight is None else f", weights in {self.weight + 1}"
+        return (
+            f"a text of edges: {self.grammar.width} columns divided by "
+            f"{DELIMITERS[self.grammar.delimiter]}, sources in column {self.source + 1}, "
+            f"destinations in {self.target + 1}{weight}"
+        )
 
 
 def find_edge_list(
@@ -145,9 +155,10 @@ def note_doubts(found: EdgeList, pairs: AnyArray) -> tuple[str, ...]:
 def _is_mutual(neighbours: AnyArray) -> bool:
     """Whether lines of two neighbours each, of vertices 1, 2, ..., name each edge at both ends."""
     count = len(neighbours)
+    listed = neighbours.astype(np.int64)
     if neighbours.min() < 1 or neighbours.max() > count:
         return False
     rows = np.repeat(np.arange(1, count + 1), 2)
-    there = rows * (count + 1) + neighbours.reshape(-1)
-    back = neighbours.reshape(-1) * (count + 1) + rows
+    there = rows * (count + 1) + listed.reshape(-1)
+    back = listed.reshape(-1) * (count + 1) + rows
     return bool((np.sort(there) == np.sort(back)).all())

@@ -18,7 +18,7 @@ from gnnbench.datasets.content import choose_weights
 from gnnbench.datasets.edge_lists import find_edge_list, note_doubts, read_edges
 from gnnbench.datasets.formats.folders import find_planetoid
 from gnnbench.datasets.formats.libraries import load_torch, read_data
-from gnnbench.datasets.formats.recognition import READERS, recognise
+from gnnbench.datasets.formats.recognition import DESCRIPTIONS, READERS, recognise
 from gnnbench.datasets.memory import check_memory
 from gnnbench.datasets.npz import read_npz
 from gnnbench.datasets.raw import RawGraph, assemble
@@ -33,6 +33,7 @@ from gnnbench.errors import DatasetError
 from gnnbench.records import Dataset, IntArray
 
 _LONGEST_NAME = 200
+_SHOWN_EDGES = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,10 +61,16 @@ class Extras:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Imported:
-    """A data set, and the id that each of its vertices has in the file where it is another."""
+    """A data set, and the id that each of its vertices has in the file where it is another.
+
+    ``read_as`` says which format the file has and how it was understood, and ``first_edges`` are
+    its first ones as the file has them.
+    """
 
     dataset: Dataset
     ids: Ids | None
+    read_as: str = ""
+    first_edges: tuple[str, ...] = ()
 
 
 def import_file(path: str | os.PathLike[str], *, name: str | None = None) -> Dataset:
@@ -91,9 +98,16 @@ def import_graph(
     name = choose_name(file, name)
     extras = extras or Extras()
     attached = read_attached(extras.features, extras.labels, extras.split, extras.string_ids)
-    found = _read(file, recognise(file), extras, attached)
+    kind = recognise(file)
+    if kind != "edges" and (extras.delimiter is not None or extras.heading is not None):
+        raise DatasetError(
+            f"{file}: this is {DESCRIPTIONS[kind]}, which has neither a delimiter nor a heading; "
+            f"leave out --delimiter and --heading."
+        )
+    found = _read(file, kind, extras, attached)
     made = assemble(name, found, attached, directed=extras.directed)
-    return Imported(made, found.renumbered)
+    read_as = found.read_as or DESCRIPTIONS[kind]
+    return Imported(made, found.renumbered, read_as, found.list_edges(_SHOWN_EDGES))
 
 
 def _read(file: Path, kind: str, extras: Extras, attached: Attached) -> RawGraph:
@@ -104,9 +118,13 @@ def _read(file: Path, kind: str, extras: Extras, attached: Attached) -> RawGraph
         return _read_npz(file)
     if kind == "torch" and not hasattr(held := load_torch(file), "shape"):
         return read_data(file, held, weighted=extras.weighted)
-    pairs, weights, notes = _read_pairs(file, kind, extras)
+    if kind == "edges":
+        pairs, weights, notes, read_as = _read_text(file, extras)
+    else:
+        choose_weights(str(file), None, weighted=extras.weighted)
+        pairs, weights, notes, read_as = _read_array(file), None, (), ""
     found = _number(file, pairs, notes, attached, extras.keep_isolated)
-    return replace(found, weights=weights)
+    return replace(found, weights=weights, read_as=read_as)
 
 
 def choose_name(file: Path, name: str | None = None) -> str:
@@ -156,22 +174,23 @@ def _read_npz(file: Path) -> RawGraph:
 # --------------------------------------------------------------------------- edge lists
 
 
-def _read_pairs(
-    file: Path, kind: str, extras: Extras
-) -> tuple[Ids, AnyArray | None, tuple[str, ...]]:
-    """The ends of every edge as the file calls them, ``(E, 2)``, weights, and notes."""
-    if kind in ("array", "torch"):
-        choose_weights(str(file), None, weighted=extras.weighted)
-        edges = read_array(file)
-        if edges.ndim != 2 or 2 not in edges.shape or edges.dtype.kind not in "iu":
-            raise DatasetError(
-                f"{file}: it has shape {edges.shape} and dtype {edges.dtype}; give integers of "
-                f"shape (2, E), sources above destinations."
-            )
-        check_memory(str(file), "its graph", BYTES_PER_EDGE * edges.size // 2)
-        # Two edges as two rows and as two columns look alike: rows are meant.
-        pairs = edges.T if edges.shape[0] == 2 else edges
-        return np.ascontiguousarray(pairs, dtype=np.int64), None, ()
+def _read_array(file: Path) -> Ids:
+    """Return the ends of every edge of an array, ``(E, 2)``."""
+    edges = read_array(file)
+    if edges.ndim != 2 or 2 not in edges.shape or edges.dtype.kind not in "iu":
+        raise DatasetError(
+            f"{file}: it has shape {edges.shape} and dtype {edges.dtype}; give integers of "
+            f"shape (2, E), sources above destinations."
+        )
+    check_memory(str(file), "its graph", BYTES_PER_EDGE * edges.size // 2)
+    # Two edges as two rows and as two columns look alike: rows are meant.
+    pairs = edges.T if edges.shape[0] == 2 else edges
+    return np.ascontiguousarray(pairs, dtype=np.int64)
+
+
+def _read_text(file: Path, extras: Extras) -> tuple[Ids, AnyArray | None, tuple[str, ...], str]:
+    """Return the ends of every edge as the file calls them, ``(E, 2)``, weights, notes, and how
+    the text was understood."""
     with readable(file):
         check_text(file)
     found = find_edge_list(
@@ -181,10 +200,13 @@ def _read_pairs(
         delimiter=extras.delimiter,
         heading=extras.heading,
     )
-    ends, weights = zip(*read_edges(found), strict=True)
-    listed = cast("Ids", np.concatenate(ends))
+    parts = list(read_edges(found))
+    if not parts:
+        raise DatasetError(f"{file}: there are no edges in it; give two vertex ids a line.")
+    listed = cast("Ids", np.concatenate([ends for ends, _ in parts]))
+    weights = [each for _, each in parts if each is not None]
     notes = (*found.notes, *note_doubts(found, listed))
-    return listed, np.concatenate(weights) if extras.weighted else None, notes
+    return listed, np.concatenate(weights) if weights else None, notes, found.describe()
 
 
 def _number(

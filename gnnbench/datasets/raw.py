@@ -7,6 +7,7 @@ Every reader, of files and of objects of other libraries, returns a :class:`RawG
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import scipy
@@ -26,7 +27,7 @@ class RawGraph:
     ``edges`` are int64 ``(2, E)``, sources above destinations, or an in-neighbour CSR. ``ids`` is
     None where vertices count from ``first``; ``renumbered`` has the ids where they are others than
     0, 1, 2, ... ``directed`` says that the source itself says so. ``weights`` ``(E,)`` are None
-    where there are none or none were asked for.
+    where there are none or none were asked for. ``read_as`` says how a text was understood.
     """
 
     edges: IntArray | tuple[IntArray, IndexArray]
@@ -41,6 +42,7 @@ class RawGraph:
     ids: Ids | None = None
     first: int = 0
     renumbered: Ids | None = None
+    read_as: str = ""
 
     def list_ids(self) -> Ids:
         """Return the id of every vertex in the source."""
@@ -50,6 +52,17 @@ class RawGraph:
         check_memory(self.origin, "its vertices", 8 * self.num_vertices)
         return np.arange(self.first, self.first + self.num_vertices, dtype=np.int64)
 
+    def list_edges(self, count: int) -> tuple[str, ...]:
+        """Return the first edges, as the source calls their ends."""
+        if isinstance(self.edges, tuple):
+            indptr, indices = self.edges
+            rows = np.searchsorted(indptr, np.arange(min(count, len(indices))), side="right") - 1
+            ends = np.stack((indices[:count], rows))
+        else:
+            ends = self.edges[:, :count]
+        ids = self.list_ids()
+        return tuple(f"{ids[one]} -> {ids[other]}" for one, other in ends.T.tolist())
+
     def ids_for(self, rows: Ids | None) -> Ids:
         """Return the ids by which another file knows vertices, whose ``rows`` have these ids.
 
@@ -57,7 +70,7 @@ class RawGraph:
         the graph gives it.
         """
         ids = self.list_ids()
-        return ids - self.first if rows is None and self.first else ids
+        return cast("IntArray", ids) - self.first if rows is None and self.first else ids
 
 
 def assemble(

@@ -11,14 +11,14 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from gnnbench.datasets.texts import readable, text_pieces
+from gnnbench.datasets.texts import EDGES, readable, text_pieces
 from gnnbench.datasets.topology import AnyArray
 from gnnbench.errors import DatasetError, reason_of
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     pass
 
 #: Delimiters in the order in which they are tried; a blank stands for any number of them.
-DELIMITERS = ("\t", ",", ";", "|", " ")
+DELIMITERS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "pipe", " ": "blank"}
 #: What columns of edge lists are called, without letters' case, blanks, ``_`` and ``-``.
 SOURCES = frozenset(
     (
@@ -56,14 +56,15 @@ _EDGES_OF_BLANKS = re.compile(rb"(?m)^ +| +$")
 @dataclass(frozen=True, slots=True)
 class Grammar:
     """How a text is to be read: its delimiter, how many columns there are, and the heading's cells,
-    or none. ``heading_line`` is that line's number."""
+    or none. ``heading_line`` is that line's number, and ``remedy`` names the formats that can be
+    given instead."""
 
     file: Path
     delimiter: str
     width: int
     heading: tuple[str, ...] = ()
     heading_line: int = 0
-    columns: Mapping[str, int] = field(default_factory=dict)
+    remedy: str = EDGES
 
 
 def plain_word(cell: str) -> str:
@@ -83,19 +84,20 @@ def find_grammar(
     what: str,
     *,
     delimiter: str | None = None,
+    remedy: str = EDGES,
 ) -> Grammar:
     """Return how the lines of a text are divided; no heading has been looked for.
 
     ``least`` columns are needed for ``what`` a line is to be. Raises :class:`DatasetError` for a
     text without data, and for one whose first lines have no delimiter in common.
     """
-    lines = list(islice(data_lines(file), _SAMPLE_LINES))
+    lines = list(islice(data_lines(file, remedy), _SAMPLE_LINES))
     if not lines:
         raise DatasetError(f"{file}: it has no lines of data; give {what} on each line.")
     for choice in DELIMITERS if delimiter is None else (delimiter,):
         widths = {len(split_line(line, choice)) for _, line in lines}
         if len(widths) == 1 and min(widths) >= least:
-            return Grammar(file, choice, widths.pop())
+            return Grammar(file, choice, widths.pop(), remedy=remedy)
     choice = delimiter or next(
         (each for each in DELIMITERS if len(split_line(lines[0][1], each)) >= least), " "
     )
@@ -116,9 +118,9 @@ def refuse_line(file: Path, number: int, line: str, found: int, width: int, what
     )
 
 
-def data_lines(file: Path) -> Iterator[tuple[int, str]]:
+def data_lines(file: Path, remedy: str = EDGES) -> Iterator[tuple[int, str]]:
     """Yield the lines that hold data, each with its number in the file."""
-    with readable(file):
+    with readable(file, remedy):
         for number, piece in text_pieces(file):
             for at, line in enumerate(_clean(file, piece).splitlines(), number):
                 if line.strip():
@@ -168,7 +170,7 @@ def read_columns(
     that is empty or no number where one is expected.
     """
     file = grammar.file
-    with readable(file):
+    with readable(file, grammar.remedy):
         for number, piece in text_pieces(file):
             lines = _clean(file, piece)
             if grammar.delimiter == " ":
@@ -214,7 +216,7 @@ def _parse(
             f"{grammar.file}: this is not a table that can be read ({reason_of(error)}); give "
             f"{what} on each line."
         ) from error
-    found = {}
+    found: dict[int, AnyArray] = {}
     for column, kind in kinds.items():
         held = table.column(str(column))
         if kind is str:

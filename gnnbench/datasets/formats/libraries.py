@@ -70,7 +70,7 @@ def read_data(file: Path, held: object, *, weighted: bool) -> RawGraph:
             f"homogeneous Data of PyTorch Geometric."
         )
     where = str(file)
-    return read_pyg(held, where, origin=f"imported from {file.name}", weighted=weighted)  # type: ignore[arg-type]
+    return read_pyg(held, where, origin=f"imported from {file.name}", weighted=weighted)
 
 
 def read_dgl_file(file: Path, *, weighted: bool) -> RawGraph:

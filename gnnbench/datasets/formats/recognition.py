@@ -80,6 +80,24 @@ READERS: dict[str, Callable[..., RawGraph]] = {
 }
 
 
+#: By format, what a file of it is called.
+DESCRIPTIONS = {
+    "matrix-market": "an adjacency matrix in Matrix Market's coordinates (.mtx)",
+    "markup": "a graph as NetworkX reads it (.graphml, .gexf, .gml)",
+    "metis": "a graph as METIS writes it (.graph, .metis)",
+    "matlab": "an adjacency matrix of MATLAB (.mat)",
+    "dgl": "a graph of dgl.save_graphs (.bin)",
+    "scipy": "an adjacency matrix of scipy.sparse.save_npz: it has format, shape and data",
+    "benchmark": "a graph of shchur/gnn-benchmark: it has adj_data and others",
+    "planetoid": "a dataset of planetoid: there is ind.NAME.graph",
+    "ogb": "a dataset of OGB: there is raw/edge.csv",
+    "gnnbench": "a graph of gnnbench (.npz): it has indptr and indices",
+    "array": "an array of edges (.npy)",
+    "torch": "tensors or a graph of PyTorch Geometric (.pt)",
+    "edges": "a text of edges",
+}
+
+
 def recognise(file: Path) -> str:
     """Return the format of ``file``: one of :data:`READERS`, or ``gnnbench``, ``array``, ``torch``,
     or ``edges``, a text of edges.
