@@ -1,7 +1,5 @@
 """``gnnbench ablate``: the papers' steps, one part at a time, and what cannot be taken apart."""
 
-from __future__ import annotations
-
 import json
 
 QUICK = ("--dataset", "cora", "--epochs", "1", "--hidden", "8", "--threads", "1", "--no-check")
@@ -51,14 +49,6 @@ def test_each_part_is_swapped_for_the_plain_one_and_refusals_say_why(run):
     assert "x the speed of hongtu" in result.stderr
 
 
-def test_options_of_compare_hold_for_every_step(run):
-    words = ("--set", "sampler.chunks_per_partition=2", "--layers", "3")
-    result = run("ablate", "hongtu", *QUICK, *words, "--json", "-")
-    document = json.loads(result.stdout)
-    assert document["workload"]["layers"] == 3
-    assert labels_of(result) == ["vanilla", "+P2P", "+RU"]
-
-
 def test_a_strategy_without_steps_is_taken_apart_by_part(run):
     result = run("ablate", "native", *QUICK, "--platform", "epyc7763x2-4xa5000", "--json", "-")
     assert result.exit_code == 0, result.output
@@ -69,9 +59,3 @@ def test_there_is_nothing_to_take_out_of_the_reference(run):
     result = run("ablate", "reference", *QUICK)
     assert result.exit_code == 2
     assert "nothing to take out" in result.stderr
-
-
-def test_an_unknown_strategy_is_one_sentence(run):
-    result = run("ablate", "hongto", *QUICK)
-    assert result.exit_code == 2
-    assert "did you mean 'hongtu'" in result.stderr

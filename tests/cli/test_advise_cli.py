@@ -1,7 +1,5 @@
 """``gnnbench advise`` and ``gnnbench matrix``."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -180,9 +180,6 @@ def test_threads_are_as_before(found):
     assert torch.get_num_threads() == 1
 
 
-# --------------------------------------------------------------------------- plans
-
-
 def test_a_plan_is_what_compare_models(found):
     planned = gnnbench.plan("hongtu", dataset=GRAPH, **SMALL)
     assert "one epoch on" in str(planned)
@@ -223,8 +220,6 @@ def test_a_data_set_of_arrays_is_compared():
     assert set(found.frame()["dataset"]) == {"mine"}
     assert found.comparison.dataset["digest"] == dataclasses.replace(data).digest()
 
-
-# --------------------------------------------------------------------------- advice
 
 ASKED = {"hidden": 8, "mode": "full-graph", "device_memory": "24GB", "threads": 1}
 OF = ["hongtu", "partition"]

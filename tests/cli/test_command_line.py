@@ -1,14 +1,11 @@
 """What holds for every command: exit status, one-sentence errors, clean output, quick start."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -29,7 +26,7 @@ COMPARE_COMMAND = sys.modules["gnnbench.cli.compare"]
 
 
 @pytest.fixture
-def small(tmp_path) -> Path:
+def small(tmp_path):
     """A dataset file of 60 vertices, so that loading costs nothing."""
     path = tmp_path / "small.npz"
     gnnbench.datasets.save_npz(
@@ -42,7 +39,7 @@ def small(tmp_path) -> Path:
 def answer(monkeypatch, small):
     """Makes ``compare`` return or raise what a test wants, without training."""
 
-    def set_answer(result) -> list[str]:
+    def set_answer(result):
         def compare(request, registry, progress, command, processes):
             if isinstance(result, BaseException):
                 raise result
@@ -54,7 +51,7 @@ def answer(monkeypatch, small):
     return set_answer
 
 
-def one_sentence(result, status: int) -> str:
+def one_sentence(result, status):
     """The error line of a command that must have failed with ``status``."""
     assert result.exit_code == status, result.output
     assert result.stdout == ""
@@ -63,9 +60,6 @@ def one_sentence(result, status: int) -> str:
     assert lines[0].startswith("gnnbench: error: ")
     assert lines[0].endswith((".", "?"))
     return lines[0]
-
-
-# --------------------------------------------------------------------------- starting
 
 
 def test_help_is_quick_and_imports_nothing_heavy():
@@ -126,9 +120,6 @@ def test_it_runs_as_a_module():
     )
     assert done.returncode == 2
     assert done.stderr == ("gnnbench: error: No such command 'nonsense'. See 'gnnbench --help'.\n")
-
-
-# --------------------------------------------------------------------------- exit status
 
 
 DONE = make_run("reference")
@@ -197,9 +188,6 @@ def test_an_interrupt_is_130_without_a_traceback(run, answer):
         "gnnbench: error: interrupted in stage load of round 7 on host, stage propagate of round 5 "
         "on gpu1."
     )
-
-
-# --------------------------------------------------------------------------- output
 
 
 def test_json_on_standard_output_is_alone_there(run, answer):
@@ -350,9 +338,6 @@ def test_a_progress_bar_on_a_terminal(monkeypatch, capsys):
     assert shown.out == ""
 
 
-# --------------------------------------------------------------------------- options
-
-
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -423,19 +408,3 @@ def test_a_broken_plugin_is_a_warning(run, monkeypatch):
     assert result.exit_code == 0
     assert "gnnbench: warning: plugin 'x' does not import." in result.stderr
     assert json.loads(result.stdout)["problems"] == ["plugin 'x' does not import."]
-
-
-def test_columns_that_wrap_never_lose_text():
-    import io
-
-    from rich.console import Console
-
-    from gnnbench.cli.options import print_rows
-
-    for width in (30, 60, 120):
-        stream = io.StringIO()
-        words = "one two three four five six seven eight nine ten"
-        print_rows(
-            Console(file=stream, width=width), ("name", "n", "text"), [("a" * 12, "7", words)]
-        )
-        assert stream.getvalue().split()[3:] == ["a" * 12, "7", *words.split()]

@@ -1,7 +1,5 @@
 """``compare`` and ``ablate`` on devices made of this machine's cores: real ranks, pinned."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,8 +1,6 @@
 """With the defaults every model learns, whatever the features are multiplied by, and a GCN reaches
 what it reaches elsewhere. Nothing is said on the command line that decides how well."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
@@ -18,12 +16,7 @@ from gnnbench.datasets.synthetic import draw_blocks, make_class_features
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 #: A row in mini-batches and one on the full graph.
-BOTH_MODES = (
-    "--plugins",
-    "hyscale:kernel=native,hongtu:kernel=native",
-    "--no-check",
-    "--no-plain",
-)
+BOTH_MODES = ("--plugins", "hyscale:kernel=native,hongtu:kernel=native", "--no-check", "--no-plain")
 ONE_DEVICE = ("--plugins", "native", "--no-check", "--no-plain")
 #: Where features are stored this many times as large, nothing may change.
 FACTOR = np.float32(10_000)

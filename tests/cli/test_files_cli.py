@@ -1,8 +1,6 @@
 """Files in and out of every command: nothing that is read is overwritten, what others wrote is
 shown and never obeyed, and whatever cannot be a file is one sentence."""
 
-from __future__ import annotations
-
 import errno
 import io
 import json
@@ -51,7 +49,7 @@ def files(tmp_path):
     return tmp_path
 
 
-def one_sentence(result, status: int = 2) -> str:
+def one_sentence(result, status=2):
     assert result.exit_code == status, result.output
     assert result.stdout == ""
     assert len(result.stderr.splitlines()) == 1, result.stderr
@@ -145,9 +143,6 @@ def test_the_second_of_two_that_make_one_file_is_refused(run, files, monkeypatch
     line = one_sentence(run("datasets", "make", files / "ring.npz", "--out", out))
     assert "the file exists" in line
     assert out.read_bytes() == b"another's"
-
-
-# --------------------------------------------------------------------------- names
 
 
 @pytest.mark.parametrize(
@@ -271,18 +266,6 @@ def test_pipes_are_refused_as_inputs_at_once(run, files):
         one_sentence(run(*words))
 
 
-# --------------------------------------------------------------------------- full disks
-
-
-def test_a_full_device_is_one_sentence_and_the_table_is_there(run):
-    for words in (("datasets", "list"), ("platforms", "show", FALLBACK)):
-        result = run(*words, "--json", "/dev/full")
-        assert result.exit_code == 3
-        assert result.stderr == (
-            "gnnbench: error: /dev/full could not be written: the disk is full.\n"
-        )
-
-
 @pytest.mark.parametrize(
     ("words", "unbuffered"), [("platforms list", ""), ("platforms list --json -", "1")]
 )
@@ -335,8 +318,6 @@ def test_the_status_is_right_where_nothing_can_be_said():
         assert subprocess.run(f"{command} {words}", shell=True, check=False).returncode == status
 
 
-# --------------------------------------------------------------------------- text of strangers
-
 #: A plan that twelve vertices are enough for.
 PLAIN = ("hongtu", "--set", "sampler.chunks_per_partition=1")
 
@@ -356,7 +337,7 @@ def gnnbench_strategy():
 """
 
 
-def acting(text: str) -> list[str]:
+def acting(text):
     """Characters that a terminal would obey, but for the ends of lines."""
     return [c for c in text if not c.isprintable() and c != "\n"]
 
@@ -415,9 +396,6 @@ def test_platforms_with_markup_are_shown_as_they_are(run, files):
     result = run("platforms", "show", files / "[red].toml")
     assert result.exit_code == 0, result.output
     assert "[/] [red]mine\\x1b[0m: " in result.stdout
-
-
-# --------------------------------------------------------------------------- lists
 
 
 def test_one_bad_file_does_not_hide_the_others(run, files, cache):

@@ -1,7 +1,5 @@
 """HP-GNN on the command line: beside a library, and the designs for a board."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """``gnnbench datasets import`` with features, labels, a split, names and isolated vertices."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

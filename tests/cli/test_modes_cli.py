@@ -1,7 +1,5 @@
 """``compare --mode``, and options that would have no effect in the modes of the rows."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """``gnnbench plan``."""
 
-from __future__ import annotations
-
 import json
 
 import psutil
@@ -128,34 +126,12 @@ def test_threads_change_no_count(run, small, stored):
     assert documents[0] == documents[1]
 
 
-def test_another_seed_is_another_graph(run):
-    volumes = [
-        cells_of(
-            read_plan(run("plan", "hongtu", *STREAM, "--seed", seed, "--json", "-")), "volumes"
-        )
-        for seed in ("0", "1")
-    ]
-    assert volumes[0] != volumes[1]
-    assert volumes[0]["V_ori"] == pytest.approx(volumes[1]["V_ori"], rel=0.05)
-
-
 def test_a_dataset_has_its_own_widths(run, small):
     words = ("plan", "hongtu", "--dataset", small, "--json", "-")
     assert read_plan(run(*words))["workload"]["dims"] == [12, 256, 3]
     deep = read_plan(run(*words, "--layers", "3", "--hidden", "20"))
     assert deep["workload"]["dims"] == [12, 20, 20, 3]
     assert read_plan(run(*words, "--dims", "7,5"))["workload"]["dims"] == [7, 5]
-
-
-def test_options_of_parts_count(run, small):
-    words = ("plan", "hongtu", "--dataset", small, "--json", "-")
-    options = ("--set", "placement.accelerators=2", "--set", "sampler.chunks_per_partition=3")
-    document = read_plan(run(*words, *options))
-    (table,) = [table for table in document["tables"] if table["name"] == "chunks"]
-    assert table["title"] == "2 partitions of 3 chunks"
-    apart = read_plan(run(*words, "--set", "communication.reuse=false"))
-    moved = [each["runs"][0]["metrics"]["host_to_device_bytes"] for each in (document, apart)]
-    assert moved[0]["value"] < moved[1]["value"]
 
 
 @pytest.mark.parametrize(
@@ -239,8 +215,6 @@ def test_a_part_can_be_swapped(run, small):
     assert refused.exit_code == 2
     assert "there is no memory 'nothing'" in refused.stderr
 
-
-# --------------------------------------------------------------------------- over a dataset
 
 THEIRS = """
 from dataclasses import dataclass

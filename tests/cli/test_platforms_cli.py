@@ -1,7 +1,5 @@
 """``gnnbench platforms``."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

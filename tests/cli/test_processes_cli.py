@@ -1,7 +1,5 @@
 """``compare --processes``: real ranks, and what happens when one of them is gone."""
 
-from __future__ import annotations
-
 import contextlib
 import ipaddress
 import json
@@ -26,11 +24,7 @@ HANGING_S = 600
 
 def start_python(*words, **how):
     return subprocess.Popen(
-        [sys.executable, *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **how,
+        [sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **how
     )
 
 
@@ -297,8 +291,6 @@ def test_a_rank_of_another_number_is_told_so(run, monkeypatch):
     assert "this is one of 4 ranks, and 2 are asked for" in result.stderr
 
 
-# --------------------------------------------------------------------------- before they train
-
 #: A rank's beginning: what it needs to report, and which one it is.
 BEGIN = """
 import os, sys, time
@@ -342,8 +334,6 @@ def test_patience_covers_what_comes_before_training(monkeypatch):
     with pytest.raises(RankFailed, match="rank 1 did not answer: the other ranks waited 3 s for"):
         run_ranks([], 2, 3)
 
-
-# --------------------------------------------------------------------------- what they import
 
 NO_STRATEGY = """
 from gnnbench.hookspecs import hookimpl
@@ -424,9 +414,6 @@ def test_ranks_that_torchrun_starts_train_together(tmp_path):
     assert command.returncode == 0, said
     assert said.count("gnnbench compare ·") == 1
     check_training(text, said, 2)
-
-
-# --------------------------------------------------------------------------- killed ranks
 
 
 def ranks_of(command, count=3):

@@ -1,7 +1,5 @@
 """``gnnbench reproduce``: the list, a table for people and as JSON, bad names, and times."""
 
-from __future__ import annotations
-
 import json
 import time
 

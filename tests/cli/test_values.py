@@ -1,7 +1,5 @@
 """Numbers that mean nothing, or more than this machine has, are refused before anything runs."""
 
-from __future__ import annotations
-
 import importlib
 import resource
 import subprocess
@@ -96,7 +94,7 @@ def nothing_begins(monkeypatch):
     monkeypatch.setattr(probe, "probe", refuse)
 
 
-def refusal(result) -> str:
+def refusal(result):
     """The one sentence of a command that was used wrongly."""
     assert result.exit_code == 2, result.output
     (line,) = result.stderr.splitlines()

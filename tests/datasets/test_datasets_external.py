@@ -26,13 +26,13 @@ ROWS = [[1], [0, 2], [1, 3], [2]]
 
 
 @pytest.fixture(autouse=True)
-def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def empty_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return tmp_path / "gnnbench" / "datasets"
 
 
-def small_data(**changes: object) -> Data:
-    fields: dict[str, object] = {
+def small_data(**changes):
+    fields = {
         "edge_index": torch.tensor(EDGES),
         "x": torch.arange(8, dtype=torch.float32).reshape(4, 2),
         "y": torch.tensor([0, 1, 2, 0]),
@@ -43,7 +43,7 @@ def small_data(**changes: object) -> Data:
     return Data(**{k: v for k, v in (fields | changes).items() if v is not None})
 
 
-def test_from_pyg_symmetrises_and_keeps_the_content() -> None:
+def test_from_pyg_symmetrises_and_keeps_the_content():
     dataset = from_pyg(small_data(), "small")
     graph = dataset.graph
     assert [r.tolist() for r in np.split(graph.indices, graph.indptr[1:-1])] == ROWS
@@ -53,7 +53,7 @@ def test_from_pyg_symmetrises_and_keeps_the_content() -> None:
     assert dataset.notes == ("self loops removed: 1", "missing reverse edges added: 3")
 
 
-def test_from_pyg_sparse_features() -> None:
+def test_from_pyg_sparse_features():
     x = torch.tensor([[0.0, 1.0], [0.0, 0.0], [2.0, 0.0], [0.0, 3.0]])
     for sparse in (x.to_sparse_coo(), x.to_sparse_csr()):
         dataset = from_pyg(small_data(x=sparse), "small")
@@ -61,7 +61,7 @@ def test_from_pyg_sparse_features() -> None:
         np.testing.assert_array_equal(dataset.rows(np.arange(4)), x.numpy())
 
 
-def test_from_pyg_takes_the_first_of_several_splits() -> None:
+def test_from_pyg_takes_the_first_of_several_splits():
     masks = {
         name: torch.stack((small_data()[name], small_data()["test_mask"]), dim=1)
         for name in ("train_mask", "val_mask", "test_mask")
@@ -71,7 +71,7 @@ def test_from_pyg_takes_the_first_of_several_splits() -> None:
     assert "the first of several splits is used" in dataset.notes
 
 
-def test_from_pyg_without_content_is_a_topology() -> None:
+def test_from_pyg_without_content_is_a_topology():
     dataset = from_pyg(Data(edge_index=torch.tensor(EDGES), num_nodes=6), "bare")
     assert dataset.graph.num_vertices == 6
     assert any("made up at random" in note for note in dataset.notes)
@@ -79,7 +79,7 @@ def test_from_pyg_without_content_is_a_topology() -> None:
     assert "the incomplete split of the source is not used" in partial.notes
 
 
-def test_from_pyg_refuses_other_data() -> None:
+def test_from_pyg_refuses_other_data():
     with pytest.raises(DatasetError, match="edge_index"):
         from_pyg(HeteroData(), "mixed")
     with pytest.raises(DatasetError, match="several labels"):
@@ -99,9 +99,7 @@ class SmallPyG(InMemoryDataset):
         self.data, self.slices = self.collate([small_data()] * self.count)
 
 
-def test_load_pyg(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], empty_cache: Path
-) -> None:
+def test_load_pyg(monkeypatch, capsys, empty_cache):
     monkeypatch.setattr(torch_geometric.datasets, "SmallPyG", SmallPyG, raising=False)
     dataset = load("pyg:SmallPyG/one")
     assert dataset.name == "pyg:SmallPyG/one"
@@ -117,20 +115,17 @@ def test_load_pyg(
         load("pyg:SmallPyG")
 
 
-def test_load_pyg_names_close_matches() -> None:
+def test_load_pyg_names_close_matches():
     with pytest.raises(DatasetError, match="pyg:Planetoid"):
         load("pyg:Planetoids/Cora")
     with pytest.raises(DatasetError, match="these options"):
         load("pyg:Reddit/name")
 
 
-def test_load_pyg_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_pyg_without_the_library(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch_geometric.datasets", None)
     with pytest.raises(MissingDependency, match="pip install torch-geometric"):
         load("pyg:Reddit")
-
-
-# --------------------------------------------------------------------------- OGB
 
 
 class SmallOGB:
@@ -154,9 +149,9 @@ class SmallOGB:
 
 
 @pytest.fixture
-def fake_ogb(monkeypatch: pytest.MonkeyPatch) -> type[SmallOGB]:
+def fake_ogb(monkeypatch):
     package, module = ModuleType("ogb"), ModuleType("ogb.nodeproppred")
-    module.NodePropPredDataset = SmallOGB  # type: ignore[attr-defined]
+    module.NodePropPredDataset = SmallOGB
     monkeypatch.setitem(sys.modules, "ogb", package)
     monkeypatch.setitem(sys.modules, "ogb.nodeproppred", module)
     monkeypatch.setattr(SmallOGB, "roots", [])
@@ -164,9 +159,7 @@ def fake_ogb(monkeypatch: pytest.MonkeyPatch) -> type[SmallOGB]:
 
 
 @pytest.mark.parametrize("name", ["ogbn-arxiv", "ogbn-products"])
-def test_load_ogb(
-    name: str, fake_ogb: type[SmallOGB], capsys: pytest.CaptureFixture[str], empty_cache: Path
-) -> None:
+def test_load_ogb(name, fake_ogb, capsys, empty_cache):
     dataset = load(name)
     graph = dataset.graph
     assert [r.tolist() for r in np.split(graph.indices, graph.indptr[1:-1])] == ROWS
@@ -180,12 +173,12 @@ def test_load_ogb(
     assert capsys.readouterr().out == ""
 
 
-def test_declined_download_is_an_error_not_an_exit(fake_ogb: type[SmallOGB]) -> None:
+def test_declined_download_is_an_error_not_an_exit(fake_ogb):
     with pytest.raises(DatasetError, match="could not load or download"):
         load("ogbn-papers100M")
 
 
-def test_without_ogb(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ogb(monkeypatch):
     monkeypatch.setitem(sys.modules, "ogb.nodeproppred", None)
     with pytest.raises(DatasetError, match=r"ogbn-products:0\.01, or install the package ogb"):
         load("ogbn-products")
@@ -193,12 +186,7 @@ def test_without_ogb(monkeypatch: pytest.MonkeyPatch) -> None:
         load("ogbn-arxiv")
 
 
-# --------------------------------------------------------------------------- what is kept, and how
-
-
-def test_what_a_killed_download_left_is_cleared_away(
-    fake_ogb: type[SmallOGB], empty_cache: Path
-) -> None:
+def test_what_a_killed_download_left_is_cleared_away(fake_ogb, empty_cache):
     """But for what another process is still at work on, and what nobody here made."""
     folder = empty_cache / "ogb"
     names = (".gnnbench-dead.tmp", ".gnnbench-alive.tmp", ".gnnbench-new.tmp", "theirs")
@@ -240,9 +228,7 @@ class CachedOGB(SmallOGB):
         return self.loaded["graph"], self.loaded["labels"]
 
 
-def test_ogb_reads_its_own_arrays_back(
-    fake_ogb: type[SmallOGB], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ogb_reads_its_own_arrays_back(fake_ogb, monkeypatch):
     graph, labels = SmallOGB("ogbn-arxiv", "")[0]
     years = {"node_year": np.array([["2010"]] * 4), "flags": np.ones(4, bool), "one": np.float32(1)}
     monkeypatch.setattr(CachedOGB, "content", {"graph": graph | years, "labels": labels})
@@ -251,9 +237,7 @@ def test_ogb_reads_its_own_arrays_back(
     assert load("ogbn-arxiv").graph.num_edges == 6
 
 
-def test_a_pickle_that_could_run_code_is_refused(
-    fake_ogb: type[SmallOGB], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, empty_cache: Path
-) -> None:
+def test_a_pickle_that_could_run_code_is_refused(fake_ogb, monkeypatch, tmp_path, empty_cache):
     trap = tmp_path / "it ran"
     monkeypatch.setattr(CachedOGB, "content", {"graph": Runs(str(trap))})
     monkeypatch.setattr(sys.modules["ogb.nodeproppred"], "NodePropPredDataset", CachedOGB)
@@ -264,7 +248,7 @@ def test_a_pickle_that_could_run_code_is_refused(
 
 
 @pytest.mark.parametrize("way", ["pickle.load", "pickle.loads", "numpy", "torch", "torch legacy"])
-def test_no_way_of_unpickling_runs_code(tmp_path: Path, way: str) -> None:
+def test_no_way_of_unpickling_runs_code(tmp_path, way):
     trap, file = tmp_path / "it ran", tmp_path / "file"
     hostile = Runs(str(trap))
     if way == "numpy":
@@ -286,7 +270,7 @@ def test_no_way_of_unpickling_runs_code(tmp_path: Path, way: str) -> None:
     assert trap.is_dir()
 
 
-def test_matrices_of_planetoid_are_arrays() -> None:
+def test_matrices_of_planetoid_are_arrays():
     """They are SciPy's, beside NumPy's arrays and a dictionary of lists; in every protocol."""
     matrix = sp.csr_matrix(np.eye(3))
     content = (matrix, np.arange(3), collections.defaultdict(list, {0: [1, 2]}))

@@ -1,7 +1,5 @@
 """Data sets as folders: what is written in pieces is what is made in memory, and is checked."""
 
-from __future__ import annotations
-
 import ctypes
 import dataclasses
 import errno
@@ -10,11 +8,9 @@ import itertools
 import json
 import mmap
 import os
-import re
 import shutil
 import time
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,12 +24,11 @@ from gnnbench.comparison import Request, compare
 from gnnbench.comparison.dataset_guard import DatasetGuard
 from gnnbench.conformance.graphs import make_platform
 from gnnbench.datasets import conversion, folder, npy, sorting, streaming, texts
-from gnnbench.datasets.edge_lists import read_edges
 from gnnbench.datasets.folder import MANIFEST, load_folder
 from gnnbench.datasets.sorting import KeyFiles, sort_edges
 from gnnbench.errors import DatasetError, UsageError
 from gnnbench.kernels.slabs import SMALLEST_BYTES
-from gnnbench.mapped import ReadAhead, count_written, let_go
+from gnnbench.mapped import ReadAhead, count_written
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Block, Workload
 from gnnbench.run import Evidence, Training, features, input_movement
@@ -79,9 +74,6 @@ def assert_same(one, other):
     assert one.notes == other.notes
 
 
-# --------------------------------------------------------------------------- what is written
-
-
 @pytest.mark.parametrize(
     ("spec", "scaling"),
     [(RMAT, "auto"), (SBM, "rows"), (SBM, "columns"), (SBM, "none"), ("cora", "auto")],
@@ -96,15 +88,6 @@ def test_columns_of_sparse_features_are_not_scaled(tmp_path):
     with pytest.raises(DatasetError, match="sparse, and scaling their columns"):
         datasets.make_folder("cora", tmp_path / "other", scaling="columns")
     assert not (tmp_path / "other").exists()
-
-
-def test_an_r_mat_graph_whose_edges_repeat_is_drawn_in_rounds(tmp_path):
-    """Half of all pairs of 40 vertices: many candidates are drawn again and again."""
-    spec = "rmat:vertices=40,edges=300,features=3,classes=2"
-    assert_same(datasets.make_folder(spec, tmp_path / "made", scaling="none"), datasets.load(spec))
-
-
-TOY = "# a comment\n10 20\n20 10\n20 30\n20 30\n30 30\n10 40\n"
 
 
 def write_long(path, rng, columns=2, separator=" "):
@@ -221,28 +204,12 @@ def test_memory_does_not_grow_with_the_edges(tmp_path):
     assert large < 1.3 * small
 
 
-# --------------------------------------------------------------------------- edge lists
-
-
-def test_pieces_of_a_list_are_in_order(tmp_path):
-    file = tmp_path / "edges.txt"
-    file.write_text("# head\n" + "".join(f"{n} {-n}\n" for n in range(1000)))
-    pieces = list(read_edges(file))
-    assert len(pieces) > 5
-    pairs = np.concatenate(pieces)
-    np.testing.assert_array_equal(pairs[:, 0], np.arange(1000))
-    np.testing.assert_array_equal(pairs[:, 1], -np.arange(1000))
-
-
 def test_a_line_that_is_no_edge_is_named_in_a_later_piece(tmp_path):
     file = tmp_path / "edges.txt"
     file.write_text("# head\n" + "1 2\n" * 500 + "1 x\n")
     with pytest.raises(DatasetError, match=r"line 502: '1 x' is not an edge"):
         datasets.import_folder(file, tmp_path / "made")
     assert os.listdir(tmp_path) == ["edges.txt"]
-
-
-# --------------------------------------------------------------------------- what is read
 
 
 @pytest.fixture
@@ -425,9 +392,6 @@ def test_sparse_features_are_checked(tmp_path):
         shutil.rmtree(tmp_path / "wrong")
 
 
-# --------------------------------------------------------------------------- once checked
-
-
 @pytest.fixture
 def checks(monkeypatch):
     """How often a folder's files have been read whole."""
@@ -473,9 +437,6 @@ def test_where_nothing_can_be_kept_it_is_checked_each_time(made, tmp_path, check
     assert len(checks) == 2
 
 
-# --------------------------------------------------------------------------- its place
-
-
 def test_nothing_is_overwritten_unasked(made):
     before = sorted(made.iterdir())
     with pytest.raises(DatasetError, match="exists; choose another name or allow"):
@@ -511,9 +472,6 @@ def test_its_scaling_is_that_of_its_files(made):
         datasets.scale_features(dataset, "rows")
 
 
-# --------------------------------------------------------------------------- in use
-
-
 def test_arrays_are_mapped_and_what_is_written_to_them_is_seen_and_undone(made):
     dataset = datasets.load(str(made))
     digest = hashlib.sha256((made / "x.npy").read_bytes()).hexdigest()
@@ -528,13 +486,6 @@ def test_arrays_are_mapped_and_what_is_written_to_them_is_seen_and_undone(made):
     np.testing.assert_array_equal(dataset.features, right)
     assert guard.restore() == ""
     assert hashlib.sha256((made / "x.npy").read_bytes()).hexdigest() == digest
-
-
-def test_pages_that_are_let_go_come_back(made):
-    features = datasets.load(str(made)).features
-    total = float(features.sum())
-    let_go(features)
-    assert float(features.sum()) == total
 
 
 @given(
@@ -595,31 +546,6 @@ def test_what_is_asked_for_is_read(tmp_path):
             break
         time.sleep(0.01)
     np.testing.assert_array_equal(find_there(), wanted)
-
-
-def test_a_page_that_is_looked_at_is_read_alone_where_rows_are_scattered(tmp_path):
-    """By what the system says of the mapping: a flag for pages that are read at random."""
-    np.save(tmp_path / "rows.npy", np.ones((64, mmap.PAGESIZE), dtype=np.uint8))
-    array = npy.ArrayFile.find(tmp_path / "rows.npy").map()
-
-    def read_flags():
-        last = array.ctypes.data + array.nbytes - 1
-        inside = False
-        for line in Path("/proc/self/smaps").read_text().splitlines():
-            first, dash, rest = line.partition("-")
-            if dash and re.fullmatch(r"[0-9a-f]+", first):
-                inside = int(first, 16) <= last < int(rest.split()[0], 16)
-            elif inside and line.startswith("VmFlags:"):
-                return line.split()[1:]
-        raise AssertionError("the array is not mapped")
-
-    ahead = ReadAhead(array)
-    assert "rr" not in read_flags()
-    with ahead.scattered():
-        assert "rr" in read_flags()
-    assert "rr" not in read_flags()
-    with ReadAhead(None).scattered():
-        assert "rr" not in read_flags()
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -748,9 +674,6 @@ def test_strategies_train_as_in_memory(tmp_path, spec, names):
         return [(run.strategy, run.loss) for run in found.runs], found.dataset["digest"]
 
     assert train(stored) == train(held)
-
-
-# --------------------------------------------------------------------------- what a program says
 
 
 def make_workload(dataset, epochs=1):

@@ -147,9 +147,6 @@ def freeze(*arrays):
             array.flags.writeable = False
 
 
-# --------------------------------------------------------------------------- matrices
-
-
 @st.composite
 def matrices(draw):
     """Rectangular, with empty rows, perhaps without edges, rows or columns, in any order."""
@@ -410,9 +407,6 @@ def test_what_is_masked_is_zero_whatever_was_summed(bad):
         assert not np.isfinite(out[wanted]).all()
 
 
-# --------------------------------------------------------------------------- maxima
-
-
 @pytest.mark.parametrize("level", LEVELS)
 @settings(max_examples=40, deadline=None)
 @given(products())
@@ -450,9 +444,6 @@ def test_maxima_by_hand():
     gradient = np.arange(1.0, 13.0).reshape(3, 4)
     spread = aggregation.spread_maxima(source, gradient, 3)
     np.testing.assert_array_equal(spread, [[0, 2, 3, 4], [1, 10, 0, 0], [9, 0, 11, 12]])
-
-
-# --------------------------------------------------------------------------- numbers on edges
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -532,8 +523,6 @@ def test_threads_give_the_same_bits(level, dtype, monkeypatch):
         for one, other in zip(results(width, 3), results(width, 1), strict=True):
             assert_same_bits(one, other)
 
-
-# --------------------------------------------------------------------------- bad input
 
 SMALL = SparseMatrix(np.array([0, 2, 3]), np.array([0, 1, 2], dtype=np.int32), 3)
 H = np.ones((3, 4), dtype=np.float32)

@@ -1,7 +1,5 @@
 """The CPU kernels against dense matrices, in float64, and their gradients against differences."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import subprocess

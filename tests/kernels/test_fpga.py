@@ -1,7 +1,5 @@
 """The FPGA's aggregate kernel: cases counted by hand, the compiled loops and their twin, errors."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import replace
 
@@ -27,9 +25,6 @@ def run(edges, machine, *, words=2, num_dst=4, **when):
     """Edges as (source, destination); eight sources, each at the address of its number."""
     src, dst = np.array(edges, dtype=np.int32).reshape(-1, 2).T.copy()
     return fpga.simulate_aggregation(src, dst, np.arange(8), num_dst, words, machine, **when)
-
-
-# --------------------------------------------------------------------------- counted by hand
 
 
 def test_one_edge():
@@ -183,9 +178,6 @@ def test_slower_memory_than_clock():
     assert run([(0, 0)], replace(TINY, cycle_ticks=2)).cycles[0] == 10
 
 
-# --------------------------------------------------------------------------- compiled = twin
-
-
 @settings(max_examples=80, deadline=None)
 @given(st.data())
 @pytest.mark.skipif(load("fpga") is None, reason="needs the compiled kernels")
@@ -253,8 +245,6 @@ def test_long_streams_equal_the_twin_to_the_cycle(pes, rows_kept, by_source, edg
     seen = assert_like_twin(src, dst, random.permutation(900), ready, 301, 2, machine)
     assert (seen.spilled_rows.sum() > 0) == (rows_kept == 3)
 
-
-# --------------------------------------------------------------------------- refusals
 
 GOOD = np.array([0, 1], dtype=np.int32)
 PLACES = np.arange(2, dtype=np.int64)

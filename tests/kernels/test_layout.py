@@ -1,7 +1,5 @@
 """Transposes, vertex orders and streaming partitions, compiled and in NumPy."""
 
-from __future__ import annotations
-
 import bisect
 import itertools
 from functools import partial
@@ -90,9 +88,6 @@ def assert_alike(run):
     return theirs
 
 
-# --------------------------------------------------------------------------- transpose
-
-
 @given(matrices())
 def test_transpose_and_edges_by_source(matrix):
     indptr, indices, num_columns = matrix
@@ -150,9 +145,6 @@ def test_threads_with_hubs_and_empty_rows():
         assert_alike(partial(layout.transpose, indptr, indices, 40, threads=threads))
 
 
-# --------------------------------------------------------------------------- orders
-
-
 def order_as_scipy(graph):
     indptr, indices = graph
     shape = (len(indptr) - 1, len(indptr) - 1)
@@ -204,9 +196,6 @@ def test_bandwidth(graph, data):
         place = np.arange(len(order)) if at is None else np.argsort(at)
         width = assert_alike(partial(layout.bandwidth, indptr, indices, at))
         assert width == np.abs(place[rows] - place[indices]).max(initial=0)
-
-
-# --------------------------------------------------------------------------- partition
 
 
 @given(
@@ -291,9 +280,6 @@ def test_the_seed_decides_the_order_of_arrival():
     assert not np.array_equal(first, layout.partition_stream(*graph, 4, order=natural, seed=1))
 
 
-# --------------------------------------------------------------------------- reuse times
-
-
 @settings(max_examples=40)
 @given(st.lists(st.integers(0, 5), max_size=60), st.integers(0, 3000))
 def test_reuse_times(values, gap):
@@ -318,8 +304,6 @@ def test_bins_of_reuse_times_are_quarters_of_an_octave_up_to_the_longest():
     assert shortest[-1] == 7 << 29
     assert all(before < after for before, after in itertools.pairwise(shortest))
 
-
-# --------------------------------------------------------------------------- bad arguments
 
 GRAPH_CALLS = {
     "transpose": lambda indptr, indices: layout.transpose(indptr, indices, 3),
@@ -375,7 +359,6 @@ def test_bad_graphs_raise(name, change, message):
 
 ORDER_OF_2 = np.array([1, 0], dtype=np.int32)
 METIS = "metis"
-LIST = [0, 1]
 
 
 BAD_ARGUMENTS = [

@@ -4,8 +4,6 @@ It replaces ReLU's own backward pass, so that losses equal those of plain traini
 gradient was masked.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 
@@ -75,9 +73,6 @@ def run(registry, setting, parts, **options):
 
 def losses(trace):
     return [epoch.loss for epoch in trace.epochs]
-
-
-# --------------------------------------------------------------------------- products
 
 
 def products(adjacency, width):
@@ -174,9 +169,6 @@ def test_a_masked_gradient_passes_relu_as_it_is():
     assert torch.equal(passed, untouched[:, :3])
 
 
-# --------------------------------------------------------------------------- training
-
-
 @pytest.mark.parametrize(("model", "num_layers"), MODELS_AND_LAYERS)
 def test_native_trains_as_plain_torch_does(registry, masks, model, num_layers):
     setting = make_setting(model, num_layers)
@@ -255,9 +247,6 @@ def test_every_hidden_layer_that_aggregates_first_masks():
     stack = build(make_workload("gcn", 4), (2,), masked=True).stack
     assert [layer.masks_below for layer in stack] == [False, True, False, True]
     assert [layer.masked_above for layer in stack] == [True, False, True, False]
-
-
-# --------------------------------------------------------------------------- prices
 
 
 @pytest.mark.parametrize("model", ["gcn", "sage", "gin"])

@@ -1,7 +1,5 @@
 """Rows travel as the plan says: forward gathers, backward accumulates, and a wrong plan shows."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 
@@ -202,9 +200,6 @@ def check_sizes(communication, traffic, moves):
         assert move.block.num_src <= largest[move.slot].neighbour
 
 
-# --------------------------------------------------------------------------- places
-
-
 def places_of(*sets):
     """By round, where one device without peers keeps each row, and the buffer's vertices."""
     rounds = tuple(Round(j, (reading(0, each),)) for j, each in enumerate(sets))
@@ -341,9 +336,6 @@ def test_the_compiled_positions_are_their_twins(threads, buffers, schedule, rand
                 assert getattr(each, name) == getattr(twin, name)
 
 
-# --------------------------------------------------------------------------- rows kept from peers
-
-
 def test_a_row_read_from_a_peer_twice_crosses_once_and_goes_back_once():
     """Device 0 reads vertex 1, which device 1 owns, in both rounds."""
     rounds = (
@@ -371,8 +363,6 @@ def test_keeping_neighbours_saves_what_it_keeps(schedule):
     copied, kept = rows(HongTuCommunication())
     assert (copied + kept, 0) == rows(HongTuCommunication(neighbour_reuse=False))
 
-
-# --------------------------------------------------------------------------- wrong plans
 
 #: Two devices, two rounds; device 0 owns vertices 0 and 1, device 1 owns 2 and 3.
 ROUNDS = (

@@ -3,8 +3,6 @@
 That they compute what dense matrices do stands in ``test_cpu_kernels.py``.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import gc
 import weakref
@@ -44,9 +42,6 @@ def as_matrix(block):
 
 def draw_mask(*shape):
     return draw(*shape, seed=7) > 0
-
-
-# --------------------------------------------------------------------------- functions
 
 
 @pytest.mark.parametrize("mean", [False, True])
@@ -134,9 +129,6 @@ def test_what_dropout_drops_is_dropped_whatever_it_is():
             autograd.aggregate_dropout(as_matrix(block), h, keep, share)
 
 
-# --------------------------------------------------------------------------- inputs
-
-
 def spread(rows):
     """The same rows in other strides: part of wider ones, every other one, a transpose."""
     count, width = rows.shape
@@ -212,9 +204,6 @@ def test_a_mean_beside_the_own_row_is_the_mean(width):
     assert torch.equal(both[:, width:], autograd.aggregate_mean(matrix, h))
 
 
-# --------------------------------------------------------------------------- sparse features
-
-
 def make_sparse(dense):
     stored = sp.csr_matrix(dense.numpy())
     return csr_tensor(
@@ -251,9 +240,6 @@ def test_kept_features_do_not_outlive_their_tensor():
     assert seen() is None
     again = make_sparse(torch.eye(3) * 2)
     assert torch.equal(kernel.multiply_sparse(again, torch.ones(3, 2)), torch.full((3, 2), 2.0))
-
-
-# --------------------------------------------------------------------------- when W comes first
 
 
 def with_sparse_features(dataset):
@@ -388,9 +374,6 @@ def test_rows_as_they_are_stored(dtype):
     assert stored == count * size + 4 * count + 4 * 5 == sparse_bytes(len(ids), count, size)
 
 
-# --------------------------------------------------------------------------- refusals
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_a_device_of_another_kind_is_refused(registry, mode):
     setting = make_setting(accelerators=1)
@@ -402,9 +385,6 @@ def test_a_device_of_another_kind_is_refused(registry, mode):
     reason = bundle.refusal(dataclasses.replace(setting, platform=real))
     assert reason is not None
     assert "gpu0 computes on cuda:0" in reason
-
-
-# --------------------------------------------------------------------------- comparisons
 
 
 @pytest.mark.long

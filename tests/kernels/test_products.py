@@ -1,7 +1,5 @@
 """Dense products with bias and ReLU, and their gradients: compiled loops, their twin, and torch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -142,9 +140,6 @@ def test_same_bits_every_time():
     spoilt[:] = np.nan
     del spoilt
     assert compute() == first
-
-
-# --------------------------------------------------------------------------- tensors
 
 
 def leaves(n, k, f, wanted):

@@ -1,7 +1,5 @@
 """Rows gathered and added by id: compiled kernels and their twins."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -3,8 +3,6 @@
 The seeds are fixed: a test that passes once passes always. A p-value below 1e-3 fails.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 

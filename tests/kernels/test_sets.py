@@ -1,7 +1,5 @@
 """Sets of ids as bitmaps, and distinct ids: compiled kernels, their twins, Python's own sets."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -52,9 +50,6 @@ def test_results_keep_no_spare_memory():
 def test_bad_ids_raise(ids, universe, message):
     with pytest.raises(ValueError, match=message):
         sets.unique_ids(ids, universe)
-
-
-# --------------------------------------------------------------------------- bitmaps
 
 
 def wide(*ids):

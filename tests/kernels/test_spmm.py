@@ -1,7 +1,5 @@
 """The sparse accelerator's steps: counted by hand, and compiled equal to the twin."""
 
-from __future__ import annotations
-
 import dataclasses
 from functools import partial
 
@@ -37,9 +35,6 @@ def count(matrix, wanted, engine=TINY, features=16):
     return spmm.count_steps(
         matrix, chunks, np.array(wanted, dtype=np.int32)[:, None], features, engine
     )
-
-
-# --------------------------------------------------------------------------- counted by hand
 
 
 def test_tiles_and_chunks():
@@ -151,9 +146,6 @@ def test_wanted_features_by_slice():
     assert spmm.count_wanted(mask, 2, 20, 8).tolist() == [[2, 1, 1], [0, 0, 4]]
 
 
-# --------------------------------------------------------------------------- compiled = twin
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 @pytest.mark.skipif(load("spmm") is None, reason="needs the compiled kernels")
@@ -211,9 +203,6 @@ def test_rows_are_sorted_where_they_are_not():
     assert spmm.sort_sources(ordered) is ordered
     empty = make_matrix([[], []], 3)
     assert spmm.sort_sources(empty) is empty
-
-
-# --------------------------------------------------------------------------- refusals
 
 
 def test_impossible_requests_raise():

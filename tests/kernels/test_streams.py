@@ -1,7 +1,5 @@
 """R-MAT edges by their numbers, and neighbour sets as bits: kernels, twins, Python's own sets."""
 
-from __future__ import annotations
-
 import mmap
 from collections import Counter
 from functools import partial
@@ -49,8 +47,6 @@ def bits_of(lines, pieces):
         for p in range(pieces)
     ]
 
-
-# --------------------------------------------------------------------------- edges
 
 #: Ids of 1 to 29 bits, in 1 to 8 words: powers of two, and sizes beyond which attempts fail.
 SIZES = [2, 3, 5, 8, 100, 4096, 65_537, 2**28 + 1]
@@ -119,9 +115,6 @@ def test_degrees_count_both_ends(monkeypatch):
         assert degrees.dtype == np.int32
         assert degrees.tolist() == [expected[v] for v in range(300)]
         assert sum(told) == stream.edges
-
-
-# --------------------------------------------------------------------------- neighbour sets
 
 
 @pytest.mark.usefixtures("anywhere")
@@ -208,9 +201,6 @@ def test_chunks_are_sets(partitions, chunks, each):
                     stays = reads & needed(i, j - 1) if j else set()
                     assert marks.kept[j, i, k] == len(stays)
             before = union
-
-
-# --------------------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize(

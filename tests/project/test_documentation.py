@@ -1,14 +1,11 @@
 """The documentation builds without a warning, fetches nothing, and says where equations live."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -19,7 +16,7 @@ pytest.importorskip("mkdocs", reason="the documentation needs the extra 'test'")
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def load_generator() -> ModuleType:
+def load_generator():
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     assert spec is not None
     assert spec.loader is not None

@@ -12,7 +12,6 @@ import json
 import shutil
 import time
 from dataclasses import replace
-from pathlib import Path
 from urllib.parse import quote
 from xml.etree import ElementTree
 
@@ -24,7 +23,7 @@ from selenium.webdriver.common.keys import Keys
 from gnnbench.records import Card
 from gnnbench.report.html import write_html
 from gnnbench.results.schema import dump_json, to_document
-from tests.report.example_comparison import every_status, make_comparison, make_run
+from tests.report.example_comparison import every_status
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 DRIVER = shutil.which("chromedriver")
@@ -274,7 +273,7 @@ def wait(happened, seconds=120.0):
     return done
 
 
-def download(page, folder, button) -> Path:
+def download(page, folder, button):
     """The file that a button gives."""
     got = folder / "got"
     before = set(got.glob("*"))
@@ -322,7 +321,7 @@ def test_every_figure_is_downloaded_as_it_is_seen(page, folder):
     assert {(255, 255, 255), (0x66, 0xA5, 0xC8), (0xCC, 0x66, 0x77)} <= colours
 
 
-def see(page, path) -> tuple[int, set[tuple[int, ...]]]:
+def see(page, path):
     """The width of a PNG file in pixels, and its colours, as the browser decodes them."""
     width, dots = page.driver.execute_async_script(
         "const done = arguments[1], picture = new Image();"
@@ -393,18 +392,3 @@ def test_nothing_is_asked_of_a_network(page):
     )
     assert refused == "img-src"
     page.driver.get_log("browser")
-
-
-def test_twenty_curves_are_told_apart(page, folder):
-    """Each has its own colour and dashes, in the chart and in its legend."""
-    path = folder / "twenty.html"
-    write_html(make_comparison(*[make_run(f"strategy-{n}") for n in range(20)]), path)
-    page.driver.get(path.as_uri())
-    for where in ("figure path.curve", ".legend line.curve"):
-        looks = page.run(
-            "return [...document.querySelectorAll(arguments[0])].map((line) => {"
-            "const style = getComputedStyle(line);"
-            "return style.stroke + style.strokeDasharray; })",
-            where,
-        )
-        assert len(looks) == len(set(looks)) == 20

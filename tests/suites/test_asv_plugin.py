@@ -90,7 +90,7 @@ class Repository:
         )
 
 
-def test_results_of_a_commit_are_kept_and_slower_is_told(tmp_path: Path) -> None:
+def test_results_of_a_commit_are_kept_and_slower_is_told(tmp_path):
     """The benchmarks run the commit's code, not the tree's, which ends at once. A benchmark that
     fails is no regression."""
     repository = Repository(tmp_path / "tiny")

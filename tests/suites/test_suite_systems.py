@@ -1,21 +1,15 @@
 """The suites of single systems run, and their figures are those of plans and simulations."""
 
-from __future__ import annotations
-
 import itertools
-from collections.abc import Callable
-from types import ModuleType
 
 import pytest
 
-Import = Callable[[str], ModuleType]
 
-
-def list_methods(benchmark: object, prefix: str) -> list[str]:
+def list_methods(benchmark, prefix):
     return [name for name in dir(benchmark) if name.startswith(prefix)]
 
 
-def test_every_stage_of_hongtus_planning_can_be_timed(import_suite: Import) -> None:
+def test_every_stage_of_hongtus_planning_can_be_timed(import_suite):
     suite = import_suite("hongtu")
     benchmark = suite.Planning()
     timed = list_methods(benchmark, "time_")
@@ -28,7 +22,7 @@ def test_every_stage_of_hongtus_planning_can_be_timed(import_suite: Import) -> N
 
 
 @pytest.mark.long
-def test_hongtus_volumes_fall_and_more_chunks_take_less_memory(import_suite: Import) -> None:
+def test_hongtus_volumes_fall_and_more_chunks_take_less_memory(import_suite):
     """Table 8 and Figure 10: more chunks save memory and load more rows."""
     suite = import_suite("hongtu")
     benchmark = suite.Plan()
@@ -49,9 +43,7 @@ def test_hongtus_volumes_fall_and_more_chunks_take_less_memory(import_suite: Imp
         assert tracked[host, graph, many] > tracked[host, graph, few]
 
 
-def test_hpgnns_mini_batch_is_simulated(
-    monkeypatch: pytest.MonkeyPatch, import_suite: Import
-) -> None:
+def test_hpgnns_mini_batch_is_simulated(monkeypatch, import_suite):
     suite, graph = import_suite("hpgnn"), "sbm:vertices=600,edges=3000,features=256,classes=3"
     monkeypatch.setattr(suite, "REPEATS", 1)
     benchmark = suite.CycleModel()
@@ -64,9 +56,7 @@ def test_hpgnns_mini_batch_is_simulated(
         assert track.unit == "edge-words/s"
 
 
-def test_mixgcns_machines_are_timed_and_tracked(
-    monkeypatch: pytest.MonkeyPatch, import_suite: Import
-) -> None:
+def test_mixgcns_machines_are_timed_and_tracked(monkeypatch, import_suite):
     suite = import_suite("machines")
     monkeypatch.setattr(suite, "GRAPHS", {"orkut": 512})
     graphs, machines = suite.Machines.params
@@ -87,9 +77,7 @@ def test_mixgcns_machines_are_timed_and_tracked(
     assert len(seconds) == 3
 
 
-def test_mixgcns_figures_agree_with_each_other(
-    monkeypatch: pytest.MonkeyPatch, import_suite: Import
-) -> None:
+def test_mixgcns_figures_agree_with_each_other(monkeypatch, import_suite):
     suite, graph = import_suite("mixgcn"), "sbm:vertices=600,edges=1500,features=8,classes=3"
     monkeypatch.setattr(suite, "GRAPHS", [graph])
     count = 0

@@ -1,7 +1,5 @@
 """``gnnbench sweep`` and ``gnnbench report``: a grid goes on wherever it was stopped."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -98,9 +96,6 @@ def stamp(store):
     return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in list_kept(store)}
 
 
-# --------------------------------------------------------------------------- the file
-
-
 def test_every_combination_is_a_configuration_once(write):
     text = """
     datasets = ["cora", "sbm"]
@@ -158,9 +153,6 @@ def test_names_are_looked_up_before_anything_runs(run, write, tmp_path, change, 
 def test_names_spelt_out_for_speed_are_the_real_ones():
     # The module, which the package's name of the same spelling (the command) hides.
     assert sys.modules["gnnbench.cli.sweep"].EXECUTOR_NAMES == EXECUTORS
-
-
-# --------------------------------------------------------------------------- runs that are kept
 
 
 @pytest.fixture(scope="module")
@@ -257,9 +249,6 @@ def test_an_empty_store_is_said(run, tmp_path):
     assert "there is no folder" in run("report", tmp_path / "none").stderr
 
 
-# --------------------------------------------------------------------------- failures
-
-
 def test_failures_are_rows_and_are_retried_on_demand(run, write, tmp_path):
     """Parts that do not fit are an answer, and no failure."""
     plugin, store, mood = write(MOODY, "moody.py"), tmp_path / "store", write("", "mood")
@@ -290,9 +279,6 @@ def test_failures_are_rows_and_are_retried_on_demand(run, write, tmp_path):
     assert len(stamp(store)) == 4
 
 
-# --------------------------------------------------------------------------- machines
-
-
 def test_two_machines_in_one_store_are_held_against_each_other(run, swept, tmp_path):
     store = tmp_path / "store"
     shutil.copytree(swept / "store", store)
@@ -317,9 +303,6 @@ def test_two_machines_in_one_store_are_held_against_each_other(run, swept, tmp_p
     assert speeds == ["0.50x" if order else "2.00x"] * 4
     assert any("Another CPU" in note for note in both["notes"])
     assert any(" on other123" in row["label"] for row in tables[0]["rows"])
-
-
-# --------------------------------------------------------------------------- killed
 
 
 def sweep_with_kills(folder, text, kills, seed):
@@ -365,9 +348,6 @@ def test_48_configurations_killed_ten_times(tmp_path):
     told, store = sweep_with_kills(tmp_path, text, 10, 1)
     assert told["configurations"] == told["done"] == 48
     assert len(read_store(store)) == 48
-
-
-# --------------------------------------------------------------------------- executors
 
 
 @pytest.mark.long

@@ -1,7 +1,5 @@
 """Sweeps refuse what they cannot do, replace nothing that they read, and know a stale result."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import sys
