@@ -25,12 +25,6 @@ EDGES = np.array([[0, 1, 2, 2], [1, 2, 3, 2]])
 ROWS = [[1], [0, 2], [1, 3], [2]]
 
 
-@pytest.fixture(autouse=True)
-def empty_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return tmp_path / "gnnbench" / "datasets"
-
-
 def small_data(**changes):
     fields = {
         "edge_index": torch.tensor(EDGES),
@@ -99,7 +93,7 @@ class SmallPyG(InMemoryDataset):
         self.data, self.slices = self.collate([small_data()] * self.count)
 
 
-def test_load_pyg(monkeypatch, capsys, empty_cache):
+def test_load_pyg(monkeypatch, capsys, cache):
     monkeypatch.setattr(torch_geometric.datasets, "SmallPyG", SmallPyG, raising=False)
     dataset = load("pyg:SmallPyG/one")
     assert dataset.name == "pyg:SmallPyG/one"
@@ -109,7 +103,7 @@ def test_load_pyg(monkeypatch, capsys, empty_cache):
         with pytest.raises(DatasetError, match=said):
             load(f"pyg:{name}")
     # Nothing is left of a failed download.
-    assert [path.name for path in (empty_cache / "pyg").iterdir()] == ["SmallPyG-one"]
+    assert [path.name for path in (cache / "pyg").iterdir()] == ["SmallPyG-one"]
     monkeypatch.setattr(SmallPyG, "count", 3)
     with pytest.raises(DatasetError, match="3 graphs"):
         load("pyg:SmallPyG")
@@ -159,15 +153,15 @@ def fake_ogb(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["ogbn-arxiv", "ogbn-products"])
-def test_load_ogb(name, fake_ogb, capsys, empty_cache):
+def test_load_ogb(name, fake_ogb, capsys, cache):
     dataset = load(name)
     graph = dataset.graph
     assert [r.tolist() for r in np.split(graph.indices, graph.indptr[1:-1])] == ROWS
     np.testing.assert_array_equal(dataset.labels, [0, 1, -1, 1])
     np.testing.assert_array_equal(dataset.train_ids, [0])
     np.testing.assert_array_equal(np.flatnonzero(dataset.test_mask), [3])
-    assert fake_ogb.roots[-1] == str(empty_cache / "ogb" / name)
-    assert [path.name for path in (empty_cache / "ogb").iterdir()] == [name]
+    assert fake_ogb.roots[-1] == str(cache / "ogb" / name)
+    assert [path.name for path in (cache / "ogb").iterdir()] == [name]
     load(name)
     assert len(fake_ogb.roots) == 3  # once to download, and once for each time it is loaded
     assert capsys.readouterr().out == ""
@@ -186,9 +180,9 @@ def test_without_ogb(monkeypatch):
         load("ogbn-arxiv")
 
 
-def test_what_a_killed_download_left_is_cleared_away(fake_ogb, empty_cache):
+def test_what_a_killed_download_left_is_cleared_away(fake_ogb, cache):
     """But for what another process is still at work on, and what nobody here made."""
-    folder = empty_cache / "ogb"
+    folder = cache / "ogb"
     names = (".gnnbench-dead.tmp", ".gnnbench-alive.tmp", ".gnnbench-new.tmp", "theirs")
     for name in names:
         (folder / name).mkdir(parents=True)
@@ -237,14 +231,14 @@ def test_ogb_reads_its_own_arrays_back(fake_ogb, monkeypatch):
     assert load("ogbn-arxiv").graph.num_edges == 6
 
 
-def test_a_pickle_that_could_run_code_is_refused(fake_ogb, monkeypatch, tmp_path, empty_cache):
+def test_a_pickle_that_could_run_code_is_refused(fake_ogb, monkeypatch, tmp_path, cache):
     trap = tmp_path / "it ran"
     monkeypatch.setattr(CachedOGB, "content", {"graph": Runs(str(trap))})
     monkeypatch.setattr(sys.modules["ogb.nodeproppred"], "NodePropPredDataset", CachedOGB)
     with pytest.raises(DatasetError, match=r"holds a pickled posix\.mkdir, .* delete .* again, or"):
         load("ogbn-arxiv")
     assert not trap.exists()
-    assert list((empty_cache / "ogb").iterdir()) == []
+    assert list((cache / "ogb").iterdir()) == []
 
 
 @pytest.mark.parametrize("way", ["pickle.load", "pickle.loads", "numpy", "torch", "torch legacy"])
