@@ -124,17 +124,6 @@ def test_each_model_improves_on_real_graphs(run, tmp_path, name, model, hidden):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("model", ["gcn", "gin"])
-@pytest.mark.parametrize("name", ["musae_facebook", "coauthor_physics", "ego_twitter"])
-def test_models_improve_on_larger_graphs(run, name, model):
-    """Real features, and random ones, which the topology alone is given; the full graph."""
-    assert_improved(
-        train(run, "--dataset", name, "--model", model, "--hidden", "16", *ONE_DEVICE),
-        {"full-graph"},
-    )
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("name", ACCURACY)
 def test_gcn_reaches_its_accuracy(run, tmp_path, name):
     """After 100 epochs; amazon_photo has no split and is given 25/50/25."""

@@ -7,6 +7,7 @@ import pytest
 
 import gnnbench.datasets
 from gnnbench.model_error import describe_error
+from tests.plugins.test_plugin_page import EXAMPLES
 
 STREAM = ("--vertices", "4k", "--edges", "30k", "--dims", "16,8,4")
 
@@ -216,56 +217,10 @@ def test_a_part_can_be_swapped(run, small):
     assert "there is no memory 'nothing'" in refused.stderr
 
 
-THEIRS = """
-from dataclasses import dataclass
-from typing import ClassVar
-
-import numpy as np
-
-from gnnbench.hookspecs import hookimpl
-from gnnbench.parts import SeedPlacement, SeedSession, divide_evenly, hand_out
-from gnnbench.records import Parts, Share, Strategy
-
-
-class HalfAndRest(SeedSession):
-    def __init__(self, count):
-        self._count = count
-
-    def share_out(self, seeds):
-        half = len(seeds) // 2
-        counts = [half]
-        counts += [end - begin for begin, end in divide_evenly(len(seeds) - half, self._count - 1)]
-        return hand_out(seeds, [Share(slot, count) for slot, count in enumerate(counts)])
-
-
-@dataclass(frozen=True)
-class FirstTakesHalf(SeedPlacement):
-    name: ClassVar[str] = "first-half"
-    summary: ClassVar[str] = "half of a round for the first accelerator, the rest for the others"
-
-    def trainers(self, platform):
-        return platform.accelerators
-
-    def open(self, setting, profiles, prefetch):
-        return HalfAndRest(len(setting.platform.accelerators))
-
-
-@hookimpl
-def gnnbench_placement():
-    return [FirstTakesHalf]
-
-
-@hookimpl
-def gnnbench_strategy():
-    parts = Parts("neighbour", "first-half", "vanilla", "host", "torch")
-    return [Strategy("half", "for a test", "gnnbench", {"mini-batch": parts})]
-"""
-
-
 @pytest.mark.parametrize(
     "words",
     [
-        ("half", "--batch-size", "48", "--fanouts", "4,3"),
+        ("reference", "--swap", "placement=leader", "--batch-size", "48", "--fanouts", "4,3"),
         ("hyscale", "--swap", "memory=pagraph", "--batch-size", "64", "--seed", "2"),
         ("pyg", "--model", "gat"),
         ("cagnet", "--layers", "3", "--model", "sage"),
@@ -281,10 +236,10 @@ def gnnbench_strategy():
     ids=lambda words: words[0],
 )
 def test_a_plan_over_a_dataset_is_what_compare_finds(run, small, tmp_path, words):
-    """Also of a plugin that nobody here has seen: bytes, peaks, stages and epoch to the last
-    digits."""
+    """Also of the documentation's placement: bytes, peaks, stages and epoch to the last digits."""
     plugin = tmp_path / "theirs.py"
-    plugin.write_text(THEIRS, encoding="utf-8")
+    (theirs,) = (each for each in EXAMPLES if "LeaderPlacement" in each)
+    plugin.write_text(theirs, encoding="utf-8")
     name, *options = words
     shared = ("--dataset", small, "--plugin", plugin, "--threads", "1", "--json", "-")
     if "--platform" not in options:

@@ -262,25 +262,14 @@ def test_a_strategy_or_an_option_that_is_none_is_refused_before_a_rank_starts(ru
         (("--swap", "kernel=fast"), "there is no kernel 'fast'"),
         (("--model", "gnc"), "there is no model 'gnc'"),
         (("--platform", "nowhere"), "nowhere"),
+        (("--processes", "1"), "'1' is not a whole number from 2 to"),
+        (("--patience", "0"), "'0' is not a whole number from 1 to 86,400"),
+        (("--fanouts", "x"), "'x' is not a list of whole numbers"),
+        (("--set", "sampler"), "is not PART.option=value"),
     ):
         result = run(*COMPARE, "--processes", "2", *words)
         assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
         assert says in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--processes", "1"), "'1' is not a whole number from 2 to"),
-        (("--processes", "2", "--patience", "0"), "'0' is not a whole number from 1 to 86,400"),
-        (("--processes", "2", "--fanouts", "x"), "'x' is not a list of whole numbers"),
-        (("--processes", "2", "--set", "sampler"), "is not PART.option=value"),
-    ],
-)
-def test_what_is_wrong_is_said_once_before_any_rank_starts(run, words, said):
-    result = run(*COMPARE, *words)
-    assert result.exit_code == 2
-    assert said in result.stderr
 
 
 def test_a_rank_of_another_number_is_told_so(run, monkeypatch):

@@ -85,7 +85,7 @@ class SmallPyG(InMemoryDataset):
 
     count = 1
 
-    def __init__(self, root: str, name: str = "one") -> None:
+    def __init__(self, root, name="one"):
         if name == "broken":
             raise OSError("no route to host")
         print("Downloading...")
@@ -127,18 +127,18 @@ class SmallOGB:
 
     roots: list[str] = []  # noqa: RUF012 - what the tests look at
 
-    def __init__(self, name: str, root: str) -> None:
+    def __init__(self, name, root):
         print("Extracting...")
         self.roots.append(root)
         if name == "ogbn-papers100M":
             raise SystemExit(-1)  # what OGB does when a download is declined
 
-    def __getitem__(self, index: int) -> tuple[dict[str, object], np.ndarray]:
+    def __getitem__(self, index):
         x = np.arange(8, dtype=np.float32).reshape(4, 2)
         graph = {"edge_index": EDGES, "edge_feat": None, "node_feat": x, "num_nodes": 4}
         return graph, np.array([[0.0], [1.0], [np.nan], [1.0]])
 
-    def get_idx_split(self) -> dict[str, np.ndarray]:
+    def get_idx_split(self):
         return {"train": np.array([0]), "valid": np.array([1]), "test": np.array([3])}
 
 
@@ -199,10 +199,10 @@ def test_what_a_killed_download_left_is_cleared_away(fake_ogb, cache):
 class Runs:
     """Unpickled, it would make a folder."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path):
         self.path = path
 
-    def __reduce__(self) -> tuple[object, tuple[str]]:
+    def __reduce__(self):
         return os.mkdir, (self.path,)
 
 
@@ -211,14 +211,14 @@ class CachedOGB(SmallOGB):
 
     content: object = None
 
-    def __init__(self, name: str, root: str) -> None:
+    def __init__(self, name, root):
         self.roots.append(root)
         file = Path(root) / "data_processed"
         if not file.exists():
             torch.save(self.content, file, pickle_protocol=4)
         self.loaded = torch.load(file, weights_only=False)
 
-    def __getitem__(self, index: int) -> tuple[dict[str, object], np.ndarray]:
+    def __getitem__(self, index):
         return self.loaded["graph"], self.loaded["labels"]
 
 

@@ -78,13 +78,6 @@ def test_one_based_and_negative_ids_are_numbered_anew(tmp_path):
     assert "vertex ids (-5 to 7,000,000,000) were numbered anew, 0 to 2" in dataset.notes
 
 
-def test_weights_are_ignored_and_noted(tmp_path):
-    dataset = import_file(put(tmp_path, "0 1 0.5 x\n1 2 3\n"))
-    assert rows(dataset) == [[1], [0, 2], [1]]
-    note = "edge weights were ignored: columns after the second were not read"
-    assert note in dataset.notes
-
-
 @pytest.mark.parametrize("bad", ["1 x", "3", "1.5 2", "1;2", "99999999999999999999 1", "a,b"])
 def test_malformed_line_is_named(tmp_path, bad):
     suffix = "txt.gz" if bad == "3" else "txt"

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnbench.kernels.dispatch import aggregation
-from gnnbench.kernels.dispatch.aggregation import SparseMatrix, Way
+from gnnbench.kernels.dispatch.aggregation import SparseMatrix
 from gnnbench.kernels.native import load
 from gnnbench.kernels.reference.aggregation import Float
 from tests.kernels.conftest import LEVELS
@@ -44,17 +44,17 @@ class Case:
     h: Float
     factors: dict[str, Any]
 
-    def run(self, **options: Any) -> Float:
+    def run(self, **options):
         return aggregation.aggregate(self.matrix, self.h, **self.factors, **options)
 
-    def expected(self, before: Float | None = None) -> Float:
+    def expected(self, before=None):
         """What the twin gives, or makes of what was there ``before``."""
-        added: dict[str, Any] = {} if before is None else {"out": before.copy(), "add": True}
+        added = {} if before is None else {"out": before.copy(), "add": True}
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(aggregation, "load", lambda topic: None)
             return self.run(**added)
 
-    def force(self, way: Way, threads: int) -> None:
+    def force(self, way, threads):
         """Makes this the way that was fastest, whatever the size."""
         weighted = "weight" in self.factors or "src_scale" in self.factors
         mask = self.factors.get("mask")

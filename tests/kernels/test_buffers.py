@@ -65,35 +65,6 @@ def test_memory_in_use_is_never_handed_out():
         assert pool.idle_bytes == 8 * COUNT
 
 
-def test_gradients_keep_their_memory():
-    """Autograd may keep the very tensor that a backward function returned as the gradient."""
-    pool = BufferPool(1 << 30)
-
-    class Double(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
-            out = take(pool)
-            np.multiply(x.detach().numpy(), 2, out=out)
-            return torch.from_numpy(out)
-
-        @staticmethod
-        def backward(ctx: object, gradient: torch.Tensor) -> torch.Tensor:
-            wide = take(pool, 2 * COUNT)
-            np.multiply(gradient.numpy(), 2, out=wide[COUNT:])
-            return torch.from_numpy(wide[COUNT:])
-
-    x = torch.ones(COUNT, requires_grad=True)
-    y = Double.apply(x)
-    (y * 3).sum().backward()
-    for count in (COUNT, 2 * COUNT):
-        take(pool, count)[:] = np.nan
-    assert x.grad is not None
-    assert (x.grad == 6).all()
-    assert (y == 2).all()
-    del y
-    assert pool.idle_bytes == 4 * (COUNT + COUNT + 2 * COUNT)
-
-
 def test_the_limit_drops_the_oldest():
     pool = BufferPool(9 * COUNT)
     arrays = [take(pool) for _ in range(3)]

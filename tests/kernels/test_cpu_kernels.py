@@ -49,34 +49,6 @@ def test_mean_and_own_row(kernel, block):
     assert torch.autograd.gradcheck(adjacency.own_and_mean, (h,))
 
 
-@pytest.mark.parametrize("relu", [False, True])
-@pytest.mark.parametrize("shape", [(6, 4, 3), (0, 4, 3), (1, 9, 8)])
-def test_linear(kernel, shape, relu):
-    rows, width, features = shape
-    a, weight, bias = draw(rows, width), draw(width, features, seed=1), draw(features, seed=2)
-    for leaves in (
-        (a.requires_grad_(), weight.requires_grad_(), bias.requires_grad_()),
-        (a.detach(), weight, bias),
-        (draw(features, rows, seed=3).t().requires_grad_(), None, bias),
-    ):
-        left, middle, right = leaves
-        expected = (left if middle is None else left @ middle) + right
-        expected = expected.clamp(min=0) if relu else expected
-        ours = kernel.linear(left, middle, right, relu=relu)
-        torch.testing.assert_close(ours, expected)
-        assert torch.autograd.gradcheck(lambda *given: kernel.linear(*given, relu=relu), leaves)
-        learned = [leaf for leaf in leaves if leaf is not None and leaf.requires_grad]
-        g = draw(features, rows, seed=4).t()  # strided, and still what came in afterwards
-        kept = g.clone()
-        for one, other in zip(
-            torch.autograd.grad(ours, learned, g),
-            torch.autograd.grad(expected, learned, g),
-            strict=True,
-        ):
-            torch.testing.assert_close(one, other)
-        assert torch.equal(g, kept)
-
-
 def test_sum_transposed(kernel, block):
     g, weight = draw(block.num_dst, 3), draw(block.num_edges, seed=1).requires_grad_()
     adjacency = bind(kernel, block)

@@ -13,7 +13,6 @@ import pytest
 from gnnbench import plugins
 from gnnbench.errors import PluginError, UsageError
 from gnnbench.parts import Bundle, SeedPlacement, option, parse_option
-from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import PART_KINDS, Parts
 
 PLAIN = Parts("neighbour", "single", "vanilla", "host", "torch")
@@ -271,11 +270,11 @@ class Tunable(SeedPlacement):
     cap: int = option(0, "at most", unit="bytes")
     odd: bytes = option(b"", "cannot be read from text")
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         if self.count < 1:
             raise ValueError(f"count is {self.count}; give 1 or more")
 
-    def trainers(self, platform: Platform) -> tuple[Device, ...]:
+    def trainers(self, platform):
         return (platform.host,)
 
 

@@ -4,8 +4,6 @@ One headless Chromium for all checks. Where none is installed they are skipped, 
 install it; ``.ci/run`` installs it.
 """
 
-from __future__ import annotations
-
 import base64
 import csv
 import json
@@ -65,36 +63,36 @@ def make_example():
 class Page:
     """What somebody sees and does."""
 
-    def __init__(self, driver, address: str) -> None:
+    def __init__(self, driver, address):
         self.driver = driver
         self.address = address
 
-    def open(self, fragment: str = "") -> None:
+    def open(self, fragment=""):
         self.driver.get("about:blank")
         self.driver.get(f"{self.address}{fragment}")
 
-    def run(self, script: str, *given: object):
+    def run(self, script, *given):
         return self.driver.execute_script(script, *given)
 
-    def find(self, selector: str):
+    def find(self, selector):
         return self.driver.find_element(By.CSS_SELECTOR, selector)
 
-    def press(self, *keys: str) -> None:
+    def press(self, *keys):
         self.driver.switch_to.active_element.send_keys(*keys)
 
     @property
-    def fragment(self) -> str:
+    def fragment(self):
         return self.run("return location.hash")
 
     @property
-    def labels(self) -> list[str]:
+    def labels(self):
         return self.run(
             "return [...document.querySelectorAll('.results')[0].tBodies[0].rows]"
             ".map((row) => row.cells[0].textContent)"
         )
 
     @property
-    def heads(self) -> list[str]:
+    def heads(self):
         return self.run(
             "return [...document.querySelectorAll('.results')[0].tHead.rows[0].cells]"
             ".filter((cell) => cell.offsetWidth > 0)"
@@ -102,13 +100,13 @@ class Page:
         )
 
     @property
-    def sorts(self) -> dict[str, str]:
+    def sorts(self):
         return self.run(
             "return Object.fromEntries([...document.querySelectorAll('.results')[0]"
             ".tHead.rows[0].cells].map((cell) => [cell.dataset.key, cell.ariaSort]))"
         )
 
-    def resize(self, width: int) -> None:
+    def resize(self, width):
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 

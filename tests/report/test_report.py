@@ -1,7 +1,5 @@
 """The table, the trace and the page say what the comparison says, whatever the width."""
 
-from __future__ import annotations
-
 import io
 import json
 import re
@@ -437,11 +435,11 @@ VOID = {"meta", "rect", "line", "circle", "input"}
 class Reader(HTMLParser):
     """Checks that tags balance, and collects tags, attributes and text."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str | None]] = []
+        self.open = []
+        self.tags = []
+        self.attributes = []
         self.text = ""
 
     def handle_starttag(self, tag, attrs):

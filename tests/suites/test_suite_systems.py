@@ -1,9 +1,5 @@
 """The suites of single systems run, and their figures are those of plans and simulations."""
 
-import itertools
-
-import pytest
-
 
 def list_methods(benchmark, prefix):
     return [name for name in dir(benchmark) if name.startswith(prefix)]
@@ -19,28 +15,6 @@ def test_every_stage_of_hongtus_planning_can_be_timed(import_suite):
     benchmark.setup(*values)
     for name in timed:
         getattr(benchmark, name)(*values)
-
-
-@pytest.mark.long
-def test_hongtus_volumes_fall_and_more_chunks_take_less_memory(import_suite):
-    """Table 8 and Figure 10: more chunks save memory and load more rows."""
-    suite = import_suite("hongtu")
-    benchmark = suite.Plan()
-    figures = benchmark.setup_cache()
-    tracked = {
-        (name, *values): getattr(benchmark, name)(figures, *values)
-        for name in list_methods(benchmark, "track_")
-        for values in itertools.product(*benchmark.params)
-    }
-    few, many = suite.CHUNKS
-    for graph in suite.GRAPHS:
-        for chunks in suite.CHUNKS:
-            rows = ("track_original_rows", "track_rows_with_p2p", "track_rows_with_reuse")
-            original, with_p2p, with_reuse = (tracked[name, graph, chunks] for name in rows)
-            assert original > with_p2p > with_reuse > 0
-        peak, host = "track_peak_device_bytes", "track_host_bytes"
-        assert tracked[peak, graph, many] < tracked[peak, graph, few]
-        assert tracked[host, graph, many] > tracked[host, graph, few]
 
 
 def test_hpgnns_mini_batch_is_simulated(monkeypatch, import_suite):
