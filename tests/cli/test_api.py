@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
-import sys
 from typing import ClassVar
 
 import numpy as np
@@ -19,6 +17,7 @@ from gnnbench.errors import IncompatibleParts, PluginError, UsageError
 from gnnbench.platforms import load_platform
 from gnnbench.records import Parts, Strategy
 from gnnbench_plugins.reference.kernel import TorchKernel
+from tests.commands import run_python
 
 GRAPH = "sbm:vertices=120,edges=600,features=8,classes=3"
 SMALL = {"epochs": 2, "hidden": 8, "threads": 1}
@@ -53,7 +52,7 @@ def test_importing_the_package_imports_nothing_heavy():
         "print([m for m in ('torch', 'numpy', 'pandas', 'gnnbench.api') if m in sys.modules])\n"
         "gnnbench.compare; print('gnnbench.api' in sys.modules, 'torch' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_python("-c", code, check=True)
     assert done.stdout.splitlines() == ["[]", "True False"]
     assert set(gnnbench.__all__) <= set(dir(gnnbench))
     with pytest.raises(AttributeError, match="no attribute 'compair'"):

@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import subprocess
 import sys
 from dataclasses import replace
 
@@ -19,6 +18,7 @@ from gnnbench.cli import options
 from gnnbench.errors import DatasetError, GnnbenchError, Interrupted
 from gnnbench.models import MODELS
 from gnnbench.records import PART_KINDS
+from tests.commands import one_sentence, run_python
 from tests.report.example_comparison import every_status, make_comparison, make_failure, make_run
 
 # The modules, which the package's names of the same spelling (the commands) hide.
@@ -51,17 +51,6 @@ def answer(monkeypatch, small):
     return set_answer
 
 
-def one_sentence(result, status):
-    """The error line of a command that must have failed with ``status``."""
-    assert result.exit_code == status, result.output
-    assert result.stdout == ""
-    lines = result.stderr.splitlines()
-    assert len(lines) == 1, result.stderr
-    assert lines[0].startswith("gnnbench: error: ")
-    assert lines[0].endswith((".", "?"))
-    return lines[0]
-
-
 def test_help_is_quick_and_imports_nothing_heavy():
     code = (
         "import sys; from gnnbench.cli import main\n"
@@ -69,7 +58,7 @@ def test_help_is_quick_and_imports_nothing_heavy():
         "except SystemExit: pass\n"
         "print([m for m in ('torch', 'numpy', 'scipy', 'rich', 'pydantic') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_python("-c", code, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
     assert "--target-accuracy" in done.stdout
 
@@ -115,9 +104,7 @@ def test_version(run):
 
 
 def test_it_runs_as_a_module():
-    done = subprocess.run(
-        [sys.executable, "-m", "gnnbench", "nonsense"], capture_output=True, text=True, check=False
-    )
+    done = run_python("-m", "gnnbench", "nonsense")
     assert done.returncode == 2
     assert done.stderr == ("gnnbench: error: No such command 'nonsense'. See 'gnnbench --help'.\n")
 

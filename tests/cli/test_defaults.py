@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from gnnbench.cli.options import MODEL_NAMES
 from gnnbench.datasets import build, load, save_npz
 from gnnbench.datasets.synthetic import draw_blocks, make_class_features
+from tests.commands import read_document
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -26,8 +27,7 @@ ACCURACY = {"cora": 0.824, "citeseer": 0.689, "amazon_photo": 0.946}
 
 def train(run, *words):
     result = run("compare", *words, "--threads", "1", "--json", "-")
-    assert result.exit_code == 0, result.output
-    document = json.loads(result.stdout)
+    document = read_document(result)
     assert all(row["status"] == "done" for row in document["runs"]), result.output
     return document
 

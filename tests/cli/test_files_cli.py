@@ -18,6 +18,7 @@ from gnnbench.cli.screen import Output
 from gnnbench.datasets import build, save_npz
 from gnnbench.errors import GnnbenchError
 from gnnbench.platforms.describe import BUNDLED, FALLBACK
+from tests.commands import one_sentence, read_document
 
 BIDI = "\u202e"
 #: Colours, a window's title, a one-byte control sequence, reversed writing.
@@ -47,15 +48,6 @@ def files(tmp_path):
     (tmp_path / "ring.txt").write_text("".join(f"{i} {(i + 1) % 12}\n" for i in range(12)))
     (tmp_path / "link").symlink_to("ring.npz")
     return tmp_path
-
-
-def one_sentence(result, status=2):
-    assert result.exit_code == status, result.output
-    assert result.stdout == ""
-    assert len(result.stderr.splitlines()) == 1, result.stderr
-    assert result.stderr.startswith("gnnbench: error: ")
-    assert "unexpected" not in result.stderr
-    return result.stderr.strip()
 
 
 COMPARE = "compare --plugins reference --dataset ring.npz --platform mine.toml --plugin plug.py"
@@ -410,8 +402,7 @@ def test_one_bad_file_does_not_hide_the_others(run, files, cache):
     np.savez(cache / "labels.npz", indptr=np.arange(3), indices=np.zeros(2), y=np.array(["a", "b"]))
     np.savez(cache / "pickled.npz", indptr=np.array([{}], dtype=object), indices=np.zeros(3))
     result = run("datasets", "list", "--json", "-")
-    assert result.exit_code == 0, result.output
-    where = {e["name"]: e["where"] for e in json.loads(result.stdout)["datasets"]}
+    where = {e["name"]: e["where"] for e in read_document(result)["datasets"]}
     vertices = {e["name"]: e["vertices"] for e in json.loads(result.stdout)["datasets"]}
     assert where["good"] == str(cache / "good.npz")
     assert vertices["good"] == 12

@@ -3,8 +3,6 @@
 import os
 import platform
 import resource
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -17,6 +15,7 @@ from gnnbench.parts import Setting
 from gnnbench.platforms import probe
 from gnnbench.platforms.local import load_local, save_local
 from gnnbench.price.wall_clock import WallClock
+from tests.commands import run_python
 
 GLIBC = platform.libc_ver()[0] == "glibc"
 #: Of a machine of 2 GiB an eighth is kept, of which arrays of 224 MiB have room. An array of 24 MiB
@@ -66,11 +65,10 @@ def run_program(limit="", **variables):
     if not variables:
         for name in (*MALLOC_VARIABLES, "GLIBC_TUNABLES"):
             chosen.pop(name, None)
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.replace("LIMIT", limit)],
+    done = run_python(
+        "-c",
+        PROGRAM.replace("LIMIT", limit),
         env={**chosen, "NUMPY_MADVISE_HUGEPAGE": "0"},
-        capture_output=True,
-        text=True,
         check=True,
     )
     return done.stdout.splitlines()

@@ -2,8 +2,6 @@
 
 import dataclasses
 import importlib
-import subprocess
-import sys
 import warnings
 
 import numpy as np
@@ -16,6 +14,7 @@ from gnnbench.parts import Scaling
 from gnnbench.records import Block
 from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.reference.native_kernel import NativeKernel
+from tests.commands import run_python
 from tests.kernels.blocks import BLOCKS, draw, make_dense
 
 KERNELS = [TorchKernel, NativeKernel]
@@ -186,9 +185,7 @@ before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 step(width)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / (4 * n * width))
 """
-    run = subprocess.run(
-        [sys.executable, "-W", "always", "-c", code], capture_output=True, text=True, check=True
-    )
+    run = run_python("-W", "always", "-c", code, check=True)
     assert run.stderr == ""
     # In units of (S, f); one (E, f) would be 200, and the twin in NumPy makes every message.
     assert float(run.stdout) < 20 or (kernel.name == "native" and load("aggregation") is None)

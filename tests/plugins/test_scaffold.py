@@ -1,6 +1,5 @@
 """``plugins new`` writes a package that loads, runs, conforms, and overwrites nothing."""
 
-import subprocess
 import sys
 
 import numpy as np
@@ -12,6 +11,7 @@ from gnnbench.conformance import graphs
 from gnnbench.errors import UsageError
 from gnnbench.models import build
 from gnnbench.parts import Setting
+from tests.commands import run_python
 
 try:
     import tomllib
@@ -104,12 +104,8 @@ def test_own_test_suite_of_the_package_passes_once_it_is_installed(package, tmp_
     )
     (info / "entry_points.txt").write_text("[gnnbench]\neven-split = gnnbench_even_split\n")
     monkeypatch.setenv("PYTHONPATH", ":".join([str(source), *filter(None, sys.path)]))
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"],
-        cwd=package,
-        capture_output=True,
-        text=True,
-        timeout=600,
+    done = run_python(
+        "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests", cwd=package, timeout=600
     )
     assert done.returncode == 0, done.stdout + done.stderr
     # Its options are no choices, so that there is none to try.

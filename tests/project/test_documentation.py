@@ -3,13 +3,13 @@
 import importlib.util
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from gnnbench import plugins
+from tests.commands import run_python
 
 pytest.importorskip("mkdocs", reason="the documentation needs the extra 'test'")
 
@@ -69,13 +69,16 @@ def test_the_page_of_cards_has_every_clause_of_every_strategy():
 @pytest.mark.long
 def test_the_site_builds_and_a_reader_fetches_nothing_from_elsewhere(tmp_path):
     site = tmp_path / "site"
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(site)],
+    done = run_python(
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "--site-dir",
+        str(site),
         cwd=ROOT,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert not done.stderr.strip()

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from tests.commands import run_python
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -44,14 +46,7 @@ BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(s
 def build_wheel(sources, target, **environment):
     """Build and unpack the wheel by the build system that pip asks, without the network."""
     target.mkdir()
-    subprocess.run(
-        [sys.executable, "-c", BUILD, str(target)],
-        cwd=sources,
-        env={**os.environ, **environment},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    run_python("-c", BUILD, str(target), cwd=sources, env={**os.environ, **environment}, check=True)
     (wheel,) = target.glob("gnnbench-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(target / "unpacked")
@@ -86,13 +81,11 @@ def installed(sources, tmp_path_factory):
 
 def run_installed(installed, work, *words):
     """Run Python on the unpacked wheel, in a folder with no sources near it."""
-    done = subprocess.run(
-        [sys.executable, *words],
+    done = run_python(
+        *words,
         cwd=work,
         env={**os.environ, "PYTHONPATH": str(installed), "XDG_CACHE_HOME": str(work)},
         check=True,
-        capture_output=True,
-        text=True,
     )
     return done.stdout
 

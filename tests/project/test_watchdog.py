@@ -1,12 +1,11 @@
 """The watchdog of the tests ends what stands still, and nothing that is merely slow."""
 
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.commands import run_python
 from tests.watchdog import Watchdog
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,7 +24,7 @@ DEADLOCK = "lock = threading.Lock(); lock.acquire(); lock.acquire()"
 
 def test_a_deadlock_is_ended_with_the_stacks_of_all_threads():
     program = PROGRAM.format(tests=str(ROOT), body=DEADLOCK)
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    ended = run_python("-c", program)
     assert ended.returncode == 1
     assert "nothing was done for 3 s:" in ended.stderr
     assert "most recent call first" in ended.stderr

@@ -4,7 +4,6 @@ import dataclasses
 import gc
 import json
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 from click.testing import CliRunner
 
 from gnnbench.errors import MissingDependency
+from tests.commands import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -449,13 +449,14 @@ def test_where_no_time_is_left_three_rounds_are_run(monkeypatch, tmp_path, minut
 @pytest.mark.long
 def test_report_has_every_kernel_and_its_peers():
     """The command in a process of its own, on small graphs and a stream that is measured."""
-    done = subprocess.run(
-        [sys.executable, "-m", "suites.compare_kernels", "--quick", "--json", "-"],
+    done = run_python(
+        "-m",
+        "suites.compare_kernels",
+        "--quick",
+        "--json",
+        "-",
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert "95 % interval" in done.stderr

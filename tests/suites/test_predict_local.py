@@ -16,6 +16,7 @@ from gnnbench.platforms.workers import take_cores
 from gnnbench.records import EpochTrace, Span, Work
 from suites import predictions
 from suites.yardstick import Lengths, Yardstick, find_slowdown, middle, shorter
+from tests.commands import read_document
 
 GRAPH = "sbm:vertices=200,edges=800,features=16,classes=4"
 
@@ -204,9 +205,7 @@ def test_all_that_was_found_is_in_the_document(suite, platform, monkeypatch):
     arguments = ["--probed", "--dataset", GRAPH, "--model", "gat", "--mode", "full-graph"]
     arguments += ["--strategy", "native", "--strategy", "mixgcn", "--seconds", "0", "--json", "-"]
     arguments += ["--runs", "2"]
-    result = CliRunner().invoke(suite.main, arguments)
-    assert result.exit_code == 0, result.output
-    document = json.loads(result.stdout)
+    document = read_document(CliRunner().invoke(suite.main, arguments))
     assert document["clock"] == "processor"
     assert looked == ["local"] * 2
     (one,), (other,) = document["cells"]
@@ -233,8 +232,7 @@ def test_of_several_runs_the_shortest_of_each_counts(suite, platform, monkeypatc
     document["cells"][0].append(cell | {"strategy": "dgl"})
     path.write_text(json.dumps(document))
     result = CliRunner().invoke(suite.main, [*arguments, "--join", str(path), "--json", "-"])
-    assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
+    found = read_document(result)
     ((cell,),) = found["cells"]
     error = (1e-9 + cell["predicted_s"]) / (2e-9 + cell["taken_s"]) - 1.0
     assert found["summary"]["median_error"] == pytest.approx(0.5)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gnnbench import plugins
+from tests.commands import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -136,13 +137,8 @@ def test_asv_takes_the_suites(tmp_path):
         ["check"],
         ["run", "--quick", "--bench", "kernels.Sampling"],
     ):
-        done = subprocess.run(
-            [sys.executable, "-m", "asv", *words],
-            cwd=tmp_path,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
+        done = run_python(
+            "-m", "asv", *words, cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL
         )
         assert done.returncode == 0, done.stdout + done.stderr
     assert "kernels.Sampling.time_call" in done.stdout
