@@ -1,7 +1,5 @@
 """``gnnbench advise`` and ``gnnbench matrix``."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -10,22 +8,18 @@ from click.testing import CliRunner
 from gnnbench.cli import main
 from gnnbench.platforms import describe
 from gnnbench.records import PART_KINDS
+from tests.commands import one_sentence, read_document
 
 SMALL = ("--dataset", "sbm:vertices=300,edges=2k,features=12,classes=3", "--hidden", "8")
 ON = ("--platform", "epyc7763x2-4xa5000", "--batch-size", "64", "--fanouts", "4,3")
 FEW = ("--plugins", "hongtu,partition,data-parallel,hyscale")
 
 
-def read(result):
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
-
-
 @pytest.fixture(scope="module")
 def advised():
     """A document, and the words on the screen."""
     result = CliRunner().invoke(main, ["advise", *SMALL, *ON, *FEW, "--json", "-"])
-    return read(result), " ".join(result.stderr.split())
+    return read_document(result), " ".join(result.stderr.split())
 
 
 def test_choices_have_parts_settings_time_memory_and_a_reason(advised):
@@ -57,7 +51,7 @@ def test_a_choice_is_what_plan_says_of_it(run, advised):
         for word in ("--swap", f"{kind}={name}")
     ]
     sets = [word for key, text in best["options"].items() for word in ("--set", f"{key}={text}")]
-    planned = read(
+    planned = read_document(
         run("plan", "hongtu", *SMALL, *ON, "--epochs", "1", *swaps, *sets, "--json", "-")
     )
     (one,) = planned["runs"]
@@ -79,7 +73,7 @@ def test_the_screen_says_what_to_use_and_what_would_change_it(advised):
 def test_the_cheapest_platform_within_a_time(run, monkeypatch):
     words = ("advise", *SMALL, "--plugins", "hongtu-im,partition", "--mode", "full-graph")
     words += ("--within",)
-    document = read(run(*words, "1000", "--json", "-"))
+    document = read_document(run(*words, "1000", "--json", "-"))
     assert [offer["in_time"] for offer in document["offers"]] == [True]
     # None will do: of three that are listed, one does not say what it draws.
     three = ("epyc7763x2-4xa5000", "r6i-12xlarge", "xeon6246r")
@@ -90,9 +84,9 @@ def test_the_cheapest_platform_within_a_time(run, monkeypatch):
     offers = json.loads(late.stdout)["offers"]
     assert [offer["in_time"] for offer in offers] == [False, False]
     assert [offer["platform"] for offer in offers] == ["xeon6246r", "epyc7763x2-4xa5000"]
-    wrong = run(*words, "1", "--platform", "p3-2xlarge")
-    assert wrong.exit_code == 2
-    assert "--within chooses the platform" in wrong.stderr
+    assert "--within chooses the platform" in one_sentence(
+        run(*words, "1", "--platform", "p3-2xlarge")
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,7 +111,7 @@ def test_what_cannot_be_is_refused(run, words, said):
 def test_the_matrix_prints_the_front_and_counts_refusals(run):
     axes = ("epoch_time", "peak_device_bytes", "link_bytes")
     result = run("matrix", *SMALL, *ON, "--plugins", "hongtu,hongtu-im", "--json", "-")
-    document = read(result)
+    document = read_document(result)
     cells = document["cells"]
     assert document["combinations"] == len(cells) == 2 * 1 * 2 * 2 * 1
     front = [[cell[name] for name in axes] for cell in cells if cell.get("on_front")]

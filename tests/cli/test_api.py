@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
-import sys
 from typing import ClassVar
 
 import numpy as np
@@ -19,6 +17,7 @@ from gnnbench.errors import IncompatibleParts, PluginError, UsageError
 from gnnbench.platforms import load_platform
 from gnnbench.records import Parts, Strategy
 from gnnbench_plugins.reference.kernel import TorchKernel
+from tests.commands import run_python
 
 GRAPH = "sbm:vertices=120,edges=600,features=8,classes=3"
 SMALL = {"epochs": 2, "hidden": 8, "threads": 1}
@@ -53,7 +52,7 @@ def test_importing_the_package_imports_nothing_heavy():
         "print([m for m in ('torch', 'numpy', 'pandas', 'gnnbench.api') if m in sys.modules])\n"
         "gnnbench.compare; print('gnnbench.api' in sys.modules, 'torch' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_python("-c", code, check=True)
     assert done.stdout.splitlines() == ["[]", "True False"]
     assert set(gnnbench.__all__) <= set(dir(gnnbench))
     with pytest.raises(AttributeError, match="no attribute 'compair'"):
@@ -180,9 +179,6 @@ def test_threads_are_as_before(found):
     assert torch.get_num_threads() == 1
 
 
-# --------------------------------------------------------------------------- plans
-
-
 def test_a_plan_is_what_compare_models(found):
     planned = gnnbench.plan("hongtu", dataset=GRAPH, **SMALL)
     assert "one epoch on" in str(planned)
@@ -223,8 +219,6 @@ def test_a_data_set_of_arrays_is_compared():
     assert set(found.frame()["dataset"]) == {"mine"}
     assert found.comparison.dataset["digest"] == dataclasses.replace(data).digest()
 
-
-# --------------------------------------------------------------------------- advice
 
 ASKED = {"hidden": 8, "mode": "full-graph", "device_memory": "24GB", "threads": 1}
 OF = ["hongtu", "partition"]

@@ -1,14 +1,10 @@
 """What holds for every command: exit status, one-sentence errors, clean output, quick start."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
-import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -22,6 +18,7 @@ from gnnbench.cli import options
 from gnnbench.errors import DatasetError, GnnbenchError, Interrupted
 from gnnbench.models import MODELS
 from gnnbench.records import PART_KINDS
+from tests.commands import one_sentence, run_python
 from tests.report.example_comparison import every_status, make_comparison, make_failure, make_run
 
 # The modules, which the package's names of the same spelling (the commands) hide.
@@ -29,7 +26,7 @@ COMPARE_COMMAND = sys.modules["gnnbench.cli.compare"]
 
 
 @pytest.fixture
-def small(tmp_path) -> Path:
+def small(tmp_path):
     """A dataset file of 60 vertices, so that loading costs nothing."""
     path = tmp_path / "small.npz"
     gnnbench.datasets.save_npz(
@@ -42,7 +39,7 @@ def small(tmp_path) -> Path:
 def answer(monkeypatch, small):
     """Makes ``compare`` return or raise what a test wants, without training."""
 
-    def set_answer(result) -> list[str]:
+    def set_answer(result):
         def compare(request, registry, progress, command, processes):
             if isinstance(result, BaseException):
                 raise result
@@ -54,20 +51,6 @@ def answer(monkeypatch, small):
     return set_answer
 
 
-def one_sentence(result, status: int) -> str:
-    """The error line of a command that must have failed with ``status``."""
-    assert result.exit_code == status, result.output
-    assert result.stdout == ""
-    lines = result.stderr.splitlines()
-    assert len(lines) == 1, result.stderr
-    assert lines[0].startswith("gnnbench: error: ")
-    assert lines[0].endswith((".", "?"))
-    return lines[0]
-
-
-# --------------------------------------------------------------------------- starting
-
-
 def test_help_is_quick_and_imports_nothing_heavy():
     code = (
         "import sys; from gnnbench.cli import main\n"
@@ -75,7 +58,7 @@ def test_help_is_quick_and_imports_nothing_heavy():
         "except SystemExit: pass\n"
         "print([m for m in ('torch', 'numpy', 'scipy', 'rich', 'pydantic') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_python("-c", code, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
     assert "--target-accuracy" in done.stdout
 
@@ -121,14 +104,9 @@ def test_version(run):
 
 
 def test_it_runs_as_a_module():
-    done = subprocess.run(
-        [sys.executable, "-m", "gnnbench", "nonsense"], capture_output=True, text=True, check=False
-    )
+    done = run_python("-m", "gnnbench", "nonsense")
     assert done.returncode == 2
     assert done.stderr == ("gnnbench: error: No such command 'nonsense'. See 'gnnbench --help'.\n")
-
-
-# --------------------------------------------------------------------------- exit status
 
 
 DONE = make_run("reference")
@@ -198,9 +176,6 @@ def test_an_interrupt_is_130_without_a_traceback(run, answer):
         "gnnbench: error: interrupted in stage load of round 7 on host, stage propagate of round 5 "
         "on gpu1."
     )
-
-
-# --------------------------------------------------------------------------- output
 
 
 def test_json_on_standard_output_is_alone_there(run, answer):
@@ -351,9 +326,6 @@ def test_a_progress_bar_on_a_terminal(monkeypatch, capsys):
     assert shown.out == ""
 
 
-# --------------------------------------------------------------------------- options
-
-
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -424,19 +396,3 @@ def test_a_broken_plugin_is_a_warning(run, monkeypatch):
     assert result.exit_code == 0
     assert "gnnbench: warning: plugin 'x' does not import." in result.stderr
     assert json.loads(result.stdout)["problems"] == ["plugin 'x' does not import."]
-
-
-def test_columns_that_wrap_never_lose_text():
-    import io
-
-    from rich.console import Console
-
-    from gnnbench.cli.options import print_rows
-
-    for width in (30, 60, 120):
-        stream = io.StringIO()
-        words = "one two three four five six seven eight nine ten"
-        print_rows(
-            Console(file=stream, width=width), ("name", "n", "text"), [("a" * 12, "7", words)]
-        )
-        assert stream.getvalue().split()[3:] == ["a" * 12, "7", *words.split()]

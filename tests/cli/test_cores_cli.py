@@ -1,13 +1,11 @@
 """``compare`` and ``ablate`` on devices made of this machine's cores: real ranks, pinned."""
 
-from __future__ import annotations
-
 import json
 import os
-import subprocess
-import sys
 
 import pytest
+
+from tests.commands import run_python
 
 GRAPH = "sbm:vertices=600,edges=3000,features=16,classes=4"
 WORK = f"--dataset {GRAPH} --hidden 8".split()
@@ -53,13 +51,7 @@ def run_document(folder, *words):
     plugin = folder / "few_samples.py"
     plugin.write_text(FEW_SAMPLES)
     options = ("--plugin", str(plugin), "--epochs", "2", "--json", "-")
-    done = subprocess.run(
-        [sys.executable, "-m", "gnnbench", *words, *WORK, *options],
-        capture_output=True,
-        text=True,
-        timeout=HANGING_S,
-        check=False,
-    )
+    done = run_python("-m", "gnnbench", *words, *WORK, *options, timeout=HANGING_S)
     assert done.returncode == 0, done.stderr
     cores = [set((folder / f"{rank}.cores").read_text().splitlines()) for rank in (0, 1)]
     assert [len(each) for each in cores] == [1, 1]

@@ -1,10 +1,10 @@
 """``gnnbench datasets``."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
+
+from tests.commands import one_sentence, read_document
 
 
 @pytest.fixture(autouse=True)
@@ -40,12 +40,6 @@ def test_info(run):
     assert "10,556" in result.stderr
 
 
-def test_info_of_what_is_not_there(run):
-    result = run("datasets", "info", "coro")
-    assert result.exit_code == 2
-    assert "cora" in result.stderr
-
-
 def test_import_then_use_by_name(run, cache, edges):
     result = run("datasets", "import", edges)
     assert result.exit_code == 0, result.output
@@ -63,9 +57,9 @@ def test_import_keeps_directions_and_weights_where_told(run, tmp_path):
         (("--directed", "--weighted"), 2, []),
     ):
         out = tmp_path / f"{len(options)}.npz"
-        result = run("datasets", "import", file, "--out", out, *options, "--json", "-")
-        assert result.exit_code == 0, result.output
-        facts = json.loads(result.stdout)
+        facts = read_document(
+            run("datasets", "import", file, "--out", out, *options, "--json", "-")
+        )
         assert facts["num_edges"] == number
         said = [note for note in facts["notes"] if not note.startswith("made up")]
         assert [note.partition(": columns")[0] for note in said] == notes
@@ -81,20 +75,9 @@ def test_import_does_not_overwrite_unless_told(run, edges, tmp_path):
     out = tmp_path / "mine.npz"
     assert run("datasets", "import", edges, "--out", out).exit_code == 0
     before = out.read_bytes()
-    refused = run("datasets", "import", edges, "--out", out)
-    assert refused.exit_code == 2
-    assert "--overwrite" in refused.stderr
+    assert "--overwrite" in one_sentence(run("datasets", "import", edges, "--out", out))
     assert out.read_bytes() == before
     assert run("datasets", "import", edges, "--out", out, "--overwrite").exit_code == 0
-
-
-def test_import_refuses_nonsense(run, tmp_path):
-    file = tmp_path / "bad.txt"
-    file.write_text("0 1\n1 two\n")
-    result = run("datasets", "import", file)
-    assert result.exit_code == 2
-    assert "line 2" in result.stderr
-    assert run("datasets", "import", tmp_path / "none.txt").exit_code == 2
 
 
 def test_import_into_a_folder_and_use_it_by_name(run, cache, edges):
@@ -108,9 +91,9 @@ def test_import_into_a_folder_and_use_it_by_name(run, cache, edges):
         assert (facts["num_vertices"], facts["num_edges"]) == (12, 24)
         assert "features scaled: every row has length 2" in facts["notes"]
     assert "stays on disk" in run("datasets", "list").stdout
-    refused = run("compare", "--plugins", "native", "--dataset", "kept", "--scale-features", "none")
-    assert refused.exit_code == 2
-    assert "--scale-features none" in refused.stderr
+    assert "--scale-features none" in one_sentence(
+        run("compare", "--plugins", "native", "--dataset", "kept", "--scale-features", "none")
+    )
 
 
 def test_a_folder_is_overwritten_only_where_it_is_a_dataset_and_none_that_is_read(
@@ -129,40 +112,22 @@ def test_a_folder_is_overwritten_only_where_it_is_a_dataset_and_none_that_is_rea
         (("info", out, "--json", out / "x.npy"), "would be overwritten"),
         (("info", out, "--json", out / "manifest.json"), "would be overwritten"),
     ):
-        refused = run("datasets", *words)
-        assert refused.exit_code == 2, (words, refused.output)
-        assert said in refused.stderr
+        assert said in one_sentence(run("datasets", *words))
         assert {path.name: path.read_bytes() for path in out.iterdir()} == before
     spec = "sbm:vertices=60,edges=200,features=4,classes=3"
     assert run("datasets", "make", spec, "--out", out, "--overwrite").exit_code == 0
     assert json.loads(run("datasets", "info", out, "--json", "-").stdout)["num_vertices"] == 60
 
 
-def test_a_damaged_folder_is_one_sentence(run, edges, tmp_path):
-    out = tmp_path / "kept"
-    assert run("datasets", "import", edges, "--out", out).exit_code == 0
-    content = bytearray((out / "x.npy").read_bytes())
-    content[-1] ^= 1
-    (out / "x.npy").write_bytes(content)
-    refused = run("compare", "--plugins", "native", "--dataset", out)
-    assert refused.exit_code == 2
-    assert len(refused.stderr.splitlines()) == 1
-    assert "x.npy: its bytes are not those" in refused.stderr
-
-
 @pytest.mark.parametrize("out", ["x.txt", "none/x.npz", ".", "none/x"])
 def test_a_bad_target_is_refused(run, edges, tmp_path, out):
-    result = run("datasets", "import", edges, "--out", tmp_path / out)
-    assert result.exit_code == 2
-    assert len(result.stderr.splitlines()) == 1
+    one_sentence(run("datasets", "import", edges, "--out", tmp_path / out))
 
 
 def test_make(run, tmp_path):
     out = tmp_path / "made.npz"
     spec = "sbm:vertices=60,edges=200,features=4,classes=3"
-    result = run("datasets", "make", spec, "--out", out, "--json", "-")
-    assert result.exit_code == 0, result.output
-    facts = json.loads(result.stdout)
+    facts = read_document(run("datasets", "make", spec, "--out", out, "--json", "-"))
     assert facts["file"] == str(out)
     assert facts["num_vertices"] == 60
     assert (

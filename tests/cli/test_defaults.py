@@ -1,8 +1,6 @@
 """With the defaults every model learns, whatever the features are multiplied by, and a GCN reaches
 what it reaches elsewhere. Nothing is said on the command line that decides how well."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
@@ -14,16 +12,12 @@ import scipy.sparse as sp
 from gnnbench.cli.options import MODEL_NAMES
 from gnnbench.datasets import build, load, save_npz
 from gnnbench.datasets.synthetic import draw_blocks, make_class_features
+from tests.commands import read_document
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 #: A row in mini-batches and one on the full graph.
-BOTH_MODES = (
-    "--plugins",
-    "hyscale:kernel=native,hongtu:kernel=native",
-    "--no-check",
-    "--no-plain",
-)
+BOTH_MODES = ("--plugins", "hyscale:kernel=native,hongtu:kernel=native", "--no-check", "--no-plain")
 ONE_DEVICE = ("--plugins", "native", "--no-check", "--no-plain")
 #: Where features are stored this many times as large, nothing may change.
 FACTOR = np.float32(10_000)
@@ -33,8 +27,7 @@ ACCURACY = {"cora": 0.824, "citeseer": 0.689, "amazon_photo": 0.946}
 
 def train(run, *words):
     result = run("compare", *words, "--threads", "1", "--json", "-")
-    assert result.exit_code == 0, result.output
-    document = json.loads(result.stdout)
+    document = read_document(result)
     assert all(row["status"] == "done" for row in document["runs"]), result.output
     return document
 
@@ -127,17 +120,6 @@ def test_each_model_improves_on_real_graphs(run, tmp_path, name, model, hidden):
     path = store(load(name), tmp_path)
     assert_improved(
         train(run, "--dataset", path, "--model", model, "--hidden", hidden, *BOTH_MODES)
-    )
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("model", ["gcn", "gin"])
-@pytest.mark.parametrize("name", ["musae_facebook", "coauthor_physics", "ego_twitter"])
-def test_models_improve_on_larger_graphs(run, name, model):
-    """Real features, and random ones, which the topology alone is given; the full graph."""
-    assert_improved(
-        train(run, "--dataset", name, "--model", model, "--hidden", "16", *ONE_DEVICE),
-        {"full-graph"},
     )
 
 

@@ -1,7 +1,5 @@
 """``gnnbench compare A.json B.json``: what became faster or slower, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

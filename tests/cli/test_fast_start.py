@@ -1,7 +1,5 @@
 """Commands that train nothing answer without torch, from an index that is never stale."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,8 +1,6 @@
 """Files in and out of every command: nothing that is read is overwritten, what others wrote is
 shown and never obeyed, and whatever cannot be a file is one sentence."""
 
-from __future__ import annotations
-
 import errno
 import io
 import json
@@ -20,6 +18,7 @@ from gnnbench.cli.screen import Output
 from gnnbench.datasets import build, save_npz
 from gnnbench.errors import GnnbenchError
 from gnnbench.platforms.describe import BUNDLED, FALLBACK
+from tests.commands import one_sentence, read_document
 
 BIDI = "\u202e"
 #: Colours, a window's title, a one-byte control sequence, reversed writing.
@@ -49,15 +48,6 @@ def files(tmp_path):
     (tmp_path / "ring.txt").write_text("".join(f"{i} {(i + 1) % 12}\n" for i in range(12)))
     (tmp_path / "link").symlink_to("ring.npz")
     return tmp_path
-
-
-def one_sentence(result, status: int = 2) -> str:
-    assert result.exit_code == status, result.output
-    assert result.stdout == ""
-    assert len(result.stderr.splitlines()) == 1, result.stderr
-    assert result.stderr.startswith("gnnbench: error: ")
-    assert "unexpected" not in result.stderr
-    return result.stderr.strip()
 
 
 COMPARE = "compare --plugins reference --dataset ring.npz --platform mine.toml --plugin plug.py"
@@ -145,9 +135,6 @@ def test_the_second_of_two_that_make_one_file_is_refused(run, files, monkeypatch
     line = one_sentence(run("datasets", "make", files / "ring.npz", "--out", out))
     assert "the file exists" in line
     assert out.read_bytes() == b"another's"
-
-
-# --------------------------------------------------------------------------- names
 
 
 @pytest.mark.parametrize(
@@ -273,18 +260,6 @@ def test_pipes_are_refused_as_inputs_at_once(run, files):
         one_sentence(run(*words))
 
 
-# --------------------------------------------------------------------------- full disks
-
-
-def test_a_full_device_is_one_sentence_and_the_table_is_there(run):
-    for words in (("datasets", "list"), ("platforms", "show", FALLBACK)):
-        result = run(*words, "--json", "/dev/full")
-        assert result.exit_code == 3
-        assert result.stderr == (
-            "gnnbench: error: /dev/full could not be written: the disk is full.\n"
-        )
-
-
 @pytest.mark.parametrize(
     ("words", "unbuffered"), [("platforms list", ""), ("platforms list --json -", "1")]
 )
@@ -337,8 +312,6 @@ def test_the_status_is_right_where_nothing_can_be_said():
         assert subprocess.run(f"{command} {words}", shell=True, check=False).returncode == status
 
 
-# --------------------------------------------------------------------------- text of strangers
-
 #: A plan that twelve vertices are enough for.
 PLAIN = ("hongtu", "--set", "sampler.chunks_per_partition=1")
 
@@ -358,7 +331,7 @@ def gnnbench_strategy():
 """
 
 
-def acting(text: str) -> list[str]:
+def acting(text):
     """Characters that a terminal would obey, but for the ends of lines."""
     return [c for c in text if not c.isprintable() and c != "\n"]
 
@@ -419,9 +392,6 @@ def test_platforms_with_markup_are_shown_as_they_are(run, files):
     assert "[/] [red]mine\\x1b[0m: " in result.stdout
 
 
-# --------------------------------------------------------------------------- lists
-
-
 def test_one_bad_file_does_not_hide_the_others(run, files, cache):
     good = (files / "ring.npz").read_bytes()
     (cache / "good.npz").write_bytes(good)
@@ -434,8 +404,7 @@ def test_one_bad_file_does_not_hide_the_others(run, files, cache):
     np.savez(cache / "labels.npz", indptr=np.arange(3), indices=np.zeros(2), y=np.array(["a", "b"]))
     np.savez(cache / "pickled.npz", indptr=np.array([{}], dtype=object), indices=np.zeros(3))
     result = run("datasets", "list", "--json", "-")
-    assert result.exit_code == 0, result.output
-    where = {e["name"]: e["where"] for e in json.loads(result.stdout)["datasets"]}
+    where = {e["name"]: e["where"] for e in read_document(result)["datasets"]}
     vertices = {e["name"]: e["vertices"] for e in json.loads(result.stdout)["datasets"]}
     assert where["good"] == str(cache / "good.npz")
     assert vertices["good"] == 12

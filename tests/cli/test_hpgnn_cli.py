@@ -1,22 +1,17 @@
 """HP-GNN on the command line: beside a library, and the designs for a board."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 import torch
+
+from tests.commands import read_document
 
 SMALL = "sbm:vertices=600,edges=4000,features=32,classes=4"
 QUICK = ("--dataset", SMALL, "--epochs", "1", "--batch-size", "128", "--fanouts", "5,3")
 FPGAS = "epyc7763x2-4xu250"
 
 no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="the usual platform is this machine")
-
-
-def read(result):
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
 
 
 @no_cuda
@@ -31,14 +26,18 @@ def read(result):
     ],
 )
 def test_the_default_platform_has_what_the_strategies_train_on(run, plugins, platform):
-    document = read(run("compare", "--plugins", plugins, *QUICK, "--no-check", "--json", "-"))
+    document = read_document(
+        run("compare", "--plugins", plugins, *QUICK, "--no-check", "--json", "-")
+    )
     assert document["platform"]["name"] == platform
     assert {each["status"] for each in document["runs"]} == {"done"}
 
 
 def test_a_platform_that_is_named_is_kept(run):
     words = ("--platform", "epyc7763x2-4xa5000")
-    document = read(run("compare", "--plugins", "hpgnn,reference", *QUICK, *words, "--json", "-"))
+    document = read_document(
+        run("compare", "--plugins", "hpgnn,reference", *QUICK, *words, "--json", "-")
+    )
     by_name = {each["strategy"]: each for each in document["runs"]}
     assert by_name["hpgnn"]["status"] == "skipped"
     assert "name one that has, such as epyc7763x2-4xu250" in by_name["hpgnn"]["reason"]
@@ -57,7 +56,7 @@ def test_the_papers_three_platforms_stand_in_one_table(run, words, device):
 
 @no_cuda
 def test_designs_are_planned_without_naming_a_platform(run):
-    document = read(run("plan", "hpgnn", "--dataset", SMALL, "--json", "-"))
+    document = read_document(run("plan", "hpgnn", "--dataset", SMALL, "--json", "-"))
     assert document["platform"] == FPGAS
     (table,) = (table for table in document["tables"] if table["name"] == "hpgnn-designs")
     assert sum("(best)" in row["label"] for row in table["rows"]) == 1

@@ -1,7 +1,5 @@
 """The notebook in ``docs/`` runs from its first cell to its last and shows what it says."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """Every option of these strategies changes the plan over a dataset, or is refused; from sizes alone
 those are refused that nothing counted depends on."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 

@@ -1,7 +1,5 @@
 """``gnnbench plugins``."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -9,6 +7,7 @@ import pytest
 import gnnbench.conformance
 from gnnbench import datasets
 from gnnbench.conformance import CheckOutcome, graphs
+from tests.commands import one_sentence, read_document
 
 PLUGIN = """
 from gnnbench.hookspecs import hookimpl
@@ -55,10 +54,7 @@ def test_show_a_part(run):
 
 @pytest.mark.parametrize("name", ["hongto", "communication=hongto", "transport=x"])
 def test_show_what_is_not_there(run, name):
-    result = run("plugins", "show", name)
-    assert result.exit_code == 2
-    assert result.stderr.startswith("gnnbench: error: ")
-    assert len(result.stderr.splitlines()) == 1
+    one_sentence(run("plugins", "show", name))
 
 
 def test_a_plugin_file_is_listed(run, tmp_path):
@@ -90,9 +86,7 @@ def test_check_of_a_part_with_its_options_and_a_dataset(run, tmp_path):
     file = tmp_path / "small.npz"
     datasets.save_npz(graphs.make_cliques((2, 3, 5), 3), file)
     words = ("--set", "sampler.method=walk", "--set", "sampler.steps=3", "--dataset", file)
-    result = run("plugins", "check", "sampler=saint", *words, "--json", "-")
-    assert result.exit_code == 0, result.output
-    document = json.loads(result.stdout)
+    document = read_document(run("plugins", "check", "sampler=saint", *words, "--json", "-"))
     assert document["part"] == "sampler=saint"
     reasons = {check["check"]: check["reason"] for check in document["checks"]}
     assert "mini-batch on small: 30 training vertices" in reasons["every-vertex-once"]
@@ -112,50 +106,12 @@ def test_check_of_a_part_with_its_options_and_a_dataset(run, tmp_path):
     ],
 )
 def test_check_of_what_cannot_be_is_refused_in_a_sentence(run, words, says):
-    result = run("plugins", "check", *words)
-    assert result.exit_code == 2
-    assert says in result.stderr
-    assert len(result.stderr.splitlines()) == 1
-
-
-def test_a_part_that_exits_does_not_end_the_check(run, tmp_path):
-    file = tmp_path / "leaves.py"
-    leaves = """
-from dataclasses import dataclass
-import sys
-from gnnbench.parts import Memory
-from gnnbench_plugins.reference.memory import ResidentMemory
-
-@dataclass(frozen=True)
-class Leaves(ResidentMemory):
-    '''Leaves before it begins.'''
-    name = "leaves"
-    summary = "leaves"
-    def begin(self, setting):
-        sys.exit(0)
-
-@hookimpl
-def gnnbench_memory():
-    return [Leaves]
-"""
-    file.write_text(PLUGIN.replace('"resident"', '"leaves"') + leaves)
-    result = run("plugins", "check", "mine", "--plugin", file)
-    assert result.exit_code == 1
-    assert "raised SystemExit: 0 (leaves.py, line" in " ".join(result.stdout.split())
-    assert "Traceback" not in result.output
+    assert says in one_sentence(run("plugins", "check", *words))
 
 
 def test_new_writes_a_package_once(run, tmp_path):
     result = run("plugins", "new", "even-split", "--out", tmp_path, "--json", "-")
-    assert result.exit_code == 0, result.output
-    files = json.loads(result.stdout)["files"]
+    files = read_document(result)["files"]
     assert str(tmp_path / "gnnbench-even-split" / "pyproject.toml") in files
     assert "plugins check even-split" in result.stderr
-    again = run("plugins", "new", "even-split", "--out", tmp_path)
-    assert again.exit_code == 2
-    assert "exists already" in again.stderr
-
-
-def test_new_refuses_a_bad_name(run, tmp_path):
-    assert run("plugins", "new", "Not A Name", "--out", tmp_path).exit_code == 2
-    assert list(tmp_path.iterdir()) == []
+    assert "exists already" in one_sentence(run("plugins", "new", "even-split", "--out", tmp_path))

@@ -1,7 +1,5 @@
 """Commands in the README and the docs are ones: what they name is there, what they set fits."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path
@@ -23,7 +21,7 @@ PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 MADE_BY_READER = ("half-half",)
 
 
-def find_commands() -> list[str]:
+def find_commands():
     """Of fenced blocks and of code within lines, without what the terminal printed."""
     commands = []
     for page in PAGES:
@@ -35,21 +33,21 @@ def find_commands() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def registry() -> plugins.Registry:
+def registry():
     return plugins.load()
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch) -> None:
+def elsewhere(tmp_path, monkeypatch):
     """Files that a command would write may be written."""
     monkeypatch.chdir(tmp_path)
 
 
-def resolve(command: str) -> click.Context:
+def resolve(command):
     """The innermost command's context, its options parsed and nothing run."""
     words = shlex.split(command, comments=True)[1:]
     parent = click.Context(main, info_name="gnnbench", obj=CommandLine(("gnnbench", *words)))
-    here: click.Command = main
+    here = main
     while isinstance(here, click.Group) and words and not words[0].startswith("-"):
         name, *words = words
         found = here.get_command(parent, name)

@@ -1,12 +1,11 @@
 """``gnnbench reproduce``: the list, a table for people and as JSON, bad names, and times."""
 
-from __future__ import annotations
-
 import json
 import time
 
 from gnnbench.agreement import describe_outcome, read_outcomes
 from gnnbench.price.wall_clock import CallTimer
+from tests.commands import one_sentence, read_document
 
 NAMES = ["hongtu-table1", "hongtu-table6", "hongtu-table7", "hongtu-table9"]
 
@@ -75,9 +74,7 @@ def test_several_tables_as_json_each_once(run, tmp_path):
 
 
 def test_an_unknown_name_is_one_sentence(run):
-    result = run("reproduce", "hongtu-table66")
-    assert result.exit_code == 2
-    assert "did you mean 'hongtu-table6'" in result.stderr
+    assert "did you mean 'hongtu-table6'" in one_sentence(run("reproduce", "hongtu-table66"))
 
 
 def test_tables_as_a_web_page(run, tmp_path):
@@ -118,9 +115,7 @@ def gnnbench_reproduction():
 def test_a_ledgers_entries_stand_beside_its_tables(run, tmp_path):
     path = tmp_path / "naps.py"
     path.write_text(LEDGER)
-    result = run("reproduce", "naps", "--plugin", path, "--json", "-")
-    assert result.exit_code == 0, result.output
-    document = json.loads(result.stdout)
+    document = read_document(run("reproduce", "naps", "--plugin", path, "--json", "-"))
     assert document["tables"][0]["name"] == "naps"
     (cell,) = document["cells"]
     assert (cell["id"], cell["kind"], cell["machine"]) == ("nap", "cpu", "bed")
@@ -167,9 +162,9 @@ def gnnbench_reproduction():
 def test_it_is_handed_a_timer(run, tmp_path):
     path = tmp_path / "naps.py"
     path.write_text(MEASURED)
-    result = run("reproduce", "naps", "--plugin", path, "--json", "-")
-    assert result.exit_code == 0, result.output
-    (cell,) = json.loads(result.stdout)["tables"][0]["rows"][0]["cells"]
+    (cell,) = read_document(run("reproduce", "naps", "--plugin", path, "--json", "-"))["tables"][0][
+        "rows"
+    ][0]["cells"]
     assert cell["provenance"] == "measured"
     assert cell["value"] >= 0.02
 

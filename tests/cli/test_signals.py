@@ -1,7 +1,5 @@
 """Ctrl-C and SIGTERM end the command in one sentence from its first import on."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,11 +1,8 @@
 """Numbers that mean nothing, or more than this machine has, are refused before anything runs."""
 
-from __future__ import annotations
-
 import importlib
 import resource
 import subprocess
-import sys
 
 import click
 import pytest
@@ -15,6 +12,7 @@ from gnnbench.cli import values
 from gnnbench.errors import UsageError
 from gnnbench.parts import parse_option
 from gnnbench.platforms import probe
+from tests.commands import one_sentence, run_python
 
 #: The module; the package's attribute of that name is the command.
 COMPARING = importlib.import_module("gnnbench.cli.compare")
@@ -96,16 +94,6 @@ def nothing_begins(monkeypatch):
     monkeypatch.setattr(probe, "probe", refuse)
 
 
-def refusal(result) -> str:
-    """The one sentence of a command that was used wrongly."""
-    assert result.exit_code == 2, result.output
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("gnnbench: error: ")
-    assert len(line) < 400
-    assert result.stdout == ""
-    return line
-
-
 @pytest.mark.parametrize(
     ("words", "option", "text", "range_"),
     [
@@ -117,9 +105,10 @@ def refusal(result) -> str:
 def test_a_number_out_of_range_is_refused_with_the_range(
     run, nothing_begins, words, option, text, range_
 ):
-    line = refusal(run(*words, option, text))
+    line = one_sentence(run(*words, option, text))
     assert option in line
     assert range_ in line
+    assert len(line) < 400
 
 
 @pytest.mark.parametrize("option", STREAMED)
@@ -127,7 +116,9 @@ def test_sizes_of_a_graph_to_draw_are_refused_with_the_range(run, nothing_begins
     range_, texts = STREAMED[option]
     for text in texts:
         given = DRAWN | {option: text}
-        line = refusal(run("plan", "hongtu", *(word for pair in given.items() for word in pair)))
+        line = one_sentence(
+            run("plan", "hongtu", *(word for pair in given.items() for word in pair))
+        )
         assert option in line
         assert range_ in line
 
@@ -171,7 +162,7 @@ def test_what_no_memory_can_hold_is_said_before_anything_is_loaded(
     run, nothing_begins, monkeypatch, words, given, what
 ):
     monkeypatch.setattr(values, "memory_bytes", lambda: 16 * 10**9)
-    line = refusal(run(*words, *given))
+    line = one_sentence(run(*words, *given))
     assert what in line
     assert "and this machine has 16.0 GB of memory; give fewer" in line
 
@@ -181,11 +172,11 @@ def test_a_layer_that_only_the_dataset_makes_too_wide_is_refused_before_it_is_ma
 ):
     """4 features and 2 classes: 6 weights for each hidden unit."""
     monkeypatch.setattr(values, "memory_bytes", lambda: 10**9)
-    assert "takes 1.02 GB or more" in refusal(
+    assert "takes 1.02 GB or more" in one_sentence(
         run(*COMPARE, "--hidden", str(10**9 // (6 * 16) + 200_000))
     )
     fits = 10**9 // (2 * 16) - 2_000  # of one feature and one class
-    assert "takes 3.00 GB or more" in refusal(run(*COMPARE, "--hidden", str(fits)))
+    assert "takes 3.00 GB or more" in one_sentence(run(*COMPARE, "--hidden", str(fits)))
 
 
 @pytest.mark.parametrize(
@@ -194,7 +185,7 @@ def test_a_layer_that_only_the_dataset_makes_too_wide_is_refused_before_it_is_ma
 def test_weights_that_cannot_be_drawn_are_not_planned_for(run, nothing_begins, monkeypatch, dims):
     monkeypatch.setattr(values, "memory_bytes", lambda: 16 * 10**9)
     given = DRAWN | {"--dims": dims}
-    line = refusal(run("plan", "hongtu", *(word for pair in given.items() for word in pair)))
+    line = one_sentence(run("plan", "hongtu", *(word for pair in given.items() for word in pair)))
     assert f"a model with --dims {dims} takes" in line
 
 
@@ -203,7 +194,7 @@ def test_threads_that_cannot_be_started_are_refused_with_how_many_can(
 ):
     """As where a limit of processes is low; OpenMP would end the process."""
     monkeypatch.setattr(values, "count_startable", lambda threads: min(threads, 130))
-    line = refusal(run(*COMPARE, "--threads", "300"))
+    line = one_sentence(run(*COMPARE, "--threads", "300"))
     assert "'--threads': 300 is more than can be started here; the system takes up to 32." in line
 
 
@@ -215,10 +206,9 @@ def test_threads_are_counted_up_to_the_limit_of_the_system():
         "print(few, many)\n"
     )
     limit = 4 * 2**30
-    ended = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
+    ended = run_python(
+        "-c",
+        program,
         check=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
     )

@@ -1,7 +1,5 @@
 """compare: which rows there are, that one cannot spoil another, repeats, and times to accuracy."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest
@@ -11,7 +9,7 @@ from gnnbench import plugins
 from gnnbench.comparison import Request, Variant, choose_modes, compare, plan_rows
 from gnnbench.comparison.equality import FLOOR
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.errors import IncompatibleParts, PluginError, UsageError
+from gnnbench.errors import IncompatibleParts, UsageError
 from gnnbench.records import Parts, Strategy
 from suites.faults.kernels import kernel
 
@@ -52,9 +50,6 @@ def request(*strategies, dtype="float64", epochs=2, model="gcn", **fields):
 def strategy(name, *modes):
     parts = Parts("neighbour", "single", "vanilla", "host", "torch")
     return Strategy(name, "for a test", "gnnbench", dict.fromkeys(modes, parts))
-
-
-# --------------------------------------------------------------------------- which rows
 
 
 @pytest.mark.parametrize(
@@ -159,16 +154,6 @@ def test_a_variant_that_changes_nothing_is_refused(registry):
         rows(registry, twice)
 
 
-def test_unknown_names_are_refused(registry):
-    with pytest.raises(PluginError, match="hongtuu"):
-        rows(registry, "hongtuu")
-    with pytest.raises(PluginError, match="teleport"):
-        rows(registry, "hongtu", swaps=(("communication", "teleport"),))
-
-
-# --------------------------------------------------------------------------- options
-
-
 def test_an_option_goes_to_the_rows_whose_part_has_it(registry):
     result = compare(
         request(
@@ -195,9 +180,6 @@ def test_an_option_that_no_part_has_is_refused(registry):
         )
 
 
-# --------------------------------------------------------------------------- refusals
-
-
 def test_a_swap_that_fits_nobody_is_refused(registry):
     """hongtu has that memory already, so the one row that is swapped is hyscale's."""
     swaps = (("memory", "hongtu"),)
@@ -213,9 +195,6 @@ def test_a_swapped_row_that_does_not_fit_is_skipped_and_says_why(registry):
     skipped, reason = status["hongtu·host·vanilla"]
     assert skipped == "skipped"
     assert "memory 'host' works for mini-batch training only" in reason
-
-
-# --------------------------------------------------------------------------- the check
 
 
 def test_all_bundled_strategies_are_done_and_equal(registry):
@@ -249,9 +228,6 @@ def test_a_run_states_its_work(registry):
     assert by_mode["full-graph"].edges == 2 * dataset.graph.num_edges
     assert by_mode["mini-batch"].sampling == "uniform without replacement, fan-outs 4, 3"
     assert by_mode["full-graph"].devices == by_mode["mini-batch"].devices == ("gpu0",)
-
-
-# --------------------------------------------------------------------------- one row and the others
 
 
 def test_a_row_that_raises_leaves_the_others(registry, monkeypatch):
@@ -309,9 +285,6 @@ def test_a_row_out_of_memory_leaves_the_others(registry):
     assert hongtu.metrics["peak_device_bytes"].value <= need["hongtu"]
     # The check is no part of the run: the reference has the memory that it needs.
     assert hongtu.equivalence.holds
-
-
-# --------------------------------------------------------------------------- repeats and accuracy
 
 
 def test_repeats_have_seeds_of_their_own_and_are_each_checked(registry):

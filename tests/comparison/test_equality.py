@@ -1,7 +1,5 @@
 """The check of equality: right rows pass where rounding is hard, and wrong ones are found."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
@@ -14,12 +12,10 @@ import torch
 from gnnbench import datasets, plugins
 from gnnbench.cli.compare import exit_status
 from gnnbench.comparison import PlannedRow, Request, compare, make_setting
-from gnnbench.comparison.attention import nudge_attention
 from gnnbench.comparison.bends import Bends
 from gnnbench.comparison.equality import Reference, Rows
 from gnnbench.comparison.plain import PlainTraining, Shared
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.models import BoundBlock, Degrees
 from gnnbench.parts import UNIFORM
 from gnnbench.plugins import assemble, with_swap
 from gnnbench.price.model_clock import ModelClock
@@ -35,7 +31,6 @@ from gnnbench.run.audit import (
     measure_places,
 )
 from gnnbench.run.evidence import Update
-from gnnbench_plugins.reference.kernel import TorchKernel
 from suites import equality as suite
 from suites.faults import FAULTS
 from suites.faults.__main__ import shift_labels
@@ -85,9 +80,6 @@ def row(registry, strategy, mode=None, fault=None):
     if fault is not None:
         parts = with_swap(registry, parts, [(FAULTS[fault].part.kind, fault)])
     return PlannedRow(strategy, fault or strategy, mode, parts)
-
-
-# --------------------------------------------------------------------------- wrong rows
 
 
 @pytest.fixture(scope="module")
@@ -142,9 +134,6 @@ def test_the_last_bias_is_held_by_its_own_size(registry, factor):
     assert biases["unweighted"].error > 100 * biases["unweighted"].allowed
 
 
-# --------------------------------------------------------------------------- right rows
-
-
 @pytest.fixture(scope="module")
 def hard():
     """Dense, with labels that nothing explains and sparse binary features."""
@@ -195,28 +184,6 @@ def test_attention_to_one_edge_alone_rounds_as_far_as_any_right_row(registry, st
     assert [judgement.fault for judgement in held] == [""]
 
 
-def test_nudged_attention_differs_by_a_unit_of_rounding(dataset):
-    ids = np.arange(dataset.graph.num_vertices)
-    block = Block(ids, len(ids), dataset.graph.indptr, dataset.graph.indices)
-    kernel, degrees = TorchKernel(), Degrees(dataset.graph.degrees)
-    plain, other = (
-        BoundBlock(block, kernel, degrees, torch.float64, torch.device("cpu")) for _ in range(2)
-    )
-    nudge_attention(other, torch.Generator().manual_seed(0))
-    scores = torch.randn(block.num_edges, dtype=torch.float64).requires_grad_()
-    upper = torch.randn(block.num_edges, dtype=torch.float64)
-    found = []
-    for bound in (plain, other):
-        weights = bound.adjacency.edge_softmax(scores)
-        (gradient,) = torch.autograd.grad(weights, scores, upper)
-        found += [weights.detach(), gradient]
-    unit = torch.finfo(torch.float64).eps
-    off = (found[2] - found[0]).abs() / found[0]
-    assert 0.5 * unit < off.max() < 2 * unit
-    assert torch.allclose(found[3], found[1], rtol=1e-12, atol=1e-14)
-    assert not torch.equal(found[3], found[1])
-
-
 @pytest.mark.parametrize("close", [True, False])
 def test_a_relu_may_be_on_its_other_side_only_next_to_zero(registry, dataset, close):
     """The gradients are those with one ReLU on its other side: one whose input is next to nothing,
@@ -250,9 +217,6 @@ def test_a_relu_may_be_on_its_other_side_only_next_to_zero(registry, dataset, cl
     assert (fault == "") is close
     if not close:
         assert "the gradient of layers.0" in fault
-
-
-# --------------------------------------------------------------------------- parts of the check
 
 
 def train(registry, setting, strategy, updates=3, mode=None):
@@ -365,9 +329,6 @@ def test_bends_keep_the_inputs_of_relus_and_their_gradients():
     assert turned.tolist() == [[0, 0], [1, 0]]
 
 
-# --------------------------------------------------------------------------- what is kept
-
-
 @functools.cache
 def small_setting():
     return make_setting(Request((), make_dataset(), make_workload(), make_platform()))
@@ -389,13 +350,7 @@ def list_kept(epochs, rounds, updates, seed=0, later=()):
 
 @pytest.mark.parametrize(
     ("epochs", "rounds", "updates", "kept"),
-    [
-        (10, 1, 2, [0, 9]),
-        (1, 2, 3, [0, 1]),
-        (3, 1, 3, [0, 1, 2]),
-        (5, 1, 1, [0]),
-        (5, 1, 0, []),
-    ],
+    [(10, 1, 2, [0, 9]), (1, 2, 3, [0, 1]), (3, 1, 3, [0, 1, 2]), (5, 1, 1, [0]), (5, 1, 0, [])],
 )
 def test_the_first_the_last_and_what_is_between_are_kept(epochs, rounds, updates, kept):
     assert list_kept(epochs, rounds, updates) == kept
@@ -420,9 +375,6 @@ def test_an_update_of_a_later_epoch_is_kept_where_any_is():
     assert {tuple(kept[:-1]) for kept in found} == {(0, 5)}
     assert {kept[-1] for kept in found} == {6, 7, 8}
     assert list_kept(2, 3, 0, later=(2,)) == []
-
-
-# --------------------------------------------------------------------------- what was sampled
 
 
 def path_graph(count):

@@ -1,7 +1,5 @@
 """What is said of other processes: their share of the processor, without this process's own."""
 
-from __future__ import annotations
-
 import pytest
 
 from gnnbench.comparison.machine import MachineLoad

@@ -1,7 +1,5 @@
 """What a row leaves behind in the process is restored, named, and no part of any other row."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import os

@@ -1,7 +1,5 @@
 """Statistics against hand examples, exact tests by enumeration, and simulations of known truth."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -24,8 +22,6 @@ from gnnbench.statistics import (
     rank_signs,
     spread,
 )
-
-# --------------------------------------------------------------------------- warm-up
 
 
 @pytest.mark.parametrize(
@@ -81,9 +77,6 @@ def test_spread_is_half_the_interquartile_range_over_the_median(samples, expecte
     assert spread(samples) == pytest.approx(expected)
 
 
-# --------------------------------------------------------------------------- intervals
-
-
 def draw_skewed(random, size):
     """Times as they are: a floor, and a long tail."""
     return 1.0 + random.lognormal(-2.0, 1.0, size)
@@ -125,9 +118,6 @@ def test_an_interval_is_reproducible_and_within_the_samples():
     assert find_interval([3.0]) == (3.0, 3.0)
     assert find_interval([3.0, 1.0]) == (1.0, 3.0)
     assert find_interval([2.0] * 5) == (2.0, 2.0)
-
-
-# --------------------------------------------------------------------------- decisions
 
 
 def test_a_row_is_seldom_faster_than_itself():

@@ -1,8 +1,6 @@
 """No false verdict by what a part does where nobody seems to look: after the last training epoch,
 between its turns, where no gradients are taken, in what it says of itself."""
 
-from __future__ import annotations
-
 import dataclasses
 import threading
 import time

@@ -21,7 +21,7 @@ from gnnbench.comparison import run as row_runs
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.parts import SeedPlacement, option
 from gnnbench.ranking import group_runs
-from gnnbench.records import PART_KINDS, Comparison
+from gnnbench.records import PART_KINDS
 from gnnbench.report.comparison import print_comparison
 from gnnbench.report.verdict import summarise
 from gnnbench.results.schema import dump_json, to_document
@@ -58,13 +58,10 @@ def request(*strategies, measured=False, epochs=2, **fields):
     )
 
 
-def show(comparison: Comparison, details=False) -> str:
+def show(comparison, details=False):
     stream = io.StringIO()
     print_comparison(comparison, Console(file=stream, width=160), details=details)
     return stream.getvalue()
-
-
-# --------------------------------------------------------------------------- other work, wrong work
 
 
 @pytest.fixture(autouse=True)
@@ -172,8 +169,6 @@ def test_columns_do_not_contradict_each_other(other_work):
             assert group.ratio(row).ratio == pytest.approx(ratio)
 
 
-# --------------------------------------------------------------------------- shared data
-
 ARRAYS = ("features", "labels", "indptr", "indices", "train_mask", "test_mask")
 
 
@@ -274,9 +269,6 @@ def test_data_that_cannot_be_written_to_are_brought_back_all_the_same(writing):
     assert not dataset.features.flags.writeable
 
 
-# --------------------------------------------------------------------------- parts that end it all
-
-
 class Unlike(BaseException):
     """No Exception."""
 
@@ -359,9 +351,6 @@ def test_however_a_hook_ends_it_ends_its_own_row_alone(ending, said, measured):
     assert exit_status(result) == 3
     assert json.loads(dump_json(to_document(result)))
     assert "error: " in show(result, details=True)
-
-
-# --------------------------------------------------------------------------- interrupts
 
 
 @pytest.mark.parametrize(

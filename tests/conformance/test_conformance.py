@@ -1,7 +1,5 @@
 """The bundled strategies keep their promises, and faults of records are found."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 
@@ -107,30 +105,11 @@ def test_rows_that_a_device_has_cached_are_looked_for_in_what_crossed(registry, 
     )
 
 
-# --------------------------------------------------------------------------- the small world
-
-
-def test_graph_is_symmetric_sorted_and_awkward():
-    graph = graphs.make_graph()
-    rows = np.repeat(np.arange(graph.num_vertices), graph.degrees)
-    edges = set(zip(rows.tolist(), graph.indices.tolist(), strict=True))
-    assert len(edges) == graph.num_edges
-    assert edges == {(v, u) for u, v in edges}
-    assert all(u != v for u, v in edges)
-    for begin, end in zip(graph.indptr[:-1], graph.indptr[1:], strict=True):
-        assert np.all(np.diff(graph.indices[begin:end]) > 0)
-    assert graph.degrees.min() == 0
-    assert graph.degrees.max() >= 20
-
-
 def test_rounds_and_training_set_divide_unevenly():
     dataset, workload = graphs.make_dataset(), graphs.make_workload()
     assert (dataset.train_mask & (dataset.labels < 0)).any()
     assert len(dataset.train_ids) % workload.batch_size != 0
     assert workload.batch_size % len(graphs.make_platform().accelerators) != 0
-
-
-# --------------------------------------------------------------------------- faults, by hand
 
 
 def assert_matches(pattern, text):

@@ -1,17 +1,14 @@
 """Options that cannot mean anything are refused in a sentence, whichever part has them."""
 
-from __future__ import annotations
-
 from functools import cache
-from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from gnnbench import datasets, plugins
 from gnnbench.cli import main
 from gnnbench.conformance import graphs
-from gnnbench.parts import Part, option_fields
+from gnnbench.parts import option_fields
 from gnnbench.platforms import load_platform
 from gnnbench.records import PART_KINDS
 
@@ -31,13 +28,13 @@ UNFIT_SIZES, UNLIKELY_SIZES = ("-1", "1XB", "nan", "", "1e99"), ("0", "1", "1e15
 FAR = "1000000000"
 BEYOND = "99999999999999999999"
 #: By the type of an option's value: texts that are none, and those that could be.
-UNFIT: dict[type, tuple[str, ...]] = {
+UNFIT = {
     int: ("1.5", "nan", "", "x", BEYOND, f"-{BEYOND}"),
     float: ("nan", "inf", "-inf", "x", ""),
     bool: ("maybe", "2", ""),
     str: (),
 }
-UNLIKELY: dict[type, tuple[str, ...]] = {
+UNLIKELY = {
     int: ("-1", "0", FAR),
     float: ("-1", "0", "2", "1e300"),
     bool: (),
@@ -46,31 +43,31 @@ UNLIKELY: dict[type, tuple[str, ...]] = {
 
 
 @pytest.fixture(scope="module")
-def registry() -> plugins.Registry:
+def registry():
     return plugins.load()
 
 
 @pytest.fixture(scope="module")
-def graph(tmp_path_factory) -> Path:
+def graph(tmp_path_factory):
     path = tmp_path_factory.mktemp("data") / "small.npz"
     datasets.save_npz(graphs.make_dataset(), path)
     return path
 
 
 @cache
-def list_batch_words(strategy: str) -> tuple[str, ...]:
+def list_batch_words(strategy):
     """Mini-batches are small; a full graph takes no such option."""
     mode = plugins.load([]).strategy(strategy.partition(":")[0]).default_mode
     return ("--batch-size", "13") if mode == "mini-batch" else ()
 
 
-def run(graph: Path, strategy: str, setting: str, platform: str) -> Result:
+def run(graph, strategy, setting, platform):
     words = ("--dataset", str(graph), "--platform", platform, "--set", setting, "--threads", "1")
     small = ("--epochs", "2", "--hidden", "6", *list_batch_words(strategy))
     return CliRunner().invoke(main, ["compare", "--plugins", strategy, *words, *small])
 
 
-def assert_refused(result: Result, case: str) -> None:
+def assert_refused(result, case):
     """Exit status 2, and one sentence on standard error."""
     assert result.exit_code == 2, f"{case}: {result.output}"
     (sentence,) = result.stderr.splitlines()
@@ -78,7 +75,7 @@ def assert_refused(result: Result, case: str) -> None:
     assert "Traceback" not in result.output, case
 
 
-def find_strategy(registry: plugins.Registry, part: type[Part]) -> str:
+def find_strategy(registry, part):
     """What to compare so that a part takes part: a strategy that has it, or the strategy of its
     plugin with it."""
     for strategy in registry.strategies:

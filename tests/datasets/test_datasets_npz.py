@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -12,14 +9,12 @@ import scipy.sparse as sp
 from gnnbench.datasets import build, find_shared_data, load, load_npz, save_npz
 from gnnbench.errors import DatasetError
 
-Arrays = dict[str, np.ndarray]
-
 # A path 0 - 1 - 2 - 3 and an isolated vertex 4.
 INDPTR = np.array([0, 1, 3, 5, 6, 6], dtype=np.int64)
 INDICES = np.array([1, 0, 2, 1, 3, 2], dtype=np.int32)
 
 
-def dense() -> Arrays:
+def dense():
     return {
         "indptr": INDPTR.copy(),
         "indices": INDICES.copy(),
@@ -31,7 +26,7 @@ def dense() -> Arrays:
     }
 
 
-def sparse() -> Arrays:
+def sparse():
     arrays = dense()
     del arrays["x"]
     return arrays | {
@@ -42,22 +37,22 @@ def sparse() -> Arrays:
     }
 
 
-def write(folder: Path, arrays: Arrays, name: str = "small.npz") -> Path:
+def write(folder, arrays, name="small.npz"):
     path = folder / name
     np.savez(path, **arrays)
     return path
 
 
-def replaced(**arrays: object) -> Callable[[Arrays], Arrays]:
+def replaced(**arrays):
     return lambda base: base | {key: np.asarray(value) for key, value in arrays.items()}
 
 
-def without(*names: str) -> Callable[[Arrays], Arrays]:
+def without(*names):
     return lambda base: {key: value for key, value in base.items() if key not in names}
 
 
 NONE = np.empty(0, int)
-INVALID: list[tuple[Callable[[], Arrays], Callable[[Arrays], Arrays], str, str]] = [
+INVALID = [
     (dense, without("indptr"), "indptr", "missing"),
     (dense, without("indices"), "indices", "missing"),
     (dense, replaced(indptr=INDPTR + 0.5), "indptr", "not whole"),
@@ -112,13 +107,7 @@ INVALID: list[tuple[Callable[[], Arrays], Callable[[Arrays], Arrays], str, str]]
 
 
 @pytest.mark.parametrize(("base", "spoil", "array", "reason"), INVALID)
-def test_invalid_file_is_refused_in_one_sentence(
-    tmp_path: Path,
-    base: Callable[[], Arrays],
-    spoil: Callable[[Arrays], Arrays],
-    array: str,
-    reason: str,
-) -> None:
+def test_invalid_file_is_refused_in_one_sentence(tmp_path, base, spoil, array, reason):
     path = write(tmp_path, spoil(base()))
     with pytest.raises(DatasetError) as caught:
         load_npz(path)
@@ -130,7 +119,7 @@ def test_invalid_file_is_refused_in_one_sentence(
     assert "\n" not in message
 
 
-def test_topology_that_can_be_mended_names_the_command(tmp_path: Path) -> None:
+def test_topology_that_can_be_mended_names_the_command(tmp_path):
     for indices in ([1, 2, 0, 1, 3, 2], [2, 0, 2, 1, 3, 2]):
         path = write(tmp_path, dense() | {"indices": np.array(indices, np.int32)})
         with pytest.raises(DatasetError, match="gnnbench datasets import"):
@@ -147,9 +136,7 @@ def test_topology_that_can_be_mended_names_the_command(tmp_path: Path) -> None:
         (np.float64, np.bool_),
     ],
 )
-def test_lossless_dtypes_give_the_same_dataset(
-    tmp_path: Path, index_dtype: type, feature_dtype: type
-) -> None:
+def test_lossless_dtypes_give_the_same_dataset(tmp_path, index_dtype, feature_dtype):
     arrays = dense() | {"x": (np.arange(10) % 2).reshape(5, 2).astype(feature_dtype)}
     arrays |= {name: arrays[name].astype(index_dtype) for name in ("indptr", "indices")}
     dataset = load_npz(write(tmp_path, arrays))
@@ -162,12 +149,12 @@ def test_lossless_dtypes_give_the_same_dataset(
     assert dataset.notes == ()
 
 
-def test_float64_features_that_do_not_fit_are_rounded_and_noted(tmp_path: Path) -> None:
+def test_float64_features_that_do_not_fit_are_rounded_and_noted(tmp_path):
     dataset = load_npz(write(tmp_path, dense() | {"x": np.full((5, 2), 0.1)}))
     assert dataset.notes == ("features were rounded to float32",)
 
 
-def test_sparse_features_stay_sparse(tmp_path: Path) -> None:
+def test_sparse_features_stay_sparse(tmp_path):
     dataset = load_npz(write(tmp_path, sparse()))
     assert sp.issparse(dataset.features)
     assert dataset.num_features == 3
@@ -176,7 +163,7 @@ def test_sparse_features_stay_sparse(tmp_path: Path) -> None:
     np.testing.assert_array_equal(dataset.rows(np.arange(5)), expected)
 
 
-def test_labels_and_split_are_taken_as_they_are(tmp_path: Path) -> None:
+def test_labels_and_split_are_taken_as_they_are(tmp_path):
     dataset = load_npz(write(tmp_path, dense()))
     assert dataset.name == "small"
     assert dataset.num_classes == 2
@@ -185,7 +172,7 @@ def test_labels_and_split_are_taken_as_they_are(tmp_path: Path) -> None:
     np.testing.assert_array_equal(dataset.labels, [0, 1, 0, 1, -1])
 
 
-def test_topology_alone_gets_random_content_and_says_so(tmp_path: Path) -> None:
+def test_topology_alone_gets_random_content_and_says_so(tmp_path):
     path = write(tmp_path, {"indptr": INDPTR, "indices": INDICES})
     dataset = load_npz(path)
     assert dataset.num_features == 128
@@ -202,7 +189,7 @@ def test_topology_alone_gets_random_content_and_says_so(tmp_path: Path) -> None:
         load_npz(path, random_classes=0)
 
 
-def test_labels_without_masks_get_a_split_of_the_labelled(tmp_path: Path) -> None:
+def test_labels_without_masks_get_a_split_of_the_labelled(tmp_path):
     ring = np.arange(200)
     y = np.where(ring < 160, ring % 4, -1)
     stored = build("ring", np.stack((ring, (ring + 1) % 200)), labels=y, features=np.ones((200, 1)))
@@ -214,16 +201,13 @@ def test_labels_without_masks_get_a_split_of_the_labelled(tmp_path: Path) -> Non
     assert dataset.notes == ("made up at random (seed 0): split 25/50/25 (train/val/test)",)
 
 
-def test_unknown_arrays_are_named(tmp_path: Path) -> None:
+def test_unknown_arrays_are_named(tmp_path):
     dataset = load_npz(write(tmp_path, dense() | {"trian_mask": np.ones(5)}))
     assert dataset.notes == ("arrays that the format does not know were ignored: trian_mask",)
 
 
-# --------------------------------------------------------------------------- writing
-
-
 @pytest.mark.parametrize("arrays", [dense, sparse])
-def test_round_trip(tmp_path: Path, arrays: Callable[[], Arrays]) -> None:
+def test_round_trip(tmp_path, arrays):
     dataset = load_npz(write(tmp_path, arrays()))
     save_npz(dataset, tmp_path / "new" / "copy.npz")
     again = load_npz(tmp_path / "new" / "copy.npz")
@@ -233,7 +217,7 @@ def test_round_trip(tmp_path: Path, arrays: Callable[[], Arrays]) -> None:
     assert [file.name for file in (tmp_path / "new").iterdir()] == ["copy.npz"]
 
 
-def test_round_trip_keeps_the_notes(tmp_path: Path) -> None:
+def test_round_trip_keeps_the_notes(tmp_path):
     dataset = load("sbm:vertices=200,edges=800,features=8,classes=4")
     save_npz(dataset, tmp_path / "made.npz")
     again = load_npz(tmp_path / "made.npz")
@@ -242,7 +226,7 @@ def test_round_trip_keeps_the_notes(tmp_path: Path) -> None:
     assert any("synthetic" in note for note in again.notes)
 
 
-def test_round_trip_of_a_topology_stays_a_topology(tmp_path: Path) -> None:
+def test_round_trip_of_a_topology_stays_a_topology(tmp_path):
     dataset = load_npz(write(tmp_path, {"indptr": INDPTR, "indices": INDICES}))
     save_npz(dataset, tmp_path / "copy.npz")
     with np.load(tmp_path / "copy.npz") as stored:
@@ -252,7 +236,7 @@ def test_round_trip_of_a_topology_stays_a_topology(tmp_path: Path) -> None:
     assert again.notes == dataset.notes
 
 
-def test_nothing_is_written_over_unless_asked(tmp_path: Path) -> None:
+def test_nothing_is_written_over_unless_asked(tmp_path):
     dataset = load_npz(write(tmp_path, dense()))
     target = tmp_path / "kept.npz"
     target.write_bytes(b"precious")
@@ -263,7 +247,7 @@ def test_nothing_is_written_over_unless_asked(tmp_path: Path) -> None:
     assert load_npz(target).digest() == dataset.digest()
 
 
-def test_unwritable_targets_are_refused(tmp_path: Path) -> None:
+def test_unwritable_targets_are_refused(tmp_path):
     dataset = load_npz(write(tmp_path, dense()))
     with pytest.raises(DatasetError, match=r"stored as \.npz"):
         save_npz(dataset, tmp_path / "graph.txt")
@@ -271,8 +255,6 @@ def test_unwritable_targets_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="cannot be written"):
         save_npz(dataset, tmp_path / "file" / "graph.npz")
 
-
-# --------------------------------------------------------------------------- real graphs
 
 # Vertices, undirected edges, features, classes, train/val/test, as the folder's README has them.
 README = {

@@ -1,16 +1,13 @@
 """Graphs made in memory: sizes, determinism, skew, and that there is something to learn."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np
 import pytest
 
-from gnnbench.datasets import STAND_INS, StandIn, default_dataset, load
+from gnnbench.datasets import STAND_INS, default_dataset, load
 from gnnbench.datasets.topology import find_fault
 from gnnbench.errors import DatasetError
-from gnnbench.records import Dataset
 
 SMALL = {
     "rmat": "rmat:vertices=1000,edges=6k,features=10,classes=4",
@@ -22,21 +19,21 @@ SMALL = {
 made_default = functools.cache(default_dataset)
 
 
-def homophily(dataset: Dataset) -> float:
+def homophily(dataset):
     """The share of edges whose ends have the same label."""
     rows = np.repeat(np.arange(dataset.graph.num_vertices), dataset.graph.degrees)
     return float((dataset.labels[rows] == dataset.labels[dataset.graph.indices]).mean())
 
 
 @pytest.mark.parametrize("spec", SMALL.values(), ids=SMALL)
-def test_same_seed_same_dataset(spec: str) -> None:
+def test_same_seed_same_dataset(spec):
     digest = load(spec).digest()
     assert load(spec, seed=0).digest() == digest
     assert load(spec, seed=1).digest() != digest
 
 
 @pytest.mark.parametrize("spec", SMALL.values(), ids=SMALL)
-def test_made_graphs_are_canonical(spec: str) -> None:
+def test_made_graphs_are_canonical(spec):
     dataset = load(spec)
     assert find_fault(dataset.graph.indptr, dataset.graph.indices) is None
     assert dataset.name == spec
@@ -45,7 +42,7 @@ def test_made_graphs_are_canonical(spec: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["rmat", "sbm"])
-def test_sizes_are_as_asked(kind: str) -> None:
+def test_sizes_are_as_asked(kind):
     dataset = load(f"{kind}:vertices=1.5k,edges=7000,features=9,classes=5")
     assert dataset.graph.num_vertices == 1500
     assert dataset.graph.num_edges == 2 * 7000
@@ -56,7 +53,7 @@ def test_sizes_are_as_asked(kind: str) -> None:
     assert int(dataset.test_mask.sum()) == 375
 
 
-def test_default_dataset() -> None:
+def test_default_dataset():
     dataset = made_default()
     assert dataset.graph.num_vertices == 20_000
     assert dataset.graph.num_edges == 800_000
@@ -66,7 +63,7 @@ def test_default_dataset() -> None:
     assert default_dataset(seed=3).digest() != dataset.digest()
 
 
-def test_rmat_is_skewed_and_its_ids_are_shuffled() -> None:
+def test_rmat_is_skewed_and_its_ids_are_shuffled():
     degrees = load("rmat:vertices=4096,edges=32k").graph.degrees
     assert degrees.max() > 15 * degrees.mean()
     assert (degrees == 0).any()
@@ -74,19 +71,13 @@ def test_rmat_is_skewed_and_its_ids_are_shuffled() -> None:
     assert 1000 < hubs.mean() < 3100
 
 
-def test_rmat_without_a_power_of_two() -> None:
-    graph = load("rmat:vertices=1100,edges=3000,features=4").graph
-    assert graph.num_edges == 6000
-    assert graph.indices.max() > 1024
-
-
-def test_neighbours_agree_more_than_chance_in_sbm() -> None:
+def test_neighbours_agree_more_than_chance_in_sbm():
     # A quarter within the class and, of the rest, one in sixteen by chance.
     assert homophily(made_default()) == pytest.approx(0.25 + 0.75 / 16, abs=0.01)
     assert homophily(load(SMALL["rmat"])) == pytest.approx(1 / 4, abs=0.05)
 
 
-def test_neighbours_tell_the_class_better_than_the_vertex() -> None:
+def test_neighbours_tell_the_class_better_than_the_vertex():
     dataset = made_default()
     graph = dataset.graph
     assert isinstance(dataset.features, np.ndarray)
@@ -121,32 +112,29 @@ def test_neighbours_tell_the_class_better_than_the_vertex() -> None:
         ("friendster:1", "of memory"),
     ],
 )
-def test_impossible_sizes_are_refused(spec: str, reason: str) -> None:
+def test_impossible_sizes_are_refused(spec, reason):
     with pytest.raises(DatasetError, match=reason) as caught:
         load(spec)
     assert repr(spec) in str(caught.value)
 
 
-def test_negative_seed_is_refused() -> None:
+def test_negative_seed_is_refused():
     with pytest.raises(DatasetError, match="seed -1"):
         load("sbm", seed=-1)
 
 
-def test_edges_that_keep_repeating_are_refused() -> None:
+def test_edges_that_keep_repeating_are_refused():
     # Half of all pairs is allowed, but R-MAT hardly ever draws its last quadrant.
     with pytest.raises(DatasetError, match="distinct edges could be drawn"):
         load("rmat:vertices=512,edges=65k,features=1")
 
 
-# --------------------------------------------------------------------------- stand-ins
-
-
-def small_scale(real: StandIn) -> float:
+def small_scale(real):
     return max(3000, 8 * real.mean_degree, 4 * real.classes) / real.vertices
 
 
 @pytest.mark.parametrize("real", STAND_INS, ids=lambda real: real.name)
-def test_stand_in_has_the_real_statistics(real: StandIn) -> None:
+def test_stand_in_has_the_real_statistics(real):
     scale = small_scale(real)
     dataset = load(f"{real.name}:{scale}")
     vertices = dataset.graph.num_vertices
@@ -162,15 +150,8 @@ def test_stand_in_has_the_real_statistics(real: StandIn) -> None:
     assert homophily(dataset) > 1.5 / real.classes
 
 
-def test_stand_in_is_skewed_like_a_power_law() -> None:
-    degrees = np.sort(load("ogbn-products:0.004").graph.degrees)[::-1]
-    assert degrees[0] > 8 * degrees.mean()
-    # P(D > d) ~ d^-(gamma - 1): a decade of ranks in the tail is 10^(1/1.5) in degree.
-    assert degrees[100] / degrees[1000] == pytest.approx(10 ** (1 / 1.5), rel=0.25)
-
-
 @pytest.mark.parametrize("real", [STAND_INS[0], STAND_INS[-1]], ids=lambda real: real.name)
-def test_too_small_a_scale_names_the_least_one(real: StandIn) -> None:
+def test_too_small_a_scale_names_the_least_one(real):
     with pytest.raises(DatasetError, match="too few") as caught:
         load(f"{real.name}:1e-7")
     least = str(caught.value).split("use at least ")[1].rstrip(".")
@@ -178,15 +159,15 @@ def test_too_small_a_scale_names_the_least_one(real: StandIn) -> None:
 
 
 @pytest.mark.parametrize("scale", ["0", "-0.1", "1.01", "nan", "inf", "", "tiny"])
-def test_scale_outside_zero_to_one_is_refused(scale: str) -> None:
+def test_scale_outside_zero_to_one_is_refused(scale):
     with pytest.raises(DatasetError, match="above 0 and at most 1"):
         load(f"reddit:{scale}")
 
 
-def test_stand_in_name_in_any_case() -> None:
+def test_stand_in_name_in_any_case():
     assert load("Flickr:0.01").digest() == load("flickr:0.01").digest()
 
 
-def test_dense_stand_in_says_that_labels_are_hard() -> None:
+def test_dense_stand_in_says_that_labels_are_hard():
     assert "hard to learn" in load("reddit:0.015").notes[1]
     assert len(load("flickr:0.02").notes) == 1

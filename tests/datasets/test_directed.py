@@ -1,7 +1,5 @@
 """Graphs whose edges have a direction: the same by every way in, and trained as such."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from functools import cache
@@ -99,9 +97,6 @@ def test_pagraph_keeps_the_rows_that_most_vertices_aggregate():
     setting = Setting(dataset, make_platforms()[0], make_workload(), ())
     memory = plugins.load().part("memory", "pagraph")()
     assert memory.open(setting, {0: 1}).kept[0].tolist() == [4]
-
-
-# --------------------------------------------------------------------------- training
 
 
 @cache

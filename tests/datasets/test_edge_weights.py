@@ -1,7 +1,5 @@
 """Graphs whose edges have weights, and models that multiply by them."""
 
-from __future__ import annotations
-
 import dataclasses
 from functools import cache
 
@@ -115,9 +113,6 @@ def test_models_without_weights_say_so():
         assert request.workload.edge_weights is used
         note = "edge weights were not used: GraphSAGE takes none"
         assert (note in request.dataset.notes) is not used
-
-
-# --------------------------------------------------------------------------- training
 
 
 @cache

@@ -1,7 +1,5 @@
 """Features brought to one scale, held against dense NumPy, whatever way they are stored."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -12,12 +10,11 @@ from gnnbench import datasets
 from gnnbench.cli import options
 from gnnbench.datasets import SCALING_CHOICES, build, choose_scaling, load, scale_features
 from gnnbench.errors import DatasetError
-from gnnbench.records import Dataset
 
 VERTICES, WIDTH = 60, 9
 
 
-def make_values(kind: str) -> np.ndarray:
+def make_values(kind):
     """Float32 ``(60, 9)``; rows 0 and 7 are zero, and so is the last column."""
     rng = np.random.default_rng(4)
     values = rng.poisson(0.4, (VERTICES, WIDTH)).astype(np.float32)
@@ -30,24 +27,24 @@ def make_values(kind: str) -> np.ndarray:
     return values
 
 
-def make_dataset(features) -> Dataset:
+def make_dataset(features):
     ring = np.arange(VERTICES)
     return build("ring", np.stack((ring, np.roll(ring, 1))), features=features)
 
 
-def as_dense(dataset: Dataset) -> np.ndarray:
+def as_dense(dataset):
     features = dataset.features
     return features if isinstance(features, np.ndarray) else features.toarray()
 
 
-def divide_rows(values: np.ndarray) -> np.ndarray:
+def divide_rows(values):
     """The plain script's way."""
     exact = values.astype(np.float64)
     lengths = np.linalg.norm(exact, axis=1, keepdims=True)
     return 2.0 * exact / np.where(lengths == 0.0, 1.0, lengths)
 
 
-def standardise_columns(values: np.ndarray) -> np.ndarray:
+def standardise_columns(values):
     exact = values.astype(np.float64)
     deviation = exact.std(axis=0)
     return (exact - exact.mean(axis=0)) / np.where(deviation == 0.0, 1.0, deviation)

@@ -1,7 +1,5 @@
 """Folders with sparse features that are made dense on load: mapped, and equal to the ``.npz``."""
 
-from __future__ import annotations
-
 import errno
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every number of every stand-in a second time, and what a stand-in makes of them, by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

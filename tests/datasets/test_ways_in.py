@@ -1,7 +1,5 @@
 """Graphs with directions, with weights and with both are the same by every way in."""
 
-from __future__ import annotations
-
 import networkx as nx
 import numpy as np
 import pytest

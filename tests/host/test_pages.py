@@ -1,12 +1,8 @@
 """What freed arrays leave in the process, in processes of their own: the setting is for good."""
 
-from __future__ import annotations
-
 import os
 import platform
 import resource
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -19,6 +15,7 @@ from gnnbench.parts import Setting
 from gnnbench.platforms import probe
 from gnnbench.platforms.local import load_local, save_local
 from gnnbench.price.wall_clock import WallClock
+from tests.commands import run_python
 
 GLIBC = platform.libc_ver()[0] == "glibc"
 #: Of a machine of 2 GiB an eighth is kept, of which arrays of 224 MiB have room. An array of 24 MiB
@@ -63,23 +60,22 @@ count_again(24, 10)
 PAGES = {each: each * 256 for each in (24, 200, 300)}
 
 
-def run_program(limit: str = "", **variables: str) -> list[str]:
+def run_program(limit="", **variables):
     chosen = {**os.environ, **variables}
     if not variables:
         for name in (*MALLOC_VARIABLES, "GLIBC_TUNABLES"):
             chosen.pop(name, None)
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.replace("LIMIT", limit)],
+    done = run_python(
+        "-c",
+        PROGRAM.replace("LIMIT", limit),
         env={**chosen, "NUMPY_MADVISE_HUGEPAGE": "0"},
-        capture_output=True,
-        text=True,
         check=True,
     )
     return done.stdout.splitlines()
 
 
 @pytest.mark.skipif(not GLIBC, reason="mallopt is glibc's")
-def test_freed_pages_are_used_again_and_can_be_given_back() -> None:
+def test_freed_pages_are_used_again_and_can_be_given_back():
     kept, *numbers = run_program()
     assert kept == "True True True 224"
     small, large, larger, trimmed_bytes, again, returned_bytes, mapped, kept_small = map(
@@ -96,7 +92,7 @@ def test_freed_pages_are_used_again_and_can_be_given_back() -> None:
 
 
 @pytest.mark.skipif(not GLIBC, reason="mallopt is glibc's")
-def test_where_address_space_is_limited_no_more_is_asked_for_than_is_used() -> None:
+def test_where_address_space_is_limited_no_more_is_asked_for_than_is_used():
     limit = "resource.setrlimit(resource.RLIMIT_AS, (4 << 30, resource.RLIM_INFINITY))"
     kept, small, large, *_ = run_program(limit)
     assert kept == "True True True 32"
@@ -109,17 +105,14 @@ def test_where_address_space_is_limited_no_more_is_asked_for_than_is_used() -> N
     ("name", "value"),
     [("MALLOC_TRIM_THRESHOLD_", "131072"), ("GLIBC_TUNABLES", "glibc.malloc.mmap_max=65536")],
 )
-def test_a_user_who_has_decided_is_left_alone(name: str, value: str) -> None:
+def test_a_user_who_has_decided_is_left_alone(name, value):
     kept, small, large, *_ = run_program(**{name: value})
     assert kept == "False False False 32"
     assert int(small) > 50_000
     assert int(large) >= PAGES[200]
 
 
-# --------------------------------------------------------------------------- who knows of it
-
-
-def test_what_is_mapped_here_is_what_nobody_keeps(monkeypatch, tmp_path) -> None:
+def test_what_is_mapped_here_is_what_nobody_keeps(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     kept_bytes = count_kept_bytes()
     assert load_local().host.mapped_from_bytes == kept_bytes
@@ -128,11 +121,11 @@ def test_what_is_mapped_here_is_what_nobody_keeps(monkeypatch, tmp_path) -> None
     assert (probed.description, probed.host.mapped_from_bytes) == ("probed", kept_bytes)
 
 
-def test_fresh_memory_is_fresh_each_time(monkeypatch) -> None:
+def test_fresh_memory_is_fresh_each_time(monkeypatch):
     """4 MiB are 1,024 pages, or two huge ones."""
-    touched: list[int] = []
+    touched = []
 
-    def rate(fill, amount, budget_s, device) -> float:
+    def rate(fill, amount, budget_s, device):
         for _ in range(3):
             before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
             fill()
@@ -149,8 +142,8 @@ class _Asked(Exception):
     pass
 
 
-def test_memory_is_not_kept_beside_a_graph_on_disk(monkeypatch) -> None:
-    def ask() -> None:
+def test_memory_is_not_kept_beside_a_graph_on_disk(monkeypatch):
+    def ask():
         raise _Asked
 
     monkeypatch.setattr(run, "return_large_arrays", ask)

@@ -1,11 +1,8 @@
 """Threads of OpenMP wait awake for a moment, unless the user has said how they shall."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +12,7 @@ from gnnbench.waiting import SPINS, VARIABLES, wait_briefly
 COMMAND = [sys.executable, "-m", "gnnbench", "plugins", "list"]
 
 
-def displayed(cache: Path, **variables: str) -> str:
+def displayed(cache, **variables):
     """Return what OpenMP says of itself when the command line first loads it.
 
     Without a ``cache`` of what plugins offer, the command imports torch.

@@ -1,18 +1,14 @@
 """Fixtures of the kernels' tests: with and without compiled loops, small blocks, the plugins."""
 
-from __future__ import annotations
-
 import pytest
 
 from gnnbench import plugins
-from gnnbench.plugins import Registry
-from gnnbench.records import Block
 from tests.kernels.blocks import BLOCKS
 
 LEVELS = ["baseline", "avx2", "avx512"]
 
 
-def choose_loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def choose_loops(request, monkeypatch):
     """Run the twins of the topic that a test file is named after, or loops of one level."""
     topic = request.module.__name__.rpartition("test_")[2]
     if request.param == "pure":
@@ -22,23 +18,23 @@ def choose_loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.fixture(params=["pure", *LEVELS])
-def anywhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def anywhere(request, monkeypatch):
     """Every instruction set of the compiled loops, and the twins."""
     choose_loops(request, monkeypatch)
 
 
 @pytest.fixture(params=["pure", "compiled"])
-def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def both_ways(request, monkeypatch):
     """The compiled loops and the twins."""
     choose_loops(request, monkeypatch)
 
 
 @pytest.fixture(params=BLOCKS.values(), ids=BLOCKS.keys())
-def block(request: pytest.FixtureRequest) -> Block:
-    found: Block = request.param
+def block(request):
+    found = request.param
     return found
 
 
 @pytest.fixture(scope="module")
-def registry() -> Registry:
+def registry():
     return plugins.load()

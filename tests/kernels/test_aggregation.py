@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnbench.kernels.dispatch import aggregation
-from gnnbench.kernels.dispatch.aggregation import MaskArray, SparseMatrix, Way
+from gnnbench.kernels.dispatch.aggregation import SparseMatrix
 from gnnbench.kernels.native import load
 from gnnbench.kernels.reference.aggregation import Float
-from gnnbench.records import IndexArray
 from tests.kernels.conftest import LEVELS
 
-Array = npt.NDArray[Any]
-WAYS: list[Way] = ["in place", "packed", "blocked"]
+WAYS = ["in place", "packed", "blocked"]
 DTYPES = [np.dtype(np.float32), np.dtype(np.float64)]
 #: Bytes of a vector and vectors of a tile, which stay in registers.
 VECTORS = {"baseline": (16, 12), "avx2": (32, 12), "avx512": (64, 20)}
@@ -29,7 +25,7 @@ VECTORS = {"baseline": (16, 12), "avx2": (32, 12), "avx512": (64, 20)}
 needs_compiled = pytest.mark.skipif(load("aggregation") is None, reason="kernels are not compiled")
 
 
-def list_widths(level: str, dtype: np.dtype[Any]) -> list[int]:
+def list_widths(level, dtype):
     """Widths for each number of vectors that a tile may have, with every tail, and for more tiles.
 
     The compiled loops have one copy for each of these numbers.
@@ -48,17 +44,17 @@ class Case:
     h: Float
     factors: dict[str, Any]
 
-    def run(self, **options: Any) -> Float:
+    def run(self, **options):
         return aggregation.aggregate(self.matrix, self.h, **self.factors, **options)
 
-    def expected(self, before: Float | None = None) -> Float:
+    def expected(self, before=None):
         """What the twin gives, or makes of what was there ``before``."""
-        added: dict[str, Any] = {} if before is None else {"out": before.copy(), "add": True}
+        added = {} if before is None else {"out": before.copy(), "add": True}
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(aggregation, "load", lambda topic: None)
             return self.run(**added)
 
-    def force(self, way: Way, threads: int) -> None:
+    def force(self, way, threads):
         """Makes this the way that was fastest, whatever the size."""
         weighted = "weight" in self.factors or "src_scale" in self.factors
         mask = self.factors.get("mask")
@@ -68,9 +64,7 @@ class Case:
         trials.seconds[way] = [0.0, 0.0]
 
 
-def make_matrix(
-    num_dst: int, num_src: int, num_edges: int, seed: int = 0, ascending: bool = True
-) -> SparseMatrix:
+def make_matrix(num_dst, num_src, num_edges, seed=0, ascending=True):
     """Random edges, some of them more than once; every third row is empty, the first is long."""
     generator = np.random.default_rng(seed)
     rows = generator.integers(0, num_dst, num_edges)
@@ -82,26 +76,24 @@ def make_matrix(
     return SparseMatrix(indptr, indices[order], num_src)
 
 
-def make_numbers(shape: int | tuple[int, ...], dtype: np.dtype[Any], seed: int = 0) -> Float:
-    values: Float = np.random.default_rng(seed).normal(size=shape).astype(dtype)
+def make_numbers(shape, dtype, seed=0):
+    values = np.random.default_rng(seed).normal(size=shape).astype(dtype)
     return values
 
 
-def make_exact(shape: int | tuple[int, ...], dtype: np.dtype[Any], seed: int = 0) -> Float:
+def make_exact(shape, dtype, seed=0):
     """Numbers of few bits, whose sums and products are exact in every order."""
     return (np.random.default_rng(seed).integers(-4, 5, shape) / 2).astype(dtype)
 
 
-def make_factors(
-    matrix: SparseMatrix, dtype: np.dtype[Any], names: set[str], make: Any = make_numbers
-) -> dict[str, Any]:
+def make_factors(matrix, dtype, names, make=make_numbers):
     lengths = {
         "weight": matrix.num_edges,
         "src_scale": matrix.num_src,
         "dst_scale": matrix.num_dst,
         "own": matrix.num_dst,
     }
-    factors: dict[str, Any] = {
+    factors = {
         name: make(length, dtype, seed)
         for seed, (name, length) in enumerate(lengths.items())
         if name in names
@@ -109,7 +101,7 @@ def make_factors(
     return {**factors, "mean": True} if "mean" in names else factors
 
 
-def make_mask(shape: tuple[int, int], kind: str) -> MaskArray:
+def make_mask(shape, kind):
     """Elements that are wanted: of all sorts."""
     generator = np.random.default_rng(5)
     wanted = generator.random(shape) < 0.5
@@ -131,35 +123,32 @@ def make_mask(shape: tuple[int, int], kind: str) -> MaskArray:
 MASKS = ["random", "none", "lines", "few", "padded", "all", "rows"]
 
 
-def assert_same_bits(one: Array, other: Array) -> None:
+def assert_same_bits(one, other):
     assert one.dtype == other.dtype
     assert one.shape == other.shape
     assert one.tobytes() == other.tobytes()
 
 
-def assert_close(ours: Array, theirs: Array, scale: float = 1.0) -> None:
+def assert_close(ours, theirs, scale=1.0):
     assert ours.dtype == theirs.dtype
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-4 * scale)
 
 
-def strided(rows: Float, room: int, offset: int) -> Float:
+def strided(rows, room, offset):
     """The same rows, as columns of a wider array."""
     wide = np.full((len(rows), rows.shape[1] + room), np.nan, dtype=rows.dtype)
     wide[:, offset : offset + rows.shape[1]] = rows
     return wide[:, offset : offset + rows.shape[1]]
 
 
-def freeze(*arrays: Array | None) -> None:
+def freeze(*arrays):
     for array in arrays:
         if isinstance(array, np.ndarray):
             array.flags.writeable = False
 
 
-# --------------------------------------------------------------------------- matrices
-
-
 @st.composite
-def matrices(draw: st.DrawFn) -> SparseMatrix:
+def matrices(draw):
     """Rectangular, with empty rows, perhaps without edges, rows or columns, in any order."""
     num_dst, num_src = draw(st.integers(0, 9)), draw(st.integers(0, 9))
     most = 6 if num_src else 0
@@ -172,7 +161,7 @@ def matrices(draw: st.DrawFn) -> SparseMatrix:
 
 
 @st.composite
-def products(draw: st.DrawFn) -> Case:
+def products(draw):
     matrix = draw(matrices())
     dtype = draw(st.sampled_from(DTYPES))
     width = draw(st.one_of(st.integers(0, 40), st.sampled_from([63, 64, 65, 129, 192, 321, 700])))
@@ -193,12 +182,9 @@ def products(draw: st.DrawFn) -> Case:
 @pytest.mark.parametrize("level", LEVELS)
 @settings(max_examples=70, deadline=None)
 @given(
-    products(),
-    st.sampled_from(["new", "given", "added to"]),
-    st.sampled_from(WAYS),
-    st.booleans(),
+    products(), st.sampled_from(["new", "given", "added to"]), st.sampled_from(WAYS), st.booleans()
 )
-def test_equals_the_twin(level: str, case: Case, target: str, way: Way, streamed: bool) -> None:
+def test_equals_the_twin(level, case, target, way, streamed):
     added = target == "added to"
     before = make_exact((case.matrix.num_dst, case.h.shape[1]), case.h.dtype, 5)
     expected = case.expected(before if added else None)
@@ -226,7 +212,7 @@ def test_equals_the_twin(level: str, case: Case, target: str, way: Way, streamed
 @pytest.mark.parametrize("pure", [False, True])
 @settings(max_examples=40)
 @given(products())
-def test_sums_what_the_formula_says(pure: bool, case: Case) -> None:
+def test_sums_what_the_formula_says(pure, case):
     """Against a dense product, which shares nothing with the twins."""
     matrix, factors = case.matrix, case.factors
     dense = np.zeros((matrix.num_dst, matrix.num_src))
@@ -252,7 +238,7 @@ def test_sums_what_the_formula_says(pure: bool, case: Case) -> None:
         assert_close(case.run().astype(np.float64), expected)
 
 
-FACTORS: list[set[str]] = [
+FACTORS = [
     set(),
     {"weight"},
     {"src_scale", "dst_scale"},
@@ -260,14 +246,7 @@ FACTORS: list[set[str]] = [
 ]
 
 
-def make_case(
-    width: int,
-    dtype: np.dtype[Any],
-    names: set[str],
-    *,
-    ascending: bool = True,
-    edges: int = 1500,
-) -> Case:
+def make_case(width, dtype, names, *, ascending=True, edges=1500):
     matrix = make_matrix(60, 90, edges, ascending=ascending)
     factors = make_factors(matrix, dtype, names)
     return Case(matrix, make_numbers((90, width), dtype, 9), factors)
@@ -277,25 +256,31 @@ def make_case(
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("names", [FACTORS[0], FACTORS[-1]], ids=["plain", "all factors"])
-def test_widths_ways_threads_and_stores_give_the_same_bits(
-    level: str, dtype: np.dtype[Any], names: set[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_widths_ways_threads_and_stores_give_the_same_bits(level, dtype, names, monkeypatch):
+    """Into rows that begin anywhere, and nothing beside the output is written."""
     monkeypatch.setenv("GNNBENCH_SIMD", level)
     monkeypatch.setattr(aggregation, "BLOCK_SOURCES", 8)
     # Several threads work on matrices as small as these.
     monkeypatch.setattr(aggregation, "_threads_for", lambda matrix, h, threads: threads)
-    choices = itertools.cycle(itertools.product((0, 4 << 20), (2, 1, 4)))
-    for width in list_widths(level, dtype):
+    offsets = (0, 13, 1, 64 // dtype.itemsize)
+    choices = itertools.cycle(itertools.product((0, 4 << 20), (2, 1, 4), offsets))
+    for width in (*list_widths(level, dtype), 8200):
         case = make_case(width, dtype, names)
         assert case.matrix.blocks is not None
         monkeypatch.setattr(aggregation, "STREAMED_BYTES", 4 << 20)
         case.force("in place", 1)
         alone = case.run(threads=1)
         assert_close(alone, case.expected(), 30.0 if dtype == np.float32 else 1e-7)
-        for way, (streamed_bytes, threads) in zip(WAYS, choices):  # noqa: B905
+        for way, (streamed_bytes, threads, offset) in zip(WAYS, choices):  # noqa: B905
             monkeypatch.setattr(aggregation, "STREAMED_BYTES", streamed_bytes)
+            room = aggregation.pool.take((alone.size + 80,), dtype)  # begins at a line
+            room[:] = 7
+            out = room[offset : offset + alone.size].reshape(alone.shape)
             case.force(way, threads)
-            assert_same_bits(case.run(threads=threads), alone)
+            assert case.run(out=out, threads=threads) is out
+            assert_same_bits(out, alone)
+            assert (room[:offset] == 7).all()
+            assert (room[offset + alone.size :] == 7).all()
 
 
 #: Destinations and edges: with rows that nothing is wanted of and a first row much longer than what
@@ -306,9 +291,7 @@ MASKED = [(60, 400), (1025, 5000), (60, 1500), (2600, 700), (60, 800), (1, 700),
 @needs_compiled
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_masked_elements_are_zero_and_the_others_as_without(
-    level: str, dtype: np.dtype[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_masked_elements_are_zero_and_the_others_as_without(level, dtype, monkeypatch):
     """With half of the rows wanted, where others are passed over, and with any other mask."""
     monkeypatch.setenv("GNNBENCH_SIMD", level)
     monkeypatch.setattr(aggregation, "BLOCK_SOURCES", 64)
@@ -335,7 +318,7 @@ def test_masked_elements_are_zero_and_the_others_as_without(
 
 
 @needs_compiled
-def test_products_of_fewer_rows_are_timed_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_of_fewer_rows_are_timed_by_themselves(monkeypatch):
     """What is fastest without a mask says nothing of them; every way gives the same bits."""
     monkeypatch.setattr(aggregation, "TRIED_BYTES", 0)
     monkeypatch.setattr(aggregation, "BLOCK_SOURCES", 8)
@@ -356,7 +339,7 @@ def test_products_of_fewer_rows_are_timed_by_themselves(monkeypatch: pytest.Monk
         assert_same_bits(masked.run(threads=1), before)
 
 
-def test_rows_of_which_anything_is_wanted_are_counted() -> None:
+def test_rows_of_which_anything_is_wanted_are_counted():
     wanted = np.zeros((16, 40), dtype=np.bool_)
     assert aggregation.count_eighths(aggregation.pack_mask(wanted)) == 0
     wanted[::2, 39] = True
@@ -373,7 +356,7 @@ def test_rows_of_which_anything_is_wanted_are_counted() -> None:
 
 
 @needs_compiled
-def test_large_products_try_every_way_once_each_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_products_try_every_way_once_each_is_known(monkeypatch):
     monkeypatch.setattr(aggregation, "BLOCK_SOURCES", 8)
     case = make_case(33, DTYPES[0], set())
     assert list(case.matrix.trials(33, 4, 1, False).seconds) == ["in place"]
@@ -391,7 +374,7 @@ def test_large_products_try_every_way_once_each_is_known(monkeypatch: pytest.Mon
 
 
 @needs_compiled
-def test_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks(monkeypatch):
     """Where heavy rows cross blocks; None where it would not pay, or rows are unsorted."""
     monkeypatch.setattr(aggregation, "BLOCK_SOURCES", 8)
     matrix = make_case(1, DTYPES[0], set()).matrix
@@ -408,48 +391,10 @@ def test_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert make_case(1, DTYPES[0], set(), edges=90).matrix.blocks is None
 
 
-@needs_compiled
-@pytest.mark.parametrize("way", WAYS)
-def test_no_edges_in_any_way(way: Way) -> None:
-    for num_src in (0, 5):
-        matrix = SparseMatrix(np.zeros(4, dtype=np.int64), np.empty(0, dtype=np.int32), num_src)
-        case = Case(matrix, np.ones((num_src, 17), dtype=np.float32), {})
-        case.force(way, 1)
-        assert_same_bits(case.run(threads=1), np.zeros((3, 17), dtype=np.float32))
-
-
-@needs_compiled
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_streamed_outputs_write_only_their_rows(
-    level: str, dtype: np.dtype[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At any address: whole lines go past the caches, and nothing beside the output is written."""
-    monkeypatch.setenv("GNNBENCH_SIMD", level)
-    monkeypatch.setattr(aggregation, "_threads_for", lambda matrix, h, threads: threads)
-    line = 64 // dtype.itemsize
-    for width in (1, line - 1, line, 2 * line, 5 * line, 13 * line, 20 * line, 21 * line, 8200):
-        case = make_case(width, dtype, {"dst_scale"}, edges=150)
-        plain = case.run(threads=1)
-        monkeypatch.setattr(aggregation, "STREAMED_BYTES", 0)
-        for offset in (0, 1, 64 // dtype.itemsize, 13):
-            for way in WAYS[:2]:
-                # Begins at a line.
-                room = aggregation.pool.take((plain.size + 80,), dtype)
-                room[:] = 7
-                out = room[offset : offset + plain.size].reshape(plain.shape)
-                case.force(way, 3)
-                assert case.run(out=out, threads=3) is out
-                assert_same_bits(out, plain)
-                assert (room[:offset] == 7).all()
-                assert (room[offset + plain.size :] == 7).all()
-        monkeypatch.setattr(aggregation, "STREAMED_BYTES", 4 << 20)
-
-
 @pytest.mark.usefixtures("anywhere")
 @pytest.mark.filterwarnings("ignore:invalid value")
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_what_is_masked_is_zero_whatever_was_summed(bad: float) -> None:
+def test_what_is_masked_is_zero_whatever_was_summed(bad):
     for width in (3, 16, 40, 300):
         case = make_case(width, DTYPES[0], {"dst_scale"})
         case.h[::2] = bad
@@ -462,19 +407,16 @@ def test_what_is_masked_is_zero_whatever_was_summed(bad: float) -> None:
         assert not np.isfinite(out[wanted]).all()
 
 
-# --------------------------------------------------------------------------- maxima
-
-
 @pytest.mark.parametrize("level", LEVELS)
 @settings(max_examples=40, deadline=None)
 @given(products())
-def test_maxima_equal_the_twin(level: str, case: Case) -> None:
+def test_maxima_equal_the_twin(level, case):
     """Numbers of few values, so that there are ties."""
     matrix, h = case.matrix, case.h
     gradient = strided(make_exact((matrix.num_dst, h.shape[1]), h.dtype, 3), 4, 1)
     freeze(gradient)
 
-    def run() -> tuple[Float, IndexArray, Float]:
+    def run():
         out, source = aggregation.aggregate_max(matrix, h, threads=2)
         return out, source, aggregation.spread_maxima(source, gradient, matrix.num_src)
 
@@ -490,7 +432,7 @@ def test_maxima_equal_the_twin(level: str, case: Case) -> None:
 
 
 @pytest.mark.usefixtures("anywhere")
-def test_maxima_by_hand() -> None:
+def test_maxima_by_hand():
     """Negative values, the first of equal ones, rows without edges, NaN and infinities."""
     nan, inf = np.nan, np.inf
     h = np.array([[-3, 1, nan, -inf], [-2, 1, 5, -inf], [-2, 0, 9, -inf]], dtype=np.float64)
@@ -504,13 +446,10 @@ def test_maxima_by_hand() -> None:
     np.testing.assert_array_equal(spread, [[0, 2, 3, 4], [1, 10, 0, 0], [9, 0, 11, 12]])
 
 
-# --------------------------------------------------------------------------- numbers on edges
-
-
 @pytest.mark.parametrize("level", LEVELS)
 @settings(max_examples=40, deadline=None)
 @given(products())
-def test_numbers_on_edges_equal_the_twin(level: str, case: Case) -> None:
+def test_numbers_on_edges_equal_the_twin(level, case):
     """Sampled products to the bit, the softmax and its gradient to rounding."""
     matrix, h, dtype = case.matrix, case.h, case.h.dtype
     g = strided(make_exact((matrix.num_dst, h.shape[1]), dtype, 2), 3, 2)
@@ -535,9 +474,7 @@ def test_numbers_on_edges_equal_the_twin(level: str, case: Case) -> None:
 @needs_compiled
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_exponentials_are_accurate(
-    level: str, dtype: np.dtype[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_exponentials_are_accurate(level, dtype, monkeypatch):
     """Of two scores, zero and x, the ratio of the softmax is e^x; far below, it is zero."""
     monkeypatch.setenv("GNNBENCH_SIMD", level)
     x = np.linspace(-87, 0, 20011).astype(dtype)
@@ -553,7 +490,7 @@ def test_exponentials_are_accurate(
 @pytest.mark.usefixtures("anywhere")
 @pytest.mark.filterwarnings("ignore:invalid value")
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_softmax_of_extreme_scores(dtype: np.dtype[Any]) -> None:
+def test_softmax_of_extreme_scores(dtype):
     inf, nan = np.inf, np.nan
     rows = [[-inf, 1, -inf, 1], [5], [1e30, -1e30], [-1e30] * 4, [-900, 0], [nan, 1], [-inf, -inf]]
     expected = [[0, 0.5, 0, 0.5], [1], [1, 0], [0.25] * 4, [0, 1], [nan, nan], [nan, nan]]
@@ -567,15 +504,13 @@ def test_softmax_of_extreme_scores(dtype: np.dtype[Any]) -> None:
 @needs_compiled
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_threads_give_the_same_bits(
-    level: str, dtype: np.dtype[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_give_the_same_bits(level, dtype, monkeypatch):
     monkeypatch.setenv("GNNBENCH_SIMD", level)
     monkeypatch.setattr(aggregation, "_threads_for", lambda matrix, h, threads: threads)
     matrix = make_matrix(900, 1100, 9000, ascending=False)
     scores, gradient = make_numbers(9000, dtype, 2), make_numbers(9000, dtype, 3)
 
-    def results(width: int, threads: int) -> Iterator[Array]:
+    def results(width, threads):
         h, g = make_numbers((1100, width), dtype), make_numbers((900, width), dtype, 1)
         softmax = aggregation.edge_softmax(matrix, scores, threads=threads)
         yield softmax
@@ -589,8 +524,6 @@ def test_threads_give_the_same_bits(
             assert_same_bits(one, other)
 
 
-# --------------------------------------------------------------------------- bad input
-
 SMALL = SparseMatrix(np.array([0, 2, 3]), np.array([0, 1, 2], dtype=np.int32), 3)
 H = np.ones((3, 4), dtype=np.float32)
 E = np.ones(3, dtype=np.float32)
@@ -599,7 +532,7 @@ E = np.ones(3, dtype=np.float32)
 @pytest.mark.parametrize("pure", [False, True])
 @settings(max_examples=80)
 @given(st.data())
-def test_malformed_matrices_raise(pure: bool, data: st.DataObject) -> None:
+def test_malformed_matrices_raise(pure, data):
     """Any row pointers and indices either are a matrix, or raise."""
     wild = st.one_of(
         st.integers(-3, 9), st.sampled_from([2**31, 2**62, -(2**63), 2**63 - 1, -(2**31)])
@@ -623,36 +556,33 @@ def test_malformed_matrices_raise(pure: bool, data: st.DataObject) -> None:
     ("change", "message"),
     [
         ({"indptr": np.array([0, 2, 3], dtype=np.int32)}, "indptr is int32"),
-        ({"indptr": np.empty(0, dtype=np.int64)}, "ascend from 0"),
-        ({"indptr": np.array([1, 2, 3])}, "ascend from 0"),
         ({"indptr": np.array([0, 2, 4])}, "number of indices, 3"),
         ({"indices": np.zeros(3, dtype=np.int64)}, "indices is int64"),
         ({"indices": np.array([0, 3, 1], dtype=np.int32)}, "0 to 3, outside the 3 sources"),
-        ({"indices": np.array([0, -1, 1], dtype=np.int32)}, "-1 to 1, outside"),
         ({"num_src": -1}, "num_src is -1"),
         ({"num_src": 2**31}, "num_src is 2147483648"),
     ],
 )
-def test_bad_matrices_raise(change: dict[str, Any], message: str) -> None:
+def test_bad_matrices_raise(change, message):
     fields = {"indptr": SMALL.indptr, "indices": SMALL.indices, "num_src": 3}
     with pytest.raises(ValueError, match=message):
         SparseMatrix(**{**fields, **change})
 
 
-def unaligned(*shape: int) -> Array:
+def unaligned(*shape):
     """Contiguous float32, at an odd address."""
-    array: Array = np.zeros(4 * np.prod(shape) + 1, dtype=np.uint8)[1:].view("f4").reshape(shape)
+    array = np.zeros(4 * np.prod(shape) + 1, dtype=np.uint8)[1:].view("f4").reshape(shape)
     assert not array.flags.aligned
     return array
 
 
-def read_only(*shape: int) -> Float:
-    array: Float = np.empty(shape, dtype=np.float32)
+def read_only(*shape):
+    array = np.empty(shape, dtype=np.float32)
     array.flags.writeable = False
     return array
 
 
-def bits(*shape: int) -> MaskArray:
+def bits(*shape):
     return np.ones(shape, dtype=np.uint8)
 
 
@@ -661,48 +591,40 @@ def bits(*shape: int) -> MaskArray:
     [
         ({"h": H.astype(np.float16)}, "h is float16; pass a float32 or float64"),
         ({"h": H.astype(">f4")}, "h is >f4"),
-        ({"h": [[1.0]]}, "h is a list"),
         ({"h": E}, r"shape \(3,\); it must have 3 rows"),
         ({"h": np.ones((4, 4), dtype=np.float32)}, "must have 3 rows"),
         ({"h": np.ones((3, 8), dtype=np.float32)[:, ::2]}, "each row must be contiguous"),
-        ({"h": H[::-1]}, "each row must be contiguous"),
-        ({"h": np.broadcast_to(np.float32(1), (3, 4))}, "each row must be contiguous"),
         ({"h": unaligned(3, 4)}, "aligned"),
         ({"weight": np.ones(3)}, "weight is float64"),
-        ({"weight": np.ones(4, dtype=np.float32)}, "of 3 values"),
         ({"weight": np.ones(6, dtype=np.float32)[::2]}, "pass a contiguous, aligned float32"),
         ({"weight": [1.0] * 3}, "weight must be a float32"),
-        ({"weight": unaligned(3)}, "aligned"),
         ({"src_scale": E[:2]}, "src_scale is .* of 3 values"),
         ({"dst_scale": E}, "dst_scale is .* of 2 values"),
         ({"own": E}, "own is .* of 2 values"),
         ({"mask": np.ones((2, 1), dtype=np.bool_)}, "make it with pack_mask"),
         ({"mask": bits(2, 2)}, r"shape \(2, 1\)"),
-        ({"mask": bits(4, 1)[::2]}, "mask must be a contiguous"),
-        ({"mask": [[1], [1]]}, "mask must be a contiguous"),
         ({"out": np.empty((2, 4))}, "out must be a float32"),
         ({"out": np.empty((2, 5), dtype=np.float32)}, r"of shape \(2, 4\)"),
         ({"out": np.empty((2, 8), dtype=np.float32)[:, ::2]}, "out has strides"),
         ({"out": np.lib.stride_tricks.as_strided(np.empty(8, "f4"), (2, 4), (4, 4))}, "overlap"),
         ({"out": read_only(2, 4)}, "out is read-only"),
-        ({"out": [[0.0] * 4] * 2}, "out must be"),
         ({"add": True}, "add needs an out"),
         ({"threads": -1}, "threads is -1"),
     ],
 )
-def test_bad_arguments_raise(change: dict[str, Any], message: str) -> None:
+def test_bad_arguments_raise(change, message):
     with pytest.raises(ValueError, match=message):
         aggregation.aggregate(SMALL, **{"h": H, **change})
 
 
-def test_outputs_that_share_memory_raise() -> None:
+def test_outputs_that_share_memory_raise():
     room = np.ones((3, 8), dtype=np.float32)
     with pytest.raises(ValueError, match="out shares memory with h"):
         aggregation.aggregate(SMALL, room[:, :4], out=room[:2, 2:6])
     for name, length in (("weight", 3), ("src_scale", 3), ("dst_scale", 2), ("own", 2)):
         vector = room.ravel()[:length]
         with pytest.raises(ValueError, match=f"out shares memory with {name}"):
-            aggregation.aggregate(SMALL, H, **{name: vector}, out=room[:2, :4])  # type: ignore[arg-type]
+            aggregation.aggregate(SMALL, H, **{name: vector}, out=room[:2, :4])
     indices = room.view(np.int32).ravel()[:3]
     indices[:] = 0
     with pytest.raises(ValueError, match="out shares memory with indices"):
@@ -712,12 +634,12 @@ def test_outputs_that_share_memory_raise() -> None:
         aggregation.aggregate(SMALL, H, mask=mask, out=room[:2, :4])
 
 
-def test_a_mask_of_one_column_may_have_any_stride() -> None:
+def test_a_mask_of_one_column_may_have_any_stride():
     mask = np.array([[0xFF, 0]], dtype=np.uint8).T
     assert aggregation.aggregate(SMALL, H, mask=mask).tolist() == [[2.0] * 4, [0.0] * 4]
 
 
-def test_own_needs_the_destinations_among_the_sources() -> None:
+def test_own_needs_the_destinations_among_the_sources():
     indptr = np.array([0, 1, 2, 2], dtype=np.int64)
     matrix = SparseMatrix(indptr, np.zeros(2, dtype=np.int32), 1)
     ones = np.ones((3, 1), dtype=np.float32)
@@ -725,7 +647,7 @@ def test_own_needs_the_destinations_among_the_sources() -> None:
         aggregation.aggregate(matrix, ones[:1], own=ones[:, 0].copy())
 
 
-def bad_calls() -> list[tuple[str, tuple[object, ...], str]]:
+def bad_calls():
     """A function's name, its arguments, and how the error begins."""
     out, source = aggregation.aggregate_max(SMALL, H)
     outside, below = source.copy(), source.copy()
@@ -734,10 +656,7 @@ def bad_calls() -> list[tuple[str, tuple[object, ...], str]]:
         ("aggregate_max", (SMALL, H.astype(np.float16)), "h is float16"),
         ("aggregate_max", (SMALL, H[:2]), "h has shape .* 3 rows"),
         ("spread_maxima", (source.astype(np.int64), out, 3), "second result of aggregate_max"),
-        ("spread_maxima", (source[:, ::2], out[:, :2], 3), "second result"),
-        ("spread_maxima", (source.tolist(), out, 3), "second result"),
         ("spread_maxima", (source, out[:, :3], 3), "second result"),
-        ("spread_maxima", (source[0], out, 3), "second result"),
         ("spread_maxima", (source, out[:1], 3), "gradient has shape .* 2 rows"),
         ("spread_maxima", (source, source, 3), "gradient is int32"),
         ("spread_maxima", (outside, out, 3), "outside the 3 sources"),
@@ -746,19 +665,16 @@ def bad_calls() -> list[tuple[str, tuple[object, ...], str]]:
         ("dot_edges", (SMALL, H, H), "g has shape .* 2 rows"),
         ("dot_edges", (SMALL, H[:2], H[:2]), "h has shape .* 3 rows"),
         ("dot_edges", (SMALL, H[:2], H.astype(np.float64)), "one dtype and width"),
-        ("dot_edges", (SMALL, H[:2, :3], H), "one dtype and width"),
         ("edge_softmax", (SMALL, E[:2]), "scores is .* of 3 values"),
         ("edge_softmax", (SMALL, H[:, 0]), "scores is .* contiguous"),
         ("edge_softmax_backward", (SMALL, E, E[:2]), "gradient is .* of 3 values"),
         ("edge_softmax_backward", (SMALL, E[:2], E), "softmax is .* of 3 values"),
         ("edge_softmax_backward", (SMALL, E, E.astype("f8")), "gradient is float64"),
         ("pack_mask", (H,), "two-dimensional boolean"),
-        ("pack_mask", (H[0] > 0,), "two-dimensional boolean"),
-        ("pack_mask", ([[True]],), "two-dimensional boolean"),
     ]
 
 
-def test_bad_calls_raise() -> None:
+def test_bad_calls_raise():
     for name, arguments, message in bad_calls():
         with pytest.raises(ValueError, match=message):
             getattr(aggregation, name)(*arguments)
@@ -772,7 +688,7 @@ def test_bad_calls_raise() -> None:
             getattr(aggregation, name)(*arguments, threads=-1)
 
 
-def test_one_row_may_have_any_stride() -> None:
+def test_one_row_may_have_any_stride():
     """NumPy gives no meaning to the stride of an axis of one element."""
     matrix = SparseMatrix(np.array([0, 2]), np.zeros(2, dtype=np.int32), 1)
     as_strided = np.lib.stride_tricks.as_strided

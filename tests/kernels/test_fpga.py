@@ -1,7 +1,5 @@
 """The FPGA's aggregate kernel: cases counted by hand, the compiled loops and their twin, errors."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import replace
 
@@ -14,56 +12,22 @@ from gnnbench.kernels.dispatch import fpga
 from gnnbench.kernels.native import load
 from gnnbench.kernels.reference import fpga as reference
 from gnnbench.kernels.reference.fpga import Aggregation, Machine
-from gnnbench.records import IndexArray, IntArray
 
 #: Small numbers, so that cycles can be counted: a tick is a cycle, a burst takes one, and a page
 #: holds 4 words and costs 3 more to open.
 TINY = Machine(
-    dies=1,
-    pes=1,
-    adder_cycles=4,
-    fifo_updates=2,
-    buffer_words=1000,
-    cycle_ticks=1,
-    burst_ticks=1,
-    miss_ticks=3,
-    latency_ticks=0,
-    edge_ticks=0,
-    page_words=4,
-    banks=2,
-)
+    dies=1, pes=1, adder_cycles=4, fifo_updates=2, buffer_words=1000, cycle_ticks=1,
+    burst_ticks=1, miss_ticks=3, latency_ticks=0, edge_ticks=0, page_words=4, banks=2,
+)  # fmt: skip
 
 
-def run(
-    edges: list[tuple[int, int]],
-    machine: Machine,
-    *,
-    words: int = 2,
-    num_dst: int = 4,
-    address: IntArray | None = None,
-    ready: IntArray | None = None,
-    begin: int = 0,
-) -> Aggregation:
+def run(edges, machine, *, words=2, num_dst=4, **when):
     """Edges as (source, destination); eight sources, each at the address of its number."""
-    pairs = np.array(edges, dtype=np.int32).reshape(-1, 2)
-    where = np.arange(8, dtype=np.int64) if address is None else address
-    return fpga.simulate_aggregation(
-        np.ascontiguousarray(pairs[:, 0]),
-        np.ascontiguousarray(pairs[:, 1]),
-        where,
-        num_dst,
-        words,
-        machine,
-        ready=ready,
-        begin=begin,
-    )
+    src, dst = np.array(edges, dtype=np.int32).reshape(-1, 2).T.copy()
+    return fpga.simulate_aggregation(src, dst, np.arange(8), num_dst, words, machine, **when)
 
 
-# --------------------------------------------------------------------------- counted by hand
-
-
-@pytest.mark.usefixtures("both_ways")
-def test_one_edge() -> None:
+def test_one_edge():
     """3 to open the page, 2 bursts, 1 duplicator: scatter at 6. At the gather PE at 7, its second
     word at 8, summed 4 later."""
     seen = run([(0, 0)], TINY)
@@ -74,15 +38,13 @@ def test_one_edge() -> None:
     assert (late.cycles[0], late.channel_ticks[0]) == (19, 5)
 
 
-@pytest.mark.usefixtures("both_ways")
-def test_no_edge() -> None:
+def test_no_edge():
     seen = run([], TINY)
     assert seen.cycles.tolist() == [0]
     assert seen.complete.tolist() == [0] * 4
 
 
-@pytest.mark.usefixtures("both_ways")
-def test_a_source_is_loaded_once_for_all_edges_that_follow() -> None:
+def test_a_source_is_loaded_once_for_all_edges_that_follow():
     """Scatter at 6, then 8; the second sum, another row, waits for nothing: 14."""
     seen = run([(0, 0), (0, 1)], TINY)
     assert seen.complete.tolist() == [12, 14, 0, 0]
@@ -92,8 +54,7 @@ def test_a_source_is_loaded_once_for_all_edges_that_follow() -> None:
     assert run([(0, 0), (0, 1), (1, 0), (1, 1)], TINY).loads[0] == 2
 
 
-@pytest.mark.usefixtures("both_ways")
-def test_the_raw_resolver_stalls() -> None:
+def test_the_raw_resolver_stalls():
     """Row 0's word was taken at 7 and is there at 11; the second update came at 9."""
     seen = run([(0, 0), (0, 0)], TINY)
     assert seen.complete[0] == 16
@@ -103,8 +64,7 @@ def test_the_raw_resolver_stalls() -> None:
     assert (quick.complete[0], quick.hazard_cycles[0]) == (12, 0)
 
 
-@pytest.mark.usefixtures("both_ways")
-def test_row_hits_and_misses() -> None:
+def test_row_hits_and_misses():
     """A page has two rows. The second row hits: its bursts follow, there at 8. The third misses."""
     hit = run([(0, 0), (1, 1)], TINY)
     assert (hit.cycles[0], hit.misses[0]) == (14, 1)
@@ -118,8 +78,7 @@ def test_row_hits_and_misses() -> None:
     assert run([(1, 0)], TINY, words=3).misses[0] == 2
 
 
-@pytest.mark.usefixtures("both_ways")
-def test_two_pes_work_side_by_side() -> None:
+def test_two_pes_work_side_by_side():
     """One stage more. Edges to 0 and 1 go straight through: both at the gather PEs at 8."""
     two = replace(TINY, pes=2)
     seen = run([(0, 0), (0, 1)], two)
@@ -133,8 +92,7 @@ def test_two_pes_work_side_by_side() -> None:
     assert ideal.complete.tolist() == [13, 0, 13, 0]
 
 
-@pytest.mark.usefixtures("both_ways")
-def test_a_butterfly_blocks_within() -> None:
+def test_a_butterfly_blocks_within():
     """n = 4: updates from PE 0 to 0 and from PE 2 to 1 share the first stage's link at place 0."""
     four = replace(TINY, pes=4)
     seen = run([(0, 0), (0, 2), (0, 1), (0, 3)], four)
@@ -144,8 +102,7 @@ def test_a_butterfly_blocks_within() -> None:
     assert seen.conflict_cycles[0] == 4
 
 
-@pytest.mark.usefixtures("both_ways")
-def test_scatter_pes_wait_for_their_fifo() -> None:
+def test_scatter_pes_wait_for_their_fifo():
     """Room for two updates: the third of a PE begins when its first has been taken in full.
 
     All eight edges are of destination 0, one every 4 cycles: taken at 7, 11, 15, ... ; the last at
@@ -158,22 +115,19 @@ def test_scatter_pes_wait_for_their_fifo() -> None:
     assert run(edges, replace(TINY, fifo_updates=1)).hazard_cycles[0] == 7
 
 
-@pytest.mark.usefixtures("both_ways")
-def test_dies_work_by_themselves() -> None:
+def test_dies_work_by_themselves():
     """Destinations 0, 1 on die 0 and 2, 3 on die 1; both load source 0."""
     seen = run([(0, 0), (0, 2), (0, 3)], replace(TINY, dies=2))
     assert seen.cycles.tolist() == [12, 14]
     assert seen.loads.tolist() == [1, 1]
 
 
-@pytest.mark.usefixtures("both_ways")
-def test_gradients_are_loaded_when_they_are_ready() -> None:
+def test_gradients_are_loaded_when_they_are_ready():
     ready = np.array([20, 0, 0, 0, 0, 0, 0, 0])
     assert run([(0, 0)], TINY, ready=ready).cycles[0] == 32
 
 
-@pytest.mark.usefixtures("both_ways")
-def test_a_batch_too_large_spills() -> None:
+def test_a_batch_too_large_spills():
     """One row of buffer: row 1 sends row 0 out (5 ticks), row 0 comes back for row 1 (10 ticks)."""
     small = replace(TINY, buffer_words=2)
     seen = run([(0, 0), (0, 1), (0, 0)], small)
@@ -183,8 +137,7 @@ def test_a_batch_too_large_spills() -> None:
     assert run([(0, 0), (0, 1), (0, 0)], TINY).spilled_rows[0] == 0
 
 
-@pytest.mark.usefixtures("both_ways")
-def test_edges_are_read_four_at_a_time() -> None:
+def test_edges_are_read_four_at_a_time():
     """A word of edges takes 5 ticks before the row of the first: there at 11 instead of 6, and so
     is its sum at 17. The fifth edge, of the same row, waits for the second word: the channel was
     free at 10, so it comes at 15, is taken at 17, and its second word is summed at 22."""
@@ -206,8 +159,7 @@ def test_edges_are_read_four_at_a_time() -> None:
     assert (seen.channel_ticks[0], seen.loads[0], seen.misses[0]) == (5, 1, 1)
 
 
-@pytest.mark.usefixtures("both_ways")
-def test_no_edge_is_read_before_the_channel_is_free() -> None:
+def test_no_edge_is_read_before_the_channel_is_free():
     seen = run([(0, 0)], replace(TINY, edge_ticks=5), begin=100)
     assert seen.complete[0] == 117
     # A row may be ready later still.
@@ -215,26 +167,21 @@ def test_no_edge_is_read_before_the_channel_is_free() -> None:
     assert run([(0, 0)], replace(TINY, edge_ticks=5), begin=100, ready=ready).complete[0] == 212
 
 
-@pytest.mark.usefixtures("both_ways")
-def test_edges_and_spilled_rows_share_the_channel() -> None:
+def test_edges_and_spilled_rows_share_the_channel():
     """As in the test of spilling, with a word of edges before it: 5 ticks, all 5 cycles later."""
     small = replace(TINY, buffer_words=2, edge_ticks=5)
     assert run([(0, 0), (0, 1), (0, 0)], small).complete.tolist() == [30, 20, 0, 0]
 
 
-@pytest.mark.usefixtures("both_ways")
-def test_slower_memory_than_clock() -> None:
+def test_slower_memory_than_clock():
     """Two ticks a cycle: the row is there after 5 ticks, which is cycle 3, and 1 more."""
     assert run([(0, 0)], replace(TINY, cycle_ticks=2)).cycles[0] == 10
-
-
-# --------------------------------------------------------------------------- compiled = twin
 
 
 @settings(max_examples=80, deadline=None)
 @given(st.data())
 @pytest.mark.skipif(load("fpga") is None, reason="needs the compiled kernels")
-def test_compiled_equals_twin_to_the_cycle(data: st.DataObject) -> None:
+def test_compiled_equals_twin_to_the_cycle(data):
     pes = 2 ** data.draw(st.integers(0, 5))
     words = data.draw(st.integers(1, 9))
     machine = Machine(
@@ -262,6 +209,10 @@ def test_compiled_equals_twin_to_the_cycle(data: st.DataObject) -> None:
     address = random.integers(0, 100, num_src)
     ready = random.integers(0, 200, num_src)
     begin = data.draw(st.integers(0, 50))
+    assert_like_twin(src, dst, address, ready, num_dst, words, machine, begin)
+
+
+def assert_like_twin(src, dst, address, ready, num_dst, words, machine, begin=0):
     for array in (src, dst, address, ready):
         array.flags.writeable = False
     mine = fpga.simulate_aggregation(
@@ -270,48 +221,33 @@ def test_compiled_equals_twin_to_the_cycle(data: st.DataObject) -> None:
     twin = reference.simulate_aggregation(src, dst, address, ready, num_dst, words, machine, begin)
     for field in dataclasses.fields(Aggregation):
         assert np.array_equal(getattr(mine, field.name), getattr(twin, field.name)), field.name
+    return mine
 
 
 @pytest.mark.skipif(load("fpga") is None, reason="needs the compiled kernels")
-@pytest.mark.parametrize("pes", [1, 4, 32])
-@pytest.mark.parametrize("rows_kept", [3, 1000])
-@pytest.mark.parametrize("order", ["by source", "at random"])
-@pytest.mark.parametrize("edge_ticks", [0, 3])
-def test_long_streams_equal_the_twin_to_the_cycle(
-    pes: int, rows_kept: int, order: str, edge_ticks: int
-) -> None:
+@pytest.mark.parametrize(
+    ("pes", "rows_kept", "by_source", "edge_ticks"),
+    [(1, 3, True, 0), (4, 3, False, 3), (32, 3, True, 3), (4, 1000, True, 0), (32, 1000, False, 3)],
+)
+def test_long_streams_equal_the_twin_to_the_cycle(pes, rows_kept, by_source, edge_ticks):
     """Longer than what the compiled loops take at a time, whatever is carried over in between."""
-    machine = replace(
-        TINY,
-        dies=3,
-        pes=pes,
-        adder_cycles=7,
-        buffer_words=pes * 2 * rows_kept,
-        cycle_ticks=5,
-        burst_ticks=4,
-        miss_ticks=23,
-        latency_ticks=11,
-        edge_ticks=edge_ticks,
-        banks=3,
-    )
+    machine = Machine(
+        dies=3, pes=pes, adder_cycles=7, fifo_updates=2, buffer_words=pes * 2 * rows_kept,
+        cycle_ticks=5, burst_ticks=4, miss_ticks=23, latency_ticks=11, edge_ticks=edge_ticks,
+        page_words=4, banks=3,
+    )  # fmt: skip
     random = np.random.default_rng(pes)
     src = random.integers(0, 900, 4000).astype(np.int32)
-    if order == "by source":
+    if by_source:
         src.sort()
     dst = random.integers(0, 301, 4000).astype(np.int32)
-    address = random.permutation(900)
     ready = np.sort(random.integers(0, 4000, 900))
-    mine = fpga.simulate_aggregation(src, dst, address, 301, 2, machine, ready=ready)
-    twin = reference.simulate_aggregation(src, dst, address, ready, 301, 2, machine)
-    assert (mine.spilled_rows.sum() > 0) == (rows_kept == 3)
-    for field in dataclasses.fields(Aggregation):
-        assert np.array_equal(getattr(mine, field.name), getattr(twin, field.name)), field.name
+    seen = assert_like_twin(src, dst, random.permutation(900), ready, 301, 2, machine)
+    assert (seen.spilled_rows.sum() > 0) == (rows_kept == 3)
 
 
-# --------------------------------------------------------------------------- refusals
-
-GOOD: IndexArray = np.array([0, 1], dtype=np.int32)
-PLACES: IntArray = np.arange(2, dtype=np.int64)
+GOOD = np.array([0, 1], dtype=np.int32)
+PLACES = np.arange(2, dtype=np.int64)
 
 
 @pytest.mark.parametrize(
@@ -325,43 +261,41 @@ PLACES: IntArray = np.arange(2, dtype=np.int64)
         ({"buffer_words": 3, "pes": 2}, "the result buffer has 3 words"),
     ],
 )
-def test_impossible_machines_raise(change: dict[str, int], message: str) -> None:
+def test_impossible_machines_raise(change, message):
     with pytest.raises(ValueError, match=message):
-        run([(0, 0)], replace(TINY, **change))  # type: ignore[arg-type]
+        run([(0, 0)], replace(TINY, **change))
 
 
-def test_bad_streams_raise() -> None:
-    simulate = fpga.simulate_aggregation
-    with pytest.raises(ValueError, match="src is int64"):
-        simulate(GOOD.astype(np.int64), GOOD, PLACES, 2, 1, TINY)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="src has 2 values and dst 1"):
-        simulate(GOOD, GOOD[:1], PLACES, 2, 1, TINY)
-    with pytest.raises(ValueError, match="src hold 0 to 1"):
-        simulate(GOOD, GOOD, PLACES[:1], 2, 1, TINY)
-    with pytest.raises(ValueError, match="dst hold 0 to 1"):
-        simulate(GOOD, GOOD, PLACES, 1, 1, TINY)
-    with pytest.raises(ValueError, match="num_dst is -1"):
-        simulate(GOOD, GOOD, PLACES, -1, 1, TINY)
-    with pytest.raises(ValueError, match="address holds -1"):
-        simulate(GOOD, GOOD, PLACES - 1, 2, 1, TINY)
-    with pytest.raises(ValueError, match="ready has 1 values"):
-        simulate(GOOD, GOOD, PLACES, 2, 1, TINY, ready=PLACES[:1])
-    with pytest.raises(ValueError, match="row_words is 0"):
-        simulate(GOOD, GOOD, PLACES, 2, 0, TINY)
+HUGE = 2**40 - 1
+ROOMY = replace(TINY, buffer_words=HUGE)
 
 
-@pytest.mark.parametrize("change", ["memory", "address", "ready"])
-def test_times_too_large_to_add_up_raise(change: str) -> None:
-    huge = 2**40 - 1
-    machine = replace(TINY, buffer_words=huge)
-    address = ready = PLACES
-    words = 1
-    if change == "memory":
-        machine = replace(machine, miss_ticks=huge, page_words=1)
-        words = 2**25
-    elif change == "address":
-        address, words = PLACES + huge - 1, 2**25
-    else:
-        machine, ready = replace(machine, cycle_ticks=2**30), PLACES + huge - 1
-    with pytest.raises(ValueError, match="too large to add up"):
-        fpga.simulate_aggregation(GOOD, GOOD, address, 2, words, machine, ready=ready)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"src": GOOD.astype(np.int64)}, "src is int64"),
+        ({"dst": GOOD[:1]}, "src has 2 values and dst 1"),
+        ({"address": PLACES[:1]}, "src hold 0 to 1"),
+        ({"num_dst": 1}, "dst hold 0 to 1"),
+        ({"num_dst": -1}, "num_dst is -1"),
+        ({"address": PLACES - 1}, "address holds -1"),
+        ({"ready": PLACES[:1]}, "ready has 1 values"),
+        ({"row_words": 0}, "row_words is 0"),
+        (
+            {"machine": replace(ROOMY, miss_ticks=HUGE, page_words=1), "row_words": 2**25},
+            "too large to add up",
+        ),
+        (
+            {"machine": ROOMY, "address": PLACES + HUGE - 1, "row_words": 2**25},
+            "too large to add up",
+        ),
+        (
+            {"machine": replace(ROOMY, cycle_ticks=2**30), "ready": PLACES + HUGE - 1},
+            "too large to add up",
+        ),
+    ],
+)
+def test_bad_streams_and_times_too_large_to_add_up_raise(change, message):
+    fields = {"src": GOOD, "dst": GOOD, "address": PLACES, "num_dst": 2, "row_words": 1}
+    with pytest.raises(ValueError, match=message):
+        fpga.simulate_aggregation(**{**fields, "machine": TINY, **change})

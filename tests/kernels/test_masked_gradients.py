@@ -4,16 +4,12 @@ It replaces ReLU's own backward pass, so that losses equal those of plain traini
 gradient was masked.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from gnnbench import plugins
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
@@ -21,17 +17,14 @@ from gnnbench.kernels import autograd
 from gnnbench.kernels.autograd import Factors
 from gnnbench.kernels.dispatch import aggregation
 from gnnbench.kernels.dispatch.aggregation import SparseMatrix, pack_mask
-from gnnbench.kernels.dispatch.checks import MaskArray
 from gnnbench.lowering.memory import masks_gradients
 from gnnbench.models import MODELS, GCNLayer, build
-from gnnbench.parts import Adjacency, Scaling, Setting
-from gnnbench.platforms.machine import Platform
-from gnnbench.plugins import Registry
+from gnnbench.parts import Scaling, Setting
 from gnnbench.price.model_clock import ModelClock
-from gnnbench.records import Block, Parts, Trace
+from gnnbench.records import Parts
 from gnnbench.run import train
 from gnnbench_plugins.mixgcn.kernel import SpuKernel
-from gnnbench_plugins.mixgcn.machines import Simulation, Spu
+from gnnbench_plugins.mixgcn.machines import Spu
 from gnnbench_plugins.reference.kernel import TorchAdjacency
 from gnnbench_plugins.reference.native_kernel import NativeAdjacency
 from tests.kernels.blocks import BLOCKS, draw
@@ -47,22 +40,22 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture
-def masks(monkeypatch: pytest.MonkeyPatch) -> list[MaskArray]:
+def masks(monkeypatch):
     """Those of the products that are taken, in turn."""
-    used: list[MaskArray] = []
+    used = []
     plain = aggregation.aggregate
 
-    def aggregate(matrix: SparseMatrix, h: np.ndarray, **options: object) -> np.ndarray:
+    def aggregate(matrix, h, **options):
         mask = options.get("mask")
         if isinstance(mask, np.ndarray):
             used.append(mask)
-        return plain(matrix, h, **options)  # type: ignore[arg-type]
+        return plain(matrix, h, **options)
 
     monkeypatch.setattr(autograd.kernels, "aggregate", aggregate)
     return used
 
 
-def make_setting(model: str, num_layers: int, platform: Platform | None = None) -> Setting:
+def make_setting(model, num_layers, platform=None):
     workload = make_workload(model, num_layers, epochs=3)
     dims = (*DIMS[:num_layers], workload.dims[-1])
     if model == "gin":
@@ -72,20 +65,17 @@ def make_setting(model: str, num_layers: int, platform: Platform | None = None) 
     return Setting(make_dataset(), platform or make_platform(), workload, shapes)
 
 
-def run(registry: Registry, setting: Setting, parts: Parts, **options: dict[str, str]) -> Trace:
+def run(registry, setting, parts, **options):
     bundle = plugins.assemble(registry, parts, options)
     assert bundle.refusal(setting) is None
     return train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
 
 
-def losses(trace: Trace) -> list[float]:
+def losses(trace):
     return [epoch.loss for epoch in trace.epochs]
 
 
-# --------------------------------------------------------------------------- products
-
-
-def products(adjacency: Adjacency, width: int) -> Iterator[Tensor]:
+def products(adjacency, width):
     """Every transposed product, the own rows' infinities among what is summed."""
     block = adjacency.block
     g, wide = (draw(block.num_dst, count, seed=1) for count in (width, 2 * width))
@@ -100,9 +90,7 @@ def products(adjacency: Adjacency, width: int) -> Iterator[Tensor]:
 
 
 @pytest.mark.parametrize("width", [8, 11])
-def test_products_are_those_of_torch_where_wanted_and_zero_elsewhere(
-    block: Block, width: int
-) -> None:
+def test_products_are_those_of_torch_where_wanted_and_zero_elsewhere(block, width):
     where = (block, torch.float64, torch.device("cpu"))
     wanted = draw(block.num_src, width, seed=7) > 0
     native = NativeAdjacency(*where)
@@ -121,7 +109,7 @@ def test_products_are_those_of_torch_where_wanted_and_zero_elsewhere(
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_destinations_that_stand_elsewhere(masked: bool) -> None:
+def test_destinations_that_stand_elsewhere(masked):
     """``Block.own``: their rows are not the first ones."""
     plain = BLOCKS["random"]
     own = np.arange(plain.num_src - plain.num_dst, plain.num_src, dtype=np.int32)[::-1].copy()
@@ -141,7 +129,7 @@ def test_destinations_that_stand_elsewhere(masked: bool) -> None:
     )
 
 
-def test_own_plus_sum_and_its_gradient(block: Block) -> None:
+def test_own_plus_sum_and_its_gradient(block):
     native, torch_ = (
         made(block, torch.float64, torch.device("cpu"))
         for made in (NativeAdjacency, TorchAdjacency)
@@ -151,7 +139,7 @@ def test_own_plus_sum_and_its_gradient(block: Block) -> None:
     assert torch.autograd.gradcheck(native.own_plus_sum, (h,))
 
 
-def test_masks_that_do_not_fit_are_refused() -> None:
+def test_masks_that_do_not_fit_are_refused():
     adjacency = TorchAdjacency(BLOCKS["random"], torch.float64, torch.device("cpu"))
     with pytest.raises(TypeError, match="TorchAdjacency takes no masks"):
         adjacency.masked(np.zeros((5, 1), dtype=np.uint8))
@@ -162,7 +150,7 @@ def test_masks_that_do_not_fit_are_refused() -> None:
         )
 
 
-def test_a_masked_gradient_passes_relu_as_it_is() -> None:
+def test_a_masked_gradient_passes_relu_as_it_is():
     """And nothing is kept to mask it with."""
     a, weight, bias = draw(5, 3), draw(3, 4, seed=1), draw(4, seed=2)
     leaves = [tensor.requires_grad_() for tensor in (a, weight, bias)]
@@ -181,13 +169,8 @@ def test_a_masked_gradient_passes_relu_as_it_is() -> None:
     assert torch.equal(passed, untouched[:, :3])
 
 
-# --------------------------------------------------------------------------- training
-
-
 @pytest.mark.parametrize(("model", "num_layers"), MODELS_AND_LAYERS)
-def test_native_trains_as_plain_torch_does(
-    registry: Registry, masks: list[MaskArray], model: str, num_layers: int
-) -> None:
+def test_native_trains_as_plain_torch_does(registry, masks, model, num_layers):
     setting = make_setting(model, num_layers)
     plain = losses(run(registry, setting, PLAIN))
     assert not masks
@@ -200,8 +183,8 @@ def test_native_trains_as_plain_torch_does(
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize(("model", "num_layers"), MODELS_AND_LAYERS)
 def test_mixture_of_parallelism_masks_every_workers_columns(
-    registry: Registry, masks: list[MaskArray], model: str, num_layers: int, workers: int
-) -> None:
+    registry, masks, model, num_layers, workers
+):
     setting = make_setting(model, num_layers, make_platform(workers))
     plain = losses(run(registry, setting, PLAIN))
     options = {"sampler": {"stages": "2"}, "placement": {"accelerators": str(workers)}}
@@ -216,9 +199,7 @@ def test_mixture_of_parallelism_masks_every_workers_columns(
     )
 
 
-def test_partitions_mask_what_they_return_to_each_other(
-    registry: Registry, masks: list[MaskArray]
-) -> None:
+def test_partitions_mask_what_they_return_to_each_other(registry, masks):
     setting = make_setting("gin", 3)
     parts = registry.strategy("partition").bundles["full-graph"]
     found = run(registry, setting, dataclasses.replace(parts, kernel="native"))
@@ -232,8 +213,8 @@ def test_partitions_mask_what_they_return_to_each_other(
     [("sancus", "full-graph"), ("hongtu", "full-graph"), ("native", "mini-batch")],
 )
 def test_stale_rows_and_chunks_on_the_host_and_mini_batches_are_not_masked(
-    registry: Registry, strategy: str, mode: str
-) -> None:
+    registry, strategy, mode
+):
     """A stale row's mask is not its owner's; the other two keep no tape, or gain nothing."""
     parts = dataclasses.replace(registry.strategy(strategy).bundles[mode], kernel="native")
     assert not masks_gradients(plugins.assemble(registry, parts, {}))
@@ -242,27 +223,25 @@ def test_stale_rows_and_chunks_on_the_host_and_mini_batches_are_not_masked(
 class _Tanh(GCNLayer):
     """GCN with another activation: a gradient is zero nowhere."""
 
-    def update(self, bound, a):  # type: ignore[no-untyped-def]
+    def update(self, bound, a):
         out = a @ self.weight + self.bias
         return torch.tanh(out) if self.activation else out
 
 
 @pytest.mark.parametrize("kernel", ["torch", "native"])
-def test_layers_of_ones_own_are_not_masked(
-    registry: Registry, masks: list[MaskArray], kernel: str
-) -> None:
+def test_layers_of_ones_own_are_not_masked(registry, masks, kernel):
     setting = dataclasses.replace(make_setting("gcn", 3), model=_Tanh)
     found = run(registry, setting, dataclasses.replace(PLAIN, kernel=kernel))
     assert losses(found) == pytest.approx(losses(run(registry, setting, PLAIN)), rel=1e-9, abs=0)
     assert not masks
 
 
-def test_every_hidden_layer_that_aggregates_first_masks() -> None:
+def test_every_hidden_layer_that_aggregates_first_masks():
     for name in MODELS:
         workload = make_workload(name, 4)
         assert not any(layer.masks_below for layer in build(workload).stack)
         stack = build(workload, masked=True).stack
-        expected = [MODELS[name].cacheable] * 3  # type: ignore[attr-defined]
+        expected = [MODELS[name].cacheable] * 3
         assert [layer.masks_below for layer in stack] == [False, *expected]
         assert [layer.masked_above for layer in stack] == [*expected, False]
     stack = build(make_workload("gcn", 4), (2,), masked=True).stack
@@ -270,19 +249,12 @@ def test_every_hidden_layer_that_aggregates_first_masks() -> None:
     assert [layer.masked_above for layer in stack] == [True, False, True, False]
 
 
-# --------------------------------------------------------------------------- prices
-
-
 @pytest.mark.parametrize("model", ["gcn", "sage", "gin"])
-def test_the_masks_priced_are_the_masks_used(
-    registry: Registry, masks: list[MaskArray], monkeypatch: pytest.MonkeyPatch, model: str
-) -> None:
-    priced: list[MaskArray] = []
+def test_the_masks_priced_are_the_masks_used(registry, masks, monkeypatch, model):
+    priced = []
     plain = Spu.run
 
-    def run_spu(
-        self: Spu, matrix: SparseMatrix, width: int, mask: MaskArray | None = None
-    ) -> Simulation:
+    def run_spu(self, matrix, width, mask=None):
         if mask is not None:
             priced.append(mask)
         return plain(self, matrix, width, mask)

@@ -1,33 +1,26 @@
 """Dense products with bias and ReLU, and their gradients: compiled loops, their twin, and torch."""
 
-from __future__ import annotations
-
-import threading
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from gnnbench.kernels import autograd
 from gnnbench.kernels.buffers import pool
 from gnnbench.kernels.dispatch import products
 from gnnbench.kernels.native import load
-from gnnbench.records import FloatArray
 
 #: About the sizes at which loops end: of tiles, vectors, panels, blocks.
 SIZES = st.sampled_from([1, 2, 5, 13, 14, 15, 16, 17, 31, 32, 33, 47, 64, 100])
 ROWS = st.sampled_from([1, 2, 13, 14, 15, 29, 125, 126, 127, 253, 400])
 
 
-def draw(*shape: int, seed: int = 0) -> FloatArray:
+def draw(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def check(ours: FloatArray | None, expected: Any, terms: int) -> None:
+def check(ours, expected, terms):
     """Equal but for the order in which so many terms are added."""
     assert ours is not None
     np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=2e-6 * max(terms, 8))
@@ -44,9 +37,7 @@ def check(ours: FloatArray | None, expected: Any, terms: int) -> None:
     turned=st.booleans(),
     threads=st.integers(1, 3),
 )
-def test_products_and_gradients(
-    n: int, k: int, f: int, relu: bool, biased: bool, turned: bool, threads: int
-) -> None:
+def test_products_and_gradients(n, k, f, relu, biased, turned, threads):
     a, g = draw(n, k + 3)[:, 1 : k + 1], draw(n, f + 2, seed=1)[:, :f]  # rows with gaps
     w = draw(f, k, seed=2).T if turned else draw(k, f, seed=2)
     bias = draw(f, seed=3) if biased else None
@@ -71,7 +62,7 @@ def test_products_and_gradients(
 
 @pytest.mark.usefixtures("both_ways")
 @pytest.mark.parametrize("shape", [(0, 4, 3), (4, 0, 3), (4, 3, 0), (0, 0, 0)])
-def test_products_of_nothing(shape: tuple[int, int, int]) -> None:
+def test_products_of_nothing(shape):
     n, k, f = shape
     a, w, bias = draw(n, k), draw(k, f), draw(f)
     assert np.array_equal(products.multiply(a, w, bias), np.broadcast_to(bias, (n, f)))
@@ -87,7 +78,7 @@ def test_products_of_nothing(shape: tuple[int, int, int]) -> None:
 
 
 @pytest.mark.usefixtures("both_ways")
-def test_what_is_no_number_stays_none() -> None:
+def test_what_is_no_number_stays_none():
     """ReLU keeps NaN, and so does its gradient; nothing of it goes elsewhere."""
     a, w = draw(20, 17), draw(17, 18)
     a[3, 5] = np.nan
@@ -115,8 +106,8 @@ def test_what_is_no_number_stays_none() -> None:
         ({"threads": -1}, "threads is -1"),
     ],
 )
-def test_refuses_other_arrays(changes: dict[str, Any], message: str) -> None:
-    given_: dict[str, Any] = {"a": draw(4, 3), "w": draw(3, 2), "bias": draw(2), **changes}
+def test_refuses_other_arrays(changes, message):
+    given_ = {"a": draw(4, 3), "w": draw(3, 2), "bias": draw(2), **changes}
     with pytest.raises(ValueError, match=message):
         products.multiply(**given_)
 
@@ -129,17 +120,17 @@ def test_refuses_other_arrays(changes: dict[str, Any], message: str) -> None:
         ({"output": draw(4, 3)}, r"output must be float32 of shape \(4, 2\)"),
     ],
 )
-def test_refuses_other_gradients(changes: dict[str, Any], message: str) -> None:
+def test_refuses_other_gradients(changes, message):
     arrays = {"g": draw(4, 2), "w": draw(3, 2), "a": draw(4, 3), **changes}
     with pytest.raises(ValueError, match=message):
         products.differentiate(**arrays)
 
 
-def test_same_bits_every_time() -> None:
+def test_same_bits_every_time():
     """Whatever lies in the memory that is used again."""
     a, w, bias, g = draw(1500, 300), draw(300, 70), draw(70), draw(1500, 70, seed=1)
 
-    def compute() -> list[bytes]:
+    def compute():
         out = products.multiply(a, w, bias, relu=True, threads=2)
         grads = products.differentiate(g, w, a, out, threads=2)
         return [array.tobytes() for array in (out, *grads) if array is not None]
@@ -151,10 +142,7 @@ def test_same_bits_every_time() -> None:
     assert compute() == first
 
 
-# --------------------------------------------------------------------------- tensors
-
-
-def leaves(n: int, k: int, f: int, wanted: str) -> tuple[Tensor, Tensor, Tensor]:
+def leaves(n, k, f, wanted):
     made = (draw(k, n).T, draw(k, f, seed=1), draw(f, seed=2))
     a, w, b = (
         torch.from_numpy(array).requires_grad_(name in wanted)
@@ -164,7 +152,7 @@ def leaves(n: int, k: int, f: int, wanted: str) -> tuple[Tensor, Tensor, Tensor]
 
 
 @pytest.fixture(params=["ours", "torch"])
-def whose(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def whose(request, monkeypatch):
     """With our products wherever they are compiled, and with torch's."""
     wanted = request.param == "ours"
     monkeypatch.setattr(products, "outrun_torch", lambda: wanted)
@@ -173,7 +161,7 @@ def whose(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.usefixtures("whose")
 @pytest.mark.parametrize("wanted", ["awb", "wb", "a", "aw", "b"])
 @pytest.mark.parametrize("relu", [False, True])
-def test_linear_is_addmm(relu: bool, wanted: str) -> None:
+def test_linear_is_addmm(relu, wanted):
     inputs = leaves(300, 40, 20, wanted)
     a, w, b = inputs
     expected = torch.addmm(b, a, w)
@@ -191,7 +179,7 @@ def test_linear_is_addmm(relu: bool, wanted: str) -> None:
 
 
 @pytest.mark.usefixtures("whose")
-def test_multiply_is_a_product() -> None:
+def test_multiply_is_a_product():
     a, w, _ = leaves(50, 7, 9, "aw")
     ours, expected = autograd.multiply(a, w[:7]), a @ w[:7]
     torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-4)
@@ -202,24 +190,8 @@ def test_multiply_is_a_product() -> None:
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
-def test_other_threads_compute_the_same() -> None:
-    a, w, b = leaves(600, 40, 20, "")
-    expected = autograd.linear(a, w, b, relu=True)
-    found: list[Tensor] = []
-    workers = [
-        threading.Thread(target=lambda: found.append(autograd.linear(a, w, b, relu=True)))
-        for _ in range(4)
-    ]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert len(found) == 4
-    assert all(torch.equal(each, expected) for each in found)
-
-
 @pytest.mark.skipif(load("products") is None, reason="the compiled kernels are not built")
-def test_the_processor_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_processor_decides(monkeypatch):
     """MKL has AVX-512 on Intel's processors; without AVX-512 our loops do not run."""
     compiled = load("products")
     monkeypatch.setenv("GNNBENCH_SIMD", "avx2")

@@ -1,11 +1,6 @@
 """Sets of ids as bitmaps, and distinct ids: compiled kernels, their twins, Python's own sets."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,16 +9,15 @@ from gnnbench.kernels.dispatch import sets
 from gnnbench.kernels.native import load
 from gnnbench.kernels.reference import sets as reference
 from gnnbench.kernels.slabs import Slab
-from gnnbench.records import IndexArray, IntArray
 
 
-def ids_of(*ids: int) -> IndexArray:
+def ids_of(*ids):
     return np.array(ids, dtype=np.int32)
 
 
 @pytest.mark.usefixtures("anywhere")
 @pytest.mark.parametrize("universe", [1, 63, 64, 65, 1000, 100_000])
-def test_unique_ids(universe: int) -> None:
+def test_unique_ids(universe):
     ids = np.random.default_rng(3).integers(0, universe, 3000).astype(np.int32)
     ids[7] = universe - 1
     for drawn in (ids, np.arange(universe, dtype=np.int32), ids[:0]):
@@ -35,7 +29,7 @@ def test_unique_ids(universe: int) -> None:
 
 
 @pytest.mark.skipif(load("sets") is None, reason="needs the compiled kernels")
-def test_results_keep_no_spare_memory() -> None:
+def test_results_keep_no_spare_memory():
     ids = np.repeat(np.arange(100, dtype=np.int32), 100)
     assert sets.unique_ids(ids, 10_000).nbytes == 400
 
@@ -46,32 +40,25 @@ def test_results_keep_no_spare_memory() -> None:
     [
         (ids_of(2, 5), 5, "^ids holds 2 to 5, outside a universe of 5"),
         (ids_of(0, -1), 5, "^ids holds -1 to 0"),
-        (ids_of(2**31 - 1), 5, "^ids holds 2147483647"),
         (ids_of(0), 0, "outside a universe of 0"),
         (ids_of(), -1, "universe is -1"),
-        (ids_of(), 2**31, "universe is 2147483648"),
         (np.array([1, 2], dtype=np.int64), 5, "is int64"),
         (ids_of(1, 2, 3, 4)[::2], 5, "contiguous"),
-        (ids_of(1, 2).reshape(1, 2), 5, "one-dimensional"),
-        (ids_of(1, 2).astype(">i4"), 5, "int32"),
         ([1, 2], 5, "is a list"),
     ],
 )
-def test_bad_ids_raise(ids: npt.NDArray[Any], universe: int, message: str) -> None:
+def test_bad_ids_raise(ids, universe, message):
     with pytest.raises(ValueError, match=message):
         sets.unique_ids(ids, universe)
 
 
-# --------------------------------------------------------------------------- bitmaps
-
-
-def wide(*ids: int) -> IntArray:
+def wide(*ids):
     return np.array(ids, dtype=np.int64)
 
 
 @pytest.mark.usefixtures("anywhere")
 @pytest.mark.parametrize("universe", [1, 63, 64, 65, 512, 513, 3000])
-def test_bitmaps_are_sets(universe: int) -> None:
+def test_bitmaps_are_sets(universe):
     """Sets of all densities, empty and full, against Python's own; ids in any order and twice."""
     random = np.random.default_rng(universe)
     arrays = [random.integers(0, universe, size) for size in (0, 1, universe // 3, universe)]
@@ -85,12 +72,12 @@ def test_bitmaps_are_sets(universe: int) -> None:
     assert counts.tolist() == [[len(a & b) for b in truth[1:]] for a in truth]
 
 
-def lists_of(listed: list[list[IntArray]]) -> list[list[list[int]]]:
+def lists_of(listed):
     return [[ids.tolist() for ids in row] for row in listed]
 
 
 @st.composite
-def rounds_of_sets(draw: st.DrawFn) -> tuple[list[list[set[int]]], int]:
+def rounds_of_sets(draw):
     """By kind and slot: what is needed, transition sets, what is held and what was read."""
     slots, universe = draw(st.integers(0, 4)), draw(st.integers(1, 600))
     one = st.sets(st.integers(0, universe - 1), max_size=40)
@@ -100,9 +87,7 @@ def rounds_of_sets(draw: st.DrawFn) -> tuple[list[list[set[int]]], int]:
 @pytest.mark.usefixtures("anywhere")
 @given(drawn=rounds_of_sets())
 @settings(max_examples=40, deadline=None)
-def test_fetches_are_the_differences_that_the_paper_names(
-    drawn: tuple[list[list[set[int]]], int],
-) -> None:
+def test_fetches_are_the_differences_that_the_paper_names(drawn):
     kinds, universe = drawn
     bitmaps = [sets.mark_sets([wide(*ids) for ids in kind], universe) for kind in kinds]
     expected = []
@@ -115,19 +100,8 @@ def test_fetches_are_the_differences_that_the_paper_names(
     assert lists_of(sets.list_fetches(*bitmaps, Slab(), threads=2)) == expected
 
 
-@pytest.mark.usefixtures("anywhere")
-def test_bitmaps_of_more_words_than_a_tile_has() -> None:
-    random = np.random.default_rng(1)
-    bitmaps = random.integers(0, 2**63, (40, 1600), dtype=np.uint64)
-    counts = sets.count_shared_marks(bitmaps[:3], bitmaps)
-    for i in range(3):
-        assert counts[i].tolist() == sets.count_marks(bitmaps[i] & bitmaps).tolist()
-
-
 @pytest.mark.parametrize("level", ["baseline", "avx512"])
-def test_bitmaps_that_are_worth_several_threads(
-    level: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bitmaps_that_are_worth_several_threads(level, monkeypatch):
     """Lists that lie side by side, some of them dense, are each thread's own."""
     monkeypatch.setenv("GNNBENCH_SIMD", level)
     random = np.random.default_rng(2)
@@ -139,8 +113,10 @@ def test_bitmaps_that_are_worth_several_threads(
     np.testing.assert_array_equal(one, several)
     for array, ids in zip(arrays, sets.list_marks(several, threads=3), strict=True):
         np.testing.assert_array_equal(ids, np.unique(array))
-    counts = sets.count_shared_marks(one, one, threads=3)
-    np.testing.assert_array_equal(counts, sets.count_shared_marks(one, one, threads=1))
+    for threads in (1, 3):  # more words than a tile has
+        counts = sets.count_shared_marks(one, one, threads=threads)
+        for number in range(40):
+            assert counts[number].tolist() == sets.count_marks(one[number] & one).tolist()
     round_ = (one[:9], one[9:18], one[18:27], one[27:36])
     assert lists_of(sets.list_fetches(*round_, Slab(), threads=3)) == lists_of(
         reference.list_fetches(*round_)
@@ -148,7 +124,7 @@ def test_bitmaps_that_are_worth_several_threads(
 
 
 @pytest.mark.usefixtures("anywhere")
-def test_no_bitmaps_at_all() -> None:
+def test_no_bitmaps_at_all():
     none = sets.mark_sets([], 100)
     empty = sets.mark_sets([wide()], 0)
     assert (none.shape, empty.shape) == ((0, 8), (1, 0))
@@ -162,12 +138,12 @@ def test_no_bitmaps_at_all() -> None:
 
 
 @pytest.mark.usefixtures("anywhere")
-def test_bad_bitmaps_raise() -> None:
+def test_bad_bitmaps_raise():
     for outside in (wide(2, 5), wide(-1)):
         with pytest.raises(ValueError, match=r"sets\[1\] holds"):
             sets.mark_sets([wide(0), outside], 5)
     with pytest.raises(ValueError, match="is int32"):
-        sets.mark_sets([ids_of(1)], 5)  # type: ignore[list-item]
+        sets.mark_sets([ids_of(1)], 5)
     with pytest.raises(ValueError, match="universe is -1"):
         sets.mark_sets([], -1)
     small, large = sets.mark_sets([wide(1)], 512), sets.mark_sets([wide(1)], 513)

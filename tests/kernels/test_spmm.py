@@ -1,24 +1,22 @@
 """The sparse accelerator's steps: counted by hand, and compiled equal to the twin."""
 
-from __future__ import annotations
-
 import dataclasses
+from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnbench.kernels.dispatch import SparseMatrix, pack_mask, spmm
 from gnnbench.kernels.native import load
-from gnnbench.kernels.reference.spmm import Chunks, ReductionEngine, Steps
+from gnnbench.kernels.reference.spmm import ReductionEngine
 
 #: Two lanes of four adders; half a local buffer holds two words, one fills a cycle; four banks.
 TINY = ReductionEngine(lanes=2, lane_adders=4, fill_words=1, local_words=2, banks=4)
 
 
-def make_matrix(rows: list[list[int]], num_src: int) -> SparseMatrix:
+def make_matrix(rows, num_src):
     """Destinations by the sources of their edges."""
     indptr = np.zeros(len(rows) + 1, dtype=np.int64)
     np.cumsum([len(row) for row in rows], out=indptr[1:])
@@ -26,14 +24,12 @@ def make_matrix(rows: list[list[int]], num_src: int) -> SparseMatrix:
     return SparseMatrix(indptr, indices, num_src)
 
 
-def draw_matrix(random: np.random.Generator, num_dst: int, num_src: int) -> SparseMatrix:
+def draw_matrix(random, num_dst, num_src):
     adjacency = random.random((num_dst, num_src)) < random.random()
     return make_matrix([np.flatnonzero(row).tolist() for row in adjacency], num_src)
 
 
-def count(
-    matrix: SparseMatrix, wanted: list[int], engine: ReductionEngine = TINY, features: int = 16
-) -> Steps:
+def count(matrix, wanted, engine=TINY, features=16):
     """One tile, one chunk and one slice."""
     chunks = spmm.cut_chunks(matrix, 100, 100)
     return spmm.count_steps(
@@ -41,11 +37,7 @@ def count(
     )
 
 
-# --------------------------------------------------------------------------- counted by hand
-
-
-@pytest.mark.usefixtures("both_ways")
-def test_tiles_and_chunks() -> None:
+def test_tiles_and_chunks():
     """Two destinations a tile. The first tile reads 0, 2, 3, 7, the second 7, the third nothing."""
     matrix = make_matrix([[0, 2], [2, 3, 7], [7], [], [], []], 9)
     chunks = spmm.cut_chunks(matrix, 2, 3)
@@ -58,8 +50,7 @@ def test_tiles_and_chunks() -> None:
     assert segments.tolist() == [2, 1, 1]
 
 
-@pytest.mark.usefixtures("both_ways")
-def test_windows_slide_and_shrink() -> None:
+def test_windows_slide_and_shrink():
     """Rows 1, 2, 5, 9 are read. Windows of 3: 1 to 2 (shrunk), 5 alone, 9 alone; of 5: 1 to 5."""
     matrix = make_matrix([[1, 5], [2, 9]], 20)
     assert spmm.cut_chunks(matrix, 2, 20, window_rows=3).rows.tolist() == [4]
@@ -69,8 +60,7 @@ def test_windows_slide_and_shrink() -> None:
     assert (chunks.begin.tolist(), chunks.rows.tolist()) == ([0, 9], [5, 1])
 
 
-@pytest.mark.usefixtures("both_ways")
-def test_a_piece_takes_the_longer_of_filling_and_adding() -> None:
+def test_a_piece_takes_the_longer_of_filling_and_adding():
     """A row of 16 features is a word. Three edges: a piece of two and a piece of one."""
     matrix = make_matrix([[0, 1, 2]], 3)
     # 16 wanted: 2 x 16 / 4 = 8 cycles on a lane, 4 on the other; filling takes 2 and 1.
@@ -85,8 +75,7 @@ def test_a_piece_takes_the_longer_of_filling_and_adding() -> None:
     assert count(matrix, [2], dataclasses.replace(TINY, fill_words=2)).lane_cycles.tolist() == [[1]]
 
 
-@pytest.mark.usefixtures("both_ways")
-def test_pieces_go_to_the_lane_that_is_free_first() -> None:
+def test_pieces_go_to_the_lane_that_is_free_first():
     """Pieces of 4, 1, 2 and 3 cycles: lanes 4 | 1 2 3, so the second ends at 6."""
     matrix = make_matrix([[0], [0], [0], [0]], 1)
     assert count(matrix, [16, 4, 8, 12]).lane_cycles.tolist() == [[6]]
@@ -96,8 +85,7 @@ def test_pieces_go_to_the_lane_that_is_free_first() -> None:
     assert count(matrix, [16, 4, 8, 12], one).lane_cycles.tolist() == [[10]]
 
 
-@pytest.mark.usefixtures("both_ways")
-def test_unwanted_destinations_cost_nothing() -> None:
+def test_unwanted_destinations_cost_nothing():
     matrix = make_matrix([[0, 1], [1, 2, 3]], 4)
     steps = count(matrix, [1, 0])
     assert (steps.edges[0], steps.segments[0], steps.loaded_rows[0]) == (2, 1, 2)
@@ -106,8 +94,7 @@ def test_unwanted_destinations_cost_nothing() -> None:
     assert (nothing.edges[0], nothing.loaded_rows[0], nothing.bank_cycles[0]) == (0, 0, 0)
 
 
-@pytest.mark.usefixtures("both_ways")
-def test_banks_read_a_row_once_for_all_lanes_of_a_window() -> None:
+def test_banks_read_a_row_once_for_all_lanes_of_a_window():
     """A window is two lanes of two edges. Sources 0 and 4 share a bank of four."""
     matrix = make_matrix([[0, 4], [0], [1], [0]], 5)
     # Window one: 0, 4, 0 again and 1, so 2 reads of the first bank; window two: 0 once more.
@@ -121,11 +108,10 @@ def test_banks_read_a_row_once_for_all_lanes_of_a_window() -> None:
     assert count(matrix, [1, 1, 1, 1], features=128).bank_cycles[0] == 2 * 5
 
 
-@pytest.mark.usefixtures("both_ways")
-def test_steps_overlap() -> None:
+def test_steps_overlap():
     """Load 5; load 5 beside compute 10; the third loads at 15 when the first is computed."""
 
-    def end(loads: list[int], computes: list[int], writes: list[int]) -> int:
+    def end(loads, computes, writes):
         steps = (np.array(each, dtype=np.int64) for each in (loads, computes, writes))
         return spmm.overlap_steps(*steps, byte_ticks=1, cycle_ticks=1)
 
@@ -142,14 +128,12 @@ def test_steps_overlap() -> None:
     assert spmm.overlap_steps(step, step, step, 10**9, 3) == 2**50 * (2 * 10**9 + 3)
 
 
-@pytest.mark.usefixtures("both_ways")
-def test_reads_of_each_source() -> None:
+def test_reads_of_each_source():
     assert spmm.count_reads(make_matrix([[0, 3], [], [3]], 5)).tolist() == [1, 0, 0, 2, 0]
     assert spmm.count_reads(make_matrix([[]], 2)).tolist() == [0, 0]
 
 
-@pytest.mark.usefixtures("both_ways")
-def test_wanted_features_by_slice() -> None:
+def test_wanted_features_by_slice():
     wanted = np.zeros((2, 20), dtype=np.bool_)
     wanted[0, [0, 7, 8, 19]] = True
     wanted[1, 16:] = True
@@ -162,13 +146,10 @@ def test_wanted_features_by_slice() -> None:
     assert spmm.count_wanted(mask, 2, 20, 8).tolist() == [[2, 1, 1], [0, 0, 4]]
 
 
-# --------------------------------------------------------------------------- compiled = twin
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 @pytest.mark.skipif(load("spmm") is None, reason="needs the compiled kernels")
-def test_compiled_equals_twin(data: st.DataObject) -> None:
+def test_compiled_equals_twin(data):
     random = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     matrix = draw_matrix(random, data.draw(st.integers(1, 25)), data.draw(st.integers(1, 90)))
     width = data.draw(st.integers(1, 70))
@@ -179,7 +160,7 @@ def test_compiled_equals_twin(data: st.DataObject) -> None:
     mask = pack_mask(random.random((matrix.num_dst, width)) < random.choice([0.02, 0.5]))
     wanted = spmm.count_wanted(mask, matrix.num_dst, width, features)
 
-    def run() -> tuple[Chunks, tuple[npt.NDArray[np.int64], ...], Steps, int]:
+    def run():
         chunks = spmm.cut_chunks(matrix, *sizes, window_rows=window)
         return (
             chunks,
@@ -203,7 +184,7 @@ def test_compiled_equals_twin(data: st.DataObject) -> None:
     assert mine[3] == twin[3]
 
 
-def draw_engine(data: st.DataObject) -> ReductionEngine:
+def draw_engine(data):
     return ReductionEngine(
         lanes=data.draw(st.integers(1, 5) | st.just(1000)),
         lane_adders=data.draw(st.integers(1, 20)),
@@ -213,7 +194,7 @@ def draw_engine(data: st.DataObject) -> ReductionEngine:
     )
 
 
-def test_rows_are_sorted_where_they_are_not() -> None:
+def test_rows_are_sorted_where_they_are_not():
     matrix = make_matrix([[2, 0, 1], [], [1, 0]], 3)
     ordered = spmm.sort_sources(matrix)
     assert ordered.indices.tolist() == [0, 1, 2, 0, 1]
@@ -224,31 +205,29 @@ def test_rows_are_sorted_where_they_are_not() -> None:
     assert spmm.sort_sources(empty) is empty
 
 
-# --------------------------------------------------------------------------- refusals
-
-
-def test_impossible_requests_raise() -> None:
+def test_impossible_requests_raise():
     matrix = make_matrix([[0, 1]], 2)
     chunks = spmm.cut_chunks(matrix, 1, 2)
-    one = np.ones((1, 1), dtype=np.int32)
-    with pytest.raises(ValueError, match="tile_rows is 0"):
-        spmm.cut_chunks(matrix, 0, 1)
-    with pytest.raises(ValueError, match="a window of 3 rows does not fit in a chunk of 2"):
-        spmm.cut_chunks(matrix, 1, 2, window_rows=3)
-    with pytest.raises(ValueError, match="the engine's lanes is 0"):
-        spmm.count_steps(matrix, chunks, one, 16, dataclasses.replace(TINY, lanes=0))
-    with pytest.raises(ValueError, match="banks are 6; they must be a power of two"):
-        spmm.count_steps(matrix, chunks, one, 16, dataclasses.replace(TINY, banks=6))
-    with pytest.raises(ValueError, match="wanted is int64"):
-        spmm.count_steps(matrix, chunks, one.astype(np.int64), 16, TINY)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="wanted holds 17 to 17; a slice has 16"):
-        spmm.count_steps(matrix, chunks, 17 * one, 16, TINY)
-    with pytest.raises(ValueError, match="slices of 12 features cut bytes of the mask"):
-        spmm.count_wanted(np.zeros((1, 3), dtype=np.uint8), 1, 20, 12)
-    with pytest.raises(ValueError, match="mask must be"):
-        spmm.count_wanted(np.zeros((1, 2), dtype=np.uint8), 1, 20, 8)
+    one, no_lanes, six_banks = np.ones((1, 1), dtype=np.int32), {"lanes": 0}, {"banks": 6}
+    engines = [dataclasses.replace(TINY, **change) for change in (no_lanes, six_banks)]
     two, three = np.zeros(2, dtype=np.int64), np.zeros(3, dtype=np.int64)
-    with pytest.raises(ValueError, match="are 2, 3, 2 long"):
-        spmm.overlap_steps(two, three, two, 1, 1)
-    with pytest.raises(ValueError, match="none may be negative"):
-        spmm.overlap_steps(two, two - 1, two, 1, 1)
+    masks = [np.zeros((1, count), dtype=np.uint8) for count in (3, 2)]
+    steps = (matrix, chunks)
+    for function, given_, message in (
+        (spmm.cut_chunks, (matrix, 0, 1), "tile_rows is 0"),
+        (
+            partial(spmm.cut_chunks, window_rows=3),
+            (matrix, 1, 2),
+            "a window of 3 rows does not fit",
+        ),
+        (spmm.count_steps, (*steps, one, 16, engines[0]), "the engine's lanes is 0"),
+        (spmm.count_steps, (*steps, one, 16, engines[1]), "banks are 6; they must be a power of"),
+        (spmm.count_steps, (*steps, one.astype(np.int64), 16, TINY), "wanted is int64"),
+        (spmm.count_steps, (*steps, 17 * one, 16, TINY), "wanted holds 17 to 17; a slice has 16"),
+        (spmm.count_wanted, (masks[0], 1, 20, 12), "slices of 12 features cut bytes of the mask"),
+        (spmm.count_wanted, (masks[1], 1, 20, 8), "mask must be"),
+        (spmm.overlap_steps, (two, three, two, 1, 1), "are 2, 3, 2 long"),
+        (spmm.overlap_steps, (two, two - 1, two, 1, 1), "none may be negative"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            function(*given_)

@@ -1,12 +1,8 @@
 """R-MAT edges by their numbers, and neighbour sets as bits: kernels, twins, Python's own sets."""
 
-from __future__ import annotations
-
 import mmap
 from collections import Counter
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,51 +13,40 @@ from gnnbench import datasets
 from gnnbench.datasets.synthetic import RMAT_QUADRANTS
 from gnnbench.kernels.dispatch import streams
 from gnnbench.kernels.native import load
-from gnnbench.kernels.reference.streams import (
-    ChunkMarks,
-    LabelArray,
-    RmatStream,
-    WordArray,
-    _shuffle,
-    draw_edges,
-)
-from gnnbench.records import Graph, IntArray
+from gnnbench.kernels.reference.streams import ChunkMarks, RmatStream, _shuffle, draw_edges
+from gnnbench.records import Graph
 from tests.kernels.conftest import LEVELS
 
 
-def make_stream(vertices: int, edges: int, seed: int = 0) -> RmatStream:
+def make_stream(vertices, edges, seed=0):
     return RmatStream(vertices, edges, RMAT_QUADRANTS, seed)
 
 
-def draw_labels(vertices: int, pieces: int, seed: int = 0) -> LabelArray:
+def draw_labels(vertices, pieces, seed=0):
     return np.random.default_rng(seed).integers(0, pieces, vertices).astype(np.uint16)
 
 
-def neighbours_by_piece(
-    edges: list[tuple[int, int]], labels: LabelArray, pieces: int
-) -> list[set[int]]:
+def neighbours_by_piece(edges, labels, pieces):
     """The in-neighbours of each piece, as Python's sets."""
-    found: list[set[int]] = [set() for _ in range(pieces)]
+    found = [set() for _ in range(pieces)]
     for u, v in edges:
         found[labels[v]].add(u)
         found[labels[u]].add(v)
     return found
 
 
-def edges_of(stream: RmatStream) -> list[tuple[int, int]]:
+def edges_of(stream):
     ends = draw_edges(stream, 0, stream.edges)
     return list(zip(*(side.tolist() for side in ends), strict=True))
 
 
-def bits_of(lines: WordArray, pieces: int) -> list[set[int]]:
+def bits_of(lines, pieces):
     """Lines as the sets of vertices that each piece has marked."""
     return [
         set(np.flatnonzero(lines[:, p // 64] >> np.uint64(p % 64) & np.uint64(1)).tolist())
         for p in range(pieces)
     ]
 
-
-# --------------------------------------------------------------------------- edges
 
 #: Ids of 1 to 29 bits, in 1 to 8 words: powers of two, and sizes beyond which attempts fail.
 SIZES = [2, 3, 5, 8, 100, 4096, 65_537, 2**28 + 1]
@@ -70,12 +55,10 @@ SIZES = [2, 3, 5, 8, 100, 4096, 65_537, 2**28 + 1]
 @pytest.mark.skipif(load("streams") is None, reason="needs the compiled kernels")
 @pytest.mark.parametrize("vertices", SIZES)
 @pytest.mark.parametrize("level", LEVELS)
-def test_the_twin_draws_the_same(
-    vertices: int, level: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_twin_draws_the_same(vertices, level, monkeypatch):
     """From any edge on, as many as a block of 128 has, fewer and more: by what each edge counts."""
     monkeypatch.setenv("GNNBENCH_SIMD", level)
-    compiled: Any = load("streams")
+    compiled = load("streams")
     stream = make_stream(vertices, 3000, seed=vertices)
     # Only pages that are written take memory.
     room = mmap.mmap(-1, 4 * vertices, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -91,13 +74,13 @@ def test_the_twin_draws_the_same(
         degrees[0, ends] = 0
 
 
-def test_seeds_draw_different_edges() -> None:
+def test_seeds_draw_different_edges():
     one, other = (edges_of(make_stream(1024, 500, seed)) for seed in (1, 2))
     assert len(set(one) & set(other)) < 50
 
 
 @pytest.mark.parametrize("vertices", [8, 13])
-def test_quadrants_are_as_probable_as_asked(vertices: int) -> None:
+def test_quadrants_are_as_probable_as_asked(vertices):
     """The shuffle taken back, every pair comes as often as in a product of quadrants."""
     edges = 50_000
     stream = make_stream(vertices, edges)
@@ -121,31 +104,26 @@ def test_quadrants_are_as_probable_as_asked(vertices: int) -> None:
 
 
 @pytest.mark.usefixtures("anywhere")
-def test_degrees_count_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_degrees_count_both_ends(monkeypatch):
     """By any number of threads, and in stretches of any length."""
     stream = make_stream(300, 70_000)
     expected = Counter(end for edge in edges_of(stream) for end in edge)
     for threads, stretch in ((1, 1 << 23), (3, 1 << 23), (2, 1000), (20, 33_333)):
         monkeypatch.setattr(streams, "_STRETCH", stretch)
-        told: list[int] = []
+        told = []
         degrees = streams.count_degrees(stream, threads=threads, advance=told.append)
         assert degrees.dtype == np.int32
         assert degrees.tolist() == [expected[v] for v in range(300)]
         assert sum(told) == stream.edges
 
 
-# --------------------------------------------------------------------------- neighbour sets
-
-
 @pytest.mark.usefixtures("anywhere")
 @pytest.mark.parametrize("pieces", [1, 63, 64, 65, 512])
 @pytest.mark.parametrize("stored", [False, True])
-def test_marks_are_neighbour_sets(
-    pieces: int, stored: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_marks_are_neighbour_sets(pieces, stored, monkeypatch):
     """Both ends of a stream's edges are neighbours; a stored graph has every direction itself."""
     stream, labels = make_stream(700, 4000), draw_labels(700, pieces)
-    source: RmatStream | Graph = stream
+    source = stream
     expected = neighbours_by_piece(edges_of(stream), labels, pieces)
     count = stream.edges
     if stored:
@@ -156,7 +134,7 @@ def test_marks_are_neighbour_sets(
             expected[labels[v]].add(u)
     for threads, stretch in ((1, 1 << 23), (3, 1 << 23), (2, 777)):
         monkeypatch.setattr(streams, "_STRETCH", stretch)
-        told: list[int] = []
+        told = []
         lines = streams.mark_neighbours(
             source, labels, pieces, threads=threads, advance=told.append
         )
@@ -167,7 +145,7 @@ def test_marks_are_neighbour_sets(
 
 @pytest.mark.usefixtures("anywhere")
 @pytest.mark.parametrize("pieces", [2, 64, 128])
-def test_replicas_are_sizes_of_joined_sets(pieces: int) -> None:
+def test_replicas_are_sizes_of_joined_sets(pieces):
     stream = make_stream(900, 5000)
     labels = np.sort(draw_labels(900, pieces))
     sets = neighbours_by_piece(edges_of(stream), labels, pieces)
@@ -190,7 +168,7 @@ def test_replicas_are_sizes_of_joined_sets(pieces: int) -> None:
     ("partitions", "chunks", "each"),
     [(1, 1, 1), (1, 5, 1), (4, 1, 2), (2, 3, 1), (3, 2, 4), (4, 32, 4), (2, 70, 1)],
 )
-def test_chunks_are_sets(partitions: int, chunks: int, each: int) -> None:
+def test_chunks_are_sets(partitions, chunks, each):
     """Every count of section 5.3, by Python's sets."""
     pieces = partitions * chunks * each
     stream = make_stream(600, 1500, seed=chunks)
@@ -202,7 +180,7 @@ def test_chunks_are_sets(partitions: int, chunks: int, each: int) -> None:
         set(np.flatnonzero(labels // (chunks * each) == k).tolist()) for k in range(partitions)
     ]
 
-    def needed(i: int, j: int) -> set[int]:
+    def needed(i, j):
         first = (i * chunks + j) * each
         return set().union(*fine[first : first + each])
 
@@ -211,7 +189,7 @@ def test_chunks_are_sets(partitions: int, chunks: int, each: int) -> None:
         marks = streams.count_chunks(
             lines, labels, partitions, chunks, pieces=pieces, threads=threads
         )
-        before: set[int] = set()
+        before = set()
         for j in range(chunks):
             union = set().union(*(needed(i, j) for i in range(partitions)))
             for k, mine in enumerate(owned):
@@ -223,9 +201,6 @@ def test_chunks_are_sets(partitions: int, chunks: int, each: int) -> None:
                     stays = reads & needed(i, j - 1) if j else set()
                     assert marks.kept[j, i, k] == len(stays)
             before = union
-
-
-# --------------------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize(
@@ -242,14 +217,14 @@ def test_chunks_are_sets(partitions: int, chunks: int, each: int) -> None:
         ({"quadrants": (0.5, 0.2)}, "three of at least"),
     ],
 )
-def test_what_is_no_stream(change: dict[str, Any], message: str) -> None:
-    facts: dict[str, Any] = {"vertices": 8, "edges": 9, "quadrants": RMAT_QUADRANTS, "seed": 0}
+def test_what_is_no_stream(change, message):
+    facts = {"vertices": 8, "edges": 9, "quadrants": RMAT_QUADRANTS, "seed": 0}
     with pytest.raises(ValueError, match=message):
         RmatStream(**(facts | change))
 
 
 @pytest.mark.parametrize("pieces", [2, 63, 65])
-def test_bits_of_no_piece_are_refused(pieces: int) -> None:
+def test_bits_of_no_piece_are_refused(pieces):
     lines = np.zeros((3, -(-pieces // 64)), dtype=np.uint64)
     labels = np.zeros(3, dtype=np.uint16)
     lines[1, -1] = 1 << (pieces - 1) % 64
@@ -261,7 +236,7 @@ def test_bits_of_no_piece_are_refused(pieces: int) -> None:
 
 @settings(max_examples=120, deadline=None)
 @given(data=st.data())
-def test_any_arguments_are_counted_or_refused(data: st.DataObject) -> None:
+def test_any_arguments_are_counted_or_refused(data):
     """Wrong shapes, types, orders, labels, rows and ids: what the twin counts, or its error."""
     vertices = data.draw(st.integers(2, 40))
     stream = make_stream(vertices, data.draw(st.integers(1, 300)))
@@ -280,7 +255,7 @@ def test_any_arguments_are_counted_or_refused(data: st.DataObject) -> None:
         st.sampled_from([lines, lines[:-1], lines[:0], lines.T, lines.astype(np.int64), lines[0]])
     )
     partitions, chunks = data.draw(st.tuples(small, small))
-    calls: list[Callable[[], Any]] = [
+    calls = [
         partial(streams.mark_neighbours, stream, labels, pieces, **options),
         partial(streams.mark_neighbours, graph, labels, pieces, **options),
         partial(streams.count_replicas, lines, labels, pieces, **options),
@@ -292,7 +267,7 @@ def test_any_arguments_are_counted_or_refused(data: st.DataObject) -> None:
         assert [outcome(call) for call in calls] == ours
 
 
-def outcome(call: Callable[[], Any]) -> str | list[object]:
+def outcome(call):
     """What a call counts, or the error that it raises."""
     try:
         counted = call()
@@ -301,14 +276,14 @@ def outcome(call: Callable[[], Any]) -> str | list[object]:
     if isinstance(counted, ChunkMarks):
         counts = (counted.neighbours, counted.kept, counted.transition, counted.loaded)
         return [array.tolist() for array in counts]
-    found: list[object] = counted.tolist()
+    found = counted.tolist()
     return found
 
 
-def draw_graph(data: st.DataObject, vertices: int, rng: np.random.Generator) -> Graph:
+def draw_graph(data, vertices, rng):
     """Rows that may descend or point anywhere, ids that may be outside."""
     degrees = rng.integers(0, 4, vertices)
-    indptr: IntArray = np.concatenate(([0], np.cumsum(degrees))).astype(np.int64)
+    indptr = np.concatenate(([0], np.cumsum(degrees))).astype(np.int64)
     slack = data.draw(st.sampled_from([0, 0, 1]))
     indices = rng.integers(-slack, vertices + slack, indptr[-1]).astype(np.int32)
     for _ in range(data.draw(st.integers(0, 2))):

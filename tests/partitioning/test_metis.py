@@ -1,7 +1,5 @@
 """METIS's partitions are whole, or there is none; and METIS takes no signal that is not its own."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """The examples of the page on plugins are whole files, short, and keep every promise of a part."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -6,7 +6,6 @@ import sys
 import textwrap
 from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
 from typing import ClassVar, Literal
 
 import pytest
@@ -14,7 +13,6 @@ import pytest
 from gnnbench import plugins
 from gnnbench.errors import PluginError, UsageError
 from gnnbench.parts import Bundle, SeedPlacement, option, parse_option
-from gnnbench.platforms.machine import Device, Platform
 from gnnbench.plugins import loading, sources
 from gnnbench.plugins.sources import find_entries
 from gnnbench.records import PART_KINDS, Parts
@@ -42,7 +40,7 @@ def gnnbench_placement():
 """
 
 
-def write(folder: Path, name: str, body: str) -> str:
+def write(folder, name, body):
     path = folder / f"{name}.py"
     path.write_text(HEADER + textwrap.dedent(body), encoding="utf-8")
     return str(path)
@@ -52,19 +50,16 @@ def write(folder: Path, name: str, body: str) -> str:
 def install(tmp_path, monkeypatch):
     """Makes modules importable and puts them among the entry points, after the real ones."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    added: list[metadata.EntryPoint] = []
+    added = []
     monkeypatch.setattr(loading, "find_entries", lambda problems: find_entries(problems) + added)
 
-    def add(name: str, body: str) -> None:
+    def add(name, body):
         write(tmp_path, name, body)
         added.append(metadata.EntryPoint(name, name, plugins.GROUP))
 
     yield add
     for entry in added:
         sys.modules.pop(entry.name, None)
-
-
-# --------------------------------------------------------------------------- loading
 
 
 def test_bundled_reference_is_found():
@@ -192,9 +187,6 @@ def test_bundled_module_asked_for_by_name_is_not_a_second_plugin():
     assert plugins.load(["gnnbench_plugins.reference"]).strategy("reference")
 
 
-# --------------------------------------------------------------------------- what is offered
-
-
 def test_name_offered_twice_names_both_plugins(tmp_path):
     one = write(tmp_path, "one", PLACEMENT.format(name="same"))
     other = write(tmp_path, "other", PLACEMENT.format(name="same"))
@@ -233,17 +225,6 @@ def test_a_name_that_two_installed_packages_offer_stops_only_those_who_ask_for_i
     for ask in (lambda: registry.part("placement", "same"), lambda: registry.strategy("user")):
         with pytest.raises(PluginError, match=r"is not available: placement 'same' is offered by"):
             ask()
-
-
-def test_selection_does_not_depend_on_the_order_of_loading(tmp_path):
-    one = write(tmp_path, "one", PLACEMENT.format(name="one"))
-    other = write(tmp_path, "other", PLACEMENT.format(name="other"))
-    registries = [plugins.load(order) for order in ([one, other], [other, one])]
-    names = [
-        [(part.kind, part.name) for kind in PART_KINDS for part in registry.parts_of(kind)]
-        for registry in registries
-    ]
-    assert names[0] == names[1]
 
 
 @pytest.mark.parametrize(
@@ -316,9 +297,6 @@ def test_unknown_names_list_what_there_is():
         registry.part("brain", "torch")
 
 
-# --------------------------------------------------------------------------- options
-
-
 @dataclass(frozen=True)
 class Tunable(SeedPlacement):
     """A placement with an option of every type."""
@@ -335,11 +313,11 @@ class Tunable(SeedPlacement):
     cap: int = option(0, "at most", unit="bytes")
     odd: bytes = option(b"", "cannot be read from text")
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         if self.count < 1:
             raise ValueError(f"count is {self.count}; give 1 or more")
 
-    def trainers(self, platform: Platform) -> tuple[Device, ...]:
+    def trainers(self, platform):
         return (platform.host,)
 
 
@@ -400,9 +378,6 @@ def test_part_without_options_says_so():
         parse_option(registry.part("communication", "vanilla"), "depth", "1")
 
 
-# --------------------------------------------------------------------------- assembling
-
-
 def test_assemble_gives_the_named_parts_with_their_options():
     registry = plugins.load()
     options = {"memory": {"device_bytes": "2GB"}, "placement": {"on_host": "yes"}}
@@ -433,20 +408,3 @@ def test_value_that_a_part_refuses_is_a_usage_error():
     parts = plugins.with_swap(with_tunable, PLAIN, [("placement", "tunable")])
     with pytest.raises(UsageError, match=r"with placement.count=0: count is 0; give 1 or more\.$"):
         plugins.assemble(with_tunable, parts, {"placement": {"count": "0"}})
-
-
-def test_with_swap_replaces_by_name():
-    registry = plugins.load()
-    swapped = plugins.with_swap(
-        registry, PLAIN, [("communication", "none"), ("memory", "resident")]
-    )
-    assert swapped == Parts("neighbour", "single", "none", "resident", "torch")
-    assert plugins.with_swap(registry, PLAIN, []) == PLAIN
-
-
-def test_with_swap_refuses_the_unknown_and_the_ambiguous():
-    registry = plugins.load()
-    with pytest.raises(PluginError, match="no memory 'hots'"):
-        plugins.with_swap(registry, PLAIN, [("memory", "hots")])
-    with pytest.raises(UsageError, match="memory is swapped twice"):
-        plugins.with_swap(registry, PLAIN, [("memory", "host"), ("memory", "resident")])

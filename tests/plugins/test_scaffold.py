@@ -1,8 +1,5 @@
 """``plugins new`` writes a package that loads, runs, conforms, and overwrites nothing."""
 
-from __future__ import annotations
-
-import subprocess
 import sys
 
 import numpy as np
@@ -14,7 +11,7 @@ from gnnbench.conformance import graphs
 from gnnbench.errors import UsageError
 from gnnbench.models import build
 from gnnbench.parts import Setting
-from gnnbench.records import Block, Round, Unit
+from tests.commands import run_python
 
 try:
     import tomllib
@@ -80,28 +77,6 @@ def split(placement, platform, count):
     return [share.seeds for share, _ in handed]
 
 
-def test_placement_falls_back_to_the_host(registry):
-    placement = registry.part("placement", "even-split")()
-    assert [d.name for d in placement.trainers(graphs.make_platform(0))] == ["host"]
-    assert split(placement, graphs.make_platform(0), 5) == [5]
-
-
-def test_communication_keeps_what_the_device_holds(registry):
-    part = registry.part("communication", "even-split")()
-    session = part.open(np.zeros(9, dtype=np.int64))
-
-    def plan(ids, previous):
-        block = Block(np.array(ids, dtype=np.int64), len(ids), np.zeros(len(ids) + 1, np.int64), [])
-        round_ = Round(0, (Unit(1, (block,)),))
-        return session.plan(round_, previous)
-
-    first = plan([5, 2, 3], None)
-    second = plan([3, 8, 5], first)
-    assert first.fetches[0].from_host.tolist() == [2, 3, 5]
-    assert second.fetches[0].from_host.tolist() == [8]
-    assert second.fetches[0].reused.tolist() == [3, 5]
-
-
 def test_strategy_runs_beside_the_reference_and_saves_bytes(registry):
     request = Request(
         strategies=("reference", "even-split"),
@@ -129,12 +104,8 @@ def test_own_test_suite_of_the_package_passes_once_it_is_installed(package, tmp_
     )
     (info / "entry_points.txt").write_text("[gnnbench]\neven-split = gnnbench_even_split\n")
     monkeypatch.setenv("PYTHONPATH", ":".join([str(source), *filter(None, sys.path)]))
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"],
-        cwd=package,
-        capture_output=True,
-        text=True,
-        timeout=600,
+    done = run_python(
+        "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests", cwd=package, timeout=600
     )
     assert done.returncode == 0, done.stdout + done.stderr
     # Its options are no choices, so that there is none to try.

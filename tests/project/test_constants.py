@@ -6,10 +6,7 @@ capitals, and fields of classes with a default that is not plain. In functions n
 may stand.
 """
 
-from __future__ import annotations
-
 import ast
-from collections.abc import Iterator
 from pathlib import Path
 
 from gnnbench import plugins
@@ -34,7 +31,7 @@ PLAIN = {0.5, *map(float, range(65)), *(10.0 ** (3 * power) for power in range(-
 _OPERATIONS = (ast.Constant, ast.UnaryOp, ast.BinOp, ast.Tuple, ast.operator, ast.unaryop, ast.Load)
 
 
-def list_files() -> list[Path]:
+def list_files():
     places = [ROOT / place for place in PRICING]
     return [
         path
@@ -44,7 +41,7 @@ def list_files() -> list[Path]:
     ]
 
 
-def holds_number(node: ast.expr | None) -> bool:
+def holds_number(node):
     """Whether it is a number, arithmetic on numbers, or a tuple of those."""
     if node is None or not all(isinstance(each, _OPERATIONS) for each in ast.walk(node)):
         return False
@@ -52,20 +49,20 @@ def holds_number(node: ast.expr | None) -> bool:
     return bool(values) and all(type(value) in (int, float) for value in values)
 
 
-def is_plain(node: ast.expr) -> bool:
+def is_plain(node):
     if isinstance(node, ast.UnaryOp):
         return is_plain(node.operand)
     return isinstance(node, ast.Constant) and float(node.value) in {0.0, 1.0, 2.0}
 
 
-def is_marked(statement: ast.stmt) -> bool:
+def is_marked(statement):
     if not isinstance(statement, ast.AnnAssign):
         return False
     written = ast.unparse(statement.annotation)
     return "Bound[" in written or "Constant(" in written
 
 
-def find_unmarked(source: str) -> Iterator[str]:
+def find_unmarked(source):
     tree = ast.parse(source)
     assigned = [each for each in tree.body if isinstance(each, ast.Assign | ast.AnnAssign)]
     for each in assigned:
@@ -101,13 +98,13 @@ def price(width: float) -> float:
 """
 
 
-def test_unmarked_numbers_are_found() -> None:
+def test_unmarked_numbers_are_found():
     assert list(find_unmarked(EXAMPLE)) == [
         "line 2: RATE", "line 3: SIZES", "line 8: cores of Machine", "line 12: 0.064 in price",
     ]  # fmt: skip
 
 
-def test_numbers_are_marked() -> None:
+def test_numbers_are_marked():
     """Each has Annotated[float, Constant(unit, mark, source)], or Bound[float] where it is no fact
     of the world."""
     unmarked = {
@@ -118,7 +115,7 @@ def test_numbers_are_marked() -> None:
     assert unmarked == {}
 
 
-def test_every_kind_of_constant_is_listed() -> None:
+def test_every_kind_of_constant_is_listed():
     found = {(number.place, number.name): number for number in list_constants()}
     for place, name, mark in (
         ("gnnbench/platforms/epyc7763x2-4xu250.toml", "host.aggregate", "fitted"),
@@ -133,7 +130,7 @@ def test_every_kind_of_constant_is_listed() -> None:
     assert len(found) == len(list_constants())
 
 
-def test_what_constants_were_fitted_on_can_be_looked_up() -> None:
+def test_what_constants_were_fitted_on_can_be_looked_up():
     """It is a cell of the ledger, or of a table that ``gnnbench reproduce`` prints."""
     cells = {cell.id for source in read_sources() for cell in source.cell}
     tables = plugins.load().reproductions

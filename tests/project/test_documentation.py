@@ -1,25 +1,22 @@
 """The documentation builds without a warning, fetches nothing, and says where equations live."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from gnnbench import plugins
+from tests.commands import run_python
 
 pytest.importorskip("mkdocs", reason="the documentation needs the extra 'test'")
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def load_generator() -> ModuleType:
+def load_generator():
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     assert spec is not None
     assert spec.loader is not None
@@ -72,13 +69,16 @@ def test_the_page_of_cards_has_every_clause_of_every_strategy():
 @pytest.mark.long
 def test_the_site_builds_and_a_reader_fetches_nothing_from_elsewhere(tmp_path):
     site = tmp_path / "site"
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(site)],
+    done = run_python(
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "--site-dir",
+        str(site),
         cwd=ROOT,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert not done.stderr.strip()

@@ -1,7 +1,5 @@
 """Files, classes and functions stay short enough to be read at a sitting."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

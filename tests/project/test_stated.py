@@ -1,7 +1,5 @@
 """What pages state of errors and constants is what is computed."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import replace
 

@@ -4,15 +4,12 @@ One headless Chromium for all checks. Where none is installed they are skipped, 
 install it; ``.ci/run`` installs it.
 """
 
-from __future__ import annotations
-
 import base64
 import csv
 import json
 import shutil
 import time
 from dataclasses import replace
-from pathlib import Path
 from urllib.parse import quote
 from xml.etree import ElementTree
 
@@ -24,7 +21,7 @@ from selenium.webdriver.common.keys import Keys
 from gnnbench.records import Card
 from gnnbench.report.html import write_html
 from gnnbench.results.schema import dump_json, to_document
-from tests.report.example_comparison import every_status, make_comparison, make_run
+from tests.report.example_comparison import every_status
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 DRIVER = shutil.which("chromedriver")
@@ -66,36 +63,36 @@ def make_example():
 class Page:
     """What somebody sees and does."""
 
-    def __init__(self, driver, address: str) -> None:
+    def __init__(self, driver, address):
         self.driver = driver
         self.address = address
 
-    def open(self, fragment: str = "") -> None:
+    def open(self, fragment=""):
         self.driver.get("about:blank")
         self.driver.get(f"{self.address}{fragment}")
 
-    def run(self, script: str, *given: object):
+    def run(self, script, *given):
         return self.driver.execute_script(script, *given)
 
-    def find(self, selector: str):
+    def find(self, selector):
         return self.driver.find_element(By.CSS_SELECTOR, selector)
 
-    def press(self, *keys: str) -> None:
+    def press(self, *keys):
         self.driver.switch_to.active_element.send_keys(*keys)
 
     @property
-    def fragment(self) -> str:
+    def fragment(self):
         return self.run("return location.hash")
 
     @property
-    def labels(self) -> list[str]:
+    def labels(self):
         return self.run(
             "return [...document.querySelectorAll('.results')[0].tBodies[0].rows]"
             ".map((row) => row.cells[0].textContent)"
         )
 
     @property
-    def heads(self) -> list[str]:
+    def heads(self):
         return self.run(
             "return [...document.querySelectorAll('.results')[0].tHead.rows[0].cells]"
             ".filter((cell) => cell.offsetWidth > 0)"
@@ -103,13 +100,13 @@ class Page:
         )
 
     @property
-    def sorts(self) -> dict[str, str]:
+    def sorts(self):
         return self.run(
             "return Object.fromEntries([...document.querySelectorAll('.results')[0]"
             ".tHead.rows[0].cells].map((cell) => [cell.dataset.key, cell.ariaSort]))"
         )
 
-    def resize(self, width: int) -> None:
+    def resize(self, width):
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
@@ -274,7 +271,7 @@ def wait(happened, seconds=120.0):
     return done
 
 
-def download(page, folder, button) -> Path:
+def download(page, folder, button):
     """The file that a button gives."""
     got = folder / "got"
     before = set(got.glob("*"))
@@ -322,7 +319,7 @@ def test_every_figure_is_downloaded_as_it_is_seen(page, folder):
     assert {(255, 255, 255), (0x66, 0xA5, 0xC8), (0xCC, 0x66, 0x77)} <= colours
 
 
-def see(page, path) -> tuple[int, set[tuple[int, ...]]]:
+def see(page, path):
     """The width of a PNG file in pixels, and its colours, as the browser decodes them."""
     width, dots = page.driver.execute_async_script(
         "const done = arguments[1], picture = new Image();"
@@ -393,18 +390,3 @@ def test_nothing_is_asked_of_a_network(page):
     )
     assert refused == "img-src"
     page.driver.get_log("browser")
-
-
-def test_twenty_curves_are_told_apart(page, folder):
-    """Each has its own colour and dashes, in the chart and in its legend."""
-    path = folder / "twenty.html"
-    write_html(make_comparison(*[make_run(f"strategy-{n}") for n in range(20)]), path)
-    page.driver.get(path.as_uri())
-    for where in ("figure path.curve", ".legend line.curve"):
-        looks = page.run(
-            "return [...document.querySelectorAll(arguments[0])].map((line) => {"
-            "const style = getComputedStyle(line);"
-            "return style.stroke + style.strokeDasharray; })",
-            where,
-        )
-        assert len(looks) == len(set(looks)) == 20

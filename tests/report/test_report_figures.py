@@ -1,7 +1,5 @@
 """Figures: tables with an axis become line charts on a page of their own."""
 
-from __future__ import annotations
-
 import json
 from itertools import combinations, pairwise
 from xml.etree import ElementTree
@@ -28,11 +26,11 @@ FIGURE = Table(
 )
 
 
-def svg_of(page: str) -> ElementTree.Element:
+def svg_of(page):
     return ElementTree.fromstring(page[page.index("<svg") : page.index("</svg>") + 6])
 
 
-def texts(root: ElementTree.Element) -> list[str]:
+def texts(root):
     return [element.text or "" for element in root.iter("text")]
 
 
@@ -81,8 +79,6 @@ def test_the_axis_stands_in_the_document_and_a_table_without_one_has_no_chart(tm
     assert "out of memory" in page
 
 
-# --------------------------------------------------------------------------- colours
-
 #: What is seen of linear RGB by everybody, and without one of the three cones: Machado, Oliveira
 #: and Fernandes, "A physiologically-based model for simulation of color vision deficiency", 2009,
 #: severity 1.
@@ -114,12 +110,12 @@ EYES = {
 TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
 
 
-def linear(colour: str) -> np.ndarray:
+def linear(colour):
     levels = np.array([int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)])
     return np.where(levels <= 0.04045, levels / 12.92, ((levels + 0.055) / 1.055) ** 2.4)
 
 
-def to_lab(rgb: np.ndarray) -> np.ndarray:
+def to_lab(rgb):
     share = TO_XYZ @ rgb.clip(0, 1) / TO_XYZ.sum(axis=1)
     x, y, z = np.where(share > 216 / 24389, np.cbrt(share), share * 841 / 108 + 4 / 29)
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])

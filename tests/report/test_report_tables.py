@@ -1,7 +1,5 @@
 """Tables in a terminal and as JSON: provenances apart, errors beside, words compared."""
 
-from __future__ import annotations
-
 import io
 import json
 import math
@@ -47,7 +45,7 @@ FAR = Contradiction(
 )
 
 
-def show(table: Table, width: int = 120, *, details: bool = False) -> list[str]:
+def show(table, width=120, *, details=False):
     stream = io.StringIO()
     print_table(table, Console(file=stream, width=width, highlight=False), details=details)
     return stream.getvalue().splitlines()

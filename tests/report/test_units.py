@@ -1,7 +1,5 @@
 """Quantities with units: read, scaled and printed."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +23,7 @@ from gnnbench.units import format_si, parse_bytes, unit_scale
         ("mW", "W", 1e-3),
     ],
 )
-def test_unit_scale(unit: str, base: str, scale: float) -> None:
+def test_unit_scale(unit, base, scale):
     assert unit_scale(unit, base) == scale
 
 
@@ -40,7 +38,7 @@ def test_unit_scale(unit: str, base: str, scale: float) -> None:
         ("", "B"),
     ],
 )
-def test_wrong_unit_is_named(unit: str, base: str) -> None:
+def test_wrong_unit_is_named(unit, base):
     with pytest.raises(ValueError, match="is not one of") as error:
         unit_scale(unit, base)
     assert repr(unit) in str(error.value)
@@ -58,12 +56,12 @@ def test_wrong_unit_is_named(unit: str, base: str) -> None:
         ("  64KiB ", 64 * 2**10),
     ],
 )
-def test_parse_bytes(text: str, size: int) -> None:
+def test_parse_bytes(text, size):
     assert parse_bytes(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "GB", "-1GB", "2 XB", "2GB/s", "two", "1,000", "0x10"])
-def test_parse_bytes_refuses(text: str) -> None:
+def test_parse_bytes_refuses(text):
     with pytest.raises(ValueError, match="is not a size in bytes"):
         parse_bytes(text)
 
@@ -87,10 +85,10 @@ def test_parse_bytes_refuses(text: str) -> None:
         (9.996, "s", "10.0 s"),
     ],
 )
-def test_format_si(value: float, unit: str, text: str) -> None:
+def test_format_si(value, unit, text):
     assert format_si(value, unit) == text
 
 
 @given(st.integers(min_value=0, max_value=9 * 10**14))
-def test_printed_bytes_read_back_within_their_digits(size: int) -> None:
+def test_printed_bytes_read_back_within_their_digits(size):
     assert parse_bytes(format_si(size, "B", digits=6)) == pytest.approx(size, rel=1e-5, abs=1)

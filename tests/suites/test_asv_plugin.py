@@ -1,7 +1,5 @@
 """asv builds each commit and keeps its results, and ends as the project's own commands do."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -48,7 +46,7 @@ SLEEPING = "import time\n\n\ndef work():\n    time.sleep({})\n"
 class Repository:
     """A project of one function, and what asv says of its commits."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder = folder
         paths = os.pathsep.join(path for path in (str(ROOT), *sys.path) if path)
         self._environment = {
@@ -70,15 +68,15 @@ class Repository:
         self._run("git", "init", "--quiet", "--initial-branch", "main")
         self.asv("machine", "--yes")
 
-    def commit(self, module: str) -> None:
+    def commit(self, module):
         (self.folder / "tiny.py").write_text(module)
         self._run("git", "add", "tiny.py")
         self._run("git", "commit", "--quiet", "--allow-empty", "--message", "another")
 
-    def asv(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def asv(self, *words):
         return self._run(sys.executable, "-m", "asv", *words, check=False)
 
-    def _run(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    def _run(self, *words, check=True):
         return subprocess.run(
             words,
             cwd=self.folder,
@@ -90,7 +88,7 @@ class Repository:
         )
 
 
-def test_results_of_a_commit_are_kept_and_slower_is_told(tmp_path: Path) -> None:
+def test_results_of_a_commit_are_kept_and_slower_is_told(tmp_path):
     """The benchmarks run the commit's code, not the tree's, which ends at once. A benchmark that
     fails is no regression."""
     repository = Repository(tmp_path / "tiny")

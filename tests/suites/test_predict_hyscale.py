@@ -1,10 +1,6 @@
 """The design phase of ``suites.predict_hyscale``: what it makes of recorded spans, and a cell."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
-from types import ModuleType
 
 import pytest
 
@@ -14,21 +10,21 @@ from gnnbench.design_phase import summarise_rounds
 from gnnbench.models import build
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.price.model_clock import ModelClock
-from gnnbench.records import BatchProfile, BlockSize, HostThreads, Span, Stage, Work
+from gnnbench.records import BatchProfile, BlockSize, HostThreads, Span, Work
 from gnnbench_plugins.hyscale.performance import Split, predict, trainer_seconds
 
 
 @pytest.fixture(scope="module")
-def suite(import_suite: Callable[[str], ModuleType]) -> ModuleType:
+def suite(import_suite):
     return import_suite("predict_hyscale")
 
 
-def span(stage: Stage, label: str, seconds: float, work: Work, layer: int = -1) -> Span:
+def span(stage, label, seconds, work, layer=-1):
     return Span(0, stage, label, "host", (), work, (), 0, 0, layer, seconds, 0.0, seconds)
 
 
 @pytest.fixture
-def host() -> Device:
+def host():
     return Device("host", "cpu", "made for a test", 1e9, 1e9, 2**30, cores=1, virtual=False)
 
 
@@ -62,8 +58,7 @@ def test_predicted_with_its_own_rates_a_round_takes_what_was_recorded(suite, set
     assert found.edges == (80, 20)
     assert found.fixed_s == pytest.approx(7.0 + 9.0 + 5.0)
     designed = replace(
-        setting,
-        platform=replace(setting.platform, host=suite.with_rates(host, found, found)),
+        setting, platform=replace(setting.platform, host=suite.with_rates(host, found, found))
     )
     seeds = setting.workload.batch_size
     profile = BatchProfile(seeds, found.vertices, found.edges, ((1, found.sample_s),))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -17,17 +16,18 @@ from gnnbench.platforms.workers import take_cores
 from gnnbench.records import EpochTrace, Span, Work
 from suites import predictions
 from suites.yardstick import Lengths, Yardstick, find_slowdown, middle, shorter
+from tests.commands import read_document
 
 GRAPH = "sbm:vertices=200,edges=800,features=16,classes=4"
 
 
 @pytest.fixture(scope="module")
-def suite(import_suite: Callable[[str], ModuleType]) -> ModuleType:
+def suite(import_suite):
     return import_suite("predict_local")
 
 
 @pytest.fixture
-def platform() -> Platform:
+def platform():
     host = Device(
         "host", "cpu", "made for a test", 1e9, 1e9, 2**33, sampled_edges_per_s=1e6, virtual=False
     )
@@ -172,17 +172,6 @@ def test_a_ratio_is_of_epochs_that_did_the_same():
     assert predictions.list_sentences([], []) == ["Nothing ran here."]
 
 
-def test_a_spread_is_of_strategies_that_do_the_same():
-    cells = [
-        make_cell("reference", 2.0, 2.0),
-        make_cell("partition", 2.0, 3.0),
-        make_cell("roc", 2.0, 4.0),
-        make_cell("pyg", 2.5, 40.0),
-        replace(make_cell("cagnet", 2.0, 40.0), graph="citeseer"),
-    ]
-    assert predictions.find_spreads(cells) == [2.0]
-
-
 def test_an_epoch_that_waited_for_others_lasts_as_long_as_it_computed(suite):
     span = Span(0, "load", "load", "host", (), Work("copy"), (), 0, 0, 0, 2.0, 0.0, 2.0)
     epoch = EpochTrace(0, (span,), {}, 0, 0, 0, 0.0, (), {}, 8.0, 0.0)
@@ -199,7 +188,6 @@ def test_cores_of_a_host_reach_what_they_do_without_the_others():
     )
     two = take_cores(host, 2)
     assert (two.cores, two.flops_per_s, two.memory_bandwidth_bytes_per_s) == (2, 200.0, 80.0)
-    assert two.gather is not None
     assert two.gather.rates == (20.0, 90.0)
     assert two.update is None
     assert take_cores(host, 4) is host
@@ -207,7 +195,7 @@ def test_cores_of_a_host_reach_what_they_do_without_the_others():
 
 def test_all_that_was_found_is_in_the_document(suite, platform, monkeypatch):
     """The machine is looked at before each graph of each run."""
-    looked: list[str] = []
+    looked = []
 
     def look(name):
         looked.append(name)
@@ -217,9 +205,7 @@ def test_all_that_was_found_is_in_the_document(suite, platform, monkeypatch):
     arguments = ["--probed", "--dataset", GRAPH, "--model", "gat", "--mode", "full-graph"]
     arguments += ["--strategy", "native", "--strategy", "mixgcn", "--seconds", "0", "--json", "-"]
     arguments += ["--runs", "2"]
-    result = CliRunner().invoke(suite.main, arguments)
-    assert result.exit_code == 0, result.output
-    document = json.loads(result.stdout)
+    document = read_document(CliRunner().invoke(suite.main, arguments))
     assert document["clock"] == "processor"
     assert looked == ["local"] * 2
     (one,), (other,) = document["cells"]
@@ -246,8 +232,7 @@ def test_of_several_runs_the_shortest_of_each_counts(suite, platform, monkeypatc
     document["cells"][0].append(cell | {"strategy": "dgl"})
     path.write_text(json.dumps(document))
     result = CliRunner().invoke(suite.main, [*arguments, "--join", str(path), "--json", "-"])
-    assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
+    found = read_document(result)
     ((cell,),) = found["cells"]
     error = (1e-9 + cell["predicted_s"]) / (2e-9 + cell["taken_s"]) - 1.0
     assert found["summary"]["median_error"] == pytest.approx(0.5)

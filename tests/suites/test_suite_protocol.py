@@ -1,7 +1,5 @@
 """``suites.protocol`` measures what it says."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -50,15 +48,6 @@ def test_a_ratio_is_of_what_ran_in_the_same_turn():
     mixed = protocol.find_ratio([1.0] * 5, [1.0, 1.1, 1.2, 1.3, 1.4])
     assert mixed.median == pytest.approx(1.2)
     assert 1.0 <= mixed.low < 1.2 < mixed.high <= 1.4
-
-
-def test_rounds_take_turns_and_all_of_an_epoch_is_timed(small_graph):
-    setting = protocol.make_setting(small_graph, "gcn", 40)
-    bare, ours = protocol.take_rounds_in_turn(setting, "torch", 0.0)
-    # Three rounds, and what comes before them.
-    assert bare.shape == ours.shape == (5, 4)
-    assert (bare > 0).all()
-    assert (ours > 0).all()
 
 
 def test_a_disturbed_round_does_not_move_the_ratio_of_epochs():

@@ -1,19 +1,15 @@
 """Every benchmark of ``suites/`` runs, once, and measures what its name says."""
 
-from __future__ import annotations
-
-import importlib.util
 import itertools
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from gnnbench import plugins
+from tests.commands import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,16 +19,16 @@ FEW = ("reference", "dgl", "hongtu", "hyscale", "hpgnn")
 
 
 @pytest.fixture(scope="module")
-def suites(import_suite: Callable[[str], ModuleType]) -> dict[str, ModuleType]:
+def suites(import_suite):
     return {name: import_suite(name) for name in ("epochs", "kernels")}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def few_strategies(suites: dict[str, ModuleType]) -> Iterator[None]:
+def few_strategies(suites):
     """Every strategy takes minutes, and so do kernels on large graphs."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("FULL_GRAPH", "MINI_BATCH"):
-            followed: list[str] = getattr(suites["epochs"], name)
+            followed = getattr(suites["epochs"], name)
             patch.setattr(suites["epochs"], name, [each for each in followed if each in FEW])
         for name in ("FullGraphEpoch", "MiniBatchEpoch", "FullGraphModelled", "MiniBatchModelled"):
             benchmark = getattr(suites["epochs"], name)
@@ -43,33 +39,10 @@ def few_strategies(suites: dict[str, ModuleType]) -> Iterator[None]:
         yield
 
 
-def test_every_strategy_is_followed(import_suite: Callable[[str], ModuleType]) -> None:
+def test_every_strategy_is_followed(import_suite):
     suite, registry = import_suite("epochs"), plugins.load()
     followed = {*suite.list_strategies("full-graph"), *suite.list_strategies("mini-batch")}
     assert followed == {strategy.name for strategy in registry.strategies}
-
-
-def test_a_file_of_ones_own_is_followed(
-    suites: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """asv's configuration sets the variable in one line."""
-    mine = tmp_path / "mine.py"
-    mine.write_text(
-        "from gnnbench.hookspecs import hookimpl\n"
-        "from gnnbench.records import Parts, Strategy\n\n\n"
-        "@hookimpl\n"
-        "def gnnbench_strategy():\n"
-        '    parts = Parts("neighbour", "single", "vanilla", "host", "native")\n'
-        '    return [Strategy("mine", "of my own", "", {"mini-batch": parts})]\n'
-    )
-    monkeypatch.setenv("GNNBENCH_PLUGINS", str(mine))
-    assert suites["epochs"].__file__ is not None
-    spec = importlib.util.spec_from_file_location("epochs_again", suites["epochs"].__file__)
-    assert spec is not None
-    assert spec.loader is not None
-    again = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(again)
-    assert "mine" in again.MINI_BATCH
 
 
 #: Strategies for machines of several devices, or with an FPGA, which this one is not.
@@ -95,7 +68,7 @@ KERNELS = (
         *(("kernels", name) for name in KERNELS),
     ],
 )
-def test_timed_benchmarks_run(suites: dict[str, ModuleType], module: str, name: str) -> None:
+def test_timed_benchmarks_run(suites, module, name):
     benchmark = getattr(suites[module], name)()
     timed = [attribute for attribute in dir(benchmark) if attribute.startswith("time_")]
     assert len(timed) == 1
@@ -109,16 +82,8 @@ def test_timed_benchmarks_run(suites: dict[str, ModuleType], module: str, name: 
         getattr(benchmark, timed[0])(cache, *values)
 
 
-def test_an_epoch_of_the_suite_trains(suites: dict[str, ModuleType]) -> None:
-    benchmark = suites["epochs"].MiniBatchEpoch()
-    dataset = benchmark.setup_cache()
-    benchmark.setup(dataset, "reference", "")
-    losses = [benchmark.engine.run_epoch(epoch).loss for epoch in range(5)]
-    assert losses[-1] < losses[0]
-
-
 @pytest.fixture(scope="module")
-def figures(suites: dict[str, ModuleType]) -> dict[tuple[str, str, str], float]:
+def figures(suites):
     """What is tracked: by class, strategy and benchmark."""
     tracked = {}
     cache = None
@@ -138,9 +103,7 @@ def figures(suites: dict[str, ModuleType]) -> dict[tuple[str, str, str], float]:
     return tracked
 
 
-def test_tracked_figures_tell_the_strategies_apart(
-    figures: dict[tuple[str, str, str], float],
-) -> None:
+def test_tracked_figures_tell_the_strategies_apart(figures):
     assert all(value > 0 for (_, _, track), value in figures.items() if track.endswith("epoch_s"))
     for system, name in (("hongtu", "FullGraphModelled"), ("hyscale", "MiniBatchModelled")):
         assert figures[name, system, "track_host_to_device_bytes"] > 0
@@ -152,7 +115,7 @@ def test_tracked_figures_tell_the_strategies_apart(
 
 
 @pytest.mark.long
-def test_asv_takes_the_suites(tmp_path: Path) -> None:
+def test_asv_takes_the_suites(tmp_path):
     """With nobody to answer a prompt, and results that go elsewhere than the checkout's."""
     config = ROOT.joinpath("asv.conf.json").read_text(encoding="utf-8")
     for path in (".", "suites", "results/asv", "build/asv"):
@@ -174,13 +137,8 @@ def test_asv_takes_the_suites(tmp_path: Path) -> None:
         ["check"],
         ["run", "--quick", "--bench", "kernels.Sampling"],
     ):
-        done = subprocess.run(
-            [sys.executable, "-m", "asv", *words],
-            cwd=tmp_path,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
+        done = run_python(
+            "-m", "asv", *words, cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL
         )
         assert done.returncode == 0, done.stdout + done.stderr
     assert "kernels.Sampling.time_call" in done.stdout

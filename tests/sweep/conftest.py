@@ -1,9 +1,6 @@
 """Workers of a sweep that start soon."""
 
-from __future__ import annotations
-
 import multiprocessing
-from collections.abc import Iterator
 from importlib.metadata import entry_points
 from multiprocessing import forkserver
 
@@ -11,7 +8,7 @@ import pytest
 
 
 @pytest.fixture(scope="module")
-def forked_workers() -> Iterator[None]:
+def forked_workers():
     """Workers are forks of one process that has imported every plugin."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([each.module for each in entry_points(group="gnnbench")])

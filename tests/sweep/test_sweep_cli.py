@@ -1,7 +1,5 @@
 """``gnnbench sweep`` and ``gnnbench report``: a grid goes on wherever it was stopped."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -21,6 +19,7 @@ from gnnbench.errors import UsageError
 from gnnbench.results.frames import frame_kept
 from gnnbench.results.kept import list_kept, name_kept, read_kept
 from gnnbench.sweep import EXECUTORS, read_grid
+from tests.commands import one_sentence, read_document, run_python
 
 pytestmark = pytest.mark.usefixtures("forked_workers")
 
@@ -98,9 +97,6 @@ def stamp(store):
     return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in list_kept(store)}
 
 
-# --------------------------------------------------------------------------- the file
-
-
 def test_every_combination_is_a_configuration_once(write):
     text = """
     datasets = ["cora", "sbm"]
@@ -149,18 +145,15 @@ def test_a_file_that_cannot_be_meant_is_refused(write, change, words):
 def test_names_are_looked_up_before_anything_runs(run, write, tmp_path, change, words):
     key = change.partition(" ")[0]
     kept = "\n".join(line for line in SMALL.splitlines() if not line.startswith(key))
-    result = run("sweep", write(f"{kept}\n{change}"), "--store", tmp_path / "store")
-    assert result.exit_code == 2
-    assert words in result.stderr
+    assert words in one_sentence(
+        run("sweep", write(f"{kept}\n{change}"), "--store", tmp_path / "store")
+    )
     assert not list((tmp_path / "store").iterdir())
 
 
 def test_names_spelt_out_for_speed_are_the_real_ones():
     # The module, which the package's name of the same spelling (the command) hides.
     assert sys.modules["gnnbench.cli.sweep"].EXECUTOR_NAMES == EXECUTORS
-
-
-# --------------------------------------------------------------------------- runs that are kept
 
 
 @pytest.fixture(scope="module")
@@ -178,9 +171,7 @@ def test_what_is_kept_is_not_run_again(run, swept):
     store = swept / "store"
     before = stamp(store)
     assert len(before) == 4
-    again = run("sweep", swept / "sweep.toml", "--store", store, "--json", "-")
-    assert again.exit_code == 0, again.output
-    told = json.loads(again.stdout)
+    told = read_document(run("sweep", swept / "sweep.toml", "--store", store, "--json", "-"))
     assert (told["configurations"], told["run"], told["done"]) == (4, 0, 4)
     assert stamp(store) == before
 
@@ -225,17 +216,15 @@ def test_compare_takes_kept_files(run, swept, tmp_path):
     (earlier,) = [path for path in paths if read_kept(path).header.configuration["seed"] == 0][:1]
     later = tmp_path / "later.jsonl"
     shutil.copy(earlier, later)
-    result = run("compare", earlier, later, "--json", "-")
-    assert result.exit_code == 0, result.output
-    (row,) = json.loads(result.stdout)["rows"]
+    (row,) = read_document(run("compare", earlier, later, "--json", "-"))["rows"]
     assert (row["ratio"], row["difference_shown"]) == (1.0, False)
 
 
 def test_the_report_has_a_line_for_every_strategy(run, swept, tmp_path):
     page, lines = tmp_path / "page.html", tmp_path / "runs.csv"
-    result = run("report", swept / "store", "--html", page, "--csv", lines, "--json", "-")
-    assert result.exit_code == 0, result.output
-    (table,) = json.loads(result.stdout)["tables"]
+    (table,) = read_document(
+        run("report", swept / "store", "--html", page, "--csv", lines, "--json", "-")
+    )["tables"]
     rows = {row["label"]: row["cells"] for row in table["rows"]}
     assert set(rows) == {"reference · mini-batch", "hongtu · full-graph"}
     frame = frame_kept(read_store(swept / "store"))
@@ -251,13 +240,8 @@ def test_the_report_has_a_line_for_every_strategy(run, swept, tmp_path):
 
 
 def test_an_empty_store_is_said(run, tmp_path):
-    result = run("report", tmp_path)
-    assert result.exit_code == 2
-    assert "holds no kept run" in result.stderr
+    assert "holds no kept run" in one_sentence(run("report", tmp_path))
     assert "there is no folder" in run("report", tmp_path / "none").stderr
-
-
-# --------------------------------------------------------------------------- failures
 
 
 def test_failures_are_rows_and_are_retried_on_demand(run, write, tmp_path):
@@ -290,9 +274,6 @@ def test_failures_are_rows_and_are_retried_on_demand(run, write, tmp_path):
     assert len(stamp(store)) == 4
 
 
-# --------------------------------------------------------------------------- machines
-
-
 def test_two_machines_in_one_store_are_held_against_each_other(run, swept, tmp_path):
     store = tmp_path / "store"
     shutil.copytree(swept / "store", store)
@@ -317,9 +298,6 @@ def test_two_machines_in_one_store_are_held_against_each_other(run, swept, tmp_p
     assert speeds == ["0.50x" if order else "2.00x"] * 4
     assert any("Another CPU" in note for note in both["notes"])
     assert any(" on other123" in row["label"] for row in tables[0]["rows"])
-
-
-# --------------------------------------------------------------------------- killed
 
 
 def sweep_with_kills(folder, text, kills, seed):
@@ -367,9 +345,6 @@ def test_48_configurations_killed_ten_times(tmp_path):
     assert len(read_store(store)) == 48
 
 
-# --------------------------------------------------------------------------- executors
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("executor", ["ray", "slurm"])
 def test_other_executors_give_the_same_rows(swept, write, tmp_path, executor):
@@ -379,12 +354,7 @@ def test_other_executors_give_the_same_rows(swept, write, tmp_path, executor):
         pytest.skip("there is a Slurm here, whose jobs are not a test's to make")
     some, store = write(f"{SMALL}\nseeds = [1]"), tmp_path / "store"
     words = ("sweep", some, "--store", store, "--executor", executor, "--jobs", "2")
-    done = subprocess.run(
-        [sys.executable, "-m", "gnnbench", *map(str, words)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python("-m", "gnnbench", *words)
     assert done.returncode == 0, done.stderr
     kept = [each for each in read_store(swept / "store") if each.header.configuration["seed"] == 1]
     assert len(kept) == len(read_store(store)) == 2
