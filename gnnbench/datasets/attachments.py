@@ -160,7 +160,9 @@ def _read_text(
     A first line is a heading where its id is no integer or, of names, where it is what columns of
     ids are called.
     """
-    grammar = find_grammar(file, 2, what, remedy=f"{others}, or text in UTF-8")
+    grammar = find_grammar(
+        file, 2, what, numbers=not string_ids, remedy=f"{others}, or text in UTF-8"
+    )
     number, line = next(iter(data_lines(file)))
     cells = split_line(line, grammar.delimiter)
     if plain_word(cells[0]) in VERTICES if string_ids else not is_number(cells[0]):

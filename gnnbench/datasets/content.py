@@ -75,17 +75,10 @@ def name_classes(names: AnyArray) -> tuple[IntArray, str]:
     return classes.reshape(-1).astype(np.int64), note
 
 
-def drop_zeros(
-    matrix: scipy.sparse.coo_matrix,
-) -> tuple[scipy.sparse.coo_matrix, tuple[str, ...]]:
-    """Return an adjacency matrix without the zeros that it stores, and a note of how many."""
-    kept = matrix.data != 0
-    zeros = len(kept) - int(np.count_nonzero(kept))
-    if not zeros:
-        return matrix, ()
-    left = (matrix.data[kept], (matrix.row[kept], matrix.col[kept]))
-    note = f"zeros stored in the adjacency matrix were left out: {zeros:,}"
-    return scipy.sparse.coo_matrix(left, shape=matrix.shape), (note,)
+def note_zeros(matrix: scipy.sparse.coo_matrix) -> tuple[str, ...]:
+    """Return a note of the zeros that an adjacency matrix stores, which are edges."""
+    zeros = len(matrix.data) - int(np.count_nonzero(matrix.data))
+    return (f"zeros stored in the adjacency matrix are edges: {zeros:,}",) if zeros else ()
 
 
 def as_pairs(matrix: scipy.sparse.coo_matrix) -> IntArray:

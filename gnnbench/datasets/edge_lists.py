@@ -27,7 +27,7 @@ from gnnbench.datasets.tables import (
 from gnnbench.datasets.topology import AnyArray
 from gnnbench.errors import DatasetError
 
-_AN_EDGE = "an edge of two integer ids"
+_AN_EDGE = "an edge of two integer ids (--string-ids takes names)"
 _NAMED_EDGE = "an edge of two names"
 
 
@@ -77,8 +77,10 @@ def find_edge_list(
 
     Raises :class:`DatasetError` for a text that is no edge list.
     """
-    what = _NAMED_EDGE if names else _AN_EDGE
-    grammar = find_grammar(file, 3 if weighted else 2, what, delimiter=delimiter)
+    what = (_NAMED_EDGE if names else _AN_EDGE) + (" with a weight" if weighted else "")
+    grammar = find_grammar(
+        file, 3 if weighted else 2, what, numbers=0 if names else 2, delimiter=delimiter
+    )
     first, second = [*islice(data_lines(file), 2), None][:2]
     assert first is not None
     number, line = first

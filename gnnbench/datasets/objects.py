@@ -20,9 +20,9 @@ from gnnbench.datasets.content import (
     as_classes,
     as_pairs,
     choose_weights,
-    drop_zeros,
     find_share_of,
     note_weights,
+    note_zeros,
     read_masks,
 )
 from gnnbench.datasets.raw import RawGraph, assemble
@@ -84,14 +84,14 @@ def from_arrays(
     :class:`DatasetError` naming what is wrong.
     """
     weights: AnyArray | None = None if edge_weights is None else _as_array(name, edge_weights)
-    cleaned: tuple[str, ...] = ()
+    zeros: tuple[str, ...] = ()
     if scipy.sparse.issparse(edges) or _is_sparse_tensor(edges):
         matrix = _as_coordinates(name, edges)
         if matrix.shape[0] != matrix.shape[1]:
             raise DatasetError(
                 f"{name}: the adjacency matrix has shape {matrix.shape}; give a square one."
             )
-        matrix, cleaned = drop_zeros(matrix)
+        zeros = note_zeros(matrix)
         num_vertices, weights = int(matrix.shape[0]), matrix.data
         pairs = as_pairs(matrix)
     else:
@@ -112,7 +112,7 @@ def from_arrays(
         arrays = {key: _as_array(name, ids) for key, ids in split.items()}
         masks = read_masks(name, arrays, count)
     raw = RawGraph(
-        pairs, num_vertices, "in memory", (*notes, *cleaned, *lost), kept, stored, masks, weights
+        pairs, num_vertices, "in memory", (*notes, *zeros, *lost), kept, stored, masks, weights
     )
     return assemble(name, raw, directed=directed)
 
@@ -145,11 +145,12 @@ def read_pyg(data: Data, name: str, *, origin: str, weighted: bool) -> RawGraph:
             f"{name}: the data have neither edge_index nor adj_t; choose a homogeneous dataset "
             f"with one graph."
         )
-    cleaned: tuple[str, ...] = ()
+    zeros: tuple[str, ...] = ()
     if edge_index is None or _is_sparse_tensor(edge_index):
         matrix = _as_coordinates(name, adjacency if edge_index is None else edge_index)
         # The rows of adj_t are destinations.
-        matrix, cleaned = drop_zeros(matrix.T if edge_index is None else matrix)
+        matrix = matrix.T if edge_index is None else matrix
+        zeros = note_zeros(matrix)
         pairs, found = as_pairs(matrix), matrix.data if found is None else found
     else:
         pairs = cast(IntArray, _as_array(name, edge_index).astype(np.int64, copy=False))
@@ -160,7 +161,7 @@ def read_pyg(data: Data, name: str, *, origin: str, weighted: bool) -> RawGraph:
     weights = None if found is None else _as_array(name, found)
     weights, lost = choose_weights(name, weights, attributes, weighted=weighted)
     columns = {key: getattr(data, key, None) for key in ("x", "y", *MASK_NAMES)}
-    edges = _Edges(pairs, weights, (*cleaned, *lost))
+    edges = _Edges(pairs, weights, (*zeros, *lost))
     return _join(name, edges, int(data.num_nodes or 0), columns, origin)
 
 

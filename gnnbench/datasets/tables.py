@@ -83,21 +83,36 @@ def find_grammar(
     least: int,
     what: str,
     *,
+    numbers: int,
     delimiter: str | None = None,
     remedy: str = EDGES,
 ) -> Grammar:
     """Return how the lines of a text are divided; no heading has been looked for.
 
-    ``least`` columns are needed for ``what`` a line is to be. Raises :class:`DatasetError` for a
-    text without data, and for one whose first lines have no delimiter in common.
+    ``least`` columns are needed for ``what`` a line is to be, and the first ``numbers`` hold whole
+    numbers. Raises :class:`DatasetError` for a text without data, for one whose first lines have no
+    delimiter in common, and for one where several fit.
     """
     lines = list(islice(data_lines(file, remedy), _SAMPLE_LINES))
     if not lines:
         raise DatasetError(f"{file}: it has no lines of data; give {what} on each line.")
+    fits = {}
     for choice in DELIMITERS if delimiter is None else (delimiter,):
-        widths = {len(split_line(line, choice)) for _, line in lines}
+        rows = [split_line(line, choice) for _, line in lines]
+        widths = set(map(len, rows))
         if len(widths) == 1 and min(widths) >= least:
-            return Grammar(file, choice, widths.pop(), remedy=remedy)
+            fits[choice] = rows
+    # The first line may be a heading.
+    whole = [d for d, rows in fits.items() if all(map(is_whole, cells_of(rows[1:], numbers)))]
+    fitting = whole if numbers and whole else list(fits)
+    chosen = [d for d in fitting if d != " "] or fitting
+    if len(chosen) > 1:
+        names = ", ".join(DELIMITERS[each] for each in chosen)
+        raise DatasetError(
+            f"{file}: its columns may be divided by {names}; say which (--delimiter)."
+        )
+    if chosen:
+        return Grammar(file, chosen[0], len(fits[chosen[0]][0]), remedy=remedy)
     choice = delimiter or next(
         (each for each in DELIMITERS if len(split_line(lines[0][1], each)) >= least), " "
     )
@@ -107,6 +122,12 @@ def find_grammar(
         if width < least or found != width:
             refuse_line(file, number, line, found, max(width, least), what)
     raise AssertionError("the lines have one number of columns")
+
+
+def cells_of(rows: Sequence[Sequence[str]], count: int) -> Iterator[str]:
+    """Yield the first ``count`` cells of each row."""
+    for row in rows:
+        yield from row[:count]
 
 
 def refuse_line(file: Path, number: int, line: str, found: int, width: int, what: str) -> NoReturn:
@@ -122,7 +143,7 @@ def data_lines(file: Path, remedy: str = EDGES) -> Iterator[tuple[int, str]]:
     """Yield the lines that hold data, each with its number in the file."""
     with readable(file, remedy):
         for number, piece in text_pieces(file):
-            for at, line in enumerate(_clean(file, piece).splitlines(), number):
+            for at, line in enumerate(_clean(file, piece, remedy).splitlines(), number):
                 if line.strip():
                     yield at, line.decode("utf-8").strip(" ")
 
@@ -138,10 +159,12 @@ def split_line(line: str, delimiter: str) -> list[str]:
     return [cell.strip() for cell in cells]
 
 
-def _clean(file: Path, piece: bytes) -> bytes:
+def _clean(file: Path, piece: bytes, remedy: str) -> bytes:
     """Return the lines of a piece, in UTF-8 and with comments emptied; their number stays."""
     if b"\0" in piece:
-        raise DatasetError(f"{file}: this is not a readable text file: it has bytes of zero.")
+        raise DatasetError(
+            f"{file}: this is not a readable text file (it has bytes of zero); give {remedy}."
+        )
     if not piece.isascii():
         piece = piece.removeprefix(b"\xef\xbb\xbf")
         piece.decode("utf-8")
@@ -172,7 +195,7 @@ def read_columns(
     file = grammar.file
     with readable(file, grammar.remedy):
         for number, piece in text_pieces(file):
-            lines = _clean(file, piece)
+            lines = _clean(file, piece, grammar.remedy)
             if grammar.delimiter == " ":
                 lines = _even_blanks(lines)
             elif b"\n " in lines or b"\n\t" in lines:
@@ -241,7 +264,7 @@ def _find_fault(
             if not cells[column]:
                 fault = "has an empty cell"
             elif kind is int and not is_whole(cells[column]):
-                fault = f"has {cells[column][:40]!r}, which is no whole number of 64 bits"
+                fault = f"has {cells[column][:40]!r}, which is no whole number of 64 bits,"
             elif kind is float and not is_number(cells[column]):
                 fault = f"has {cells[column][:40]!r}, which is no number"
             else:

@@ -370,9 +370,9 @@ def refuse_named(path, reason):
         ("%%MatrixMarket matrix coordinate\n", "does not begin with"),
         ("%%MatrixMarket matrix coordinate real general\n", "does not say how many rows"),
         ("%%MatrixMarket matrix coordinate quaternion general\n1 1 1\n", "'quaternion', not"),
-        ("%%MatrixMarket matrix coordinate real general\n2 2 1\n1 2\n", "after line 2"),
-        ("%%MatrixMarket matrix coordinate real general\n2 2 1\n", "after line 2"),
-        ("%%MatrixMarket matrix coordinate real general\n2 2 1\n1 2.5 1\n", "after line 2"),
+        ("%%MatrixMarket matrix coordinate real general\n2 2 1\n1 2\n", "line 3: '1 2'"),
+        ("%%MatrixMarket matrix coordinate real general\n2 2 1\n", "it has 0 entries"),
+        ("%%MatrixMarket matrix coordinate real general\n2 2 1\n1 2.5 1\n", "line 3: '1 2.5 1'"),
         ("%%MatrixMarket matrix coordinate real general\n2 2 1\n1 3 1\n", "a column is 3"),
         ("%%MatrixMarket matrix coordinate real general\n2 2 1\n0 1 1\n", "a row is 0"),
         ("%%MatrixMarket matrix coordinate pattern general\n2 2 1\n1 2\n2 1\n", "it has 2 entries"),
@@ -381,7 +381,8 @@ def refuse_named(path, reason):
 def test_a_damaged_matrix_says_what_is_wrong(tmp_path, text, reason):
     path = tmp_path / "toy.mtx"
     path.write_text(text)
-    assert "not a readable Matrix Market file" in refuse_named(path, reason)
+    said = refuse_named(path, reason)
+    assert "not a readable Matrix Market file" in said or "not an entry of the matrix" in said
     (tmp_path / "toy.mtx.gz").write_bytes(gzip.compress(text.encode()))
     refuse_named(tmp_path / "toy.mtx.gz", reason)
 

@@ -90,7 +90,7 @@ def test_malformed_line_is_named(tmp_path, bad):
 
 def test_files_without_edges_are_refused(tmp_path):
     for text in ("", "# nothing\n\n"):
-        with pytest.raises(DatasetError, match="no edges"):
+        with pytest.raises(DatasetError, match="no lines of data"):
             import_file(put(tmp_path, text))
     with pytest.raises(DatasetError, match="self loop"):
         import_file(put(tmp_path, "3 3\n"))
@@ -106,7 +106,7 @@ def test_unreadable_files_are_refused(tmp_path):
     path.write_bytes(b"plain")
     with pytest.raises(DatasetError, match="not a readable text file"):
         import_file(path)
-    binary = tmp_path / "toy.bin"
+    binary = tmp_path / "toy.edges"
     binary.write_bytes(b"\xff\xfe\x00\x01\n")
     with pytest.raises(DatasetError, match="not a readable text file"):
         import_file(binary)

@@ -120,7 +120,7 @@ def test_what_is_lacking_is_made_up():
         (lambda: from_arrays(EDGES, X, Y, {**SPLIT, "test": [9]}), "test names vertices 9 to 9"),
         (lambda: from_arrays(EDGES, X, Y, {**SPLIT, "val": [True]}), "a mask of 1 flags"),
         (lambda: from_arrays(EDGES, split=SPLIT), "say num_vertices"),
-        (lambda: from_arrays(EDGES, X, np.array(list("abcde"))), "not numbers; number the classes"),
+        (lambda: from_arrays(EDGES, X, np.array([{}] * 5)), "not numbers; number the classes"),
         (lambda: from_arrays(EDGES, X[:3], Y), "outside 0 to 2"),
         (lambda: from_arrays(EDGES.T, X, Y), "give integers of shape"),
     ],
@@ -173,3 +173,31 @@ def test_dgl_datasets_go_by_name(monkeypatch, tmp_path):
     monkeypatch.setattr(SmallGraphDataset, "count", 4)
     with pytest.raises(DatasetError, match="it holds 4 graphs"):
         load("dgl:Small")
+
+
+def test_other_ways_to_say_the_same(tmp_path):
+    """bfloat16, adj_t, sparse edges, weights of one column, masks of integers, classes as words."""
+    edges, weights = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 1]]), torch.tensor([1.0, 2, 3, 4])
+    x = torch.arange(8.0).reshape(4, 2)
+    adjacency = torch.sparse_coo_tensor(edges, weights, (4, 4))
+    plain = from_pyg(Data(x=x, edge_index=edges, edge_weight=weights), directed=True, weighted=True)
+    for data in (
+        Data(x=x.bfloat16(), edge_index=edges, edge_attr=weights[:, None]),
+        Data(x=x, adj_t=adjacency.t().coalesce().to_sparse_csr()),
+        Data(x=x, edge_index=adjacency),
+    ):
+        made = from_pyg(data, directed=True, weighted=True)
+        assert np.array_equal(made.graph.indptr, plain.graph.indptr)
+        assert np.array_equal(made.graph.indices, plain.graph.indices)
+        assert np.array_equal(made.graph.weights, plain.graph.weights)
+        assert np.array_equal(made.features, plain.features)
+    labels = np.array(["b", "a", "b", "b"])
+    split = {"training_mask": np.array([0, 1, 1, 0]), "val": [], "test": [0]}
+    made = from_arrays(edges, x, labels, split)
+    assert made.labels.tolist() == [1, 0, 1, 1]
+    assert np.flatnonzero(made.train_mask).tolist() == [1, 2]
+    assert not made.val_mask.any()
+    with pytest.raises(DatasetError, match="train names a vertex twice"):
+        from_arrays(edges, x, labels, {**split, "training_mask": [1, 1]})
+    with pytest.raises(DatasetError, match="rows have different lengths"):
+        from_arrays(edges, [[1.0], [1.0, 2.0]])

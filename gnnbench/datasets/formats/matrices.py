@@ -1,15 +1,14 @@
 """Adjacency matrices: Matrix Market, SciPy's ``.npz``, ``shchur/gnn-benchmark``, and MATLAB.
 
-Rows are sources and columns destinations. Zeros that a matrix stores are no edges.
+Rows are sources and columns destinations. Zeros that a matrix stores are edges.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import scipy
@@ -20,54 +19,110 @@ from gnnbench.datasets.content import (
     as_classes,
     as_pairs,
     choose_weights,
-    drop_zeros,
+    note_zeros,
 )
 from gnnbench.datasets.memory import check_memory
 from gnnbench.datasets.raw import RawGraph
 from gnnbench.datasets.scipy_files import read_scipy
-from gnnbench.datasets.texts import BYTES_PER_EDGE, check_text, open_text
+from gnnbench.datasets.tables import Grammar, join, read_columns
+from gnnbench.datasets.texts import (
+    BYTES_PER_EDGE,
+    check_text,
+    open_text,
+    readable,
+)
 from gnnbench.datasets.topology import AnyArray
 from gnnbench.errors import DatasetError, reason_of
 from gnnbench.files import FileRefused, open_input
 from gnnbench.records import IntArray
 
+#: By what the entries of a Matrix Market file are, how many columns it has.
+_WIDTHS = {"pattern": 2, "integer": 3, "real": 3, "complex": 4}
+_SYMMETRIES = ("general", "symmetric", "skew-symmetric", "hermitian")
 #: The column of Facebook100's ``local_info`` that is the class: 1 or 2, and 0 where it is unknown.
 _GENDER = 1
 
 
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """What a Matrix Market file says before its entries, on lines 1 to ``lines``."""
+
+    rows: int
+    columns: int
+    entries: int
+    field: str
+    symmetry: str
+    lines: int
+
+
 def read_matrix_market(file: Path, *, weighted: bool) -> RawGraph:
-    """Read the entries of a ``.mtx``; its vertices count from 1."""
-    check_text(file)
-    _, _, entries, kind, field, symmetry = _parse(file, "Matrix Market", scipy.io.mminfo)
-    if kind != "coordinate":
-        raise DatasetError(
-            f"{file}: the matrix is stored dense; export the adjacency matrix as coordinates."
-        )
-    if entries == 0:
+    """Read the entries of a ``.mtx`` (Boisvert, Pozo, Remington 1996); vertices count from 1.
+
+    Entries are parsed as any other table is, since SciPy's parser crashes on damaged ones.
+    """
+    with readable(file):
+        check_text(file)
+        header = _read_header(file)
+    if header.entries == 0:
         raise DatasetError(f"{file}: the matrix has no entries; a GNN needs at least one edge.")
-    edges = entries if symmetry == "general" else 2 * entries
-    check_memory(str(file), f"its {entries:,} entries", BYTES_PER_EDGE * edges)
-    matrix = scipy.sparse.coo_matrix(_parse(file, "Matrix Market", scipy.io.mmread))
-    if field in ("pattern", "complex"):
-        matrix.data = np.ones(matrix.nnz)
-    valued = field not in ("pattern", "complex")
+    mirrored = header.symmetry != "general"
+    edges = header.entries * (1 + mirrored)
+    check_memory(str(file), f"its {header.entries:,} entries", BYTES_PER_EDGE * edges)
+    grammar = Grammar(file, " ", _WIDTHS[header.field], heading_line=header.lines)
+    valued = header.field in ("integer", "real")
+    kinds: dict[int, type] = {0: int, 1: int} | ({2: float} if valued else {})
+    pieces = list(read_columns(grammar, kinds, "an entry of the matrix"))
+    found = sum(len(piece[0]) for piece in pieces)
+    if found != header.entries:
+        raise _malformed(file, f"it has {found:,} entries and says it has {header.entries:,}")
+    row, column = (join(pieces, number) - 1 for number in (0, 1))
+    for name, ends, bound in (("row", row, header.rows), ("column", column, header.columns)):
+        if not 0 <= ends.min() <= ends.max() < bound:
+            wrong = ends.min() + 1 if ends.min() < 0 else ends.max() + 1
+            raise _malformed(file, f"a {name} is {wrong:,} and they go from 1 to {bound:,}")
+    values = join(pieces, 2) if valued else np.ones(found)
+    if mirrored:
+        below = row != column
+        sign = -1 if header.symmetry == "skew-symmetric" else 1
+        row, column = np.append(row, column[below]), np.append(column, row[below])
+        values = np.append(values, sign * values[below])
+    shape = header.rows, header.columns
+    matrix = scipy.sparse.coo_matrix((values, (row, column)), shape=shape)
     raw = _as_graph(file, matrix, weighted=weighted, valued=valued, first=1)
-    return replace(raw, notes=(*raw.notes, WEIGHTS_IGNORED)) if field == "complex" else raw
+    if header.field == "complex":
+        return replace(raw, notes=(*raw.notes, WEIGHTS_IGNORED))
+    return raw
 
 
-def _parse(file: Path, what: str, parse: Callable[[Any], Any]) -> Any:
-    """Return what ``parse`` makes of the file's bytes; raises :class:`DatasetError`."""
-    try:
-        with open_text(file) as stream, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return parse(stream)
-    except DatasetError:
-        raise
-    except Exception as error:  # whatever a damaged file makes a foreign parser raise
-        raise DatasetError(
-            f"{file}: this is not a readable {what} file ({reason_of(error)}); mend it, or export "
-            f"it again."
-        ) from error
+def _read_header(file: Path) -> _Header:
+    with open_text(file) as stream:
+        banner = stream.readline().decode("utf-8-sig").lower().split()
+        if len(banner) != 5 or banner[:2] != ["%%matrixmarket", "matrix"]:
+            raise _malformed(file, "it does not begin with %%MatrixMarket matrix coordinate")
+        if banner[2] != "coordinate":
+            raise DatasetError(
+                f"{file}: the matrix is stored dense; export the adjacency matrix as coordinates."
+            )
+        if banner[3] not in _WIDTHS:
+            raise _malformed(file, f"its entries are {banner[3]!r}, not {', '.join(_WIDTHS)}")
+        if banner[4] not in _SYMMETRIES:
+            raise _malformed(file, f"it is {banner[4]!r}, not {', '.join(_SYMMETRIES)}")
+        for number, line in enumerate(stream, start=2):
+            words = line.split()
+            if not words or words[0].startswith(b"%"):
+                continue
+            if len(words) != 3 or not all(word.isdigit() and len(word) < 19 for word in words):
+                break
+            rows, columns, entries = map(int, words)
+            return _Header(rows, columns, entries, banner[3], banner[4], number)
+    raise _malformed(file, "it does not say how many rows, columns and entries there are")
+
+
+def _malformed(file: Path, why: str) -> DatasetError:
+    return DatasetError(
+        f"{file}: this is not a readable Matrix Market file ({why}); mend it or export it again as "
+        f"coordinates."
+    )
 
 
 def read_scipy_graph(file: Path, *, weighted: bool) -> RawGraph:
@@ -188,13 +243,12 @@ def _as_graph(
             f"{file}: the matrix has {rows:,} rows and {columns:,} columns; an adjacency matrix is "
             f"square."
         )
-    matrix, zeros = drop_zeros(matrix)
     weights, lost = choose_weights(str(file), matrix.data if valued else None, weighted=weighted)
     return RawGraph(
         as_pairs(matrix),
         rows,
         f"imported from {file.name}",
-        (*zeros, *lost),
+        (*note_zeros(matrix), *lost),
         weights=weights,
         first=first,
     )

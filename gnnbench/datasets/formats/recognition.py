@@ -18,8 +18,8 @@ from gnnbench.datasets.formats.matrices import (
 )
 from gnnbench.datasets.raw import RawGraph
 from gnnbench.datasets.scipy_files import holds_scipy
-from gnnbench.datasets.texts import open_text, strip_compression
-from gnnbench.errors import DatasetError, reason_of
+from gnnbench.datasets.texts import open_text, readable, strip_compression
+from gnnbench.errors import DatasetError
 
 #: By ending, the format of a file. Texts among them may be compressed.
 _ENDINGS = {
@@ -128,14 +128,8 @@ def recognise(file: Path) -> str:
 
 def _refuse_others(file: Path) -> None:
     """Refuse what is no text of edges, and say what it is."""
-    try:
-        with open_text(file) as stream:
-            begins = stream.read(16).removeprefix(b"\xef\xbb\xbf").lstrip()
-    except (OSError, EOFError, ValueError) as error:
-        raise DatasetError(
-            f"{file}: this is not a readable text file ({reason_of(error)}); it may be truncated "
-            f"or of another format."
-        ) from error
+    with readable(file), open_text(file) as stream:
+        begins = stream.read(16).removeprefix(b"\xef\xbb\xbf").lstrip()
     for beginning, what in _BEGINNINGS.items():
         if begins.startswith(beginning):
             raise DatasetError(
