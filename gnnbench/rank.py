@@ -63,7 +63,7 @@ def find_loopback() -> str | None:
     for name, addresses in psutil.net_if_addrs().items():
         up = name not in states or states[name].isup
         if up and any(each.address == LOOPBACK for each in addresses):
-            return name
+            return str(name)
     return None
 
 

@@ -126,7 +126,7 @@ def test_every_combination_is_a_configuration_once(write):
         ("", "datasets is missing"),
         ('datasets = []\nstrategies = ["a"]\nplatforms = ["b"]', "at datasets,"),
         (f"{SMALL}\nepoch = 3", "there is no key 'epoch'; the keys are datasets,"),
-        (f"{SMALL}\nseeds = [-1]", "at seeds,"),
+        (f"{SMALL}\nseeds = [-1]", "seed is -1; give a whole number from 0"),
         ("datasets = [", "not valid TOML"),
     ],
 )
@@ -152,7 +152,7 @@ def test_names_are_looked_up_before_anything_runs(run, write, tmp_path, change, 
     result = run("sweep", write(f"{kept}\n{change}"), "--store", tmp_path / "store")
     assert result.exit_code == 2
     assert words in result.stderr
-    assert not list((tmp_path / "store").iterdir())
+    assert not list((tmp_path / "store").glob("*"))
 
 
 def test_names_spelt_out_for_speed_are_the_real_ones():
