@@ -23,10 +23,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from gnnbench.errors import UsageError
-from gnnbench.preparation import Job, find_kind, make_request, parse_strategies
+from gnnbench.preparation import (
+    AdviceJob,
+    Job,
+    PlanJob,
+    find_kind,
+    make_request,
+    parse_strategies,
+    read_field,
+    show_value,
+)
 from gnnbench.waiting import wait_briefly
 
 if TYPE_CHECKING:
@@ -59,6 +68,8 @@ StrategyLike: TypeAlias = "str | Strategy"
 OptionValue: TypeAlias = "str | int | float | bool"
 #: What advice makes least.
 Target: TypeAlias = 'Literal["time", "memory", "traffic"]'
+#: What an object that shows progress has.
+_PROGRESS = ("begin", "advance", "end")
 
 
 def compare(
@@ -92,17 +103,17 @@ def compare(
     Parameters are the options of ``gnnbench compare``; ``options`` is ``--set``. ``plugins`` are
     modules, ``.py`` files, objects with hooks, and classes. Raises ``UsageError`` and its kin.
     """
-    registry, chosen, model_name = _load_plugins(strategies, model, plugins)
+    registry, chosen, model_name = _load_plugins(strategies, model, plugins, progress)
     job = Job(
         strategies=chosen,
-        dataset=_as_name(dataset),
-        platform=_as_name(platform),
+        dataset=_as_given(dataset),
+        platform=_as_given(platform),
         model=model_name,
         layers=layers,
         hidden=hidden,
         epochs=epochs,
         batch_size=batch_size,
-        fanouts=_check_fanouts(fanouts, layers),
+        fanouts=_as_given(fanouts),
         swaps=_read_swaps(swap),
         options=read_options(options),
         learning_rate=learning_rate,
@@ -158,25 +169,24 @@ def plan(
 
     Raises ``UsageError`` and its kin for what is not known or cannot be planned.
     """
-    from gnnbench.comparison import Variant
-    from gnnbench.planning import PlanJob, make_plan, prepare_plan
+    from gnnbench.planning import make_plan, prepare_plan
 
     sizes = _check_sizes(dataset is not None, vertices, edges, dims)
     registry, ((name, own_swaps),), model_name = _load_plugins([strategy], model, plugins)
-    widths = tuple(dims or ())
     job = PlanJob(
-        variant=Variant(name, (*own_swaps, *_read_swaps(swap))),
-        dataset=_as_name(dataset),
+        strategy=name,
+        swaps=(*own_swaps, *_read_swaps(swap)),
+        dataset=_as_given(dataset),
         sizes=sizes,
-        widths=widths,
+        widths=_as_given(dims),
         model=model_name,
         layers=layers,
         hidden=hidden,
         mode=mode,
         epochs=epochs,
         batch_size=batch_size,
-        fanouts=_check_fanouts(fanouts, len(widths) - 1 if widths else layers),
-        platform=_as_name(platform),
+        fanouts=_as_given(fanouts),
+        platform=_as_given(platform),
         options=read_options(options),
         seed=seed,
         threads=threads,
@@ -219,9 +229,11 @@ def advise(
     from gnnbench.advice import preparation
     from gnnbench.advice.advise import advise as search
 
-    registry, chosen, model_name = _load_plugins(strategies, model, plugins)
-    job = preparation.AdviceJob(
-        dataset=_as_name(dataset),
+    registry, chosen, model_name = _load_plugins(strategies, model, plugins, progress)
+    wanted = None if train is None else read_field("train", train)
+    vary = read_field("changes", changes)
+    job = AdviceJob(
+        dataset=_as_given(dataset),
         strategies=_without_swaps(chosen),
         model=model_name,
         layers=layers,
@@ -229,8 +241,8 @@ def advise(
         mode=mode,
         epochs=epochs,
         batch_size=batch_size,
-        fanouts=_check_fanouts(fanouts, layers),
-        platform=_as_name(platform),
+        fanouts=_as_given(fanouts),
+        platform=_as_given(platform),
         device_memory=device_memory,
         swaps=_read_swaps(swap),
         options=read_options(options),
@@ -239,8 +251,8 @@ def advise(
     )
     with _own_threads():
         question = preparation.make_question(job, registry)
-        count = preparation.count_trained(question) if train is None else train
-        found = search(question, target=target, train=count, vary=changes, progress=progress)
+        count = preparation.count_trained(question) if wanted is None else wanted
+        found = search(question, target=target, train=count, vary=vary, progress=progress)
     return AdviceResult(found)
 
 
@@ -460,6 +472,8 @@ def _read_console(console: Console) -> str:
 
 
 def _choose_file(path: str | os.PathLike[str], *endings: str) -> Path:
+    if not isinstance(path, (str, os.PathLike)):
+        raise UsageError(f"path is {show_value(path)}; give the name of a file.")
     target = Path(path)
     if target.suffix not in endings:
         raise UsageError(
@@ -475,13 +489,32 @@ def _load_plugins(
     strategies: StrategyLike | Sequence[StrategyLike] | None,
     model: str | LayerClass,
     plugins: Sequence[object],
+    progress: Progress | None = None,
 ) -> tuple[Registry, tuple[ChosenStrategy, ...], str]:
-    """All plugins, those at hand among them; the strategies by name, and the model's name."""
+    """All plugins, those at hand among them; the strategies by name, and the model's name.
+
+    Raises ``UsageError`` for arguments of other types than they are to have.
+    """
     wait_briefly()  # before anything imports torch
+    from gnnbench.models import Layer
     from gnnbench.plugins import load
     from gnnbench.records import Strategy
 
-    words = [strategies] if isinstance(strategies, (str, Strategy)) else list(strategies or ())
+    if not _is_list_of(plugins, object):
+        raise UsageError(f"plugins is {show_value(plugins)}; give a list of modules or objects.")
+    if not isinstance(model, str) and not (isinstance(model, type) and issubclass(model, Layer)):
+        raise UsageError(f"model is {show_value(model)}; give a name or a class of layers.")
+    if progress is not None and not all(hasattr(progress, each) for each in _PROGRESS):
+        raise UsageError(
+            f"progress is {show_value(progress)}; give an object with {', '.join(_PROGRESS)}."
+        )
+    words = () if strategies is None else strategies
+    if isinstance(words, (str, Strategy)):
+        words = [words]
+    if not _is_list_of(words, (str, Strategy)):
+        raise UsageError(
+            f"strategies is {show_value(strategies)}; give names, such as ['hyscale', 'hongtu']."
+        )
     if strategies is not None and not words:
         raise UsageError("no strategies are named; name some, such as ['hyscale', 'hongtu'].")
     extra = [os.fspath(each) for each in plugins if isinstance(each, (str, os.PathLike))]
@@ -498,7 +531,7 @@ def _load_plugins(
     for problem in registry.problems:
         warnings.warn(problem, stacklevel=3)
     names = ",".join(each.name if isinstance(each, Strategy) else each for each in words)
-    chosen = parse_strategies(names) if names else ()
+    chosen = parse_strategies(names) if words else ()
     return registry, chosen, model if isinstance(model, str) else model.name
 
 
@@ -522,15 +555,14 @@ def _own_threads() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _check_fanouts(fanouts: Sequence[int] | None, layers: int) -> tuple[int, ...] | None:
-    if fanouts is None:
-        return None
-    if len(fanouts) != layers or any(count < 0 for count in fanouts):
-        raise UsageError(
-            f"fanouts are {list(fanouts)} for {layers} layers; give one number of at least 0 for "
-            f"each, from the seeds outwards (0 is every neighbour)."
-        )
-    return tuple(fanouts)
+def _as_given(value: object) -> Any:
+    """A value of a wider type than a field has, which the job reads or refuses."""
+    return value
+
+
+def _is_list_of(value: object, kind: type | tuple[type, ...]) -> bool:
+    """Whether a value is a list or a tuple, of objects of a kind alone."""
+    return isinstance(value, (list, tuple)) and all(isinstance(each, kind) for each in value)
 
 
 def _check_sizes(
@@ -546,19 +578,34 @@ def _check_sizes(
     return vertices, edges
 
 
-def _as_name(given: str | os.PathLike[str] | T) -> str | T:
-    """A path as its text; names and objects as they are."""
-    return os.fspath(given) if isinstance(given, os.PathLike) else given
-
-
 def _read_swaps(swap: Mapping[str, str] | None) -> tuple[tuple[PartKind, str], ...]:
-    return tuple((find_kind(kind), name) for kind, name in (swap or {}).items())
+    pairs = _read_pairs("swap", swap, "kernel", "native")
+    return tuple((find_kind(kind), str(name)) for kind, name in pairs)
+
+
+def _read_pairs(
+    name: str, given: Mapping[str, T] | None, key: str, value: T
+) -> tuple[tuple[str, T], ...]:
+    """The items of a mapping from texts to values of the types of ``value``, an example.
+
+    Raises ``UsageError`` for anything else.
+    """
+    kinds = (str,) if name == "swap" else (str, int, float)
+    if given is None:
+        return ()
+    if not isinstance(given, Mapping) or not all(
+        isinstance(one, str) and isinstance(other, kinds) for one, other in given.items()
+    ):
+        raise UsageError(
+            f"{name} is {show_value(given)}; give a dict, such as {{{key!r}: {value!r}}}."
+        )
+    return tuple(given.items())
 
 
 def read_options(options: Mapping[str, OptionValue] | None) -> dict[PartKind, dict[str, str]]:
     """``{"placement.drm": False}`` as texts by kind of part and option."""
     read: dict[PartKind, dict[str, str]] = {}
-    for target, value in (options or {}).items():
+    for target, value in _read_pairs("options", options, "placement.drm", False):
         kind, dot, option = target.partition(".")
         if not dot or not option:
             raise UsageError(f"option {target!r} is not PART.option, such as placement.drm.")

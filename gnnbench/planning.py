@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,13 +17,11 @@ from gnnbench.parts import Bundle, LayerClass
 from gnnbench.platforms.machine import Platform
 from gnnbench.plugins import Registry, assemble
 from gnnbench.preparation import (
-    check_counts,
-    count_cores,
+    PlanJob,
     load_dataset,
     load_machine,
+    make_workload,
     note_unused_weights,
-    uses_weights,
-    usual_fanouts,
 )
 from gnnbench.records import (
     BYTE_KINDS,
@@ -31,44 +29,12 @@ from gnnbench.records import (
     Dataset,
     MachineKind,
     Metric,
-    Mode,
     RunResult,
     Table,
     TableRow,
     Workload,
 )
 from gnnbench.studies import PassProgress, Planner, PlanRequest
-
-#: A graph that is drawn edge by edge is known by the texts or numbers of its vertices and edges.
-Sizes = tuple[str | int, str | int]
-
-
-@dataclass(frozen=True, slots=True)
-class PlanJob:
-    """What is to be planned, as it was asked for.
-
-    Either a ``dataset`` is named or there, or ``sizes`` of a graph to draw; ``widths`` are
-    f^0 .. f^L, none where ``layers`` and ``hidden`` between the data set's own will do.
-    """
-
-    variant: Variant
-    dataset: str | Dataset | None = None
-    sizes: Sizes | None = None
-    widths: tuple[int, ...] = ()
-    model: str = "gcn"
-    layers: int = 2
-    hidden: int = 256
-    mode: Mode | None = None
-    epochs: int = 10
-    batch_size: int = 1024
-    fanouts: tuple[int, ...] | None = None
-    platform: str | Platform | None = None
-    options: Options = field(default_factory=dict)
-    seed: int = 0
-    threads: int | None = None
-
-    def __post_init__(self) -> None:
-        check_counts(self, "layers", "hidden", "epochs", "batch_size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +80,7 @@ def prepare_plan(job: PlanJob, registry: Registry) -> PlannedJob:
     Raises ``UsageError`` for what is not known or cannot be planned, ``IncompatibleParts`` for
     parts or a machine that do not fit.
     """
-    variant = job.variant
-    offered = registry.strategy(variant.strategy)
+    offered = registry.strategy(job.strategy)
     drawn = job.sizes is not None
     found = registry.planner(offered.name) if drawn else registry.planners.get(offered.name)
     planner = None if found is None else found()
@@ -124,7 +89,9 @@ def prepare_plan(job: PlanJob, registry: Registry) -> PlannedJob:
         raise UsageError(
             f"strategy {offered.name!r} does not train in mode {job.mode}; leave the mode out."
         )
-    row = plan_row(variant, offered, job.mode or offered.default_mode, registry)
+    row = plan_row(
+        Variant(job.strategy, job.swaps), offered, job.mode or offered.default_mode, registry
+    )
     bundle = assemble(registry, row.parts, job.options)
     machine = load_machine(job.platform, placements=(bundle.placement,), own=offered.platform)
     reason = bundle.placement.refuse_counts(machine)
@@ -136,7 +103,7 @@ def prepare_plan(job: PlanJob, registry: Registry) -> PlannedJob:
     graph = load_dataset(job.dataset, job.seed) if job.sizes is None else _draw(job.sizes, job.seed)
     if isinstance(graph, Dataset):
         graph = note_unused_weights(graph, model)
-    workload = _make_workload(job, graph, model)
+    workload = make_workload(job, graph if isinstance(graph, Dataset) else None, model)
     return PlannedJob(row, bundle, machine, graph, workload, model, job.options, planner)
 
 
@@ -178,7 +145,7 @@ def _describe_trust(kind: MachineKind) -> str:
     return f"good to {describe_error(kind)} (reproduce validation)"
 
 
-def _draw(sizes: Sizes, seed: int) -> RmatStream:
+def _draw(sizes: tuple[str | int, str | int], seed: int) -> RmatStream:
     """The stream of R-MAT edges that was asked for.
 
     The dataset ``rmat`` is the same model with other random numbers: it has every edge once, since
@@ -190,23 +157,6 @@ def _draw(sizes: Sizes, seed: int) -> RmatStream:
         return RmatStream(vertices, edges, RMAT_QUADRANTS, seed)
     except ValueError as error:
         raise UsageError(f"gnnbench plan: --{error}") from error
-
-
-def _make_workload(job: PlanJob, graph: Dataset | RmatStream, model: LayerClass) -> Workload:
-    """What would be trained."""
-    dims = job.widths
-    if not dims and isinstance(graph, Dataset):
-        dims = (graph.num_features, *[job.hidden] * (job.layers - 1), graph.num_classes)
-    return Workload(
-        model=job.model,
-        dims=dims,
-        epochs=job.epochs,
-        batch_size=job.batch_size,
-        fanouts=job.fanouts or usual_fanouts(len(dims) - 1),
-        seed=job.seed,
-        threads=job.threads or count_cores(),
-        edge_weights=isinstance(graph, Dataset) and uses_weights(graph.graph, model),
-    )
 
 
 def _plan_over(dataset: Dataset, job: PlannedJob, registry: Registry) -> RunResult:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from gnnbench.capacity import check_dims, check_records, check_threads, check_widths
 from gnnbench.errors import GnnbenchError, UsageError
+from gnnbench.limits import COUNT, MODEL_NAMES, RULES
+from gnnbench.units import parse_bytes
 
 if TYPE_CHECKING:
     from gnnbench.comparison import Request
@@ -27,19 +30,20 @@ if TYPE_CHECKING:
 
 # Spelt out, not imported: `gnnbench --help` does without NumPy and torch. Tests hold them equal.
 PART_NAMES = ("sampler", "placement", "communication", "memory", "kernel")
+#: Of a value that is refused, so many characters are repeated.
+_SHOWN = 60
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What is to be compared, as it was asked for.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """What a comparison, a plan and advice are asked alike; a value that cannot be is refused.
 
     ``dataset`` and ``platform`` are names, files or what these stand for; None is the usual one.
-    ``fanouts`` and ``learning_rate`` may be left to the model, ``threads`` to the machine, and
-    ``mode`` to the strategies. ``demanded`` names options of mini-batches that were asked for, and
-    that some row has to train by.
+    ``swaps`` are parts that take the places of others, ``options`` texts by kind of part and
+    option. ``fanouts`` may be left to the model, ``threads`` to the machine, and ``mode`` to the
+    strategies. Each field takes what ``gnnbench.limits.RULES`` says. Raises ``UsageError``.
     """
 
-    strategies: Sequence[ChosenStrategy]
     dataset: str | Dataset | None = None
     platform: str | Platform | None = None
     model: str = "gcn"
@@ -50,30 +54,137 @@ class Job:
     fanouts: tuple[int, ...] | None = None
     swaps: tuple[tuple[PartKind, str], ...] = ()
     options: Mapping[PartKind, Mapping[str, str]] = field(default_factory=dict)
+    mode: Mode | None = None
+    seed: int = 0
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name in RULES and not (value is None and each.default is None):
+                object.__setattr__(self, each.name, read_field(each.name, value))
+        depth = self.count_layers()
+        if self.fanouts is not None and len(self.fanouts) != depth:
+            raise UsageError(
+                f"fanouts are {list(self.fanouts)} for {depth} layers; give one number for each, "
+                f"from the seeds outwards (0 is every neighbour)."
+            )
+        check_threads(self.threads)
+        check_records(self.epochs, getattr(self, "repeats", 1))
+        self.check_size(1, 1)  # a feature and a class are the fewest
+
+    def count_layers(self) -> int:
+        """The layers of the model."""
+        return self.layers
+
+    def list_widths(self, features: int, classes: int) -> tuple[int, ...]:
+        """The widths f^0 .. f^L on a data set."""
+        return (features, *[self.hidden] * (self.layers - 1), classes)
+
+    def check_size(self, features: int, classes: int) -> None:
+        """Refuse a model that this machine cannot hold. Raises ``UsageError``."""
+        dense = self.model in MODEL_NAMES
+        check_widths(features, self.hidden, self.layers, classes, dense=dense)
+
+
+def read_field(name: str, value: object) -> Any:
+    """A value as the field ``name`` has it. Raises ``UsageError``, one sentence."""
+    try:
+        return RULES[name].read(value)
+    except ValueError:
+        raise UsageError(f"{name} is {show_value(value)}; give {RULES[name]}.") from None
+
+
+def show_value(value: object) -> str:
+    """A value for people, cut where it is long."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # of an object of somebody else
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job(Training):
+    """What is to be compared, as it was asked for.
+
+    ``learning_rate`` may be left to the model. ``demanded`` names options of mini-batches that were
+    asked for, and that some row has to train by.
+    """
+
+    strategies: Sequence[ChosenStrategy]
     learning_rate: float | None = None
     scaling: ScalingChoice = "auto"
     repeats: int = 1
     same_seed: bool = False
-    seed: int = 0
-    threads: int | None = None
     target_accuracy: float | None = None
     check: bool = True
     plain: bool = True
-    mode: Mode | None = None
     demanded: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        check_counts(self, "layers", "hidden", "epochs", "batch_size", "repeats")
-        if self.threads is not None:
-            check_counts(self, "threads")
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanJob(Training):
+    """What is to be planned, as it was asked for.
+
+    Either a ``dataset`` is named or there, or ``sizes`` of a graph to draw, its vertices and edges;
+    ``widths`` are f^0 .. f^L, None where ``layers`` and ``hidden`` between the data set's own will
+    do.
+    """
+
+    strategy: str
+    sizes: tuple[str | int, str | int] | None = None
+    widths: tuple[int, ...] | None = None
+
+    def count_layers(self) -> int:
+        """The layers of the model."""
+        return len(self.widths) - 1 if self.widths else self.layers
+
+    def list_widths(self, features: int, classes: int) -> tuple[int, ...]:
+        """The widths f^0 .. f^L on a data set."""
+        return self.widths or Training.list_widths(self, features, classes)
+
+    def check_size(self, features: int, classes: int) -> None:
+        """Refuse a model that this machine cannot hold. Raises ``UsageError``."""
+        if self.widths:
+            check_dims(self.widths, dense=self.model in MODEL_NAMES)
+        else:
+            Training.check_size(self, features, classes)
 
 
-def check_counts(job: object, *names: str) -> None:
-    """Refuse what has to be a whole number of at least 1, by its name. Raises ``UsageError``."""
-    for name in names:
-        count = getattr(job, name)
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise UsageError(f"{name} is {count!r}; give a whole number of at least 1.")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdviceJob(Training):
+    """What ``advise`` and ``matrix`` are asked.
+
+    ``strategies`` are those whose parts are combined, all where none is named. ``mode`` is the only
+    one to answer for, None for both. ``device_memory`` replaces that of every accelerator: bytes,
+    or text such as ``"24GB"``. ``swaps`` are parts that every combination has, ``options`` settings
+    that are not searched.
+    """
+
+    strategies: tuple[str, ...] = ()
+    epochs: int = 1
+    device_memory: int | float | str | None = None
+
+    @property
+    def device_bytes(self) -> int | None:
+        """The bytes of ``device_memory``."""
+        return read_size(self.device_memory)
+
+
+def read_size(given: int | float | str | None) -> int | None:
+    """Bytes of a number or of text such as ``"24GB"``. Raises ``UsageError`` where it is no size
+    above 0."""
+    if given is None:
+        return None
+    try:
+        whole = int(given) if isinstance(given, float) and given.is_integer() else given
+        size = parse_bytes(whole) if isinstance(whole, str) else COUNT.read(whole)
+    except ValueError:
+        size = 0
+    if size <= 0:
+        raise UsageError(f"{show_value(given)} is not a size above 0, such as 24GB.")
+    return size
 
 
 def make_request(job: Job, registry: Registry, ranks: int = 1) -> Request:
@@ -102,7 +213,7 @@ def make_request(job: Job, registry: Registry, ranks: int = 1) -> Request:
     return Request(
         strategies=tuple(Variant(*each) if each[1] else each[0] for each in job.strategies),
         dataset=data,
-        workload=_make_workload(job, data, model, threads),
+        workload=make_workload(job, data, model, threads),
         platform=machine,
         swaps=job.swaps,
         options=job.options,
@@ -116,20 +227,28 @@ def make_request(job: Job, registry: Registry, ranks: int = 1) -> Request:
     )
 
 
-def _make_workload(job: Job, data: Dataset, model: LayerClass, threads: int) -> Workload:
-    """What is trained, by the model's learning rate where no other was asked for."""
+def make_workload(
+    job: Training, data: Dataset | None, model: LayerClass, threads: int = 0
+) -> Workload:
+    """What is trained, on ``data`` or, None, on a graph that is drawn; by the model's learning rate
+    where no other was asked for, and on all cores where no ``threads`` are given.
+
+    Raises ``UsageError`` for a model that this machine cannot hold.
+    """
     from gnnbench.records import Workload
 
+    features, classes = (1, 1) if data is None else (data.num_features, data.num_classes)
+    job.check_size(features, classes)
     return Workload(
         model=job.model,
-        dims=(data.num_features, *[job.hidden] * (job.layers - 1), data.num_classes),
+        dims=job.list_widths(features, classes),
         epochs=job.epochs,
         batch_size=job.batch_size,
-        fanouts=job.fanouts or usual_fanouts(job.layers),
+        fanouts=job.fanouts or usual_fanouts(job.count_layers()),
         seed=job.seed,
-        learning_rate=job.learning_rate or model.learning_rate,
-        threads=threads,
-        edge_weights=uses_weights(data.graph, model),
+        learning_rate=getattr(job, "learning_rate", None) or model.learning_rate,
+        threads=threads or job.threads or count_cores(),
+        edge_weights=data is not None and uses_weights(data.graph, model),
     )
 
 

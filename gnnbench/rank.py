@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: Set for ranks that were started here: their standard input ends when they are left alone.
 WATCHED = "GNNBENCH_WATCHED"
+#: The address at which ranks of one machine meet.
+LOOPBACK = "127.0.0.1"
 #: File descriptors: of the pipe to report through, and of rank 0's listening socket.
 REPORT_FD, STORE_FD = "GNNBENCH_REPORT_FD", "GNNBENCH_STORE_FD"
 
@@ -51,6 +53,18 @@ def end(status: int) -> NoReturn:
             stream.flush()
         os._exit(status)
     sys.exit(status)
+
+
+def find_loopback() -> str | None:
+    """Return the interface of :data:`LOOPBACK`; None where it is down or missing."""
+    import psutil
+
+    states = psutil.net_if_stats()
+    for name, addresses in psutil.net_if_addrs().items():
+        up = name not in states or states[name].isup
+        if up and any(each.address == LOOPBACK for each in addresses):
+            return str(name)
+    return None
 
 
 def open_store_socket(address: str, port: int) -> socket.socket:

@@ -16,7 +16,6 @@ from gnnbench.cli.compare import (
     said_of,
 )
 from gnnbench.cli.options import (
-    MODEL_NAMES,
     Decorator,
     TrainingOptions,
     batch_size_option,
@@ -36,7 +35,7 @@ from gnnbench.cli.options import (
     swap_option,
     threads_option,
 )
-from gnnbench.cli.values import check_widths
+from gnnbench.preparation import AdviceJob, list_names, read_size
 
 if TYPE_CHECKING:
     from gnnbench.advice import Question
@@ -95,55 +94,37 @@ class AdviceOptions(TrainingOptions):
 
 def advice_options(command: Callable[..., int]) -> Callable[..., int]:
     """The options of a question; ``command`` is handed them together, as ``options``."""
-    return gather_options(AdviceOptions, _OPTIONS, check_options, command)
-
-
-def check_options(options: AdviceOptions) -> None:
-    """Refuse what cannot be, before the first slow import."""
-    check_widths(1, options.hidden, options.layers, 1, dense=options.model in MODEL_NAMES)
-    parse_fanouts(options.fanouts, options.layers)
-    parse_settings(options.settings)
-    parse_swaps(options.swaps)
-    read_size(options.device_memory)
-    options.check_files()
-
-
-def read_size(text: str | None) -> int | None:
-    """The bytes of ``--device-memory``."""
-    if text is None:
-        return None
-
-    from gnnbench.advice import preparation
-
-    with said_of("'--device-memory'"):
-        return preparation.read_size(text)
+    return gather_options(AdviceOptions, _OPTIONS, command)
 
 
 def make_question(options: AdviceOptions) -> Question:
     """The question that was asked."""
-    strategies, swaps = split_names(options.plugins), parse_swaps(options.swaps)
-    names = [("model", options.model), *(("strategy", name) for name in strategies), *swaps]
-    registry = load_registry(options.extra_plugins, names)
-
-    from gnnbench.advice import preparation
-
-    job = preparation.AdviceJob(
+    # Everything that can be refused is, before the first slow import.
+    job = AdviceJob(
         dataset=options.dataset,
-        strategies=strategies,
+        strategies=split_names(options.plugins),
         model=options.model,
         layers=options.layers,
         hidden=options.hidden,
         mode=options.mode,
         epochs=options.epochs,
         batch_size=options.batch_size,
-        fanouts=parse_fanouts(options.fanouts, options.layers),
+        fanouts=parse_fanouts(options.fanouts),
         platform=options.platform,
         device_memory=options.device_memory,
-        swaps=swaps,
+        swaps=parse_swaps(options.swaps),
         options=parse_settings(options.settings),
         seed=options.seed,
         threads=options.threads,
     )
+    with said_of("'--device-memory'"):
+        read_size(options.device_memory)
+    options.check_files()
+    names = list_names([(name, ()) for name in job.strategies], job.model, job.swaps)
+    registry = load_registry(options.extra_plugins, names)
+
+    from gnnbench.advice import preparation
+
     return preparation.make_question(job, registry)
 
 

@@ -9,7 +9,8 @@ import click
 from gnnbench.cli.advice_options import AdviceOptions, PlanProgress, advice_options, make_question
 from gnnbench.cli.compare import ProgressBar
 from gnnbench.cli.options import open_console, print_rows, write_document
-from gnnbench.cli.values import RealNumber, WholeNumber
+from gnnbench.cli.values import Number
+from gnnbench.limits import Real, Whole
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,7 +31,7 @@ _HEADING = ("combination", "epoch [modelled]", "within", "peak device", "links",
 )
 @click.option(
     "--train",
-    type=WholeNumber(0),
+    type=Number(Whole(0)),
     metavar="K",
     help="Really train the best K of each mode.  [default: 2 where times are measured and the "
     "graph is small, else 0]",
@@ -38,7 +39,7 @@ _HEADING = ("combination", "epoch [modelled]", "within", "peak device", "links",
 @click.option(
     "--within",
     "within_s",
-    type=RealNumber(0.0, 1e12),
+    type=Number(Real(0.0, 1e12)),
     metavar="SECONDS",
     help="The other way round: the platform of least power on which all --epochs end in this time.",
 )

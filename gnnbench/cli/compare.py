@@ -17,7 +17,6 @@ from click.core import ParameterSource
 from gnnbench import preparation, signals
 from gnnbench.cli.earlier import compare_earlier
 from gnnbench.cli.options import (
-    MODEL_NAMES,
     STDOUT,
     CommandLine,
     ComparisonOptions,
@@ -31,13 +30,11 @@ from gnnbench.cli.processes import end_with_starter, run_ranks
 from gnnbench.cli.screen import make_console
 from gnnbench.cli.values import (
     MOST_PROCESSES,
-    WholeNumber,
-    check_widths,
+    Number,
     read_list,
-    shorten,
 )
 from gnnbench.errors import UsageError
-from gnnbench.limits import MOST_NEIGHBOURS
+from gnnbench.limits import MOST_NEIGHBOURS, Whole
 from gnnbench.rank import PATIENCE_S, is_watched
 
 if TYPE_CHECKING:
@@ -64,7 +61,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--processes",
-    type=WholeNumber(2, MOST_PROCESSES),
+    type=Number(Whole(2, MOST_PROCESSES)),
     metavar="N",
     help="Train strategies of several devices in N processes, one a device, as under torchrun; "
     "others run in one of them. Without --platform on N workers made of this machine.",
@@ -72,7 +69,7 @@ if TYPE_CHECKING:
 @click.option(
     "--patience",
     "patience_s",
-    type=WholeNumber(1, 86_400),
+    type=Number(Whole(1, 86_400)),
     default=PATIENCE_S,
     show_default=True,
     metavar="S",
@@ -141,11 +138,11 @@ def run_rows(
 ) -> int:
     """Run the rows of the strategies, or those that ``find_rows`` gives, and write what came out:
     in this process, as one of several ranks, or in ranks that this process starts and watches."""
+    # Everything that can be refused is, before the first slow import.
+    job = read_job(chosen, options, plain=plain, mode=mode)
     ranks = int(os.environ.get("WORLD_SIZE", 0)) if "RANK" in os.environ else 0
     processes = wanted.processes
     if not ranks and (processes or made_of_cores(options.platform)):
-        check_texts(options)
-
         from gnnbench.cli.workers import check_processes
 
         count = check_processes(processes, chosen, options)
@@ -159,7 +156,11 @@ def run_rows(
         )
     if ranks > 1 and is_watched():
         end_with_starter()
-    request, registry = prepare(line, chosen, options, max(1, ranks), plain=plain, mode=mode)
+    names = preparation.list_names(chosen, job.model, job.swaps)
+    registry = load_registry(options.extra_plugins, names)
+    if line.debug:
+        os.environ["GNNBENCH_DEBUG"] = "1"  # a run that fails then raises
+    request = preparation.make_request(job, registry, max(1, ranks))
     if find_rows is not None:
         request = replace(request, rows=find_rows(request, registry))
 
@@ -201,36 +202,23 @@ def run_as_rank(
             return 0
         comparison = run_comparison(line, request, registry, processes)
     except PeerLost as error:
-        if is_watched():
-            return error.exit_status  # whoever watches the ranks knows which one it was
+        if is_watched() and os.environ["RANK"] == "0":
+            return error.exit_status  # the starter names the rank that ended
         raise
     status = write(comparison)
     leave()
     return status
 
 
-def check_texts(options: ComparisonOptions) -> None:
-    """Refuse what can be refused without a slow import."""
-    parse_fanouts(options.fanouts, options.layers)
-    parse_swaps(options.swaps)
-    parse_settings(options.settings)
-    options.check_files(options.trace_path, options.html_path)
-
-
-def prepare(
-    line: CommandLine,
+def read_job(
     chosen: Sequence[ChosenStrategy],
     options: ComparisonOptions,
-    ranks: int = 1,
     *,
     plain: bool = False,
     mode: Mode | None = None,
-) -> tuple[Request, Registry]:
-    """What to compare, with its data and its machine, and the plugins to do it with.
-
-    Of several ``ranks``, each has its share of this machine's cores.
-    """
-    # Everything that can be refused is, before the first slow import.
+) -> preparation.Job:
+    """What to compare, as it was typed. Raises ``UsageError`` for what cannot be, and for outputs
+    that cannot be written."""
     job = preparation.Job(
         strategies=chosen,
         dataset=options.dataset,
@@ -240,7 +228,7 @@ def prepare(
         hidden=options.hidden,
         epochs=options.epochs,
         batch_size=options.batch_size,
-        fanouts=parse_fanouts(options.fanouts, options.layers),
+        fanouts=parse_fanouts(options.fanouts),
         swaps=parse_swaps(options.swaps),
         options=parse_settings(options.settings),
         learning_rate=options.learning_rate,
@@ -256,15 +244,7 @@ def prepare(
         demanded=find_demanded(),
     )
     options.check_files(options.trace_path, options.html_path)
-    names = preparation.list_names(chosen, options.model, job.swaps)
-    registry = load_registry(options.extra_plugins, names)
-    if line.debug:
-        os.environ["GNNBENCH_DEBUG"] = "1"  # a run that fails then raises
-    request = preparation.make_request(job, registry, ranks)
-    widths = request.workload.dims
-    dense = options.model in MODEL_NAMES
-    check_widths(widths[0], options.hidden, options.layers, widths[-1], dense=dense)
-    return request, registry
+    return job
 
 
 def find_demanded() -> tuple[str, ...]:
@@ -355,20 +335,12 @@ def parse_strategies(text: str) -> tuple[ChosenStrategy, ...]:
         return preparation.parse_strategies(text)
 
 
-def parse_fanouts(text: str | None, layers: int) -> tuple[int, ...]:
-    """One number a layer, from the seeds outwards; 25, 10, 10, ... unless told."""
+def parse_fanouts(text: str | None) -> tuple[int, ...] | None:
+    """``"25,10"`` as numbers, from the seeds outwards."""
     if text is None:
-        return preparation.usual_fanouts(layers)
-    hint, example = "'--fanouts'", "25,10 (0 stands for every neighbour)"
-    counts = tuple(read_list(text, 0, MOST_NEIGHBOURS, hint, example))
-    if len(counts) != layers:
-        numbers = "number" if len(counts) == 1 else "numbers"
-        raise click.BadParameter(
-            f"{shorten(text)} has {len(counts)} {numbers} for {layers} layers; give one for each "
-            f"layer.",
-            param_hint=hint,
-        )
-    return counts
+        return None
+    example = "25,10 (0 stands for every neighbour)"
+    return tuple(read_list(text, 0, MOST_NEIGHBOURS, "'--fanouts'", example))
 
 
 def parse_swaps(texts: Sequence[str], hint: str = "'--swap'") -> tuple[tuple[PartKind, str], ...]:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import click
 
 from gnnbench.cli.options import (
-    SEED,
     FilePath,
     Json,
     check_files,
     has_subcommand,
+    number_of,
     open_console,
     print_rows,
     seed_option,
@@ -103,7 +103,7 @@ def print_list(json_path: Path | None) -> int:
 @click.argument("name", metavar="NAME|FILE.npz")
 @click.option(
     "--seed",
-    type=SEED,
+    type=number_of("seed"),
     default=0,
     show_default=True,
     help="For graphs that are made.",

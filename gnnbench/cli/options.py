@@ -16,14 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import click
 
 from gnnbench.cli.screen import complain, escape, make_console
-from gnnbench.cli.values import (
-    RealNumber,
-    WholeNumber,
-    check_records,
-    check_threads,
-    check_widths,
-)
-from gnnbench.limits import MOST_LEARNING_RATE, MOST_THREADS
+from gnnbench.cli.values import Number
+from gnnbench.limits import MODEL_NAMES, MODES, RULES, SCALINGS, Real, Whole
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -109,13 +103,12 @@ def shared_options(command: Command) -> Command:
     return json_option(debug_option(command))
 
 
-# Spelt out, not imported: `gnnbench --help` does without NumPy and torch. Tests hold them equal.
-MODEL_NAMES = ("gcn", "sage", "gin", "gat", "commnet", "ggcn")
-SCALINGS = ("auto", "rows", "columns", "none")
+def number_of(name: str) -> Number:
+    """The type of an option whose value is the field ``name`` of a job."""
+    rule = RULES[name]
+    assert isinstance(rule, (Whole, Real))
+    return Number(rule)
 
-POSITIVE = WholeNumber(1)
-SEED = WholeNumber(0)
-THREADS = WholeNumber(1, MOST_THREADS)
 
 Decorator: TypeAlias = "Callable[[Callable[..., int]], Callable[..., int]]"
 
@@ -127,29 +120,37 @@ model_option = click.option(
     help=f"The GNN: {', '.join(MODEL_NAMES)}, or one that a plugin offers.",
 )
 layers_option = click.option(
-    "--layers", type=POSITIVE, default=2, show_default=True, help="Layers of the GNN."
+    "--layers", type=number_of("layers"), default=2, show_default=True, help="Layers of the GNN."
 )
 hidden_option = click.option(
-    "--hidden", type=POSITIVE, default=256, show_default=True, help="Width of hidden layers."
+    "--hidden",
+    type=number_of("hidden"),
+    default=256,
+    show_default=True,
+    help="Width of hidden layers.",
 )
 batch_size_option = click.option(
     "--batch-size",
-    type=POSITIVE,
+    type=number_of("batch_size"),
     default=1024,
     show_default=True,
     help="Seeds of one mini-batch iteration, over all trainers together.",
 )
-seed_option = click.option("--seed", type=SEED, default=0, show_default=True, help="Random seed.")
+seed_option = click.option(
+    "--seed", type=number_of("seed"), default=0, show_default=True, help="Random seed."
+)
 
 
 def epochs_option(default: int, meaning: str) -> Decorator:
     """``--epochs``."""
-    return click.option("--epochs", type=POSITIVE, default=default, show_default=True, help=meaning)
+    return click.option(
+        "--epochs", type=number_of("epochs"), default=default, show_default=True, help=meaning
+    )
 
 
 def mode_option(meaning: str) -> Decorator:
     """``--mode``, which is None where it is not given."""
-    return click.option("--mode", type=click.Choice(("full-graph", "mini-batch")), help=meaning)
+    return click.option("--mode", type=click.Choice(MODES), help=meaning)
 
 
 def fanouts_option(meaning: str) -> Decorator:
@@ -189,8 +190,7 @@ def threads_option(meaning: str) -> Decorator:
     """``--threads``, which is None where it is not given."""
     return click.option(
         "--threads",
-        type=THREADS,
-        callback=check_threads,
+        type=number_of("threads"),
         help=f"{meaning}  [default: all cores]",
     )
 
@@ -231,18 +231,15 @@ Options = TypeVar("Options", bound=TrainingOptions)
 def gather_options(
     kind: type[Options],
     decorators: Sequence[Decorator],
-    check: Callable[[Options], None],
     command: Callable[..., int],
 ) -> Callable[..., int]:
-    """``command`` with options, which it is handed together, as ``options``, once they were
-    checked; values that ``kind`` has no field for are handed on as they are."""
+    """``command`` with options, which it is handed together, as ``options``; values that ``kind``
+    has no field for are handed on as they are."""
 
     @wraps(command)
     def call(*given: object, **values: object) -> int:
         own: dict[str, Any] = {field.name: values.pop(field.name) for field in fields(kind)}
-        options = kind(**own)
-        check(options)
-        return command(*given, options=options, **values)
+        return command(*given, options=kind(**own), **values)
 
     decorated: Callable[..., int] = call
     for decorate in reversed(decorators):
@@ -275,7 +272,7 @@ _COMPARISON_OPTIONS: tuple[Decorator, ...] = (
     set_option("Set an option of a part; 'gnnbench plugins show' lists them."),
     click.option(
         "--learning-rate",
-        type=RealNumber(0.0, MOST_LEARNING_RATE),
+        type=number_of("learning_rate"),
         help="Adam's learning rate.  [default: the model's, 0.001 for gin and ggcn, else 0.01]",
     ),
     click.option(
@@ -289,7 +286,7 @@ _COMPARISON_OPTIONS: tuple[Decorator, ...] = (
     ),
     click.option(
         "--repeats",
-        type=POSITIVE,
+        type=number_of("repeats"),
         default=1,
         show_default=True,
         help="Times to run each strategy, each with a seed of its own.",
@@ -299,7 +296,7 @@ _COMPARISON_OPTIONS: tuple[Decorator, ...] = (
     threads_option("Threads to use."),
     click.option(
         "--target-accuracy",
-        type=RealNumber(0.0, 1.0),
+        type=number_of("target_accuracy"),
         metavar="A",
         help="Also time how long it takes to reach this validation accuracy.",
     ),
@@ -347,13 +344,7 @@ class ComparisonOptions(TrainingOptions):
 
 def comparison_options(command: Callable[..., int]) -> Callable[..., int]:
     """The options of a comparison; ``command`` is handed them together, as ``options``."""
-
-    def check(options: ComparisonOptions) -> None:
-        # A feature and a class are the fewest; what the dataset has is not known yet.
-        check_widths(1, options.hidden, options.layers, 1, dense=options.model in MODEL_NAMES)
-        check_records(options.epochs, options.repeats)
-
-    return gather_options(ComparisonOptions, _COMPARISON_OPTIONS, check, command)
+    return gather_options(ComparisonOptions, _COMPARISON_OPTIONS, command)
 
 
 def has_subcommand(ctx: click.Context, *given: object) -> bool:

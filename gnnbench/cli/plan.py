@@ -17,8 +17,6 @@ from gnnbench.cli.compare import (
     parse_swaps,
 )
 from gnnbench.cli.options import (
-    MODEL_NAMES,
-    POSITIVE,
     CommandLine,
     TrainingOptions,
     batch_size_option,
@@ -27,6 +25,7 @@ from gnnbench.cli.options import (
     load_registry,
     mode_option,
     model_option,
+    number_of,
     open_console,
     platform_option,
     plugin_option,
@@ -37,14 +36,15 @@ from gnnbench.cli.options import (
     threads_option,
     write_document,
 )
-from gnnbench.cli.values import check_dims, check_widths, read_list
+from gnnbench.cli.values import read_list
 from gnnbench.limits import LARGEST
+from gnnbench.preparation import PlanJob, list_names
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from gnnbench.planning import PlannedJob
-    from gnnbench.records import Mode, PartKind, RunResult, Table
+    from gnnbench.records import Mode, RunResult, Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,21 +57,6 @@ class PlanOptions(TrainingOptions):
     layers: int | None
     hidden: int | None
     mode: Mode | None
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What the texts among the options say.
-
-    ``sizes`` are the vertices and edges of a graph to draw, None where a dataset is named;
-    ``widths`` are f^0 .. f^L, none where those of the dataset will do.
-    """
-
-    sizes: tuple[str, str] | None
-    widths: tuple[int, ...]
-    fanouts: tuple[int, ...]
-    settings: dict[PartKind, dict[str, str]]
-    swaps: tuple[tuple[PartKind, str], ...]
 
 
 @click.command(short_help="Predict memory, traffic and time without training.")
@@ -99,8 +84,8 @@ class Asked:
     help="Widths of the features, of each hidden layer, and of the output.  [default: the "
     "dataset's features, --hidden, its classes]",
 )
-@click.option("--layers", type=POSITIVE, help="Layers of the GNN.  [default: 2]")
-@click.option("--hidden", type=POSITIVE, help="Width of hidden layers.  [default: 256]")
+@click.option("--layers", type=number_of("layers"), help="Layers of the GNN.  [default: 2]")
+@click.option("--hidden", type=number_of("hidden"), help="Width of hidden layers.  [default: 256]")
 @model_option
 @mode_option("How to train, of a strategy that can do both.  [default: its usual mode]")
 @epochs_option(10, "Epochs to go through.")
@@ -125,37 +110,18 @@ def plan(line: CommandLine, /, strategy: str, **typed: object) -> int:
     """
     options = PlanOptions(**typed)  # type: ignore[arg-type]
     # Everything that can be refused is, before the first slow import.
-    asked = read_texts(options)
-    drawn = asked.sizes is not None
-
-    names = [("strategy", strategy), ("model", options.model), *asked.swaps]
-    registry = load_registry(options.extra_plugins, names)
-
-    from gnnbench.comparison import Variant
-    from gnnbench.planning import PlanJob, make_plan, prepare_plan
-
-    job = PlanJob(
-        variant=Variant(strategy, asked.swaps),
-        dataset=options.dataset,
-        sizes=asked.sizes,
-        widths=asked.widths,
-        model=options.model,
-        layers=options.layers or 2,
-        hidden=options.hidden or 256,
-        mode=options.mode,
-        epochs=options.epochs,
-        batch_size=options.batch_size,
-        fanouts=asked.fanouts,
-        platform=options.platform,
-        options=asked.settings,
-        seed=options.seed,
-        threads=options.threads,
+    job = read_job(strategy, options)
+    registry = load_registry(
+        options.extra_plugins, list_names([(strategy, ())], job.model, job.swaps)
     )
+
+    from gnnbench.planning import make_plan, prepare_plan
+
     found = prepare_plan(job, registry)
     with Stopwatch() as watch:
         runs, tables = make_plan(found, registry, watch)
     workload = found.workload
-    drawn = asked.sizes is not None
+    drawn = job.sizes is not None
     tables = (*tables, watch.tabulate(drawn=drawn, threads=workload.threads))
     if options.json_path is not None:
         write_plan(line, found, tables, runs, options.json_path)
@@ -167,27 +133,33 @@ def plan(line: CommandLine, /, strategy: str, **typed: object) -> int:
     return 0
 
 
-def read_texts(options: PlanOptions) -> Asked:
-    """What was asked for, or a refusal of what cannot be; without a slow import."""
+def read_job(strategy: str, options: PlanOptions) -> PlanJob:
+    """What to plan, as it was typed. Raises ``UsageError`` for what cannot be, and for an output
+    that cannot be written."""
     sizes = choose_sizes(options.dataset, options.vertices_text, options.edges_text)
     widths = choose_widths(
         options.dims_text, options.layers, options.hidden, drawn=sizes is not None
     )
-    dense = options.model in MODEL_NAMES
-    layers = options.layers or 2
-    if widths:
-        check_dims(widths, dense=dense)
-    else:  # a feature and a class are the fewest
-        check_widths(1, options.hidden or 256, layers, 1, dense=dense)
-    asked = Asked(
-        sizes,
-        widths,
-        parse_fanouts(options.fanouts, len(widths) - 1 if widths else layers),
-        parse_settings(options.settings),
-        parse_swaps(options.swaps),
+    job = PlanJob(
+        strategy=strategy,
+        dataset=options.dataset,
+        sizes=sizes,
+        widths=widths or None,
+        model=options.model,
+        layers=options.layers or 2,
+        hidden=options.hidden or 256,
+        mode=options.mode,
+        epochs=options.epochs,
+        batch_size=options.batch_size,
+        fanouts=parse_fanouts(options.fanouts),
+        platform=options.platform,
+        swaps=parse_swaps(options.swaps),
+        options=parse_settings(options.settings),
+        seed=options.seed,
+        threads=options.threads,
     )
     options.check_files()
-    return asked
+    return job
 
 
 def write_plan(

@@ -19,7 +19,8 @@ from gnnbench.cli.options import (
     shared_options,
     write_document,
 )
-from gnnbench.cli.values import RealNumber
+from gnnbench.cli.values import Number
+from gnnbench.limits import Real
 
 if TYPE_CHECKING:
     from gnnbench.platforms.machine import Platform
@@ -79,7 +80,7 @@ def show(name: str, json_path: Path | None) -> int:
 @platforms.command("probe")
 @click.option(
     "--seconds",
-    type=RealNumber(0.0, LONGEST_PROBE_S),
+    type=Number(Real(0.0, LONGEST_PROBE_S)),
     default=2.0,
     show_default=True,
     help="About how long to measure the processor, and as long again its libraries; so each GPU.",

@@ -31,7 +31,7 @@ from typing import IO
 import gnnbench
 from gnnbench import signals
 from gnnbench.errors import GnnbenchError
-from gnnbench.rank import DONE, JOINED, REPORT_FD, STORE_FD, WATCHED
+from gnnbench.rank import DONE, JOINED, LOOPBACK, REPORT_FD, STORE_FD, WATCHED, find_loopback
 from gnnbench.results.output import find_standard_output
 
 #: What a rank ends with that lost the others, and that waited for them in vain: both are some other
@@ -46,7 +46,6 @@ LEFT = 1000
 LOOK_S, GRACE_S, REFUSING_S, STOP_S = 0.05, 2.0, 20.0, 5.0
 #: Between two looks at what the ranks are doing.
 PULSE_S = 0.5
-LOOPBACK = "127.0.0.1"
 
 #: Runs the ``gnnbench`` whose package is the first argument with the other ones. What ``-c`` puts
 #: first on the path, the current folder, is taken off before anything is imported; what the user
@@ -108,8 +107,14 @@ def run_ranks(arguments: Sequence[str], processes: int, patience_s: float) -> in
     """Run ``gnnbench`` with ``arguments`` as so many ranks, which give each other up after
     ``patience_s`` in a step; the exit status of rank 0.
 
-    Raises ``RankFailed``, after all have been stopped, which names the rank that failed.
+    Raises ``RankFailed``, after all have been stopped, which names the rank that failed, and before
+    any is started where they could not meet.
     """
+    if find_loopback() is None:
+        raise RankFailed(
+            f"ranks meet at {LOOPBACK}, and no network interface that is up has this address; "
+            f"bring the loopback interface up (ip link set lo up)."
+        )
     signals.begin_work()
     ranks: list[Rank] = []
     with ExitStack() as stack:
@@ -198,7 +203,10 @@ def _watch(ranks: Sequence[Rank], patience_s: float) -> int:
                 f"and all were stopped; it hung, or needs longer for a step: then give a longer "
                 f"--patience."
             )
-        raise RankFailed(_describe(culprit, status, ranks[culprit].errors))
+        errors = ranks[culprit].errors
+        if status in (LOST, SILENT):  # all say the same, but rank 0, whose errors are not kept
+            errors = next((rank.errors for rank in ranks if rank.errors is not None), None)
+        raise RankFailed(_describe(culprit, status, errors))
 
 
 class _Pulse:

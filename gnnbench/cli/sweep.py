@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 
 from gnnbench.cli.options import (
-    MODEL_NAMES,
     FilePath,
     Json,
     check_files,
@@ -19,8 +18,9 @@ from gnnbench.cli.options import (
     shared_options,
     write_document,
 )
-from gnnbench.cli.values import WholeNumber, check_records, check_widths
+from gnnbench.cli.values import Number
 from gnnbench.errors import UsageError
+from gnnbench.limits import Whole
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,7 +57,7 @@ _PROBE = ".writable"
 )
 @click.option(
     "--jobs",
-    type=WholeNumber(1, _MOST_JOBS),
+    type=Number(Whole(1, _MOST_JOBS)),
     default=1,
     show_default=True,
     metavar="N",
@@ -83,6 +83,7 @@ def sweep(
     """
     check_files(json_path, files=[file])
 
+    from gnnbench.platforms import load_platform
     from gnnbench.results.output import check_output, make_folder
     from gnnbench.sweep import find_tasks, open_executor, read_grid
 
@@ -91,8 +92,8 @@ def sweep(
     make_folder(store)
     check_output(store / _PROBE)
     registry = load_registry(grid.plugins, list_grid_names(grid))
-    for configuration in grid.configurations:
-        check_configuration(configuration)
+    for platform in dict.fromkeys(each.platform for each in grid.configurations):
+        load_platform(platform)
     if executor_name == "local" and jobs > 1:
         refuse_measured(grid.configurations)
     here = name_this_machine() if executor_name == "local" else ""
@@ -142,23 +143,6 @@ def list_grid_names(grid: Grid) -> list[tuple[str, str]]:
     used = dict.fromkeys((each.strategy, each.model) for each in grid.configurations)
     named = [list_names(parse_strategies(strategies), model) for strategies, model in used]
     return list(dict.fromkeys(name for names in named for name in names))
-
-
-def check_configuration(configuration: Configuration) -> None:
-    """Refuse what is unknown, and numbers outside the ranges of `compare`, before anything runs."""
-    from gnnbench.platforms import load_platform
-    from gnnbench.preparation import parse_settings
-
-    load_platform(configuration.platform)
-    parse_settings(configuration.set)
-    hidden, layers = configuration.hidden, configuration.layers
-    check_widths(1, hidden, layers, 1, dense=configuration.model in MODEL_NAMES)
-    check_records(configuration.epochs, configuration.repeats)
-    if configuration.fanouts and len(configuration.fanouts) != configuration.layers:
-        raise UsageError(
-            f"fanouts are {list(configuration.fanouts)} for {configuration.layers} layers; give "
-            f"one number for each."
-        )
 
 
 def refuse_measured(configurations: tuple[Configuration, ...]) -> None:

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from gnnbench.datasets.memory import check_memory
 from gnnbench.errors import DatasetError
 from gnnbench.files import FileRefused, open_input
+from gnnbench.kernels.faults import watch
 from gnnbench.mapped import AnyArray, map_array
 
 #: How much of an array is read at a time.
@@ -128,10 +129,11 @@ class ArrayFile:
         """The array, mapped (``gnnbench.mapped``). Raises :class:`DatasetError`."""
         try:
             with open_input(self.path) as stream:
-                shape = self.header.shape
-                if self.header.by_columns:
-                    return map_array(stream, self.offset, self.header.dtype, shape[::-1]).T
-                return map_array(stream, self.offset, self.header.dtype, shape)
+                shape, columns = self.header.shape, self.header.by_columns
+                dims = shape[::-1] if columns else shape
+                array = map_array(stream, self.offset, self.header.dtype, dims)
+                watch(array, self.path)
+                return array.T if columns else array
         except (FileRefused, OSError, ValueError) as error:
             raise DatasetError(f"{self.path}: it cannot be mapped into memory: {error}.") from error
 

@@ -24,6 +24,7 @@ TOPICS = (
     "fpga",
     "spmm",
     "products",
+    "faults",
 )
 #: Vector instruction sets, each with all of the ones before.
 SIMD_SETS = ("baseline", "avx2", "avx512")

@@ -21,8 +21,8 @@ from torch import Tensor
 from torch import distributed as group
 from torch.distributed.rendezvous import rendezvous
 
-from gnnbench.errors import GnnbenchError
-from gnnbench.rank import DONE, JOINED, PATIENCE_S, open_store_socket, report
+from gnnbench.errors import GnnbenchError, UsageError
+from gnnbench.rank import DONE, JOINED, PATIENCE_S, find_loopback, open_store_socket, report
 
 #: For rank 0, which does alone what needs no others.
 ALONE = datetime.timedelta(days=30)
@@ -232,8 +232,10 @@ def join(
 
     In one collective, and here, a rank waits ``patience_s`` for the others. The environment is
     ``torchrun``'s: ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT``. Where the address is
-    this machine's loopback, no rank listens on any other one.
-    Raises ``PeerLost`` when the others are not there, ``PeerSilent`` when some are.
+    this machine's loopback, no rank listens on any other one, whatever interface the environment
+    names.
+    Raises ``PeerLost`` when the others are not there, ``PeerSilent`` when some are, ``UsageError``
+    where the environment names an interface that this machine does not have.
     """
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     local = int(os.environ.get("LOCAL_RANK", rank))
@@ -242,6 +244,8 @@ def join(
         torch.cuda.set_device(local)
         backend = "nccl"
     patience = datetime.timedelta(seconds=patience_s)
+    if backend == "gloo" and not _is_local():
+        _check_interfaces()
     report(JOINED)
     began_s = time.monotonic()
     try:
@@ -259,8 +263,9 @@ def join(
         kind = PeerSilent if time.monotonic() - began_s >= patience_s else PeerLost
         raise kind(
             f"rank {rank} of {size} cannot reach the other ranks at "
-            f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}; start all of them, "
-            f"and where one takes longer than {patience_s:g} s to load, give a longer --patience."
+            f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')} "
+            f"({_first_line(error)}); start all of them, and where one takes longer than "
+            f"{patience_s:g} s to load, give a longer --patience."
         ) from error
     return (make or Processes)(store, patience_s)
 
@@ -272,12 +277,12 @@ def _open_store(rank: int, size: int, patience: datetime.timedelta) -> Store:
     machine's name. Ranks of one machine need the loopback interface alone.
     """
     address, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
-    interface = _find_interface(address)
+    interface = find_loopback() if _is_local() else None
     if interface is None or not port.isdecimal():
         store, _, _ = next(rendezvous("env://", rank, size, timeout=patience))
         return cast(Store, store)
     for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
-        os.environ.setdefault(variable, interface)
+        os.environ[variable] = interface
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":  # torchrun has one already
         store, _, _ = next(rendezvous("env://", rank, size, timeout=patience))
         return cast(Store, store)
@@ -293,14 +298,28 @@ def _open_store(rank: int, size: int, patience: datetime.timedelta) -> Store:
     return cast(Store, made)
 
 
-def _find_interface(address: str) -> str | None:
-    """The interface that an address of this machine's loopback stands for; None for others."""
-    if address == "localhost":
-        address = "127.0.0.1"
-    found = psutil.net_if_addrs().items()
-    if not address.startswith("127."):
-        return None
-    return next((name for name, at in found if any(a.address == "127.0.0.1" for a in at)), None)
+def _is_local() -> bool:
+    """Whether all ranks are on this machine: they meet at its loopback, or torchrun says so."""
+    address, ranks = os.environ.get("MASTER_ADDR", ""), os.environ.get("WORLD_SIZE")
+    alone = ranks is not None and os.environ.get("LOCAL_WORLD_SIZE") == ranks
+    return alone or address == "localhost" or address.startswith("127.")
+
+
+def _check_interfaces() -> None:
+    """Raise ``UsageError`` where gloo is to use an interface that this machine does not have."""
+    wanted = os.environ.get("GLOO_SOCKET_IFNAME", "")
+    known = sorted(psutil.net_if_addrs())
+    missing = [name for name in wanted.split(",") if wanted and name not in known]
+    if missing:
+        raise UsageError(
+            f"GLOO_SOCKET_IFNAME is {wanted!r}, and this machine has no network interface "
+            f"{missing[0]!r}; set it to one of {', '.join(known)}, or leave it unset."
+        )
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__
 
 
 def leave() -> None:

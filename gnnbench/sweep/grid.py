@@ -9,55 +9,45 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    JsonValue,
-    NonNegativeInt,
-    ValidationError,
-)
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from gnnbench.datasets import ScalingChoice
 from gnnbench.errors import UsageError
 from gnnbench.files import FileRefused
-from gnnbench.limits import LARGEST, MOST_LEARNING_RATE, MOST_NEIGHBOURS, MOST_THREADS
+from gnnbench.preparation import Job, parse_settings, parse_strategies
 from gnnbench.toml import read_toml
 
 T = TypeVar("T")
 #: More combinations than this are a mistake: they would take years.
 MOST_CONFIGURATIONS = 100_000
 Names = Annotated[list[str], Field(min_length=1)]
-#: The ranges of the command line's options.
-Rate = Annotated[float, Field(gt=0.0, le=MOST_LEARNING_RATE, allow_inf_nan=False)]
-Share = Annotated[float, Field(gt=0.0, le=1.0, allow_inf_nan=False)]
-Threads = Annotated[int, Field(ge=1, le=MOST_THREADS)]
-Neighbours = Annotated[int, Field(ge=0, le=MOST_NEIGHBOURS)]
-Count = Annotated[int, Field(ge=1, le=LARGEST)]
 
 
 class SweepTable(BaseModel):
-    """What the file says: five lists, and settings, each of which may be a list too."""
+    """What the file says: five lists, and settings, each of which may be a list too.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    The job of each configuration holds the ranges of numbers.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     datasets: Names
     strategies: Names
     platforms: Names
     models: Names = ["gcn"]
-    seeds: Annotated[list[NonNegativeInt], Field(min_length=1)] = [0]
+    seeds: Annotated[list[int], Field(min_length=1)] = [0]
     # One value for all configurations, or a list of which each configuration has one.
     set: list[str] | list[list[str]] = []
-    epochs: Count | list[Count] = 10
-    layers: Count | list[Count] = 2
-    hidden: Count | list[Count] = 256
-    batch_size: Count | list[Count] = 1024
-    fanouts: list[Neighbours] | list[list[Neighbours]] = []
-    learning_rate: Rate | list[Rate] | None = None
+    epochs: int | list[int] = 10
+    layers: int | list[int] = 2
+    hidden: int | list[int] = 256
+    batch_size: int | list[int] = 1024
+    fanouts: list[int] | list[list[int]] = []
+    learning_rate: float | list[float] | None = None
     scaling: ScalingChoice | list[ScalingChoice] = "auto"
-    repeats: Count = 1
-    threads: Threads = 1
-    target_accuracy: Share | None = None
+    repeats: int = 1
+    threads: int = 1
+    target_accuracy: float | None = None
     check: bool = True
     plain: bool = False
     plugins: list[str] = []
@@ -95,6 +85,29 @@ class Configuration:
         """What a line about it begins with."""
         words = (self.dataset, self.model, self.strategy, self.platform, f"seed {self.seed}")
         return " · ".join((*words, *self.set))
+
+    def make_job(self) -> Job:
+        """What is to be compared. Raises ``UsageError`` for what cannot be."""
+        return Job(
+            strategies=parse_strategies(self.strategy),
+            dataset=self.dataset,
+            platform=self.platform,
+            model=self.model,
+            layers=self.layers,
+            hidden=self.hidden,
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            fanouts=self.fanouts or None,
+            options=parse_settings(self.set),
+            learning_rate=self.learning_rate,
+            scaling=self.scaling,
+            repeats=self.repeats,
+            seed=self.seed,
+            threads=self.threads,
+            target_accuracy=self.target_accuracy,
+            check=self.check,
+            plain=self.plain,
+        )
 
     def to_json(self) -> dict[str, JsonValue]:
         """As it is kept, and as its digest covers it."""
@@ -137,6 +150,11 @@ def read_grid(path: Path) -> Grid:
             f"of one sweep. Shorten a list, or write several files."
         )
     made = tuple(dict.fromkeys(_combine(table)))
+    for configuration in made:
+        try:
+            configuration.make_job()
+        except UsageError as error:
+            raise UsageError(f"{path}: {error}") from error
     return Grid(made, tuple(table.plugins))
 
 

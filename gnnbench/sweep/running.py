@@ -227,31 +227,13 @@ def run_task(task: Task) -> tuple[KeptStatus, str]:
 def _compare(configuration: Configuration) -> ResultDocument:
     from gnnbench.comparison import compare
     from gnnbench.plugins import load
-    from gnnbench.preparation import Job, make_request, parse_settings
+    from gnnbench.preparation import make_request
     from gnnbench.results.schema import to_document
 
-    job = Job(
-        strategies=parse_strategies(configuration.strategy),
-        dataset=configuration.dataset,
-        platform=configuration.platform,
-        model=configuration.model,
-        layers=configuration.layers,
-        hidden=configuration.hidden,
-        epochs=configuration.epochs,
-        batch_size=configuration.batch_size,
-        fanouts=configuration.fanouts or None,
-        options=parse_settings(configuration.set),
-        learning_rate=configuration.learning_rate,
-        scaling=configuration.scaling,
-        repeats=configuration.repeats,
-        seed=configuration.seed,
-        threads=configuration.threads,
-        target_accuracy=configuration.target_accuracy,
-        check=configuration.check,
-        plain=configuration.plain,
-    )
     registry = load(configuration.plugins)
-    comparison = compare(make_request(job, registry), registry, command=("gnnbench", "sweep"))
+    comparison = compare(
+        make_request(configuration.make_job(), registry), registry, command=("gnnbench", "sweep")
+    )
     return to_document(comparison)
 
 

@@ -13,8 +13,7 @@ import gnnbench.cli
 import gnnbench.comparison
 import gnnbench.datasets
 import gnnbench.plugins
-from gnnbench import preparation
-from gnnbench.cli import options
+from gnnbench import limits, preparation
 from gnnbench.errors import DatasetError, GnnbenchError, Interrupted
 from gnnbench.models import MODELS
 from gnnbench.records import PART_KINDS
@@ -95,7 +94,7 @@ def test_options_before_a_subcommand_are_not_lost_silently(run, group):
 
 
 def test_names_spelt_out_for_speed_are_the_real_ones():
-    assert tuple(MODELS) == options.MODEL_NAMES
+    assert tuple(MODELS) == limits.MODEL_NAMES
     assert PART_KINDS == preparation.PART_NAMES
 
 
@@ -330,8 +329,8 @@ def test_a_progress_bar_on_a_terminal(monkeypatch, capsys):
     ("words", "says"),
     [
         (("--model", "mlp"), "there is no model 'mlp'; --model takes gcn, sage, gin"),
-        (("--fanouts", "25"), "has 1 number for 2 layers"),
-        (("--fanouts", "25,10,5"), "has 3 numbers for 2 layers"),
+        (("--fanouts", "25"), "fanouts are [25] for 2 layers; give one number for each"),
+        (("--fanouts", "25,10,5"), "fanouts are [25, 10, 5] for 2 layers"),
         (("--fanouts", "25,-1"), "0 stands for every neighbour"),
         (("--swap", "communication"), "is not PART=NAME"),
         (("--swap", "transport=hongtu"), "there is no part 'transport'"),

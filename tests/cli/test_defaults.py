@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from gnnbench.cli.options import MODEL_NAMES
 from gnnbench.datasets import build, load, save_npz
 from gnnbench.datasets.synthetic import draw_blocks, make_class_features
+from gnnbench.limits import MODEL_NAMES
 from tests.commands import read_document
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -135,7 +135,7 @@ def test_a_dataset_has_its_own_widths(run, small):
         ("hongto STREAM", "there is no strategy 'hongto' (did you mean 'hongtu'"),
         ("pyg STREAM", "strategy 'pyg' cannot be planned for from sizes alone; give a --dataset"),
         ("cagnet --dataset cora --mode mini-batch", "does not train in mode mini-b"),
-        ("pyg --dataset cora --fanouts 3", "has 1 number for 2 layers"),
+        ("pyg --dataset cora --fanouts 3", "fanouts are [3] for 2 layers"),
         ("hongtu", "give either --dataset, or both --vertices and --edges."),
         ("hongtu --vertices 9", "give either --dataset, or both --vertices and --edges."),
         ("hongtu --dataset cora STREAM", "give either --dataset, or both"),

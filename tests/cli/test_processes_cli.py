@@ -228,6 +228,41 @@ def test_a_rank_that_fails_says_why(monkeypatch):
         run_ranks([], 3, HANGING_S)
 
 
+def test_ranks_that_only_lost_each_other_say_why(monkeypatch):
+    program = (
+        "import os, sys\n"
+        "if os.environ['RANK'] == '1': print('gnnbench: error: no route', file=sys.stderr)\n"
+        "sys.exit(5)"
+    )
+    start_instead(monkeypatch, program)
+    with pytest.raises(RankFailed, match=r"rank 0 ended with status 5, .* stopped: no route"):
+        run_ranks([], 2, HANGING_S)
+
+
+def test_a_loopback_that_is_down_is_said_before_any_rank_starts(run, no_rank_starts, monkeypatch):
+    down = {name: each._replace(isup=False) for name, each in psutil.net_if_stats().items()}
+    monkeypatch.setattr(psutil, "net_if_stats", lambda: down)
+    result = run(*COMPARE, "--processes", "2", "--epochs", "1")
+    assert result.exit_code == 3
+    assert "no network interface that is up has this address; bring the loop" in result.stderr
+
+
+def test_an_interface_that_other_hosts_need_must_be_there(run, monkeypatch):
+    for variable, value in {
+        "RANK": "0",
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "192.0.2.1",
+        "MASTER_PORT": "29500",
+        "GLOO_SOCKET_IFNAME": "lo,none0",
+    }.items():
+        monkeypatch.setenv(variable, value)
+    result = run(*COMPARE, "--epochs", "1")
+    assert result.exit_code == 2
+    assert "GLOO_SOCKET_IFNAME is 'lo,none0', and this machine has no network interface" in (
+        result.stderr
+    )
+
+
 @pytest.fixture
 def no_rank_starts(monkeypatch):
     def refuse(*_, **__):
@@ -353,6 +388,7 @@ def start_elsewhere(folder, path, *words):
     """A Python program in a folder, with another folder first in PYTHONPATH."""
     found = (str(path), os.environ.get("PYTHONPATH", ""))
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, found))}
+    environment["GLOO_SOCKET_IFNAME"] = "none0"  # of a cluster: ranks of one machine need none
     return start_python(*words, cwd=folder, env=environment)
 
 

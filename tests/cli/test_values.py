@@ -7,9 +7,10 @@ import subprocess
 import click
 import pytest
 
-from gnnbench import datasets, plugins
+from gnnbench import capacity, datasets, plugins
 from gnnbench.cli import values
 from gnnbench.errors import UsageError
+from gnnbench.limits import Whole
 from gnnbench.parts import parse_option
 from gnnbench.platforms import probe
 from tests.commands import one_sentence, run_python
@@ -146,22 +147,19 @@ def test_a_size_in_bytes_is_refused_with_its_range(size):
 @pytest.mark.parametrize(
     ("given", "what"),
     [
-        (("--hidden", str(2**31)), "a model with --layers 2 and --hidden 2147483648 takes"),
-        (("--hidden", str(2**63 - 1)), "--hidden 9223372036854775807 takes 3e+20 bytes or more"),
-        (("--layers", "1000000"), "--layers 1000000 and --hidden 256 takes 1.05 TB or more"),
-        (("--layers", str(2**62)), "--layers 4611686018427387904 and --hidden 256 takes"),
-        (("--epochs", str(2**62)), "what is recorded of --epochs 4611686018427387904 with"),
-        (("--repeats", str(2**62)), "--repeats 4611686018427387904 takes 5e+22 bytes or more"),
-        (
-            ("--epochs", "2000000", "--repeats", "2000000"),
-            "--epochs 2000000 with --repeats 2000000",
-        ),
+        (("--hidden", str(2**31)), "a model with layers 2 and hidden 2147483648 takes"),
+        (("--hidden", str(2**63 - 1)), "hidden 9223372036854775807 takes 3e+20 bytes or more"),
+        (("--layers", "1000000"), "layers 1000000 and hidden 256 takes 1.05 TB or more"),
+        (("--layers", str(2**62)), "layers 4611686018427387904 and hidden 256 takes"),
+        (("--epochs", str(2**62)), "what is recorded of epochs 4611686018427387904 with"),
+        (("--repeats", str(2**62)), "repeats 4611686018427387904 takes 5e+22 bytes or more"),
+        (("--epochs", "2000000", "--repeats", "2000000"), "epochs 2000000 with repeats 2000000"),
     ],
 )
 def test_what_no_memory_can_hold_is_said_before_anything_is_loaded(
     run, nothing_begins, monkeypatch, words, given, what
 ):
-    monkeypatch.setattr(values, "memory_bytes", lambda: 16 * 10**9)
+    monkeypatch.setattr(capacity, "memory_bytes", lambda: 16 * 10**9)
     line = one_sentence(run(*words, *given))
     assert what in line
     assert "and this machine has 16.0 GB of memory; give fewer" in line
@@ -171,7 +169,7 @@ def test_a_layer_that_only_the_dataset_makes_too_wide_is_refused_before_it_is_ma
     run, monkeypatch
 ):
     """4 features and 2 classes: 6 weights for each hidden unit."""
-    monkeypatch.setattr(values, "memory_bytes", lambda: 10**9)
+    monkeypatch.setattr(capacity, "memory_bytes", lambda: 10**9)
     assert "takes 1.02 GB or more" in one_sentence(
         run(*COMPARE, "--hidden", str(10**9 // (6 * 16) + 200_000))
     )
@@ -183,25 +181,27 @@ def test_a_layer_that_only_the_dataset_makes_too_wide_is_refused_before_it_is_ma
     "dims", ["2147483648,2147483648,2147483648", f"4,{2**63 - 1},4", "1,100000,100000"]
 )
 def test_weights_that_cannot_be_drawn_are_not_planned_for(run, nothing_begins, monkeypatch, dims):
-    monkeypatch.setattr(values, "memory_bytes", lambda: 16 * 10**9)
+    monkeypatch.setattr(capacity, "memory_bytes", lambda: 16 * 10**9)
     given = DRAWN | {"--dims": dims}
     line = one_sentence(run("plan", "hongtu", *(word for pair in given.items() for word in pair)))
-    assert f"a model with --dims {dims} takes" in line
+    assert f"a model with dims {dims} takes" in line
 
 
 def test_threads_that_cannot_be_started_are_refused_with_how_many_can(
     run, nothing_begins, monkeypatch
 ):
     """As where a limit of processes is low; OpenMP would end the process."""
-    monkeypatch.setattr(values, "count_startable", lambda threads: min(threads, 130))
+    monkeypatch.setattr(capacity, "count_startable", lambda threads: min(threads, 130))
     line = one_sentence(run(*COMPARE, "--threads", "300"))
-    assert "'--threads': 300 is more than can be started here; the system takes up to 32." in line
+    assert "threads is 300, which is more than can be started here; the system takes up to 32." in (
+        line
+    )
 
 
 def test_threads_are_counted_up_to_the_limit_of_the_system():
     """In a process of its own, whose address space has no room for the stacks of many."""
     program = (
-        "from gnnbench.cli.values import count_startable as count\n"
+        "from gnnbench.capacity import count_startable as count\n"
         "few, many = count(8), count(100_000)\n"
         "print(few, many)\n"
     )
@@ -227,10 +227,11 @@ def test_memory_that_the_system_refuses_is_said_in_a_sentence(run, monkeypatch):
     assert "this machine has not enough memory for what was asked for" in result.stderr
 
 
-@pytest.mark.parametrize("number", [values.WholeNumber(0), values.WholeNumber(3, 9)])
-def test_the_ends_of_a_range_are_in_it(number):
-    for end in (number.least, number.most):
+@pytest.mark.parametrize("rule", [Whole(0), Whole(3, 9)])
+def test_the_ends_of_a_range_are_in_it(rule):
+    number = values.Number(rule)
+    for end in (rule.least, rule.most):
         assert number.convert(str(end), None, None) == end
-    for beyond in (number.least - 1, number.most + 1):
+    for beyond in (rule.least - 1, rule.most + 1):
         with pytest.raises(click.BadParameter, match="is not a whole number from"):
             number.convert(str(beyond), None, None)

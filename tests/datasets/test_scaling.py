@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from gnnbench import datasets
-from gnnbench.cli import options
+from gnnbench import datasets, limits
 from gnnbench.datasets import SCALING_CHOICES, build, choose_scaling, load, scale_features
 from gnnbench.errors import DatasetError
 
@@ -158,4 +157,4 @@ def test_a_choice_that_there_is_not_is_refused():
 
 
 def test_the_command_line_has_the_same_choices():
-    assert options.SCALINGS == SCALING_CHOICES
+    assert limits.SCALINGS == SCALING_CHOICES

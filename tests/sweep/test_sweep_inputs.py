@@ -60,12 +60,15 @@ def run(*words):
 @pytest.mark.parametrize(
     ("lines", "sentence"),
     [
-        ("epochs = 9223372036854775808", "at epochs"),
+        (
+            "epochs = 9223372036854775808",
+            "epochs is 9223372036854775808; give a whole number from 1",
+        ),
         ("epochs = 9223372036854775807", "this machine has"),
         ("layers = 100000000000", "this machine has"),
-        ("target_accuracy = inf", "at target_accuracy"),
-        ("learning_rate = nan", "at learning_rate"),
-        ("threads = 100000", "at threads"),
+        ("target_accuracy = inf", "target_accuracy is inf; give a number above 0 and up to 1"),
+        ("learning_rate = nan", "learning_rate is nan; give a number above 0"),
+        ("threads = 100000", "threads is 100000; give a whole number from 1 to 1,024"),
     ],
 )
 def test_numbers_have_the_command_line_s_ranges(folder, lines, sentence):

@@ -1,0 +1,116 @@
+"""Whether this machine can do what a job asks for, before anything is allocated.
+
+Every refusal is one sentence with the numbers that are too large.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Sequence
+
+from gnnbench.errors import UsageError
+from gnnbench.units import format_si
+
+#: Stages of mini-batch training run on threads that have a team of OpenMP's each.
+TEAMS = 4
+#: What a weight takes in float32: itself, its gradient, and two moments of Adam.
+WEIGHT_BYTES = 16
+#: What it takes as long as nothing is trained.
+DRAWN_BYTES = 4
+#: What Python keeps of a layer and of an epoch, at the very least; it is some 2.5 kB and 1.6 kB.
+LAYER_BYTES, EPOCH_BYTES = 2_000, 1_000
+
+
+def check_threads(threads: int | None) -> None:
+    """Refuse more threads than this machine can start. Raises ``UsageError``.
+
+    OpenMP, when it cannot start one, ends the process.
+    """
+    if threads is None or threads <= (os.cpu_count() or 1):
+        return
+    started = count_startable(TEAMS * threads)
+    if started < TEAMS * threads:
+        raise UsageError(
+            f"threads is {threads}, which is more than can be started here; the system takes up to "
+            f"{max(1, started // TEAMS)}."
+        )
+
+
+def count_startable(threads: int) -> int:
+    """How many of so many threads can be started beside those that there are; they end at once."""
+    end = threading.Event()
+    started: list[threading.Thread] = []
+    try:
+        for _ in range(threads):
+            thread = threading.Thread(target=end.wait, daemon=True)
+            thread.start()
+            started.append(thread)
+    except RuntimeError:  # the system refuses another one
+        pass
+    finally:
+        end.set()
+        for thread in started:
+            thread.join()
+    return len(started)
+
+
+def memory_bytes() -> int:
+    """This machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def check_widths(first: int, hidden: int, layers: int, last: int, *, dense: bool) -> None:
+    """Refuse a model that cannot be held here: from ``first`` features through ``hidden`` to
+    ``last`` classes.
+
+    ``dense`` says that every layer has a weight for each input and output, as all bundled models
+    have; others are taken to have one for each output. Raises ``UsageError``.
+    """
+    if layers == 1:
+        weights = first * last if dense else last
+    elif dense:
+        weights = first * hidden + (layers - 2) * hidden**2 + hidden * last
+    else:
+        weights = (layers - 1) * hidden + last
+    _check_bytes(
+        weights * WEIGHT_BYTES + layers * LAYER_BYTES,
+        f"a model with layers {layers} and hidden {hidden}",
+        "give fewer or narrower layers",
+    )
+
+
+def check_dims(dims: Sequence[int], *, dense: bool) -> None:
+    """Refuse to plan for a model of these widths whose weights cannot be drawn here; else as
+    :func:`check_widths`. Raises ``UsageError``."""
+    weights = sum(one * other if dense else other for one, other in itertools.pairwise(dims))
+    shown = ",".join(map(str, dims[:4])) + ",..." * (len(dims) > 4)
+    _check_bytes(
+        weights * DRAWN_BYTES + len(dims) * LAYER_BYTES,
+        f"a model with dims {shown}",
+        "give fewer or narrower layers",
+    )
+
+
+def check_records(epochs: int, repeats: int) -> None:
+    """Refuse more epochs than this machine can keep the records of. Raises ``UsageError``."""
+    _check_bytes(
+        epochs * repeats * EPOCH_BYTES,
+        f"what is recorded of epochs {epochs} with repeats {repeats}",
+        "give fewer",
+    )
+
+
+def _check_bytes(needed: int, what: str, remedy: str) -> None:
+    here = memory_bytes()
+    if needed > here:
+        raise UsageError(
+            f"{what} takes {show_bytes(needed)} or more, and this machine has {show_bytes(here)} "
+            f"of memory; {remedy}."
+        )
+
+
+def show_bytes(count: int) -> str:
+    """A size for people, however large."""
+    return format_si(float(count), "B") if count < 10**18 else f"{count:.0e} bytes"

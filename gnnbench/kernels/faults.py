@@ -1,0 +1,27 @@
+"""Mapped files that become shorter while they are read: a sentence in place of a crash.
+
+The system sends SIGBUS where a page of a mapping has no bytes of the file any more. Python's own
+handlers never run for it, so a compiled one ends the process. Without compiled kernels the process
+is killed by the signal.
+"""
+
+from __future__ import annotations
+
+import weakref
+from pathlib import Path
+
+from gnnbench.errors import GnnbenchError
+from gnnbench.kernels.native import load
+from gnnbench.mapped import AnyArray, find_mapping
+
+
+def watch(array: AnyArray, path: Path) -> None:
+    """Say that ``path`` is damaged, and end the process, where reading the mapped array fails."""
+    native, mapping = load("faults"), find_mapping(array)
+    if native is None or mapping is None:
+        return
+    said = f"{path} became shorter while it was read, or its disk failed; run again with a copy."
+    text = f"gnnbench: error: {said}\n".encode("utf-8", "backslashreplace")
+    begin = array.__array_interface__["data"][0]
+    slot = native.watch(begin, array.nbytes, text, GnnbenchError.exit_status)
+    weakref.finalize(mapping, native.unwatch, slot).atexit = False
