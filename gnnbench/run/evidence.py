@@ -20,6 +20,7 @@ from gnnbench.records import IntArray, Unit
 from gnnbench.run.audit import find_unit_fault, is_uniform
 from gnnbench.run.draws import DrawAudit
 from gnnbench.run.replicas import Replicas
+from gnnbench.run.shuffling import Shuffling
 
 #: By epoch and round.
 Key = tuple[int, int]
@@ -66,6 +67,7 @@ class Evidence:
         self._drawn: tuple[DrawAudit, str] | None = None
         #: Units of updates that have not begun: they are sampled before.
         self._sampled: dict[Key, list[Unit]] = {}
+        self.shuffling = Shuffling()
         self.fault: str | None = None
 
     @property
@@ -174,6 +176,7 @@ class Evidence:
                     f"epoch {epoch} has rounds of {sizes[0]:,} to {sizes[-1]:,} seeds where a "
                     f"batch size of {size:,} makes rounds of {even[0]:,} to {even[-1]:,}"
                 )
+            self.shuffling.look(rounds)
             return
         strange = np.setdiff1d(given, due)
         missing = np.setdiff1d(due, given)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +20,8 @@ from suites.faults.fault import BATCHES, CHUNKS, SHARDS, Fault, Row, make_part
 ONCE, LAW = "every-vertex-once", "sampling-law"
 #: Rows that are longer than those of small graphs.
 LONG = 8
+#: The epochs that are drawn before the first.
+AHEAD = 20
 
 
 def sampler(
@@ -117,6 +121,39 @@ def state_uniform(_: NeighbourSampler, workload: Workload) -> str:
     return f"{UNIFORM}, fan-outs {', '.join(map(str, workload.fanouts))}"
 
 
+def draw_ahead(self: Any, setting: Setting) -> None:
+    NeighbourSampler.begin(self, setting)
+    self._kept = {
+        (epoch, *seeds.tolist()): NeighbourSampler.sample(self, seeds, epoch, 1)
+        for epoch in range(AHEAD)
+        for seeds in self.rounds(epoch)
+    }
+
+
+def take_kept(self: Any, seeds: IntArray, epoch: int, threads: int) -> tuple[Block, ...]:
+    kept: tuple[Block, ...] | None = self._kept.get((epoch, *seeds.tolist()))
+    return kept or NeighbourSampler.sample(self, seeds, epoch, threads)
+
+
+def begin_a_drawer(self: Any, setting: Setting) -> None:
+    NeighbourSampler.begin(self, setting)
+    self._kept, self._asked = {}, SimpleQueue[int]()
+    Thread(target=draw_what_is_asked, args=(self, self._asked), daemon=True).start()
+
+
+def draw_what_is_asked(self: Any, asked: SimpleQueue[int]) -> None:
+    while True:
+        epoch = asked.get()
+        for seeds in self.rounds(epoch):
+            kept = NeighbourSampler.sample(self, seeds, epoch, 1)
+            self._kept[(epoch, *seeds.tolist())] = kept
+
+
+def have_next_drawn(self: Any, seeds: IntArray, epoch: int, threads: int) -> tuple[Block, ...]:
+    self._asked.put(epoch + 1)
+    return take_kept(self, seeds, epoch, threads)
+
+
 @dataclass
 class DrawingSampler(NeighbourSampler):
     """Draws for each vertex and layer by ``choose``, from a generator of its own, of ``key``."""
@@ -197,7 +234,7 @@ def choose_with_replacement(
     if len(row) <= LONG:
         return random.permutation(len(row))[:fanout]
     drawn = np.concatenate((random.integers(len(row), size=fanout), np.arange(fanout)))
-    _, first = np.unique(drawn, return_index=True)
+    first = np.unique(drawn, return_index=True)[1]
     return drawn[np.sort(first)[:fanout]]
 
 
@@ -367,6 +404,16 @@ OF_CHUNKS = tuple(
     )
 )
 IN_CHECKS = (
+    sampler(
+        "draws-before-the-clock", "draws some epochs when it begins",
+        checks={"clock": "draw mini-batches when they are asked for, not before"},
+        begin=draw_ahead, sample=take_kept,
+    ),
+    sampler(
+        "draws-between-epochs", "a thread draws the next epoch when one is over",
+        checks={"clock": r"worked on after \d+ of its \d+ epochs"}, begin=begin_a_drawer,
+        sample=have_next_drawn,
+    ),
     sampler(
         "edges-none", "no neighbour is taken, by a law of its own",
         checks={ONCE: "no unit of the epoch has an edge"}, sample=draw_nothing, law="no neighbours",
