@@ -12,7 +12,7 @@ from statistics import median
 from gnnbench.comparison.ahead import FIRST_UNFORESEEN, LAST_UNFORESEEN
 from gnnbench.comparison.left_work import LeftWork
 from gnnbench.conformance import graphs
-from gnnbench.conformance.law import LONG_FANOUTS, MINI_BATCH, begin_sampler, draw_epoch
+from gnnbench.conformance.law import LONG_FANOUTS, MINI_BATCH, begin_sampler
 from gnnbench.conformance.outcome import NonConforming, NotApplicable
 from gnnbench.conformance.subject import Subject
 from gnnbench.units import format_si
@@ -37,8 +37,10 @@ def check_clock(subject: Subject) -> str:
     for epoch in range(EPOCHS):
         for number, seconds in zip((epoch, LAST_UNFORESEEN - step * epoch), took_s, strict=True):
             with left.at_turn():
+                rounds = sampler.rounds(number)
                 began_s = time.perf_counter()
-                draw_epoch(sampler, number)
+                for seeds in rounds:
+                    sampler.sample(seeds, number, 0)
                 seconds.append(time.perf_counter() - began_s)
     if left.fault:
         raise NonConforming(f"sampler {sampler.name!r}: {left.fault}")

@@ -89,7 +89,7 @@ def _check_draws(sampler: MiniBatchSampler, dataset: Dataset, subject: Subject) 
     """Each epoch has every seed once and true edges, and can be drawn again, whatever was drawn in
     between."""
     epochs = (0, 1, 2)
-    first = {epoch: draw_epoch(sampler, epoch) for epoch in epochs}
+    first = {epoch: _draw_epoch(sampler, epoch) for epoch in epochs}
     for epoch, rounds in first.items():
         seeds = [blocks[-1].dst_ids for _, blocks in rounds]
         fault = faults.find_coverage_fault(seeds, dataset.train_ids, "training vertices")
@@ -107,7 +107,7 @@ def _check_draws(sampler: MiniBatchSampler, dataset: Dataset, subject: Subject) 
             if fault is not None:
                 raise NonConforming(f"sampler {sampler.name!r}, epoch {epoch}: {fault}")
     for epoch in reversed(epochs):
-        again = draw_epoch(sampler, epoch)
+        again = _draw_epoch(sampler, epoch)
         if not _same(first[epoch], again):
             raise NonConforming(
                 f"sampler {sampler.name!r} draws epoch {epoch} otherwise when it is drawn again"
@@ -115,8 +115,7 @@ def _check_draws(sampler: MiniBatchSampler, dataset: Dataset, subject: Subject) 
     return f"{len(epochs)} epochs of {len(dataset.train_ids)} seeds are drawn alike again"
 
 
-def draw_epoch(sampler: MiniBatchSampler, epoch: int) -> list[tuple[IntArray, tuple[Block, ...]]]:
-    """Return the seeds of each round of an epoch with their blocks."""
+def _draw_epoch(sampler: MiniBatchSampler, epoch: int) -> list[tuple[IntArray, tuple[Block, ...]]]:
     return [(seeds, sampler.sample(seeds, epoch, 0)) for seeds in sampler.rounds(epoch)]
 
 
@@ -140,7 +139,7 @@ def _same(
 def _check_fanouts(sampler: MiniBatchSampler, narrow: MiniBatchSampler, dataset: Dataset) -> str:
     """Whether fan-outs have a say must be as ``heeds_fanouts`` says: of 2 and 3 as asked, and 1."""
     edges = [
-        sum(block.num_edges for _, blocks in draw_epoch(each, 0) for block in blocks)
+        sum(block.num_edges for _, blocks in _draw_epoch(each, 0) for block in blocks)
         for each in (sampler, narrow)
     ]
     if not edges[0]:
@@ -184,7 +183,7 @@ def _check_splits(sampler: MiniBatchSampler) -> str:
         ("one", lambda seeds: seeds[1:2]),
     )
     compared = 0
-    for seeds, whole in draw_epoch(sampler, 1):
+    for seeds, whole in _draw_epoch(sampler, 1):
         drawn = [dict(_list_drawn(block)) for block in whole]
         for name, choose in parts:
             some = np.ascontiguousarray(choose(seeds))
@@ -256,7 +255,7 @@ def _check_uniform(sampler: MiniBatchSampler, dataset: Dataset) -> str:
     degrees, ids = dataset.graph.degrees, _number_sets(dataset)
     for epoch in range(EPOCHS):
         now: dict[tuple[int, int], Drawn] = {}
-        for _, blocks in draw_epoch(sampler, epoch):
+        for _, blocks in _draw_epoch(sampler, epoch):
             in_round = [dict(_list_drawn(block)) for block in reversed(blocks)]
             for depth, drawn in enumerate(in_round):
                 now.update(((depth, vertex), mine) for vertex, mine in drawn.items())
@@ -293,7 +292,7 @@ def _check_long_rows(subject: Subject, platform: Platform) -> str:
     sampler = begin_sampler(subject, dataset, platform, LONG_FANOUTS)
     audit = DrawAudit(dataset.graph, LONG_FANOUTS, seed=0)
     for epoch in range(LONG_EPOCHS):
-        rounds = draw_epoch(sampler, epoch)
+        rounds = _draw_epoch(sampler, epoch)
         for _, blocks in rounds:
             fault = faults.find_unit_fault(Unit(0, blocks), dataset.graph, LONG_FANOUTS)
             fault = fault or audit.look(epoch, blocks, len(rounds))
