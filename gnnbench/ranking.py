@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from gnnbench.model_error import DEVIATIONS, error_of
-from gnnbench.parts import UNIFORM
+from gnnbench.parts import UNIFORM, UNSHUFFLED
 from gnnbench.records import (
     STAGES,
     Comparison,
@@ -66,6 +66,14 @@ class Row:
             return None
         total = sum(metric.value for metric in found)
         return Metric(total, found[0].unit, found[0].provenance)
+
+    @property
+    def preparation(self) -> Metric | None:
+        """What it took before its first epoch, where that is longer than a measured epoch."""
+        before, epoch = self.metric("preprocessing_time"), self.metric("epoch_time")
+        if before is None or epoch is None or epoch.provenance != before.provenance:
+            return None
+        return before if before.value > epoch.value else None
 
     @property
     def final_loss(self) -> float | None:
@@ -237,7 +245,12 @@ def group_runs(comparison: Comparison) -> tuple[Group, ...]:
         sound = {kind for row, kind in zip(rows, kinds, strict=True) if row.ranked}
         main = max(
             counted,
-            key=lambda kind: (kind in sound, UNIFORM in kind[3], counted[kind]),
+            key=lambda kind: (
+                kind in sound,
+                UNIFORM in kind[3],
+                UNSHUFFLED not in kind[3],
+                counted[kind],
+            ),
             default=None,
         )
         for kind in (main, *[other for other in counted if other != main]):

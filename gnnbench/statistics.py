@@ -216,3 +216,18 @@ def _ends(ratios: FloatArray, ratio: float) -> tuple[float, float]:
     return min(ratio, float(ratios.min(initial=math.inf))), max(
         ratio, float(ratios.max(initial=-math.inf))
     )
+
+
+def bound_tail(off: float, variance: float) -> float:
+    """Return an upper bound of the logarithm of the probability that a sum is ``off`` its mean by
+    as much, or by more, to either side.
+
+    The sum is of independent terms, each off its mean by at most 1, with the ``variance`` together
+    (Bennett 1962). A sum without variance is off by rounding alone.
+    """
+    if abs(off) <= 1e-6 * max(1.0, variance):
+        return 0.0
+    if variance <= 0:
+        return -math.inf
+    ratio = abs(off) / variance
+    return min(0.0, math.log(2) - variance * ((1 + ratio) * math.log1p(ratio) - ratio))

@@ -13,8 +13,9 @@ from typing import Literal, TypeVar
 
 import psutil
 
+from gnnbench.comparison.ahead import refuse_work_ahead
 from gnnbench.comparison.equality import Judgement, Reference
-from gnnbench.comparison.left_threads import LeftThreads
+from gnnbench.comparison.left_work import LeftWork
 from gnnbench.comparison.orders import Order, seeded
 from gnnbench.comparison.plain import PlainTraining, Shared
 from gnnbench.comparison.process_state import ProcessState, RandomStreams
@@ -34,7 +35,15 @@ from gnnbench.metrics import summarise, with_error
 from gnnbench.model_error import find_kind
 from gnnbench.models import GNN, build
 from gnnbench.models.products import projected_layers
-from gnnbench.parts import UNIFORM, Bundle, MiniBatchSampler, Part, Setting, option_fields
+from gnnbench.parts import (
+    UNIFORM,
+    UNSHUFFLED,
+    Bundle,
+    MiniBatchSampler,
+    Part,
+    Setting,
+    option_fields,
+)
 from gnnbench.platforms.machine import Platform
 from gnnbench.plugins import Registry, assemble
 from gnnbench.price.clocks import clock_for
@@ -109,7 +118,7 @@ class Run:
         self._digests: list[Digest] = []
         self._epochs: list[EpochTrace] = []
         self._timed_s = 0.0
-        self._threads = LeftThreads()
+        self._left_work = LeftWork()
         self._random = RandomStreams()
         self._left: dict[str, None] = {}
         #: How many epochs it took to the target accuracy.
@@ -142,7 +151,8 @@ class Run:
         """Assemble the parts and place what stays for the whole run."""
         epochs = self._setting.workload.epochs
         self._scene.progress.begin(self._name, epochs)
-        self._guard(self._open)
+        with self._left_work.at_opening():
+            self._guard(self._open)
 
     def run_epoch(self) -> None:
         """Train one epoch."""
@@ -180,11 +190,10 @@ class Run:
         self._options = options_for(row, request.options, scene.registry)
         self._bundle = assemble(scene.registry, row.parts, self._options)
         self._clock = clock_for(self._bundle, setting)
-        self._design_s = 0.0
         if self._bundle.wants_design_phase(setting.platform):
             began_s = time.perf_counter()
             setting = self._setting = run_design_phase(scene, row, self._bundle, setting)
-            self._design_s = time.perf_counter() - began_s
+            self._left_work.outside_s += time.perf_counter() - began_s
         self._other_maths = self._bundle.other_maths(setting.platform)
         self._evidence: Evidence | None = None
         if request.check:
@@ -208,11 +217,8 @@ class Run:
 
     def _run_epoch(self) -> None:
         number = len(self._epochs)
-        self._lead("train")
-        with self._threads.at_turn():
-            epoch = self._training.run_epoch(number)
-        self._restore_state()
-        found = digest(epoch, self._clock.provenance, self._setting.platform)
+        with self._left_work.at_turn():
+            epoch, found = self._train(number)
         self._digests.append(found)
         # Spans are in the digest's timeline, of which the last is kept.
         self._epochs.append(replace(epoch, spans=()))
@@ -234,14 +240,17 @@ class Run:
     def _close(self) -> RunResult:
         row, setting = self._row, self._setting
         measured = self._clock.provenance == "measured"
-        if measured and (fault := self._threads.fault):
-            raise PluginError(f"{row.label}: {fault}")
         warmup = count_warmup([item.epoch_s for item in self._digests]) if measured else 0
+        before_s = self._training.preprocessing_s + self._left_work.outside_s
+        if measured and (fault := self._left_work.fault):
+            raise PluginError(f"{row.label}: {fault}")
         checked = [*self._epochs, *self._look_again()]
+        if measured and self._led is None and row.mode == "mini-batch":
+            refuse_work_ahead(row.label, self._digests, warmup, before_s, self._train)
         self._lead("finish")
         trace = self._training.finish(self._epochs)
         self._led = None
-        trace = replace(trace, preprocessing_s=trace.preprocessing_s + self._design_s)
+        trace = replace(trace, preprocessing_s=before_s)
         metrics, stages = summarise(
             trace,
             self._digests,
@@ -250,7 +259,7 @@ class Run:
             self._reached,
             warmup,
         )
-        work = state_work(self._bundle, setting, trace)
+        work = state_work(self._bundle, setting, trace, self._evidence)
         return RunResult(
             strategy=row.strategy,
             label=row.label,
@@ -280,10 +289,14 @@ class Run:
         if self._evidence is None or number <= self._setting.workload.epochs:
             return ()
         self._evidence.keep_later(number)
+        return (self._train(number)[0],)
+
+    def _train(self, number: int) -> tuple[EpochTrace, Digest]:
+        """Train an epoch of a number, in all ranks."""
         self._lead("train")
         epoch = self._training.run_epoch(number)
         self._restore_state()
-        return (epoch,)
+        return epoch, digest(epoch, self._clock.provenance, self._setting.platform)
 
     def _judge(self, epochs: Sequence[EpochTrace]) -> Equivalence | None:
         """Hold what was kept of the epochs against plain training; None where nothing was asked
@@ -344,12 +357,8 @@ class Run:
             )
         if self._unchecked:
             notes.append(self._unchecked)
-        first_s = self._digests[0].epoch_s - epoch_s
-        if self._clock.provenance == "measured" and first_s > LONG_FIRST_S:
-            notes.append(
-                f"its first epoch took {format_si(first_s, 's')} more than the others, which no "
-                f"figure has; what is prepared once belongs before it, where it is timed"
-            )
+        if self._clock.provenance == "measured":
+            notes += note_first_epoch(self._digests[0].epoch_s - epoch_s)
         target = self._scene.request.target_accuracy
         if target is not None and self._reached is None:
             epochs = self._setting.workload.epochs
@@ -452,8 +461,13 @@ def is_bundled(part: Part) -> bool:
     return type(part).__module__.partition(".")[0] == BUNDLED
 
 
-def state_work(bundle: Bundle, setting: Setting, trace: Trace) -> EpochWork:
+def state_work(
+    bundle: Bundle, setting: Setting, trace: Trace, evidence: Evidence | None = None
+) -> EpochWork:
     """What a run's epochs did: updates, seeds, edges, and the devices that were at work."""
+    sampling = name_sampling(bundle, setting)
+    if evidence is not None and evidence.shuffling.missing:
+        sampling = f"{sampling}, {UNSHUFFLED}"
     first, count = trace.epochs[0], len(trace.epochs)
     worked = {name for e in trace.epochs for name, done in e.work_by_device.items() if done}
     return EpochWork(
@@ -461,7 +475,7 @@ def state_work(bundle: Bundle, setting: Setting, trace: Trace) -> EpochWork:
         seeds=first.seeds,
         edges=round(sum(epoch.edges for epoch in trace.epochs) / count),
         devices=tuple(d.name for d in setting.platform.devices if d.name in worked),
-        sampling=name_sampling(bundle, setting),
+        sampling=sampling,
         kind=find_kind(setting.platform, worked),
     )
 
@@ -487,6 +501,16 @@ def empty_result(row: PlannedRow, repeat: int, status: Status, reason: str) -> R
         repeat=repeat,
         status=status,
         reason=reason,
+    )
+
+
+def note_first_epoch(longer_s: float) -> tuple[str, ...]:
+    """A sentence on a first epoch that took much longer than the others."""
+    if longer_s <= LONG_FIRST_S:
+        return ()
+    return (
+        f"its first epoch took {format_si(longer_s, 's')} more than the others, which no figure "
+        f"has; what is prepared once belongs before it, where it is timed",
     )
 
 

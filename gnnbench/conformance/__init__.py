@@ -18,6 +18,7 @@ from gnnbench.conformance.checks import (
     check_options_documented,
     check_same_maths,
 )
+from gnnbench.conformance.clock import check_clock
 from gnnbench.conformance.costs import check_costs
 from gnnbench.conformance.faults import (
     find_coverage_fault,
@@ -75,6 +76,7 @@ CHECKS: tuple[Check, ...] = (
     Check("options-documented", check_options_documented, "what can be set can be looked up"),
     Check("every-vertex-once", check_every_vertex_once, "no strategy wins by doing less work"),
     Check("sampling-law", check_sampling_law, "rows of one law have drawn by one law"),
+    Check("clock", check_clock, "what an epoch takes is in its time"),
     Check("same-maths", check_same_maths, "every strategy trains the same model"),
     Check("kernel-maths", check_kernel_maths, "sums are right at every width, whoever asks"),
     Check("every-choice", check_every_choice, "what can be set trains the same model"),

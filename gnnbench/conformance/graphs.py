@@ -2,8 +2,9 @@
 
 Small enough that every check takes about a second, and awkward on purpose: a hub, isolated
 vertices, training vertices without a label, a last round smaller than the others, and three
-accelerators, by which nothing divides evenly. Beside it stand an even graph whose rows are wide,
-the same graph with sparse features, and cliques, on which draws can be counted.
+accelerators, by which nothing divides evenly. An even graph has wide rows, and the first graph has
+sparse features too. Draws are counted on cliques, and on a graph whose rows are much longer than
+the fan-outs.
 """
 
 from __future__ import annotations
@@ -87,6 +88,23 @@ def make_sparse_dataset() -> Dataset:
     )
 
 
+def make_long_rows() -> Dataset:
+    """A random symmetric graph of 160 vertices whose degrees are from a few to more than a hundred
+    (Chung and Lu 2002); every vertex is for training."""
+    count = 160
+    random = np.random.default_rng(23)
+    weights = random.permutation(np.geomspace(3.0, 400.0, count))
+    adjacent = random.random((count, count)) < np.outer(weights, weights) / weights.sum()
+    adjacent = np.triu(adjacent, 1)
+    adjacent |= adjacent.T
+    indptr = np.concatenate(([0], np.cumsum(adjacent.sum(axis=1)))).astype(np.int64)
+    return _for_training(
+        "conformance-long-rows",
+        Graph(indptr=indptr, indices=np.nonzero(adjacent)[1].astype(np.int32)),
+        random,
+    )
+
+
 def make_cliques(sizes: Sequence[int], copies: int) -> Dataset:
     """``copies`` complete graphs of each size, where a vertex of a clique of n has degree n - 1;
     every vertex is for training."""
@@ -100,14 +118,18 @@ def make_cliques(sizes: Sequence[int], copies: int) -> Dataset:
         indptr=np.concatenate(([0], np.cumsum(degrees))).astype(np.int64),
         indices=np.concatenate(indices),
     )
-    random = np.random.default_rng(19)
+    return _for_training("conformance-cliques", graph, np.random.default_rng(19))
+
+
+def _for_training(name: str, graph: Graph, random: np.random.Generator) -> Dataset:
+    """The graph with random features and labels, and every vertex for training."""
     whole = _with_split(
-        "conformance-cliques",
+        name,
         graph,
-        random.standard_normal((begin, NUM_FEATURES)).astype(np.float32),
-        random.integers(0, NUM_CLASSES, size=begin),
+        random.standard_normal((graph.num_vertices, NUM_FEATURES)).astype(np.float32),
+        random.integers(0, NUM_CLASSES, size=graph.num_vertices),
     )
-    everywhere = np.ones(begin, dtype=np.bool_)
+    everywhere = np.ones(graph.num_vertices, dtype=np.bool_)
     return dataclasses.replace(
         whole, train_mask=everywhere, val_mask=~everywhere, test_mask=~everywhere
     )

@@ -1,8 +1,9 @@
 """The check of draws: a sampler draws by the law that it declares, counted over many epochs.
 
-The graph is cliques, so that every vertex has neighbours of one kind only, and degrees are below,
-at and above the fan-outs. Seeds are fixed, so that an outcome never changes by chance; a bound of
-one in a million is what a sampler that draws as it says fails by.
+One graph is cliques: every vertex has neighbours of one kind only, and degrees are below, at and
+above the fan-outs. Each set of neighbours is counted there. The other graph has rows of more than a
+hundred neighbours, where draws are counted as in a run. Seeds are fixed, so that an outcome never
+changes by chance. A sampler by the law fails with a probability of one in a million.
 """
 
 from __future__ import annotations
@@ -24,12 +25,15 @@ from gnnbench.conformance.subject import Subject
 from gnnbench.parts import UNIFORM, MiniBatchSampler, Setting
 from gnnbench.platforms.machine import Platform
 from gnnbench.records import Block, Dataset, IntArray, Mode, Unit, Workload
+from gnnbench.run.draws import DrawAudit
 
 #: Cliques of n vertices, whose degrees are n - 1, and how many of each.
 CLIQUES, COPIES = (1, 2, 3, 4, 5, 7), 4
 #: From the seeds outwards: of 4 neighbours 2 are one of 6 pairs, each as likely as any other.
 FANOUTS = (2, 3)
 EPOCHS = 120
+#: The fan-outs and epochs of the graph with long rows.
+LONG_FANOUTS, LONG_EPOCHS = (10, 5), 40
 #: The least probability of what was counted, or anything less likely, by which a sampler passes.
 LEAST_LIKELY = 1e-6
 MINI_BATCH: Mode = "mini-batch"
@@ -45,24 +49,25 @@ def check_sampling_law(subject: Subject) -> str:
         raise NotApplicable("nothing is sampled for a full graph, or by other parts")
     _, _, platform = subject.small(MINI_BATCH)
     dataset = graphs.make_cliques(CLIQUES, COPIES)
-    sampler = _begin(subject, dataset, platform, FANOUTS)
+    sampler = begin_sampler(subject, dataset, platform, FANOUTS)
     said = [_check_draws(sampler, dataset, subject)]
-    said.append(_check_fanouts(sampler, _begin(subject, dataset, platform, (1, 1)), dataset))
+    said.append(_check_fanouts(sampler, begin_sampler(subject, dataset, platform, (1, 1)), dataset))
     _require_told(sampler, graphs.fit_workload(dataset))
     if sampler.split_invariant:
         said.append(_check_splits(sampler))
     if sampler.law == UNIFORM:
         said.append(_check_uniform(sampler, dataset))
+        said.append(_check_long_rows(subject, platform))
     else:
         law = sampler.law or f"of {sampler.name!r}"
         said.append(f"its law is its own ({law}), so its distribution was not tested")
     return "; ".join(said)
 
 
-def _begin(
+def begin_sampler(
     subject: Subject, dataset: Dataset, platform: Platform, fanouts: tuple[int, ...]
 ) -> MiniBatchSampler:
-    """The subject's sampler on a graph, begun with the other parts of its bundle."""
+    """Return the subject's sampler on a graph, begun with the other parts of its bundle."""
     workload = dataclasses.replace(
         graphs.fit_workload(dataset), fanouts=fanouts, batch_size=len(dataset.train_ids) // 3 + 1
     )
@@ -279,6 +284,25 @@ def _check_uniform(sampler: MiniBatchSampler, dataset: Dataset) -> str:
     if fault is not None:
         raise NonConforming(f"sampler {sampler.name!r} declares the law {UNIFORM!r}; {fault}")
     return f"{len(counts.outcomes)} counts over {EPOCHS} epochs are as likely as {UNIFORM!r} says"
+
+
+def _check_long_rows(subject: Subject, platform: Platform) -> str:
+    """Rows much longer than the fan-outs, as a run's are, draw by the law too."""
+    dataset = graphs.make_long_rows()
+    sampler = begin_sampler(subject, dataset, platform, LONG_FANOUTS)
+    audit = DrawAudit(dataset.graph, LONG_FANOUTS, seed=0)
+    for epoch in range(LONG_EPOCHS):
+        rounds = _draw_epoch(sampler, epoch)
+        for _, blocks in rounds:
+            fault = faults.find_unit_fault(Unit(0, blocks), dataset.graph, LONG_FANOUTS)
+            fault = fault or audit.look(epoch, blocks, len(rounds))
+            if fault is not None:
+                raise NonConforming(f"sampler {sampler.name!r}, epoch {epoch}: {fault}")
+    fault = audit.find_fault(sampler.name)
+    if fault is not None:
+        raise NonConforming(fault)
+    longest = int(dataset.graph.degrees.max())
+    return f"so are draws of rows of up to {longest} neighbours over {LONG_EPOCHS} epochs"
 
 
 def _count_joint(

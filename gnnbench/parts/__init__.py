@@ -89,6 +89,7 @@ from gnnbench.parts.placement import (
 )
 from gnnbench.parts.sampler import (
     UNIFORM,
+    UNSHUFFLED,
     Chunks,
     DeviceCapacity,
     FullGraphSampler,
@@ -104,6 +105,7 @@ __all__ = [
     "HOST_STAGES",
     "TOPOLOGY_PART",
     "UNIFORM",
+    "UNSHUFFLED",
     "AdaptiveExchange",
     "Adjacency",
     "Broadcast",

@@ -15,6 +15,8 @@ from gnnbench.records import Block, FloatArray, IntArray, Loading, PartKind, Rou
 #: min(fan-out, degree) different in-neighbours of every destination, each set of them as likely as
 #: any other: the law of GraphSAGE's neighbour sampling, ``MiniBatchSampler.law``.
 UNIFORM = "uniform without replacement"
+#: What a row's sampling has behind its law where its mini-batches have the same seeds again.
+UNSHUFFLED = "seeds not shuffled"
 
 
 class Sampler(Part):

@@ -73,6 +73,7 @@ def deciding_columns(groups: Sequence[Group]) -> list[Column]:
     """What a reader decides by: times and how they compare, devices, traffic, memory, accuracy."""
     done = list_done(groups)
     columns = [*_epoch_columns(groups), *_time_to_accuracy(done)]
+    columns += _metric_columns(done, ("prepared", "before"), lambda row: row.preparation)
     counts = [len(row.trainers) for row in done]
     if len(set(counts)) > 1:
         columns.append(_text_column("devices", [str(count) for count in counts]))

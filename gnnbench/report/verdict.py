@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+from gnnbench.parts import UNSHUFFLED
 from gnnbench.ranking import (
     Group,
     Row,
@@ -23,6 +25,7 @@ def summarise(groups: Sequence[Group]) -> tuple[str, ...]:
     """Who wins each group, and then what was not ranked and why, a sentence each."""
     sentences = [sentence for group in groups for sentence in _summarise_group(group)]
     sentences += _compare_accuracy(groups)
+    sentences += _name_unshuffled(groups)
     sentences += _name_stated(groups)
     sentences += _name_idle(groups)
     sentences += _name_left(groups)
@@ -90,7 +93,7 @@ def _summarise(ranked: Sequence[Row], provenance: Provenance) -> str:
     return (
         f"{winner.label} is fastest, {seconds}, "
         f"{_times(find_difference(winner, runner_up), provenance)} as fast as {runner_up.label}"
-        f"{_tell_devices(winner, runner_up)}{gap}."
+        f"{_tell_devices(winner, runner_up)}{gap}.{_tell_preparation(winner, runner_up)}"
     )
 
 
@@ -125,6 +128,23 @@ def _times(difference: Difference | None, provenance: Provenance) -> str:
     return f"{difference.ratio:.2f} times ({low} to {high}{over})"
 
 
+def _tell_preparation(winner: Row, other: Row) -> str:
+    """A sentence on what the winner took before its first epoch, and how many epochs make up for
+    it; empty where it took no longer than an epoch, or than the other one."""
+    before, others = winner.preparation, other.metric("preprocessing_time")
+    ours, theirs = winner.metric("epoch_time"), other.metric("epoch_time")
+    if before is None or others is None or ours is None or theirs is None:
+        return ""
+    epochs = math.ceil((before.value - others.value) / (theirs.value - ours.value))
+    if epochs < 1:
+        return ""
+    return (
+        f" Before the first epoch {winner.label} took {format_si(before.value, 's')} and "
+        f"{other.label} {format_si(others.value, 's')}: {winner.label} is ahead after "
+        f"{epochs:,} {'epoch' if epochs == 1 else 'epochs'}."
+    )
+
+
 def _tell_devices(winner: Row, other: Row) -> str:
     """Where the two use different numbers of devices."""
     ours, theirs = len(winner.trainers), len(other.trainers)
@@ -149,6 +169,19 @@ def _compare_accuracy(groups: Sequence[Group]) -> list[str]:
             told = ", ".join(f"{label} {format_si(seconds, 's')}" for seconds, label in found)
             sentences.append(f"Time to the target accuracy [{provenance}]: {told}.")
     return sentences
+
+
+def _name_unshuffled(groups: Sequence[Group]) -> list[str]:
+    """Name the rows that train the same mini-batches of seeds again."""
+    told = ", ".join(
+        row.label
+        for group in groups
+        for row in group.rows
+        if row.work is not None and UNSHUFFLED in row.work.sampling
+    )
+    if not told:
+        return []
+    return [f"Seeds are not shuffled, so that epochs have the same mini-batches: {told}."]
 
 
 def _name_stated(groups: Sequence[Group]) -> list[str]:

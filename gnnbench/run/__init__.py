@@ -144,7 +144,8 @@ class Training:
             self._engine = make_engine(bundle, setting, recorder, evidence, processes)
             self._engine.lends = lends
             self._engine.prepare()
-            self._preprocessing_s = time.perf_counter() - started_s
+            #: What the parts' ``begin`` and the placement of tensors took.
+            self.preprocessing_s = time.perf_counter() - started_s
 
     @property
     def model(self) -> GNN:
@@ -190,7 +191,7 @@ class Training:
                 name: parameter.detach().cpu().numpy().copy()
                 for name, parameter in self.model.named_parameters()
             },
-            preprocessing_s=self._preprocessing_s,
+            preprocessing_s=self.preprocessing_s,
             notes=(*collect_notes(engine.lowering), *engine.notes()),
             idle=collect_idle(engine.lowering),
         )

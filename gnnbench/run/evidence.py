@@ -9,7 +9,6 @@ too, and every round is held against what the sampler says that it draws.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -18,8 +17,10 @@ from torch import Tensor
 
 from gnnbench.parts import MiniBatchSampler, Setting
 from gnnbench.records import IntArray, Unit
-from gnnbench.run.audit import find_common_lean, find_repeats, find_unit_fault, is_uniform
+from gnnbench.run.audit import find_unit_fault, is_uniform
+from gnnbench.run.draws import DrawAudit
 from gnnbench.run.replicas import Replicas
+from gnnbench.run.shuffling import Shuffling
 
 #: By epoch and round.
 Key = tuple[int, int]
@@ -62,9 +63,11 @@ class Evidence:
         self._chosen: dict[int, frozenset[int]] = {}
         #: The epochs after the workload's of which an update is kept as well.
         self._later: set[int] = set()
-        self._uniform = False
+        #: What a sampler draws that says it draws uniformly, and its name.
+        self._drawn: tuple[DrawAudit, str] | None = None
         #: Units of updates that have not begun: they are sampled before.
         self._sampled: dict[Key, list[Unit]] = {}
+        self.shuffling = Shuffling()
         self.fault: str | None = None
 
     @property
@@ -127,36 +130,34 @@ class Evidence:
         seeds: IntArray,
     ) -> None:
         """Keep a mini-batch of a wanted update, and hold it against what its sampler says that it
-        draws: the numbers of edges always, and of wanted updates every edge."""
+        draws: the numbers of edges always, of wanted updates every edge, and of some rows of each
+        the law."""
         wanted = self.wants(epoch, round, num_rounds)
         if wanted:
             self._sampled.setdefault((epoch, round), []).append(unit)
         if self.fault is None:
-            self._uniform = is_uniform(sampler, self._setting.workload)
             fault = find_unit_fault(unit, seeds, sampler, self._setting, edges=wanted)
+            fault = fault or self._count_draws(sampler, epoch, num_rounds, unit)
             if fault is not None:
                 self.fault = f"epoch {epoch}, round {round}: {fault}"
 
+    def _count_draws(
+        self, sampler: MiniBatchSampler, epoch: int, num_rounds: int, unit: Unit
+    ) -> str | None:
+        workload = self._setting.workload
+        if self._drawn is None:
+            if not is_uniform(sampler, workload):
+                return None
+            audit = DrawAudit(self._setting.dataset.graph, workload.fanouts, workload.seed)
+            self._drawn = audit, sampler.name
+        return self._drawn[0].look(epoch, unit.blocks, num_rounds)
+
     def audit_draws(self) -> None:
-        """Hold the draws of all updates that were kept against each other: under the law
-        ``UNIFORM`` a vertex has the same neighbours in another epoch by chance alone, and those of
-        all together stand anywhere in their rows."""
-        kept = [update for update in self.updates if update.units]
-        if self.fault is not None or not self._uniform or not kept:
-            return
-        graph = self._setting.dataset.graph
-        for one, other in itertools.pairwise(kept):
-            fault = None
-            if one.epoch != other.epoch:
-                fault = find_repeats(one.units, other.units, graph)
-            if fault is not None:
-                self.fault = f"{fault} in {one.name}, and in {other.name}"
-                return
-        by_epoch = itertools.groupby(kept, key=lambda update: update.epoch)
-        epochs = [[unit for update in group for unit in update.units] for _, group in by_epoch]
-        fault = find_common_lean(epochs, graph)
-        if fault is not None:
-            self.fault = f"{fault} in {', '.join(update.name for update in kept)}"
+        """Hold all that was drawn against the law ``UNIFORM``, where the sampler says that it draws
+        by that."""
+        if self.fault is None and self._drawn is not None:
+            audit, name = self._drawn
+            self.fault = audit.find_fault(name)
 
     def audit_seeds(self, epoch: int, rounds: Sequence[IntArray]) -> None:
         """Hold the seeds of an epoch against the training vertices, each of which is one once, and
@@ -175,6 +176,7 @@ class Evidence:
                     f"epoch {epoch} has rounds of {sizes[0]:,} to {sizes[-1]:,} seeds where a "
                     f"batch size of {size:,} makes rounds of {even[0]:,} to {even[-1]:,}"
                 )
+            self.shuffling.look(rounds)
             return
         strange = np.setdiff1d(given, due)
         missing = np.setdiff1d(due, given)

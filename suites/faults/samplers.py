@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,6 +18,10 @@ from gnnbench_plugins.reference.sampler import NeighbourSampler, WholeGraphSampl
 from suites.faults.fault import BATCHES, CHUNKS, SHARDS, Fault, Row, make_part
 
 ONCE, LAW = "every-vertex-once", "sampling-law"
+#: Rows that are longer than those of small graphs.
+LONG = 8
+#: The epochs that are drawn before the first.
+AHEAD = 20
 
 
 def sampler(
@@ -115,6 +121,39 @@ def state_uniform(_: NeighbourSampler, workload: Workload) -> str:
     return f"{UNIFORM}, fan-outs {', '.join(map(str, workload.fanouts))}"
 
 
+def draw_ahead(self: Any, setting: Setting) -> None:
+    NeighbourSampler.begin(self, setting)
+    self._kept = {
+        (epoch, *seeds.tolist()): NeighbourSampler.sample(self, seeds, epoch, 1)
+        for epoch in range(AHEAD)
+        for seeds in self.rounds(epoch)
+    }
+
+
+def take_kept(self: Any, seeds: IntArray, epoch: int, threads: int) -> tuple[Block, ...]:
+    kept: tuple[Block, ...] | None = self._kept.get((epoch, *seeds.tolist()))
+    return kept or NeighbourSampler.sample(self, seeds, epoch, threads)
+
+
+def begin_a_drawer(self: Any, setting: Setting) -> None:
+    NeighbourSampler.begin(self, setting)
+    self._kept, self._asked = {}, SimpleQueue[int]()
+    Thread(target=draw_what_is_asked, args=(self, self._asked), daemon=True).start()
+
+
+def draw_what_is_asked(self: Any, asked: SimpleQueue[int]) -> None:
+    while True:
+        epoch = asked.get()
+        for seeds in self.rounds(epoch):
+            kept = NeighbourSampler.sample(self, seeds, epoch, 1)
+            self._kept[(epoch, *seeds.tolist())] = kept
+
+
+def have_next_drawn(self: Any, seeds: IntArray, epoch: int, threads: int) -> tuple[Block, ...]:
+    self._asked.put(epoch + 1)
+    return take_kept(self, seeds, epoch, threads)
+
+
 @dataclass
 class DrawingSampler(NeighbourSampler):
     """Draws for each vertex and layer by ``choose``, from a generator of its own, of ``key``."""
@@ -126,8 +165,12 @@ class DrawingSampler(NeighbourSampler):
     def key(self, epoch: int, depth: int, vertex: int) -> tuple[int, ...]:
         return epoch, depth, vertex
 
-    def choose(self, random: np.random.Generator, degree: int, fanout: int) -> IntArray:
-        return random.permutation(degree)[:fanout]
+    def choose(self, random: np.random.Generator, row: IndexArray, fanout: int) -> IntArray:
+        """Places of a row that are drawn, ``(fanout,)``."""
+        return random.permutation(len(row))[:fanout]
+
+    def draw(self, row: IndexArray, fanout: int, *key: int) -> IndexArray:
+        return row[self.choose(np.random.default_rng([7, *self.key(*key)]), row, fanout)]
 
     def sample(self, seeds: IntArray, epoch: int, threads: int) -> tuple[Block, ...]:
         graph, blocks, rows = self._setting.dataset.graph, list[Block](), seeds
@@ -136,8 +179,7 @@ class DrawingSampler(NeighbourSampler):
             for vertex in rows.tolist():
                 row = graph.indices[graph.indptr[vertex] : graph.indptr[vertex + 1]]
                 if len(row) > (fanout or len(row)):
-                    random = np.random.default_rng([7, *self.key(epoch, depth, vertex)])
-                    row = row[self.choose(random, len(row), fanout)]
+                    row = self.draw(row, fanout, epoch, depth, vertex)
                 drawn.append(row.astype(np.int64))
             blocks.append(make_block(rows, drawn))
             rows = blocks[-1].src_ids
@@ -155,20 +197,56 @@ def make_block(rows: IntArray, drawn: Sequence[IntArray]) -> Block:
 
 
 def choose_by_floyd(
-    _: DrawingSampler, random: np.random.Generator, degree: int, fanout: int
+    _: DrawingSampler, random: np.random.Generator, row: IndexArray, fanout: int
 ) -> IntArray:
     """Floyd's algorithm, whose places are drawn from one too few."""
     chosen: list[int] = []
-    for last in range(degree - fanout, degree):
+    for last in range(len(row) - fanout, len(row)):
         place = int(random.integers(0, max(1, last)))
         chosen.append(last if place in chosen else place)
     return np.array(chosen)
 
 
 def choose_neighbours(
-    _: DrawingSampler, random: np.random.Generator, degree: int, fanout: int
+    _: DrawingSampler, random: np.random.Generator, row: IndexArray, fanout: int
 ) -> IntArray:
-    return (int(random.integers(degree)) + np.arange(fanout)) % degree
+    return (int(random.integers(len(row))) + np.arange(fanout)) % len(row)
+
+
+def choose_by_degree(power: float) -> Any:
+    """Neighbours by a power of their degree, of long rows."""
+
+    def choose(
+        self: DrawingSampler, random: np.random.Generator, row: IndexArray, fanout: int
+    ) -> IntArray:
+        degrees = self._setting.dataset.graph.degrees[row].astype(np.float64)
+        weights = degrees**power if len(row) > LONG else np.ones(len(row))
+        return np.argsort(random.exponential(size=len(row)) / weights)[:fanout]
+
+    return choose
+
+
+def choose_with_replacement(
+    _: DrawingSampler, random: np.random.Generator, row: IndexArray, fanout: int
+) -> IntArray:
+    """Places drawn with replacement, of long rows, and the first of the row for those that came
+    twice."""
+    if len(row) <= LONG:
+        return random.permutation(len(row))[:fanout]
+    drawn = np.concatenate((random.integers(len(row), size=fanout), np.arange(fanout)))
+    first = np.unique(drawn, return_index=True)[1]
+    return drawn[np.sort(first)[:fanout]]
+
+
+def draw_half_anew(
+    self: DrawingSampler, row: IndexArray, fanout: int, epoch: int, *key: int
+) -> IndexArray:
+    """Half of the neighbours of the epoch before, of long rows, and others."""
+    anew = DrawingSampler.draw(self, row, len(row), epoch, *key)
+    if len(row) <= LONG or not epoch:
+        return anew[:fanout]
+    kept = DrawingSampler.draw(self, row, len(row), epoch - 1, *key)[: fanout // 2]
+    return np.concatenate((kept, anew[~np.isin(anew, kept)][: fanout - len(kept)]))
 
 
 def count_calls(self: Any, *key: int) -> tuple[int, ...]:
@@ -176,9 +254,12 @@ def count_calls(self: Any, *key: int) -> tuple[int, ...]:
     return *key, type(self).calls
 
 
-def drawing(name: str, summary: str, says: str, **members: Any) -> Fault:
-    """A sampler with the fan-outs asked for, another law, and what its check says of that."""
-    return sampler(name, summary, base=DrawingSampler, checks={LAW: says}, **members)
+def drawing(
+    name: str, summary: str, checked: str, says: str | None = None, **members: Any
+) -> Fault:
+    """A sampler with the fan-outs asked for, another law, and what its check says of that; and
+    what ``compare`` says, where it can tell."""
+    return sampler(name, summary, says, DrawingSampler, {LAW: checked}, **members)
 
 
 # --------------------------------------------------------------------------- chunks
@@ -239,12 +320,12 @@ IN_COMPARE = (
         rounds=change_rounds(lambda _, rounds: cut_unevenly(rounds)),
     ),
     sampler(
-        "neighbours-first", "the first neighbours are taken", "standard deviations off",
-        DrawingSampler, choose=lambda _, random, degree, fanout: np.arange(fanout),
+        "neighbours-first", "the first neighbours are taken", "neighbours that sampler",
+        DrawingSampler, choose=lambda _, random, row, fanout: np.arange(fanout),
     ),
     sampler(
         "draws-repeated", "every epoch has the neighbours of the first",
-        "have the very same neighbours in epoch 0", checks={LAW: r"each of \d+ outcomes is due"},
+        "were drawn for the same vertex", checks={LAW: r"each of \d+ outcomes is due"},
         sample=draw_by(epoch=lambda *_: 0),
     ),
     sampler("fanouts-ignored", "every neighbour is taken", TOO_FEW, sample=fan_out(lambda _: 0)),
@@ -270,6 +351,50 @@ IN_COMPARE = (
         "edges-strange", "one edge is not one of the graph's", NO_EDGE, checks={ONCE: NO_EDGE},
         sample=change_last(point_at_itself),
     ),
+    drawing(
+        "draws-lean", "the last neighbour is taken too often",
+        r"degree \d, fan-out \d, .*outcomes is due \d+ times", "neighbours that sampler",
+        choose=choose_by_floyd,
+    ),
+    drawing(
+        "draws-of-neighbours", "each neighbour is as likely as any, but not any two together",
+        r"degree 4, fan-out 2, .* 6 outcomes is due", "have a next one in their row",
+        choose=choose_neighbours,
+    ),
+    drawing(
+        "draws-alike-in-layers", "all layers have the same neighbours",
+        "degree 4, at two layers: of",
+        "for the same vertex in the layer above",
+        key=lambda _, epoch, depth, vertex: (epoch, vertex),
+    ),
+    drawing(
+        "draws-alike-for-all", "all vertices draw alike", r"fan-out 2, .* outcomes is due",
+        "stand where those of another vertex stand",
+        key=lambda _, epoch, depth, vertex: (epoch, depth),
+    ),
+    drawing(
+        "draws-alike-in-two-epochs", "two epochs have the same neighbours", "two epochs: of",
+        "for the same vertex the",
+        key=lambda _, epoch, depth, vertex: (epoch // 2, depth, vertex),
+    ),
+    drawing(
+        "draws-of-low-degree", "neighbours of low degree are preferred, in long rows",
+        "more neighbours than their row has", "more neighbours than their row has",
+        choose=choose_by_degree(-1.0),
+    ),
+    drawing(
+        "draws-of-hubs", "neighbours of high degree are preferred, in long rows",
+        "more neighbours than their row has", "more neighbours than their row has",
+        choose=choose_by_degree(1.0),
+    ),
+    drawing(
+        "draws-topped-up", "what comes twice is replaced by the first neighbours, in long rows",
+        "at the front of their rows", "at the front of their rows", choose=choose_with_replacement,
+    ),
+    drawing(
+        "draws-half-anew", "half of the neighbours are those of the epoch before, in long rows",
+        "the same vertex the time before", "the same vertex the", draw=draw_half_anew,
+    ),
 )  # fmt: skip
 OF_CHUNKS = tuple(
     Fault(make_part(OtherBounds, name, summary, shift=shift), hosts)
@@ -280,6 +405,16 @@ OF_CHUNKS = tuple(
 )
 IN_CHECKS = (
     sampler(
+        "draws-before-the-clock", "draws some epochs when it begins",
+        checks={"clock": "draw mini-batches when they are asked for, not before"},
+        begin=draw_ahead, sample=take_kept,
+    ),
+    sampler(
+        "draws-between-epochs", "a thread draws the next epoch when one is over",
+        checks={"clock": r"worked on after \d+ of its \d+ epochs"}, begin=begin_a_drawer,
+        sample=have_next_drawn,
+    ),
+    sampler(
         "edges-none", "no neighbour is taken, by a law of its own",
         checks={ONCE: "no unit of the epoch has an edge"}, sample=draw_nothing, law="no neighbours",
         heeds_fanouts=False,
@@ -287,26 +422,6 @@ IN_CHECKS = (
     sampler(
         "law-empty", "states uniform draws beside an empty law",
         checks={LAW: r"and its law is ''; let both say the same"}, law="", sampling=state_uniform,
-    ),
-    drawing(
-        "draws-lean", "the last neighbour is taken too often",
-        r"degree \d, fan-out \d, .*outcomes is due \d+ times", choose=choose_by_floyd,
-    ),
-    drawing(
-        "draws-of-neighbours", "each neighbour is as likely as any, but not any two together",
-        r"degree 4, fan-out 2, .* 6 outcomes is due", choose=choose_neighbours,
-    ),
-    drawing(
-        "draws-alike-in-two-epochs", "two epochs have the same neighbours", "two epochs: of",
-        key=lambda _, epoch, depth, vertex: (epoch // 2, depth, vertex),
-    ),
-    drawing(
-        "draws-alike-in-layers", "all layers have the same neighbours",
-        "degree 4, at two layers: of", key=lambda _, epoch, depth, vertex: (epoch, vertex),
-    ),
-    drawing(
-        "draws-alike-for-all", "all vertices draw alike", r"fan-out 2, .* outcomes is due",
-        key=lambda _, epoch, depth, vertex: (epoch, depth),
     ),
     drawing(
         "draws-of-calls", "no draw comes again", r"draws epoch \d otherwise when it is drawn",

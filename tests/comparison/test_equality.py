@@ -22,15 +22,9 @@ from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Block, Graph, Unit, Workload
 from gnnbench.run import Evidence, Training
 from gnnbench.run.audit import (
-    count_choices,
-    find_common_lean,
-    find_lean,
     find_places,
-    find_repeats,
     find_unit_fault,
-    measure_places,
 )
-from gnnbench.run.evidence import Update
 from suites import equality as suite
 from suites.faults import FAULTS
 from suites.faults.__main__ import shift_labels
@@ -476,96 +470,3 @@ def test_right_mini_batches_have_no_fault():
 def test_what_is_wrong_with_a_mini_batch_is_said(blocks, options, fault):
     found = audit(blocks, options.pop("seeds", [2]), **options)
     assert fault in found
-
-
-def test_lean_is_told_by_the_variance_of_draws_without_replacement():
-    """Of 200 rows of ten neighbours all but the last are drawn: each has 4.5 less than the mean of
-    40.5, and a variance of 9 (10 - 9) (10 + 1) / 12."""
-    rows, degree = 200, 10
-    ids = np.arange(rows * degree, dtype=np.int32)
-    graph = Graph(np.minimum(np.arange(len(ids) + 1) * degree, len(ids)), ids)
-    drawn = np.tile(np.arange(degree - 1), rows)
-    sources = np.repeat(np.arange(rows) * degree, degree - 1) + drawn
-    made = Block(np.arange(len(ids)), rows, np.arange(rows + 1) * (degree - 1), sources)
-    assert find_places(graph, made).tolist() == drawn.tolist()
-    expected = 4.5 * rows / (rows * 9 * 11 / 12) ** 0.5
-    assert find_lean(*measure_places(graph, made, drawn)) == pytest.approx(expected)
-    few = Block(np.arange(len(ids)), 1, made.indptr[:2], made.indices[: degree - 1])
-    assert find_lean(*measure_places(graph, few, drawn[: degree - 1])) == 0.0
-
-
-def draw_of_a_hub(places, slot=0):
-    """A unit of one layer: some of the thousand neighbours of vertex 0."""
-    ids = np.arange(1001, dtype=np.int64)
-    drawn = 1 + np.array(places, dtype=np.int32)
-    return Unit(slot, (Block(ids, 1, np.array([0, len(drawn)]), drawn),))
-
-
-HUB = Graph(
-    np.concatenate(([0], np.full(1001, 1000))).astype(np.int64), np.arange(1, 1001, dtype=np.int32)
-)
-
-
-def test_what_few_draws_show_together_is_seen():
-    """The first 8 of 1,000 are 4.9 deviations off: 28 for 3,996, whose variance is 662,329."""
-    first = [draw_of_a_hub(range(8))]
-    off = (3996 - 28) / (8 * 992 * 1001 / 12) ** 0.5
-    assert 4.8 < off < 4.9
-    assert find_common_lean([first], HUB) is None
-    fault = find_common_lean([first, first], HUB)
-    assert fault.endswith(f"are {off * 2**0.5:.0f} standard deviations off")
-    # A draw that several units of an epoch have is one.
-    assert find_common_lean([[*first, draw_of_a_hub(range(8), slot=1)]], HUB) is None
-    even = [[draw_of_a_hub(range(at, 1000, 125))] for at in (0, 31, 62, 93, 124)]
-    assert find_common_lean(even, HUB) is None
-
-
-def test_draws_of_all_updates_are_held_together():
-    """Those of a hub: the second update's are not the first's, and both are of the first nine."""
-    count = HUB.num_vertices
-    dataset = dataclasses.replace(
-        make_dataset(), graph=HUB, features=np.ones((count, 7), dtype=np.float32)
-    )
-    setting = make_setting(Request((), dataset, make_workload(), make_platform()))
-    evidence = Evidence(setting, 2)
-    evidence._uniform = True
-    evidence._kept = {
-        (epoch, 0): Update(epoch, 0, {}, units=[draw_of_a_hub(range(epoch, epoch + 8))])
-        for epoch in range(2)
-    }
-    evidence.audit_draws()
-    said = "are 7 standard deviations off in epoch 0, round 0, epoch 1, round 0"
-    assert evidence.fault.endswith(said)
-
-
-def test_one_repetition_that_chance_never_makes_is_enough():
-    one, other = ([draw_of_a_hub(places)] for places in ((3, 99, 500, 777), (3, 99, 500, 778)))
-    assert find_repeats(one, one, HUB).startswith("1 of 1 vertices, where chance makes 2.41e-11,")
-    assert find_repeats(one, other, HUB) is None
-
-
-@pytest.mark.parametrize("units", [1, 4])
-@pytest.mark.parametrize(("alike", "wrong"), [(36, False), (400, True)])
-def test_a_draw_counts_once_in_however_many_units_it_is(units, alike, wrong):
-    """Of 40 rows with one of two neighbours 20 are alike by chance, and 36 are no wonder; of 400
-    that are all alike 200 are."""
-    rows = 40 if alike == 36 else 400
-    ids = np.arange(3 * rows, dtype=np.int64)
-    ends = np.arange(rows, 3 * rows, dtype=np.int32)
-    graph = Graph(np.minimum(2 * np.arange(len(ids) + 1), 2 * rows), ends)
-    first = rows + 2 * np.arange(rows, dtype=np.int32)
-    other = np.where(np.arange(rows) < alike, first, first + 1).astype(np.int32)
-    one, two = (
-        [Unit(slot, (Block(ids, rows, np.arange(rows + 1), drawn),)) for slot in range(units)]
-        for drawn in (first, other)
-    )
-    fault = find_repeats(one, two, graph)
-    assert (fault is not None) is wrong
-    assert fault is None or fault.startswith("400 of 400 vertices, where chance makes 200,")
-
-
-def test_choices_are_counted_as_pascals_triangle_has_them():
-    pairs = [(degree, drawn) for degree in range(1, 12) for drawn in range(degree + 1)]
-    expected = [math.comb(degree, drawn) for degree, drawn in pairs]
-    degrees, drawn = np.array(pairs).T
-    assert count_choices(degrees, drawn) == pytest.approx(expected, rel=1e-12)

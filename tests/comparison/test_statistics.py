@@ -14,6 +14,7 @@ from gnnbench.statistics import (
     MOST_WARMUP,
     SIGNIFICANCE,
     Difference,
+    bound_tail,
     compare_pairs,
     compare_samples,
     count_warmup,
@@ -309,3 +310,29 @@ def test_about_keeps_the_ratio_in_the_interval_and_needs_agreement():
     assert not found.about(1.0 + MARGIN).shown
     assert not Difference(0.9, 0.85, 0.95, shown=True).about(1.0 / (1.0 + MARGIN)).shown
     assert not Difference(1.2, 0.9, 1.3, shown=False).about(1.2).shown
+
+
+# --------------------------------------------------------------------------- counts
+
+
+@pytest.mark.parametrize(
+    ("size", "marked", "drawn"), [(20, 9, 6), (1000, 10, 10), (300, 150, 140), (7, 1, 6)]
+)
+def test_no_count_is_likelier_than_its_bound(size, marked, drawn):
+    """Of sums of five hypergeometric counts, against their exact distribution."""
+    exact = np.ones(1)
+    law = scipy.stats.hypergeom(size, marked, drawn)
+    for _ in range(5):
+        exact = np.convolve(exact, law.pmf(np.arange(min(marked, drawn) + 1)))
+    values = np.arange(len(exact))
+    for count in values[exact > 0]:
+        off = count - 5 * law.mean()
+        beyond = exact[np.abs(values - 5 * law.mean()) >= abs(off) - 1e-9].sum()
+        bound = bound_tail(off, 5 * law.var())
+        assert beyond <= math.exp(bound) + 1e-12
+        assert bound >= 3 * math.log(max(beyond, 1e-300)) - 3
+
+
+def test_a_sum_without_variance_is_its_mean():
+    assert bound_tail(0.5, 0.0) == -math.inf
+    assert bound_tail(1e-9, 0.0) == 0.0

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gnnbench import plugins
-from gnnbench.comparison import Request, Variant, compare, left_threads
+from gnnbench.comparison import Request, Variant, compare, left_work
 from gnnbench.comparison import run as row_runs
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.ranking import group_runs
@@ -42,6 +42,19 @@ def keep_a_thread(self, epoch):
     if not epoch:
         threading.Thread(target=threading.Event().wait, args=(60.0,), daemon=True).start()
     return NeighbourSampler.rounds(self, epoch)
+
+
+def draw_slowly(self, setting):
+    """Draws the first epochs, as a sampler that takes long."""
+    NeighbourSampler.begin(self, setting)
+    self.kept = range(50)
+    time.sleep(0.5)
+
+
+def take_kept(self, seeds, epoch, threads):
+    if epoch not in self.kept:
+        time.sleep(0.02)
+    return NeighbourSampler.sample(self, seeds, epoch, threads)
 
 
 def work_on():
@@ -79,6 +92,15 @@ SAMPLERS = (
         sampling=lambda self, workload: SaintSampler().sampling(workload),
     ),
     make_part(NeighbourSampler, "begun", "begins threads that work on", rounds=begin_a_thread),
+    make_part(
+        NeighbourSampler, "before", "draws before its epochs", begin=draw_slowly, sample=take_kept
+    ),
+    make_part(
+        NeighbourSampler,
+        "fixed",
+        "does not shuffle",
+        rounds=lambda self, epoch: NeighbourSampler.rounds(self, 0),
+    ),
     make_part(NeighbourSampler, "pooled", "keeps a thread that waits", rounds=keep_a_thread),
 )
 KERNELS = (
@@ -100,13 +122,13 @@ def few_epochs(monkeypatch):
     monkeypatch.setattr(row_runs, "ENOUGH_SAMPLES", 12)
 
 
-def request(*strategies, mode="mini-batch", measured=True, **fields):
+def request(*strategies, mode="mini-batch", measured=True, epochs=EPOCHS, **fields):
     alone = make_platform(0)
     here = dataclasses.replace(alone, host=dataclasses.replace(alone.host, virtual=False))
     return Request(
         strategies=strategies,
         dataset=make_dataset(),
-        workload=make_workload("gcn", 2, EPOCHS),
+        workload=make_workload("gcn", 2, epochs),
         platform=here if measured else alone,
         modes=(mode,),
         **fields,
@@ -185,21 +207,41 @@ def test_a_row_whose_threads_work_on_in_others_turns_has_no_times(registry):
     reference, begun = found
     assert reference.status == "done"
     assert begun.status == "error"
-    assert "threads that it began worked on after" in begun.reason
+    assert "threads or processes that it began worked on after" in begun.reason
     assert "have them done before an epoch ends" in begun.reason
 
 
 def test_a_thread_that_waits_is_no_fault(registry, monkeypatch):
     # Longer than a system that is busy may keep a thread from going to sleep.
-    monkeypatch.setattr(left_threads, "WORKING_S", 2e-3)
+    monkeypatch.setattr(left_work, "WORKING_S", 2e-3)
     run = run_one(registry, "pooled")
     assert run.status == "done", run.reason
     assert run.equivalence.holds
 
 
+def test_mini_batches_drawn_before_the_clock_have_no_times(registry):
+    """The row's figures would be those of an epoch without sampling."""
+    found = compare(request("reference", "before"), registry).runs
+    assert [run.status for run in found] == ["done", "error"]
+    assert "were prepared before the clock of their epochs" in found[1].reason
+
+
+def test_seeds_that_are_not_shuffled_are_said_and_ranked_apart(registry):
+    comparison = compare(request("fixed", "reference", epochs=4, measured=False), registry)
+    fixed, reference = comparison.runs
+    assert fixed.equivalence.holds
+    assert fixed.work.sampling == f"{reference.work.sampling}, seeds not shuffled"
+    main, apart = group_runs(comparison)
+    assert [row.label for row in main.rows] == ["reference"]
+    assert "seeds not shuffled" in apart.title
+    said = "Seeds are not shuffled, so that epochs have the same mini-batches: fixed."
+    assert said in summarise((main, apart))
+
+
 def test_the_time_to_an_accuracy_has_no_first_epoch_in_it(registry):
-    """What every process does once is in the first row's first epoch."""
+    """What every process does once is in the first row's first epoch; what was prepared is in."""
     run = run_one(registry, "reference", target_accuracy=0.0)
     epoch = run.metrics["epoch_time"]
     assert epoch.warmup
-    assert run.metrics["time_to_accuracy"].value == median(epoch.samples[epoch.warmup :])
+    before_s = run.metrics["preprocessing_time"].value
+    assert run.metrics["time_to_accuracy"].value == median(epoch.steady) + before_s

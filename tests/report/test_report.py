@@ -163,6 +163,28 @@ def test_time_to_accuracy_has_a_column_when_asked_for():
     assert "time to accuracy" not in show(every_status(), width=240)
 
 
+def test_a_preparation_longer_than_an_epoch_stands_in_the_row_and_beside_the_winner():
+    """0.48 s before epochs of 0.2 s against 0.05 s before 0.25 s: nine epochs of 50 ms make up."""
+
+    def make(label, epoch_s, before_s):
+        run = make_run(label, epoch_s=(epoch_s,) * 12, provenance="measured")
+        before = Metric(before_s, "s", "measured")
+        return replace(run, metrics={**run.metrics, "preprocessing_time": before})
+
+    text = show(make_comparison(make("a", 0.2, 0.48), make("b", 0.25, 0.05), modelled=False))
+    assert "prepared before" in text
+    (a, b) = (next(s for s in text.splitlines() if s.startswith(f" {label} ")) for label in "ab")
+    assert "480 ms" in a
+    assert "50.0 ms" not in b
+    said = "Before the first epoch a took 480 ms and b 50.0 ms: a is ahead after 9 epochs."
+    assert said in " ".join(text.split())
+    alike = show(make_comparison(make("a", 0.2, 0.48), make("b", 0.25, 0.5), modelled=False))
+    assert "prepared before" in alike
+    assert "Before the first epoch" not in alike
+    short = show(make_comparison(make("a", 0.2, 0.1), make("b", 0.25, 0.0), modelled=False))
+    assert "prepared before" not in short
+
+
 def test_repeats_are_one_row_with_the_median_of_their_values():
     """One of three was disturbed: their mean is 0.27, their median 0.11."""
     runs = [

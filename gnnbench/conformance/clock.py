@@ -1,0 +1,55 @@
+"""The check of the clock: the mini-batches of an epoch are drawn in it, not before.
+
+Epochs in their order and epochs that nobody can foresee are drawn by turns, so that other work on
+the machine falls on both alike.
+"""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+
+from gnnbench.comparison.ahead import FIRST_UNFORESEEN, LAST_UNFORESEEN
+from gnnbench.comparison.left_work import LeftWork
+from gnnbench.conformance import graphs
+from gnnbench.conformance.law import LONG_FANOUTS, MINI_BATCH, begin_sampler
+from gnnbench.conformance.outcome import NonConforming, NotApplicable
+from gnnbench.conformance.subject import Subject
+from gnnbench.units import format_si
+
+#: How many epochs of either kind are drawn.
+EPOCHS = 9
+#: By how many times an unforeseen epoch takes longer where the others were drawn before.
+LONGER = 2.0
+
+
+def check_clock(subject: Subject) -> str:
+    """Mini-batches of an epoch are drawn when it is asked for, and no thread or process goes on
+    after it."""
+    if MINI_BATCH not in subject.modes or not subject.covers("sampler"):
+        raise NotApplicable("nothing is sampled for a full graph, or by other parts")
+    _, _, platform = subject.small(MINI_BATCH)
+    dataset, left = graphs.make_long_rows(), LeftWork()
+    with left.at_opening():
+        sampler = begin_sampler(subject, dataset, platform, LONG_FANOUTS)
+    step = (LAST_UNFORESEEN - FIRST_UNFORESEEN) // EPOCHS
+    took_s: tuple[list[float], list[float]] = ([], [])
+    for epoch in range(EPOCHS):
+        for number, seconds in zip((epoch, LAST_UNFORESEEN - step * epoch), took_s, strict=True):
+            with left.at_turn():
+                rounds = sampler.rounds(number)
+                began_s = time.perf_counter()
+                for seeds in rounds:
+                    sampler.sample(seeds, number, 0)
+                seconds.append(time.perf_counter() - began_s)
+    if left.fault:
+        raise NonConforming(f"sampler {sampler.name!r}: {left.fault}")
+    # The first of each kind is who calls a library first.
+    usual_s, unforeseen_s = median(took_s[0][1:]), min(took_s[1][1:])
+    if unforeseen_s > LONGER * usual_s:
+        raise NonConforming(
+            f"sampler {sampler.name!r} draws epochs 1 to {EPOCHS - 1} in {format_si(usual_s, 's')} "
+            f"each, and epochs that nobody can foresee in {format_si(unforeseen_s, 's')}; draw "
+            f"mini-batches when they are asked for, not before"
+        )
+    return f"{EPOCHS} epochs are drawn when they are asked for"
