@@ -8,6 +8,7 @@ What the command line takes as text is given here as values, and means the same:
     found.frame()        # every run with all its figures, as a pandas DataFrame
     found.save("cora.json")
 
+``options`` is ``--set``; ``plugins`` are modules, ``.py`` files, objects with hooks, and classes.
 Data sets of one's own are made by ``gnnbench.datasets.from_arrays`` and its siblings for PyG, DGL
 and NetworkX. Errors are ``gnnbench.errors.GnnbenchError``, each one sentence that says how to mend
 it; a run that fails is a row with a reason.
@@ -83,14 +84,14 @@ def compare(
     threads: int | None = None,
     target_accuracy: float | None = None,
     check: bool = True,
+    checked_updates: int | None = None,
     plain: bool = True,
     plugins: Sequence[object] = (),
     progress: Progress | None = None,
 ) -> ComparisonResult:
     """Train each strategy on one dataset and compare losses, times and traffic.
 
-    Parameters are the options of ``gnnbench compare``; ``options`` is ``--set``. ``plugins`` are
-    modules, ``.py`` files, objects with hooks, and classes. Raises ``UsageError`` and its kin.
+    Parameters are the options of ``gnnbench compare``. Raises ``UsageError`` and its kin.
     """
     registry, chosen, model_name = _load_plugins(strategies, model, plugins)
     job = Job(
@@ -113,6 +114,7 @@ def compare(
         threads=threads,
         target_accuracy=target_accuracy,
         check=check,
+        checked_updates=checked_updates,
         plain=plain,
         mode=mode,
         demanded=() if fanouts is None else ("fanouts",),

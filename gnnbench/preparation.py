@@ -34,9 +34,9 @@ class Job:
     """What is to be compared, as it was asked for.
 
     ``dataset`` and ``platform`` are names, files or what these stand for; None is the usual one.
-    ``fanouts`` and ``learning_rate`` may be left to the model, ``threads`` to the machine, and
-    ``mode`` to the strategies. ``demanded`` names options of mini-batches that were asked for, and
-    that some row has to train by.
+    ``fanouts`` and ``learning_rate`` may be left to the model, ``threads`` to the machine, ``mode``
+    to the strategies, and ``checked_updates`` to the usual number. ``demanded`` names options of
+    mini-batches that were asked for, and that some row has to train by.
     """
 
     strategies: Sequence[ChosenStrategy]
@@ -58,14 +58,21 @@ class Job:
     threads: int | None = None
     target_accuracy: float | None = None
     check: bool = True
+    checked_updates: int | None = None
     plain: bool = True
     mode: Mode | None = None
     demanded: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_counts(self, "layers", "hidden", "epochs", "batch_size", "repeats")
-        if self.threads is not None:
-            check_counts(self, "threads")
+        for name in ("threads", "checked_updates"):
+            if getattr(self, name) is not None:
+                check_counts(self, name)
+        if self.checked_updates is not None and not self.check:
+            raise UsageError(
+                f"checked_updates is {self.checked_updates:,}, and nothing is checked; leave it "
+                f"out, or check runs."
+            )
 
 
 def check_counts(job: object, *names: str) -> None:
@@ -90,7 +97,7 @@ def make_request(job: Job, registry: Registry, ranks: int = 1) -> Request:
 
     import torch
 
-    from gnnbench.comparison import Request, Variant
+    from gnnbench.comparison import CHECKED_UPDATES, Request, Variant
     from gnnbench.datasets import scale_features
 
     threads = job.threads or max(1, count_cores() // ranks)
@@ -111,6 +118,7 @@ def make_request(job: Job, registry: Registry, ranks: int = 1) -> Request:
         check=job.check,
         plain=job.plain,
         same_seed=job.same_seed,
+        checked_updates=job.checked_updates or CHECKED_UPDATES,
         modes=() if job.mode is None else (job.mode,),
         demanded=job.demanded,
     )

@@ -23,7 +23,7 @@ from gnnbench.cli.values import (
     check_threads,
     check_widths,
 )
-from gnnbench.limits import MOST_LEARNING_RATE, MOST_THREADS
+from gnnbench.limits import LARGEST, MOST_LEARNING_RATE, MOST_THREADS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -317,6 +317,13 @@ _COMPARISON_OPTIONS: tuple[Decorator, ...] = (
         metavar="FILE",
         help="Write the comparison as one self-contained web page.",
     ),
+    click.option(
+        "--checked-updates",
+        type=WholeNumber(1, LARGEST),
+        metavar="N",
+        help="Updates of each run to compute once more in float64, drawn over all epochs; all "
+        "others are looked at.  [default: 3]",
+    ),
     click.option("--no-check", is_flag=True, help="Do not hold runs against the plain reference."),
     click.option(
         "--details",
@@ -341,6 +348,7 @@ class ComparisonOptions(TrainingOptions):
     target_accuracy: float | None
     trace_path: Path | None
     html_path: Path | None
+    checked_updates: int | None
     no_check: bool
     details: bool
 

@@ -59,6 +59,7 @@ class SweepTable(BaseModel):
     threads: Threads = 1
     target_accuracy: Share | None = None
     check: bool = True
+    checked_updates: Count | None = None
     plain: bool = False
     plugins: list[str] = []
 
@@ -87,6 +88,7 @@ class Configuration:
     threads: int
     target_accuracy: float | None
     check: bool
+    checked_updates: int | None
     plain: bool
     plugins: tuple[str, ...]
 
@@ -97,10 +99,12 @@ class Configuration:
         return " · ".join((*words, *self.set))
 
     def to_json(self) -> dict[str, JsonValue]:
-        """As it is kept, and as its digest covers it."""
+        """As it is kept, and as its digest covers it. A number of checked updates that was not
+        given is left out, so that earlier stores are still found."""
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(self).items()
+            if name != "checked_updates" or value is not None
         }
 
 
@@ -185,6 +189,7 @@ def _combine(table: SweepTable) -> Iterator[Configuration]:
                     threads=table.threads,
                     target_accuracy=table.target_accuracy,
                     check=table.check,
+                    checked_updates=table.checked_updates,
                     plain=table.plain,
                     plugins=tuple(table.plugins),
                 )

@@ -248,6 +248,7 @@ def _compare(configuration: Configuration) -> ResultDocument:
         threads=configuration.threads,
         target_accuracy=configuration.target_accuracy,
         check=configuration.check,
+        checked_updates=configuration.checked_updates,
         plain=configuration.plain,
     )
     registry = load(configuration.plugins)
