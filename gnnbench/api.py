@@ -8,6 +8,7 @@ What the command line takes as text is given here as values, and means the same:
     found.frame()        # every run with all its figures, as a pandas DataFrame
     found.save("cora.json")
 
+``options`` is ``--set``; ``plugins`` are modules, ``.py`` files, objects with hooks, and classes.
 Data sets of one's own are made by ``gnnbench.datasets.from_arrays`` and its siblings for PyG, DGL
 and NetworkX. Errors are ``gnnbench.errors.GnnbenchError``, each one sentence that says how to mend
 it; a run that fails is a row with a reason.
@@ -23,14 +24,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from gnnbench.arguments import OptionValue, check_sizes, is_list_of, read_options, read_swaps
 from gnnbench.errors import UsageError
 from gnnbench.preparation import (
     AdviceJob,
     Job,
     PlanJob,
-    find_kind,
     make_request,
     parse_strategies,
     read_field,
@@ -54,18 +55,14 @@ if TYPE_CHECKING:
         Comparison,
         Dataset,
         Mode,
-        PartKind,
         RunResult,
         Strategy,
         Table,
     )
     from gnnbench.results.schema import ResultDocument
 
-T = TypeVar("T")
 #: A strategy by name, ``"hongtu:kernel=native"`` with another part, or an object.
 StrategyLike: TypeAlias = "str | Strategy"
-#: The value of a part's option, as a part declares it or as text with a unit (``"2GB"``).
-OptionValue: TypeAlias = "str | int | float | bool"
 #: What advice makes least.
 Target: TypeAlias = 'Literal["time", "memory", "traffic"]'
 #: What an object that shows progress has.
@@ -94,14 +91,14 @@ def compare(
     threads: int | None = None,
     target_accuracy: float | None = None,
     check: bool = True,
+    checked_updates: int | None = None,
     plain: bool = True,
     plugins: Sequence[object] = (),
     progress: Progress | None = None,
 ) -> ComparisonResult:
     """Train each strategy on one dataset and compare losses, times and traffic.
 
-    Parameters are the options of ``gnnbench compare``; ``options`` is ``--set``. ``plugins`` are
-    modules, ``.py`` files, objects with hooks, and classes. Raises ``UsageError`` and its kin.
+    Parameters are the options of ``gnnbench compare``. Raises ``UsageError`` and its kin.
     """
     registry, chosen, model_name = _load_plugins(strategies, model, plugins, progress)
     job = Job(
@@ -114,7 +111,7 @@ def compare(
         epochs=epochs,
         batch_size=batch_size,
         fanouts=_as_given(fanouts),
-        swaps=_read_swaps(swap),
+        swaps=read_swaps(swap),
         options=read_options(options),
         learning_rate=learning_rate,
         scaling=scaling,
@@ -124,6 +121,7 @@ def compare(
         threads=threads,
         target_accuracy=target_accuracy,
         check=check,
+        checked_updates=checked_updates,
         plain=plain,
         mode=mode,
         demanded=() if fanouts is None else ("fanouts",),
@@ -171,11 +169,11 @@ def plan(
     """
     from gnnbench.planning import make_plan, prepare_plan
 
-    sizes = _check_sizes(dataset is not None, vertices, edges, dims)
+    sizes = check_sizes(dataset is not None, vertices, edges, dims)
     registry, ((name, own_swaps),), model_name = _load_plugins([strategy], model, plugins)
     job = PlanJob(
         strategy=name,
-        swaps=(*own_swaps, *_read_swaps(swap)),
+        swaps=(*own_swaps, *read_swaps(swap)),
         dataset=_as_given(dataset),
         sizes=sizes,
         widths=_as_given(dims),
@@ -244,7 +242,7 @@ def advise(
         fanouts=_as_given(fanouts),
         platform=_as_given(platform),
         device_memory=device_memory,
-        swaps=_read_swaps(swap),
+        swaps=read_swaps(swap),
         options=read_options(options),
         seed=seed,
         threads=threads,
@@ -500,7 +498,7 @@ def _load_plugins(
     from gnnbench.plugins import load
     from gnnbench.records import Strategy
 
-    if not _is_list_of(plugins, object):
+    if not is_list_of(plugins, object):
         raise UsageError(f"plugins is {show_value(plugins)}; give a list of modules or objects.")
     if not isinstance(model, str) and not (isinstance(model, type) and issubclass(model, Layer)):
         raise UsageError(f"model is {show_value(model)}; give a name or a class of layers.")
@@ -511,7 +509,7 @@ def _load_plugins(
     words = () if strategies is None else strategies
     if isinstance(words, (str, Strategy)):
         words = [words]
-    if not _is_list_of(words, (str, Strategy)):
+    if not is_list_of(words, (str, Strategy)):
         raise UsageError(
             f"strategies is {show_value(strategies)}; give names, such as ['hyscale', 'hongtu']."
         )
@@ -558,57 +556,3 @@ def _own_threads() -> Iterator[None]:
 def _as_given(value: object) -> Any:
     """A value of a wider type than a field has, which the job reads or refuses."""
     return value
-
-
-def _is_list_of(value: object, kind: type | tuple[type, ...]) -> bool:
-    """Whether a value is a list or a tuple, of objects of a kind alone."""
-    return isinstance(value, (list, tuple)) and all(isinstance(each, kind) for each in value)
-
-
-def _check_sizes(
-    named: bool, vertices: int | str | None, edges: int | str | None, dims: Sequence[int] | None
-) -> tuple[int | str, int | str] | None:
-    """The sizes of a graph to draw; None where a data set is named instead."""
-    if named == (vertices is not None) or (vertices is None) != (edges is None):
-        raise UsageError("give either dataset, or both vertices and edges.")
-    if vertices is None or edges is None:
-        return None
-    if dims is None:
-        raise UsageError("say how wide the layers are, such as dims=[256, 128, 64].")
-    return vertices, edges
-
-
-def _read_swaps(swap: Mapping[str, str] | None) -> tuple[tuple[PartKind, str], ...]:
-    pairs = _read_pairs("swap", swap, "kernel", "native")
-    return tuple((find_kind(kind), str(name)) for kind, name in pairs)
-
-
-def _read_pairs(
-    name: str, given: Mapping[str, T] | None, key: str, value: T
-) -> tuple[tuple[str, T], ...]:
-    """The items of a mapping from texts to values of the types of ``value``, an example.
-
-    Raises ``UsageError`` for anything else.
-    """
-    kinds = (str,) if name == "swap" else (str, int, float)
-    if given is None:
-        return ()
-    if not isinstance(given, Mapping) or not all(
-        isinstance(one, str) and isinstance(other, kinds) for one, other in given.items()
-    ):
-        raise UsageError(
-            f"{name} is {show_value(given)}; give a dict, such as {{{key!r}: {value!r}}}."
-        )
-    return tuple(given.items())
-
-
-def read_options(options: Mapping[str, OptionValue] | None) -> dict[PartKind, dict[str, str]]:
-    """``{"placement.drm": False}`` as texts by kind of part and option."""
-    read: dict[PartKind, dict[str, str]] = {}
-    for target, value in _read_pairs("options", options, "placement.drm", False):
-        kind, dot, option = target.partition(".")
-        if not dot or not option:
-            raise UsageError(f"option {target!r} is not PART.option, such as placement.drm.")
-        text = str(value).lower() if isinstance(value, bool) else str(value)
-        read.setdefault(find_kind(kind), {})[option] = text
-    return read

@@ -139,6 +139,7 @@ RULES: Mapping[str, Rule] = {
     "epochs": COUNT,
     "batch_size": COUNT,
     "repeats": COUNT,
+    "checked_updates": COUNT,
     "fanouts": Wholes(Whole(0, MOST_NEIGHBOURS)),
     "widths": Wholes(COUNT, least=2),
     "seed": Whole(0),

@@ -18,12 +18,18 @@ from gnnbench.price.folds import Digest, imbalance
 from gnnbench.records import (
     BYTE_KINDS,
     STAGES,
+    EpochTrace,
     MachineKind,
     Metric,
     Provenance,
     Stage,
     Trace,
 )
+
+
+def _overhead_of(epoch: EpochTrace) -> float:
+    """The harness's share of an epoch's time."""
+    return epoch.harness_s / epoch.wall_s if epoch.wall_s else 0.0
 
 
 def summarise(
@@ -74,11 +80,7 @@ def summarise(
         "peak_host_bytes": Metric(host_peak, "B", provenance),
         "imbalance": mean_of([imbalance(epoch.work_by_device) for epoch in epochs], "1"),
         "preprocessing_time": Metric(trace.preprocessing_s, "s", "measured"),
-        "harness_overhead": time_of(
-            [epoch.harness_s / epoch.wall_s if epoch.wall_s else 0.0 for epoch in epochs],
-            "1",
-            "measured",
-        ),
+        "harness_overhead": time_of([_overhead_of(each) for each in epochs], "1", "measured"),
     }
     joules = [item.energy_j for item in digests if item.energy_j is not None]
     if joules and len(joules) == len(digests):

@@ -108,7 +108,8 @@ def show_value(value: object) -> str:
 class Job(Training):
     """What is to be compared, as it was asked for.
 
-    ``learning_rate`` may be left to the model. ``demanded`` names options of mini-batches that were
+    ``learning_rate`` may be left to the model, and ``checked_updates`` to the usual number.
+    ``demanded`` names options of mini-batches that were
     asked for, and that some row has to train by.
     """
 
@@ -119,8 +120,17 @@ class Job(Training):
     same_seed: bool = False
     target_accuracy: float | None = None
     check: bool = True
+    checked_updates: int | None = None
     plain: bool = True
     demanded: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        Training.__post_init__(self)
+        if self.checked_updates is not None and not self.check:
+            raise UsageError(
+                f"checked_updates is {self.checked_updates:,}, and nothing is checked; leave it "
+                f"out, or check runs."
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +211,7 @@ def make_request(job: Job, registry: Registry, ranks: int = 1) -> Request:
 
     import torch
 
-    from gnnbench.comparison import Request, Variant
+    from gnnbench.comparison import CHECKED_UPDATES, Request, Variant
     from gnnbench.datasets import scale_features
 
     threads = job.threads or max(1, count_cores() // ranks)
@@ -222,6 +232,7 @@ def make_request(job: Job, registry: Registry, ranks: int = 1) -> Request:
         check=job.check,
         plain=job.plain,
         same_seed=job.same_seed,
+        checked_updates=job.checked_updates or CHECKED_UPDATES,
         modes=() if job.mode is None else (job.mode,),
         demanded=job.demanded,
     )

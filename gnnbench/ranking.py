@@ -38,8 +38,8 @@ STAGES_OF: Mapping[PartKind, tuple[Stage, ...]] = {
     "sampler": ("sample",),
     "kernel": ("aggregate", "update", "recompute"),
 }
-#: Mode, updates and seeds an epoch, and the law of sampling: what rows of a group have in common.
-Kind = tuple[Mode, int, int, str]
+#: What rows of a group have in common: the mode, and what ``EpochWork.alike`` says.
+Kind = tuple[Mode, tuple[int, int, str, tuple[tuple[int, int], ...]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +119,8 @@ class Row:
         equivalence = self.equivalence
         if equivalence is not None and not equivalence.holds:
             return f"not equal to the reference: {equivalence.fault}"
+        if len({run.work.alike for run in self.done if run.work is not None}) > 1:
+            return "its repeats did other work"
         return f"{self.other_maths}: other maths" if self.other_maths else ""
 
     @property
@@ -185,6 +187,9 @@ class Group:
         if self.main or work is None:
             return MODE_TITLES[self.mode]
         updates = "1 update" if work.updates == 1 else f"{work.updates:,} updates"
+        if work.different:
+            least, most = (found(count for count, _ in work.different) for found in (min, max))
+            updates += f" on average, {least:,} to {most:,},"
         return (
             f"{MODE_TITLES[self.mode]}, other work ({work.sampling}; {updates} from "
             f"{work.seeds:,} seeds an epoch)"
@@ -247,8 +252,9 @@ def group_runs(comparison: Comparison) -> tuple[Group, ...]:
             counted,
             key=lambda kind: (
                 kind in sound,
-                UNIFORM in kind[3],
-                UNSHUFFLED not in kind[3],
+                UNIFORM in kind[1][2],
+                UNSHUFFLED not in kind[1][2],
+                not kind[1][3],
                 counted[kind],
             ),
             default=None,
@@ -266,7 +272,7 @@ def group_runs(comparison: Comparison) -> tuple[Group, ...]:
 
 def _kind_of(row: Row) -> Kind | None:
     work = row.work
-    return None if work is None else (row.mode, work.updates, work.seeds, work.sampling)
+    return None if work is None else (row.mode, work.alike)
 
 
 def make_row(label: str, mode: Mode, runs: Sequence[RunResult]) -> Row:

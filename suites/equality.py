@@ -30,6 +30,7 @@ from gnnbench.plugins import Registry, assemble
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Dataset, Mode, Parts, Workload
 from gnnbench.run import Evidence, Training
+from gnnbench.run.evidence import Update
 
 PLATFORM = "epyc7763x2-4xa5000"
 MODELS = ("gcn", "sage", "gin", "gat", "commnet", "ggcn")
@@ -211,10 +212,12 @@ def make_row(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trained:
-    """A row's run: its evidence, and the losses of its epochs' rounds."""
+    """A row's run: its evidence, the updates that are looked at, and the losses of its epochs'
+    rounds."""
 
     bundle: Bundle
     evidence: Evidence
+    looked_at: Sequence[Update]
     losses: Sequence[Sequence[float]]
 
 
@@ -238,13 +241,14 @@ def train_row(
     training = Training(bundle, trained_on, clock, evidence)
     epochs = [training.run_epoch(number) for number in range(setting.workload.epochs)]
     evidence.audit_draws()
-    return Trained(bundle, evidence, [epoch.round_losses for epoch in epochs])
+    losses = [epoch.round_losses for epoch in epochs]
+    return Trained(bundle, evidence, evidence.take_looked_at(), losses)
 
 
 def hold_row(
     registry: Registry, setting: Setting, parts: Parts, trained: Trained, shared: Shared
 ) -> Iterator[Judgement]:
-    """What is found of each update that was kept, as ``compare`` finds it."""
+    """What is found of each update that was kept or is looked at, as ``compare`` finds it."""
     mode = trained.bundle.mode
     plain = registry.strategy("reference").bundles[mode]
     if mode == "mini-batch":
@@ -257,8 +261,12 @@ def hold_row(
         setting, made.kernel, drawer, drawn_by=f"{mode} {plain.sampler}", shared=shared
     )
     reference = Reference(setting, training)
-    for update in trained.evidence.updates:
-        yield reference.judge(update, trained.losses[update.epoch][update.round])
+    for hold, updates in (
+        (reference.look, trained.looked_at),
+        (reference.judge, trained.evidence.updates),
+    ):
+        for update in updates:
+            yield hold(update, trained.losses[update.epoch][update.round])
 
 
 # --------------------------------------------------------------------------- the study

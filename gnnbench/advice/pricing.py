@@ -142,7 +142,7 @@ class Pricer:
 def find_kind(run: RunResult) -> Kind | None:
     """What runs that are ranked beside each other have in common; None of one that is not done."""
     work = run.work
-    return None if work is None else (run.mode, work.updates, work.seeds, work.sampling)
+    return None if work is None else (run.mode, work.alike)
 
 
 def read_metric(run: RunResult, *names: str) -> float:

@@ -239,6 +239,7 @@ def read_job(
         threads=options.threads,
         target_accuracy=options.target_accuracy,
         check=not options.no_check,
+        checked_updates=options.checked_updates,
         plain=plain,
         mode=mode,
         demanded=find_demanded(),

@@ -203,25 +203,23 @@ def import_graph(
     (.npy, .pt); PyTorch Geometric's Data (.pt); DGL's .bin.
 
     The graph is made symmetric unless it is to stay directed, sorted, and free of self loops and
-    duplicates; what was changed,
-    ignored or made up is said. Where vertices are numbered anew, the ids that they had are written
-    beside the dataset, one on each line.
+    duplicates; what was changed, ignored or made up is said. Where vertices are numbered anew, the
+    ids that they had are written beside the dataset, one on each line.
     """
     from gnnbench import datasets as catalogue
-    from gnnbench.results.output import write_text
 
     extras = catalogue.Extras(
         features, labels, split, string_ids, keep_isolated, directed, weighted,
         *(None if delimiter is None else DELIMITERS[delimiter], heading),
     )  # fmt: skip
+    read = [path for path in (file, features, labels, split) if path is not None]
     if check_only:
-        check_files(json_path, files=[path for path in (file, features, labels, split) if path])
+        check_files(json_path, files=read)
         print_read(catalogue.import_graph(file, extras, name=name), json_path)
         return 0
     stem = catalogue.choose_name(file, name)
     target, in_folder = choose_target(stem, out_path, scaling, overwrite)
     ids_path = target.with_name(f"{target.name.removesuffix('.npz')}.ids.txt")
-    read = [path for path in (file, features, labels, split) if path is not None]
     check_files(json_path, *catalogue.list_files(target), ids_path, files=read)
     if in_folder:
         made = catalogue.import_folder(
@@ -229,20 +227,30 @@ def import_graph(
         )
     else:
         made = catalogue.import_graph(file, extras, name=name)
+    write_ids(made, target, ids_path, overwrite=overwrite)
+    if not in_folder:
+        catalogue.save_npz(made.dataset, target, overwrite=overwrite)
+    print_written(
+        made.dataset, target, json_path, {} if made.ids is None else {"ids": str(ids_path)}
+    )
+    return 0
+
+
+def write_ids(made: Imported, target: Path, ids_path: Path, *, overwrite: bool) -> None:
+    """Write the ids that vertices had beside ``target``, where they are numbered anew.
+
+    Raises ``UsageError`` where another file is in the way.
+    """
+    from gnnbench.results.output import write_text
+
     if os.path.lexists(ids_path) and not overwrite:
         raise UsageError(
             f"{ids_path} exists and would not be that of {target.name}; allow it with --overwrite."
         )
-    beside: dict[str, str] = {}
     if made.ids is not None:
         write_text(ids_path, "".join(f"{each}\n" for each in made.ids.tolist()))
-        beside["ids"] = str(ids_path)
     else:
         ids_path.unlink(missing_ok=True)
-    if not in_folder:
-        catalogue.save_npz(made.dataset, target, overwrite=overwrite)
-    print_written(made.dataset, target, json_path, beside)
-    return 0
 
 
 @datasets.command("make")

@@ -314,6 +314,13 @@ _COMPARISON_OPTIONS: tuple[Decorator, ...] = (
         metavar="FILE",
         help="Write the comparison as one self-contained web page.",
     ),
+    click.option(
+        "--checked-updates",
+        type=number_of("checked_updates"),
+        metavar="N",
+        help="Updates of each run to compute once more in float64, drawn over all epochs; all "
+        "others are looked at.  [default: 3]",
+    ),
     click.option("--no-check", is_flag=True, help="Do not hold runs against the plain reference."),
     click.option(
         "--details",
@@ -338,6 +345,7 @@ class ComparisonOptions(TrainingOptions):
     target_accuracy: float | None
     trace_path: Path | None
     html_path: Path | None
+    checked_updates: int | None
     no_check: bool
     details: bool
 

@@ -11,6 +11,9 @@ so that a large loss's sensitivity is not taken for a wrong backward pass. Logit
 whole, and vertex by vertex, so that a vertex with one edge less is seen beside a hub. ReLUs whose
 input is as close to zero as rounding goes may be on either side (see ``bends``), and
 gradients may be off by what those contribute.
+
+That is done for some updates. All others are looked at: the logits of a few of their vertices, the
+loss, and, where the model is a chain of products, sums and ReLUs, how its gradients add up.
 """
 
 from __future__ import annotations
@@ -25,6 +28,12 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from gnnbench.comparison.attention import nudge
+from gnnbench.comparison.identities import (
+    SUM_SHARE,
+    find_step_error,
+    find_sum_errors,
+    is_chain,
+)
 from gnnbench.comparison.plain import Batch, Pass, PlainTraining
 from gnnbench.parts import Setting
 from gnnbench.records import IntArray
@@ -33,6 +42,10 @@ from gnnbench.run.replicas import torch_dtype
 
 #: How many times as far as the reference's own rounding a run may be off.
 SLACK = 16.0
+#: The same of the few vertices of an update that is looked at, which show less of rounding.
+LOOK_SLACK = 8 * SLACK
+#: How many vertices of each device's an update that is looked at is held by.
+SPOTS = 4
 #: How often rounding is tried, each time in another way, while a run is further off: where one edge
 #: or one class decides, a single pass may be nearer to what is right than most.
 ROUNDINGS = 4
@@ -109,8 +122,8 @@ class Rows:
 class Case:
     """A run's update beside the right one, and what both are measured by.
 
-    ``found`` are the run's logits ``(n, classes)``, ``begins`` the gradient of the loss by them, in
-    float64, and ``loss`` the loss that they have.
+    ``found`` are the run's logits ``(n, classes)``, and ``begins`` the gradient of the loss by
+    them, in float64.
     """
 
     update: Update
@@ -118,7 +131,6 @@ class Case:
     rows: Rows
     right: Pass
     found: Tensor
-    loss: Tensor
     begins: Tensor
 
     def logit_errors(self, logits: Tensor) -> tuple[float, float]:
@@ -188,23 +200,78 @@ class Reference:
         )
         plain_loss, _ = rows.loss_gradient(exact)
         own_loss, begins = rows.loss_gradient(found.double())
-        case = Case(update, batches, rows, right, found, own_loss, begins)
+        case = Case(update, batches, rows, right, found, begins)
         off = abs(loss - float(plain_loss)) / max(abs(float(plain_loss)), 1e-12)
         return Judgement(
             off,
-            (*self._hold_logits(case), self._hold_loss(case, loss), *self._hold_gradients(case)),
+            (
+                *self._hold_logits(case, SLACK),
+                self._hold_loss(update, found[rows.seeds], own_loss, loss),
+                *self._hold_gradients(case),
+                self._hold_step(update),
+            ),
         )
 
-    # ------------------------------------------------------------------ the three
+    def look(self, update: Update, loss: float) -> Judgement:
+        """Hold what an update that is looked at has kept: a few vertices' logits, its loss, and how
+        its gradients add up."""
+        ids = np.concatenate([part for part, _ in update.logits] or [np.empty(0, np.int64)])
+        found = torch.cat([rows for _, rows in update.logits] or [torch.empty(0, 1)])
+        rows = Rows(torch.from_numpy(self._setting.dataset.labels[ids]), torch.arange(len(ids)))
+        own_loss, begins = rows.loss_gradient(found.double())
+        spots = self._draw_spots(update)
+        batches = self._plain.cut_out(update, ids[spots]) if len(spots) else ()
+        deviations = []
+        if batches:
+            right = self._plain.forward(update, batches, torch.float64)
+            place = dict(zip(ids[spots].tolist(), spots.tolist(), strict=True))
+            drawn = [place[vertex] for batch in batches for vertex in batch.ids.tolist()]
+            few = Case(update, batches, rows, right, found[drawn], begins)
+            deviations += self._hold_logits(few, LOOK_SLACK)
+        if not self._partial:
+            deviations.append(self._hold_loss(update, found, own_loss, loss))
+        if is_chain(self._setting):
+            expected = None if self._partial else (begins * found.double()).sum()
+            deviations += self._hold_sums(update, expected)
+        return Judgement(0.0, tuple(deviations))
 
-    def _hold_logits(self, case: Case) -> list[Deviation]:
+    def _draw_spots(self, update: Update) -> IntArray:
+        """The places, among all vertices of an update, of some of each device's."""
+        random = np.random.default_rng(
+            (self._setting.workload.seed, update.epoch, update.round, SPOTS)
+        )
+        found, begin = [], 0
+        for ids, _ in update.logits:
+            found.append(begin + random.permutation(len(ids))[:SPOTS])
+            begin += len(ids)
+        return random.permutation(np.concatenate(found)) if found else np.empty(0, np.int64)
+
+    # ------------------------------------------------------------------ what is held
+
+    def _hold_sums(self, update: Update, expected: Tensor | None) -> list[Deviation]:
+        """Numbers of a chain's gradients that rounding alone moves."""
+        share = SUM_SHARE if self._dtype == torch.float32 else self._floor
+        names = [name for name, value in update.parameters.items() if value.dim() > 1]
+        errors = find_sum_errors(update, expected)
+        return [
+            Deviation(f"the sum of the gradient of {name} in {update.name}", error, share)
+            for name, error in zip(reversed(names), errors, strict=True)
+        ]
+
+    def _hold_step(self, update: Update) -> Deviation:
+        """A step rounds by the size of the parameters that it is added to."""
+        error, size = find_step_error(update, self._setting.workload)
+        allowed = self._floor * (1.0 + size)
+        return Deviation(f"the optimiser's step in {update.name}", error, allowed)
+
+    def _hold_logits(self, case: Case, slack: float) -> list[Deviation]:
         errors = case.logit_errors(case.found)
-        allowed = [self._floor] * len(errors)
+        allowed = [self._floor * slack / SLACK] * len(errors)
         for attempt in range(ROUNDINGS):
             if not _exceeds(errors, allowed):
                 break
             usual = case.logit_errors(self._round(case, attempt).logits.detach())
-            allowed = [max(most, SLACK * near) for most, near in zip(allowed, usual, strict=True)]
+            allowed = [max(most, slack * near) for most, near in zip(allowed, usual, strict=True)]
         name = case.update.name
         names = (f"the logits of {name}", f"one vertex's logits in {name}")
         return [
@@ -212,14 +279,14 @@ class Reference:
             for what, error, most in zip(names, errors, allowed, strict=True)
         ]
 
-    def _hold_loss(self, case: Case, loss: float) -> Deviation:
+    def _hold_loss(self, update: Update, logits: Tensor, right: Tensor, loss: float) -> Deviation:
         """A loss rounds by the size of the logits that it is made of."""
-        seeds, size = case.rows.seeds, max(float(case.loss), 1e-300)
-        largest = float(case.found[seeds].abs().max()) if len(seeds) else 0.0
-        error = abs(loss - float(case.loss)) / size
+        size = max(float(right), 1e-300)
+        largest = float(logits.abs().max()) if len(logits) else 0.0
+        error = abs(loss - float(right)) / size
         if not math.isfinite(error):
             error = math.inf
-        what = f"the loss of {case.update.name}"
+        what = f"the loss of {update.name}"
         return Deviation(what, error, self._floor * (1.0 + largest) / size + self._floor)
 
     def _hold_gradients(self, case: Case) -> list[Deviation]:

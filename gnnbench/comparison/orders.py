@@ -17,7 +17,7 @@ from gnnbench.parts import Setting
 from gnnbench.platforms.machine import Platform
 from gnnbench.plugins import Registry, assemble
 from gnnbench.price.clocks import clock_for
-from gnnbench.run import Training
+from gnnbench.run import Evidence, Training
 from gnnbench.run.collectives import PeerLost, Processes
 
 
@@ -103,7 +103,9 @@ class _Part:
     ) -> None:
         bundle = assemble(registry, row.parts, options_for(row, request.options, registry))
         clock = clock_for(bundle, setting)
-        self._training = Training(bundle, setting, clock, processes=processes)
+        self._processes = processes
+        self._evidence = Evidence(setting, 0) if request.check else None
+        self._training = Training(bundle, setting, clock, self._evidence, processes)
         self._epochs = 0
 
     def train(self) -> None:
@@ -113,3 +115,13 @@ class _Part:
     def finish(self) -> None:
         """Say what every rank has to; what was recorded, rank 0 has."""
         self._training.finish(())
+        if self._evidence is not None:
+            tell_faults(self._evidence, self._processes)
+
+
+def tell_faults(evidence: Evidence, processes: Processes) -> None:
+    """Let all ranks know the first fault that any has found in what it sampled, or in who wrote its
+    parameters."""
+    for rank, fault in enumerate(processes.gather(evidence.fault or "")):
+        if fault and evidence.fault is None:
+            evidence.fault = f"in rank {rank}, {fault}"

@@ -34,6 +34,9 @@ from gnnbench.run.features import feature_rows
 
 #: Features of which more than one value in so many is stored are multiplied as dense ones.
 DENSE_SHARE = 16
+#: A few vertices of a whole graph are computed once more over at most this share of all edges, or
+#: so many.
+CUT_SHARE, LEAST_CUT = 1 / 32, 4096
 #: What is kept for other updates and rows takes at most so many bytes.
 SHARED_BYTES = 1 << 29
 
@@ -112,6 +115,7 @@ class PlainTraining:
         self._shared = Shared() if shared is None else shared
         self._degrees = Degrees.of(setting.dataset, setting.workload)
         self._wide = _find_wide_layers(setting)
+        self._graph: Block | None = None
         self._reads_sparse = 0 in self._wide and _is_sparse(setting)
 
     def _find_projected(self, *, whole: bool) -> frozenset[int]:
@@ -141,6 +145,30 @@ class PlainTraining:
         seeds = np.concatenate([unit.output_ids for unit in update.units])
         whole = self._sampler.sample(seeds, update.epoch, self._setting.workload.threads)
         return (Batch(whole, seeds),)
+
+    def cut_out(self, update: Update, ids: IntArray) -> tuple[Batch, ...]:
+        """What the logits of the first of some vertices are made of, of the update's own units or
+        of the whole graph: of all vertices, of half as many where that has more edges than
+        ``CUT_SHARE``, and so on."""
+        graph, layers = self._setting.dataset.graph, self._setting.workload.num_layers
+        if update.units:
+            cuts = []
+            for unit in update.units:
+                rows = np.flatnonzero(np.isin(unit.output_ids, ids))
+                if len(rows):
+                    cuts.append(Batch(cut_out(unit.blocks, rows), unit.output_ids[rows]))
+            return tuple(cuts)
+        if self._graph is None:
+            self._graph = whole_graph_block(self._setting.dataset)
+        whole = (self._graph,) * layers
+        most = max(LEAST_CUT, int(CUT_SHARE * layers * graph.num_edges))
+        count = len(ids)
+        while count:
+            blocks = cut_out(whole, ids[:count], most)
+            if blocks:
+                return (Batch(blocks, ids[:count]),)
+            count //= 2
+        return ()
 
     def find_right(self, update: Update, batches: Sequence[Batch]) -> Pass:
         """The update in float64. Rows that begin at the same parameters share their first."""
@@ -199,7 +227,10 @@ class PlainTraining:
         known = self._shared.aggregates.get(dtype) if keeps else None
         if known is not None:
             return known
-        own = replace(self._setting, workload=replace(self._setting.workload, dtype=_name(dtype)))
+        workload = replace(
+            self._setting.workload, dtype=_name(dtype), threads=torch.get_num_threads()
+        )
+        own = replace(self._setting, workload=workload)
         rows = feature_rows(own, bound.block.src_ids, sparse=self._reads_sparse)
         found = layer.aggregate(bound, rows)
         if keeps:
@@ -228,6 +259,33 @@ class PlainTraining:
     def _bind(self, block: Block, scales: EdgeValues | None, dtype: torch.dtype) -> BoundBlock:
         cpu = torch.device("cpu")
         return BoundBlock(block, self._kernel, self._degrees, dtype, cpu, scales=scales)
+
+
+def cut_out(
+    blocks: Sequence[Block], rows: IntArray, most_edges: int | None = None
+) -> tuple[Block, ...]:
+    """The blocks, input layer first, that the last block's destinations at ``rows`` are made of;
+    empty where these have more than ``most_edges``.
+
+    A block's sources are the destinations of the one below it, in order.
+    """
+    found: list[Block] = []
+    left = most_edges
+    for block in reversed(blocks):
+        begins, counts = block.indptr[rows], block.indptr[rows + 1] - block.indptr[rows]
+        indptr = np.concatenate(([0], np.cumsum(counts)))
+        if left is not None:
+            left -= int(indptr[-1])
+            if left < 0:
+                return ()
+        edges = np.arange(indptr[-1]) + np.repeat(begins - indptr[:-1], counts)
+        own = rows if block.own is None else block.own[rows].astype(np.int64)
+        sources = block.indices[edges].astype(np.int64)
+        rows = np.concatenate((own, np.setdiff1d(sources, own)))
+        order = np.argsort(rows, kind="stable")
+        indices = order[np.searchsorted(rows, sources, sorter=order)].astype(np.int32)
+        found.append(Block(block.src_ids[rows], len(own), indptr, indices))
+    return tuple(reversed(found))
 
 
 def _name(dtype: torch.dtype) -> Literal["float32", "float64"]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from gnnbench.platforms.machine import Platform
 from gnnbench.records import Dataset, Mode, PartKind, Parts, Workload
 
-#: Of a run, how many updates are held equal to the reference by default: the first, the last, and
-#: one that is drawn from those in between.
+#: Of a run, how many updates are computed once more by default: the first, the last, and one that
+#: is drawn from those in between. All others are looked at.
 CHECKED_UPDATES = 3
 
 Options = Mapping[PartKind, Mapping[str, str]]

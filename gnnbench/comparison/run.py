@@ -9,15 +9,14 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import mean
 from typing import Literal, TypeVar
 
-import psutil
-
 from gnnbench.comparison.ahead import refuse_work_ahead
-from gnnbench.comparison.equality import Judgement, Reference
+from gnnbench.comparison.examination import Examination
 from gnnbench.comparison.left_work import LeftWork
-from gnnbench.comparison.orders import Order, seeded
-from gnnbench.comparison.plain import PlainTraining, Shared
+from gnnbench.comparison.orders import Order, seeded, tell_faults
+from gnnbench.comparison.plain import Shared
 from gnnbench.comparison.process_state import ProcessState, RandomStreams
 from gnnbench.comparison.progress import Progress
 from gnnbench.comparison.request import PlannedRow, Request
@@ -52,7 +51,6 @@ from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import (
     EpochTrace,
     EpochWork,
-    Equivalence,
     PartKind,
     RunResult,
     Status,
@@ -123,7 +121,6 @@ class Run:
         self._left: dict[str, None] = {}
         #: How many epochs it took to the target accuracy.
         self._reached: int | None = None
-        self._unchecked = ""
         self._accuracy: Mapping[str, float] = {}
         self.result: RunResult | None = None
 
@@ -195,21 +192,31 @@ class Run:
             setting = self._setting = run_design_phase(scene, row, self._bundle, setting)
             self._left_work.outside_s += time.perf_counter() - began_s
         self._other_maths = self._bundle.other_maths(setting.platform)
-        self._evidence: Evidence | None = None
+        processes = scene.processes if needs_all(self._bundle, setting) else None
+        self._examination: Examination | None = None
         if request.check:
             held = 0 if self._other_maths else request.checked_updates
-            self._evidence = Evidence(setting, held)
+            self._examination = Examination(
+                scene.registry,
+                row,
+                self._bundle,
+                setting,
+                self._options,
+                scene.shared,
+                held,
+                partial=processes is not None,
+            )
         # All rows' accuracies are taken by one kernel, which none of them brings along.
         plain = scene.registry.strategy("reference").bundles[row.mode]
         kernel = assemble(scene.registry, plain, {}).kernel
         self._evaluator = Evaluator(setting, kernel, self._bundle.memory)
         # Evaluation between the epochs takes no memory beside training's; alone it has its own.
         lends = request.target_accuracy is not None
-        processes = scene.processes if needs_all(self._bundle, setting) else None
         self._led = processes
         self._lead("open", setting.platform)
+        evidence = None if self._examination is None else self._examination.evidence
         self._training = Training(
-            self._bundle, setting, self._clock, self._evidence, processes, lends=lends
+            self._bundle, setting, self._clock, evidence, processes, lends=lends
         )
         idle = self._training.idle_memory()
         if lends and idle is not None:
@@ -219,6 +226,8 @@ class Run:
         number = len(self._epochs)
         with self._left_work.at_turn():
             epoch, found = self._train(number)
+        if self._examination is not None:
+            self._examination.look(epoch)
         self._digests.append(found)
         # Spans are in the digest's timeline, of which the last is kept.
         self._epochs.append(replace(epoch, spans=()))
@@ -246,9 +255,11 @@ class Run:
             raise PluginError(f"{row.label}: {fault}")
         checked = [*self._epochs, *self._look_again()]
         if measured and self._led is None and row.mode == "mini-batch":
-            refuse_work_ahead(row.label, self._digests, warmup, before_s, self._train)
+            refuse_work_ahead(row.label, self._digests, warmup, before_s, self._train_unseen)
         self._lead("finish")
         trace = self._training.finish(self._epochs)
+        if self._led is not None and self._examination is not None:
+            tell_faults(self._examination.evidence, self._led)
         self._led = None
         trace = replace(trace, preprocessing_s=before_s)
         metrics, stages = summarise(
@@ -259,7 +270,8 @@ class Run:
             self._reached,
             warmup,
         )
-        work = state_work(self._bundle, setting, trace, self._evidence)
+        evidence = None if self._examination is None else self._examination.evidence
+        work = state_work(self._bundle, setting, trace, evidence)
         return RunResult(
             strategy=row.strategy,
             label=row.label,
@@ -269,7 +281,9 @@ class Run:
             status="done",
             loss=tuple(epoch.loss for epoch in trace.epochs[: setting.workload.epochs]),
             accuracy=self._accuracy,
-            equivalence=self._judge(checked),
+            equivalence=None
+            if self._examination is None
+            else self._examination.conclude(checked, work.sampling),
             other_maths=self._other_maths,
             work=work,
             metrics=with_error(metrics, work.kind),
@@ -286,10 +300,10 @@ class Run:
         """One more epoch that counts nowhere, of which an update is kept, where epochs were timed
         after the workload's: a part that did less in those does less in this one."""
         number = len(self._epochs)
-        if self._evidence is None or number <= self._setting.workload.epochs:
+        if self._examination is None or number <= self._setting.workload.epochs:
             return ()
-        self._evidence.keep_later(number)
-        return (self._train(number)[0],)
+        self._examination.evidence.keep_later(number)
+        return (self._train_unseen(number)[0],)
 
     def _train(self, number: int) -> tuple[EpochTrace, Digest]:
         """Train an epoch of a number, in all ranks."""
@@ -298,55 +312,12 @@ class Run:
         self._restore_state()
         return epoch, digest(epoch, self._clock.provenance, self._setting.platform)
 
-    def _judge(self, epochs: Sequence[EpochTrace]) -> Equivalence | None:
-        """Hold what was kept of the epochs against plain training; None where nothing was asked
-        for, and where the maths differ by design and what was sampled is right."""
-        if self._evidence is None:
-            return None
-        row, sampler = self._row, self._bundle.sampler
-        sampling = name_sampling(self._bundle, self._setting)
-        self._evidence.audit_draws()
-        if self._evidence.fault is not None:
-            return Equivalence(row.mode, float("inf"), self._evidence.fault, sampling)
-        if self._other_maths:
-            return None
-        plain = self._scene.registry.strategy("reference").bundles[row.mode]
-        options: dict[PartKind, Mapping[str, str]] = {}
-        if isinstance(sampler, MiniBatchSampler):
-            plain = replace(plain, sampler=row.parts.sampler)
-            options["sampler"] = self._options["sampler"]
-        parts = assemble(self._scene.registry, plain, options)
-        drawer = parts.sampler if isinstance(parts.sampler, MiniBatchSampler) else None
-        if drawer is not None:
-            drawer.begin(self._setting)
-        ranks = self._scene.processes is not None and needs_all(self._bundle, self._setting)
-        training = PlainTraining(
-            self._setting,
-            parts.kernel,
-            drawer,
-            drawn_by=f"{row.mode} {sampling} {plain.sampler} {self._setting.workload.seed}",
-            shared=self._scene.shared,
-        )
-        reference = Reference(self._setting, training, partial=ranks)
-        free_bytes = psutil.virtual_memory().available
-        if drawer is None and self._row.mode == "full-graph" and training.held_bytes > free_bytes:
-            self._unchecked = (
-                f"not held equal to the reference: plain training in float64 needs about "
-                f"{format_si(training.held_bytes, 'B')}, and {format_si(free_bytes, 'B')} are free"
-            )
-            return None
-        found: list[Judgement] = []
-        for update in self._evidence.updates:
-            loss = epochs[update.epoch].round_losses[update.round]
-            found.append(reference.judge(update, loss))
-            if found[-1].fault:
-                break
-        return Equivalence(
-            row.mode,
-            max((each.loss_error for each in found), default=0.0),
-            next((each.fault for each in found if each.fault), ""),
-            sampling,
-        )
+    def _train_unseen(self, number: int) -> tuple[EpochTrace, Digest]:
+        """Train an epoch that counts nowhere, and look at its updates."""
+        epoch, found = self._train(number)
+        if self._examination is not None:
+            self._examination.look(epoch)
+        return epoch, found
 
     def _note(self, trace: Trace, epoch_s: float) -> list[str]:
         notes = [*trace.notes, *note_predictions(self._training.predicted_epochs(), epoch_s)]
@@ -355,8 +326,8 @@ class Run:
                 f"not held equal to the reference: the maths differ from {self._row.mode} training "
                 f"by design ({self._other_maths}); compare its losses and accuracy"
             )
-        if self._unchecked:
-            notes.append(self._unchecked)
+        if self._examination is not None:
+            notes += self._examination.notes
         if self._clock.provenance == "measured":
             notes += note_first_epoch(self._digests[0].epoch_s - epoch_s)
         target = self._scene.request.target_accuracy
@@ -400,7 +371,7 @@ class Run:
         """Let go of everything that was opened, in all ranks."""
         self._lead("leave")
         self._led = None
-        for name in ("_training", "_evaluator", "_evidence", "_bundle"):
+        for name in ("_training", "_evaluator", "_examination", "_bundle"):
             self.__dict__.pop(name, None)
         self._digests, self._epochs = [], []
 
@@ -468,15 +439,20 @@ def state_work(
     sampling = name_sampling(bundle, setting)
     if evidence is not None and evidence.shuffling.missing:
         sampling = f"{sampling}, {UNSHUFFLED}"
-    first, count = trace.epochs[0], len(trace.epochs)
-    worked = {name for e in trace.epochs for name, done in e.work_by_device.items() if done}
+    epochs = trace.epochs
+    worked = {name for e in epochs for name, done in e.work_by_device.items() if done}
+    counts = [(len(epoch.round_losses), epoch.seeds) for epoch in epochs]
+    different = tuple(sorted(set(counts)))
+    # Epochs that are only timed are as many as there was time for.
+    updates, seeds = zip(*counts[: setting.workload.epochs], strict=True)
     return EpochWork(
-        updates=len(first.round_losses),
-        seeds=first.seeds,
-        edges=round(sum(epoch.edges for epoch in trace.epochs) / count),
+        updates=round(mean(updates)),
+        seeds=round(mean(seeds)),
+        edges=round(sum(epoch.edges for epoch in epochs) / len(epochs)),
         devices=tuple(d.name for d in setting.platform.devices if d.name in worked),
         sampling=sampling,
         kind=find_kind(setting.platform, worked),
+        different=different if len(different) > 1 else (),
     )
 
 

@@ -106,6 +106,12 @@ def _check_draws(sampler: MiniBatchSampler, dataset: Dataset, subject: Subject) 
             )
             if fault is not None:
                 raise NonConforming(f"sampler {sampler.name!r}, epoch {epoch}: {fault}")
+    counts = [len(rounds) for rounds in first.values()]
+    if len(set(counts)) > 1:
+        raise NonConforming(
+            f"sampler {sampler.name!r} has {', '.join(map(str, counts))} rounds in the first "
+            f"epochs; make as many in each, or its rows are ranked beside no others"
+        )
     for epoch in reversed(epochs):
         again = _draw_epoch(sampler, epoch)
         if not _same(first[epoch], again):

@@ -13,6 +13,7 @@ from gnnbench.conformance import faults, graphs
 from gnnbench.conformance.outcome import NonConforming, NotReached
 from gnnbench.conformance.recording import Reached, record
 from gnnbench.errors import IncompatibleParts, UsageError
+from gnnbench.limits import LARGEST
 from gnnbench.parts import (
     Bundle,
     FullGraphSampler,
@@ -206,6 +207,7 @@ class Subject:
             workload=setting.workload,
             platform=setting.platform,
             check=check,
+            checked_updates=LARGEST,
             rows=(PlannedRow(self.name, self.name, mode, parts, options=texts),),
         )
         (run,) = compare(request, registry).runs
@@ -312,10 +314,14 @@ def require_done(run: RunResult, case: str) -> None:
 
 
 def make_setting(
-    dataset: Dataset, platform: Platform, model: str = "gcn", num_layers: int = 2
+    dataset: Dataset,
+    platform: Platform,
+    model: str = "gcn",
+    num_layers: int = 2,
+    epochs: int = 2,
 ) -> Setting:
     """A dataset on a machine, with a workload that fits it."""
-    workload = graphs.fit_workload(dataset, model, num_layers)
+    workload = replace(graphs.fit_workload(dataset, model, num_layers), epochs=epochs)
     return Setting(dataset, platform, workload, models.build(workload).shapes)
 
 

@@ -43,13 +43,17 @@ class Equivalence:
     ``reference`` is ``"full-graph"`` or ``"mini-batch"``, and ``sampling`` what plain training drew
     there. ``fault`` is a sentence that names what is off by more than rounding, empty where nothing
     is. ``max_relative_loss_error`` is the largest |loss - reference| / |reference| of the updates
-    that were checked, each from the run's own parameters.
+    that were checked, each from the run's own parameters. ``updates`` were computed once more.
+    ``looked_at`` counts the updates that were looked at, with every edge of their mini-batches, and
+    all updates of the run.
     """
 
     reference: Mode
     max_relative_loss_error: float
     fault: str = ""
     sampling: str = ""
+    updates: int = 0
+    looked_at: tuple[int, int] = (0, 0)
 
     @property
     def holds(self) -> bool:
@@ -64,6 +68,9 @@ class EpochWork:
     drawn, summed over layers; ``devices`` are the names of those that trained, and ``sampling`` the
     law by which mini-batches were drawn, ``"every neighbour"`` of a full graph. ``kind`` is what
     machine the devices are together, which says how far a modelled time is to be believed.
+
+    Where epochs differ, ``updates`` and ``seeds`` are rounded means over the workload's epochs, and
+    ``different`` has each pair of both that any epoch had, ascending.
     """
 
     updates: int
@@ -72,6 +79,12 @@ class EpochWork:
     devices: tuple[str, ...]
     sampling: str
     kind: MachineKind | None = None
+    different: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def alike(self) -> tuple[int, int, str, tuple[tuple[int, int], ...]]:
+        """What rows that are ranked beside each other have in common."""
+        return self.updates, self.seeds, self.sampling, self.different
 
 
 @dataclass(frozen=True, slots=True)

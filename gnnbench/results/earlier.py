@@ -201,7 +201,15 @@ def _restore(entry: RunEntry, lot: int) -> RunResult:
 def _restore_work(work: WorkEntry | None) -> EpochWork | None:
     if work is None:
         return None
-    return EpochWork(work.updates, work.seeds, work.edges, work.devices, work.sampling, work.kind)
+    return EpochWork(
+        work.updates,
+        work.seeds,
+        work.edges,
+        work.devices,
+        work.sampling,
+        work.kind,
+        work.different,
+    )
 
 
 def _restore_equivalence(entry: EquivalenceEntry | None) -> Equivalence | None:
@@ -209,7 +217,12 @@ def _restore_equivalence(entry: EquivalenceEntry | None) -> Equivalence | None:
         return None
     error = entry.max_relative_loss_error
     return Equivalence(
-        entry.reference, math.nan if error is None else error, entry.fault, entry.sampling
+        entry.reference,
+        math.nan if error is None else error,
+        entry.fault,
+        entry.sampling,
+        entry.updates,
+        entry.looked_at,
     )
 
 
@@ -256,10 +269,11 @@ def _refuse_unlike_rows(before: Row, after: Row) -> str:
     """Why two rows cannot be compared with each other; empty where they can."""
     ours, theirs = before.work, after.work
     if ours is not None and theirs is not None:
-        for what in ("updates", "seeds", "sampling"):
+        for what in ("updates", "seeds", "sampling", "different"):
             one, other = getattr(ours, what), getattr(theirs, what)
             if one != other:
-                return f"other work: {what} {one} and {other}"
+                name = "updates and seeds of epochs" if what == "different" else what
+                return f"other work: {name} {one} and {other}"
     times = before.metric("epoch_time"), after.metric("epoch_time")
     if times[0] is not None and times[1] is not None and times[0].provenance != times[1].provenance:
         return f"{times[0].provenance} in the one and {times[1].provenance} in the other"

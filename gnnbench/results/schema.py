@@ -118,17 +118,22 @@ class PartsEntry(_Entry):
 
 class EquivalenceEntry(_Entry):
     """Held against plain training: ``fault`` says what is off by more than rounding, and is empty
-    where the two are equal; the error is null when it is not a finite number."""
+    where the two are equal; the error is null when it is not a finite number. ``updates`` were
+    computed once more, and of all updates of the run (the second) so many (the first) were
+    ``looked_at``, with every edge of their mini-batches."""
 
     reference: Mode
     max_relative_loss_error: FiniteFloat | None
     equal: bool
     fault: str
     sampling: str
+    updates: int = 0
+    looked_at: tuple[int, int] = (0, 0)
 
 
 class WorkEntry(_Entry):
-    """What an epoch did, and whether the run may win among those that did the same."""
+    """What an epoch did, and whether the run may win among those that did the same. Where epochs
+    differ, ``updates`` and ``seeds`` are means, and ``different`` has the pairs of both."""
 
     updates: int
     seeds: int
@@ -136,6 +141,7 @@ class WorkEntry(_Entry):
     devices: tuple[str, ...]
     sampling: str
     kind: MachineKind | None = None
+    different: tuple[tuple[int, int], ...] = ()
     ranked: bool
     why_not: str
 
@@ -312,6 +318,8 @@ def _equivalence(equivalence: Equivalence | None) -> EquivalenceEntry | None:
         equal=equivalence.holds,
         fault=equivalence.fault,
         sampling=equivalence.sampling,
+        updates=equivalence.updates,
+        looked_at=equivalence.looked_at,
     )
 
 
@@ -325,6 +333,7 @@ def _work(work: EpochWork | None, why_not: str) -> WorkEntry | None:
         devices=work.devices,
         sampling=work.sampling,
         kind=work.kind,
+        different=work.different,
         ranked=not why_not,
         why_not=why_not,
     )

@@ -96,6 +96,8 @@ class Engine(ABC):
             masked=masks_gradients(bundle),
             scaled=bundle.scales_edges,
         )
+        if evidence is not None:
+            evidence.follow(self.replicas)
         self._sparse = keeps_sparse(bundle, setting, self._trainers, projected)
         for device in {self._device(slot) for slot in self._here}:
             # What a kernel imports for its first block is no part of an epoch.
@@ -201,13 +203,15 @@ class Engine(ABC):
     def _end_epoch(self, loss: float, round_losses: list[float], seeds: int) -> EpochTrace:
         """What was recorded of an epoch, by all processes; each has its own part of the losses."""
         trace = self._recorder.end_epoch(loss, round_losses, seeds)
+        if self._evidence is not None:
+            self._evidence.hold_parameters(f"epoch {self._epoch}", "at the end of")
         return trace if self._rank is None else self._rank.merge(trace)
 
     def _begin_update(self, round: int = 0, num_rounds: int = 1) -> None:
-        """Let the model be kept as it is before a round of this epoch, where that is wanted."""
-        if self._evidence is not None and self._evidence.wants(self._epoch, round, num_rounds):
+        """Let the model be looked at as it is before a round of this epoch."""
+        if self._evidence is not None:
             with self._recorder.excluded():
-                self._evidence.begin(self._epoch, round, self.replicas)
+                self._evidence.begin(self._epoch, round, num_rounds, self.replicas)
 
     def _keep_logits(self, ids: IntArray, rows: Tensor, round: int = 0) -> None:
         """Let the logits ``(len(ids), classes)`` of a round be kept, where that is wanted."""
@@ -217,10 +221,14 @@ class Engine(ABC):
 
     def _step(self, gradients: list[Tensor], round: int = 0) -> None:
         """Update every replica by the gradients of a round's mean loss."""
-        if self._evidence is not None and self._evidence.keeps(self._epoch, round):
-            with self._recorder.excluded():
-                self._evidence.add_gradients(self._epoch, round, gradients)
+        if self._evidence is None:
+            self.replicas.step(gradients)
+            return
+        with self._recorder.excluded():
+            self._evidence.add_gradients(self._epoch, round, gradients)
         self.replicas.step(gradients)
+        with self._recorder.excluded():
+            self._evidence.end(self._epoch, round, gradients, self.replicas)
 
     def _update_model(self) -> None:
         """Add up the gradients that the replicas have accumulated, and step."""

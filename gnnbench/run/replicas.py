@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -119,3 +120,36 @@ class Replicas:
         for model in self._copies.values():
             if model is not self.master:
                 model.load_state_dict(self.master.state_dict())
+
+
+class Follower:
+    """The parameters as the optimiser alone makes them: a second one, fed with the same gradients.
+
+    Both compute the same to the bit, so that a parameter that is another was written by other than
+    the optimiser.
+    """
+
+    def __init__(self, replicas: Replicas, workload: Workload) -> None:
+        self._followed = replicas.parameters
+        self._names = [name for name, _ in replicas.master.named_parameters()]
+        self._own = [value.detach().clone() for value in replicas.parameters]
+        self._optimiser = Adam(self._own, workload)
+
+    @property
+    def state(self) -> tuple[Tensor, ...]:
+        """The same as :attr:`Adam.state` of the optimiser that is followed."""
+        return self._optimiser.state
+
+    def step(self, gradients: Sequence[Tensor]) -> None:
+        """One step with the gradient of each parameter, in their order."""
+        self._optimiser.step(list(gradients))
+
+    def find_change(self) -> str | None:
+        """The first parameter that is not as the optimiser makes it, by its name, or None."""
+        pairs = zip(self._names, self._own, self._followed, strict=True)
+        return next((name for name, own, other in pairs if not _same(own, other)), None)
+
+
+def _same(own: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are the same to the bit; what is no number is in both or in neither."""
+    return torch.equal(own, other) or bool(torch.allclose(own, other, 0, 0, equal_nan=True))

@@ -49,6 +49,7 @@ class SweepTable(BaseModel):
     threads: int = 1
     target_accuracy: float | None = None
     check: bool = True
+    checked_updates: int | None = None
     plain: bool = False
     plugins: list[str] = []
 
@@ -77,6 +78,7 @@ class Configuration:
     threads: int
     target_accuracy: float | None
     check: bool
+    checked_updates: int | None
     plain: bool
     plugins: tuple[str, ...]
 
@@ -106,14 +108,17 @@ class Configuration:
             threads=self.threads,
             target_accuracy=self.target_accuracy,
             check=self.check,
+            checked_updates=self.checked_updates,
             plain=self.plain,
         )
 
     def to_json(self) -> dict[str, JsonValue]:
-        """As it is kept, and as its digest covers it."""
+        """As it is kept, and as its digest covers it. A number of checked updates that was not
+        given is left out, so that earlier stores are still found."""
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(self).items()
+            if name != "checked_updates" or value is not None
         }
 
 
@@ -203,6 +208,7 @@ def _combine(table: SweepTable) -> Iterator[Configuration]:
                     threads=table.threads,
                     target_accuracy=table.target_accuracy,
                     check=table.check,
+                    checked_updates=table.checked_updates,
                     plain=table.plain,
                     plugins=tuple(table.plugins),
                 )

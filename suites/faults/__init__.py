@@ -11,7 +11,7 @@ from __future__ import annotations
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
 from gnnbench.records import PartKind, Strategy
-from suites.faults import kernels, others, samplers
+from suites.faults import kernels, late, others, samplers
 from suites.faults.fault import Fault, offer
 
 #: Faults by name.
@@ -20,6 +20,7 @@ FAULTS: dict[str, Fault] = {
     for fault in (
         *(*kernels.IN_COMPARE, *samplers.IN_COMPARE, *samplers.OF_CHUNKS, *others.IN_COMPARE),
         *(*kernels.IN_CHECKS, *samplers.IN_CHECKS, *others.IN_CHECKS),
+        *(*late.IN_COMPARE, *late.IN_CHECKS),
     )
 }
 #: Parts that faults are made of, which are right themselves, and one that is wrong by choice.

@@ -18,6 +18,7 @@ import torch
 
 from gnnbench import plugins
 from gnnbench.comparison.plain import Shared
+from gnnbench.limits import LARGEST
 from gnnbench.parts import MiniBatchSampler, Setting
 from gnnbench.plugins import Registry, with_swap
 from gnnbench.records import Dataset, Parts
@@ -35,6 +36,8 @@ from suites.equality import (
 from suites.faults import FAULTS, independent
 from suites.faults.fault import EVERYWHERE, Row
 
+#: Epochs of rows that are wrong late or seldom, and of others.
+LATE_EPOCHS, EPOCHS = 12, 3
 #: Graphs that are small enough for the models of ``suites.faults.independent``.
 FAULT_GRAPHS = ("sbm-3k", "star", "isolated", "rmat-4k", "uniform", "three-seeds", "cora")
 
@@ -79,9 +82,13 @@ def list_cases(
     dataset = GRAPHS[graph]()
     for factor, hidden, depth, model in itertools.product(SCALES, (16, 64), DEPTHS, MODELS):
         scaled, shared = scale(dataset, factor), Shared()
-        setting, exact = (
-            make_row(scaled, model, hidden, depth, dtype=dtype) for dtype in ("float32", "float64")
-        )
+        made = {
+            epochs: [
+                make_row(scaled, model, hidden, depth, dtype=dtype, epochs=epochs)
+                for dtype in ("float32", "float64")
+            ]
+            for epochs in (LATE_EPOCHS, EPOCHS)
+        }
         for fault in names or hosts:
             for strategy, mode in hosts[fault]:
                 name = f"{fault}: {graph} x{factor:g} {model} {hidden} {depth} {strategy} {mode}"
@@ -90,7 +97,8 @@ def list_cases(
                 parts = registry.strategy(strategy).bundles[mode]
                 if fault in FAULTS:
                     parts = with_swap(registry, parts, [(FAULTS[fault].part.kind, fault)])
-                yield Case(name, fault, parts, setting, exact), shared
+                late = fault in FAULTS and FAULTS[fault].late
+                yield Case(name, fault, parts, *made[LATE_EPOCHS if late else EPOCHS]), shared
 
 
 def run_case(registry: Registry, case: Case, shared: Shared, search: Search) -> None:
@@ -126,7 +134,8 @@ def measure_change(registry: Registry, case: Case) -> float:
         drawn = [draw_epochs(registry, case.exact, name) for name in (case.fault, right)]
         otherwise = any(one != other for one, other in itertools.zip_longest(*drawn))
         return np.inf if otherwise else 0.0
-    trained = train_row(registry, case.exact, case.parts, tamper=TAMPERED.get(case.fault))
+    updates = LARGEST if fault is not None and fault.late else 3
+    trained = train_row(registry, case.exact, case.parts, updates, TAMPERED.get(case.fault))
     return 0.0 if trained is None else independent.change(case.exact, trained.evidence.updates)
 
 

@@ -33,7 +33,7 @@ class Fault:
 
     ``compare`` finds it in the rows ``hosts``, with a sentence that has ``says`` in it; tests try
     the first row, with ``model``. The conformance checks ``checks`` find it, each with a sentence
-    that its pattern matches.
+    that its pattern matches. ``late`` ones are right at first, or most of the time.
     """
 
     part: type[Part]
@@ -41,6 +41,7 @@ class Fault:
     says: str = ""
     model: str = "gcn"
     checks: Mapping[str, str] = field(default_factory=dict)
+    late: bool = False
 
 
 def make_part(base: type[P], name: str, summary: str, **members: Any) -> type[P]:

@@ -1,5 +1,5 @@
-"""No false verdict by what a part does where nobody seems to look: after the last training epoch,
-between its turns, where no gradients are taken, in what it says of itself."""
+"""No false verdict by what a part does where nobody seems to look: after the first update and the
+last training epoch, between its turns, where no gradients are taken, in what it says of itself."""
 
 import dataclasses
 import threading
@@ -10,11 +10,16 @@ import pytest
 import torch
 
 from gnnbench import plugins
-from gnnbench.comparison import Request, Variant, compare, left_work
+from gnnbench.comparison import Request, Variant, compare, left_work, make_setting
 from gnnbench.comparison import run as row_runs
+from gnnbench.comparison.orders import tell_faults
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.errors import UsageError
+from gnnbench.preparation import Job, make_request
 from gnnbench.ranking import group_runs
 from gnnbench.report.verdict import summarise
+from gnnbench.results.schema import to_document
+from gnnbench.run.evidence import MOST_LOOKED_AT, Evidence
 from gnnbench_plugins.reference.kernel import TorchAdjacency, TorchKernel
 from gnnbench_plugins.reference.sampler import NeighbourSampler
 from gnnbench_plugins.reference.subgraph import SaintSampler
@@ -91,6 +96,12 @@ SAMPLERS = (
         law="",
         sampling=lambda self, workload: SaintSampler().sampling(workload),
     ),
+    make_part(
+        NeighbourSampler,
+        "shrinking",
+        "has one round from the second epoch on",
+        rounds=FAULTS["late-rounds-joined"].part.rounds,
+    ),
     make_part(NeighbourSampler, "begun", "begins threads that work on", rounds=begin_a_thread),
     make_part(
         NeighbourSampler, "before", "draws before its epochs", begin=draw_slowly, sample=take_kept
@@ -112,8 +123,8 @@ KERNELS = (
 @pytest.fixture(scope="module")
 def registry():
     offered = (*map(offer, SAMPLERS), *(offer(kernel, "full-graph") for kernel in KERNELS))
-    claiming = FAULTS["law-unsaid"].part
-    return plugins.load(objects=[*SAMPLERS, *KERNELS, claiming, *offered, offer(claiming)])
+    known = [FAULTS[name].part for name in ("law-unsaid", "late-weights-decayed")]
+    return plugins.load(objects=[*SAMPLERS, *KERNELS, *known, *offered, *map(offer, known)])
 
 
 @pytest.fixture(autouse=True)
@@ -122,13 +133,15 @@ def few_epochs(monkeypatch):
     monkeypatch.setattr(row_runs, "ENOUGH_SAMPLES", 12)
 
 
-def request(*strategies, mode="mini-batch", measured=True, epochs=EPOCHS, **fields):
+def request(
+    *strategies, mode="mini-batch", measured=True, epochs=EPOCHS, model="gcn", layers=2, **fields
+):
     alone = make_platform(0)
     here = dataclasses.replace(alone, host=dataclasses.replace(alone.host, virtual=False))
     return Request(
         strategies=strategies,
         dataset=make_dataset(),
-        workload=make_workload("gcn", 2, epochs),
+        workload=make_workload(model, layers, epochs),
         platform=here if measured else alone,
         modes=(mode,),
         **fields,
@@ -152,7 +165,7 @@ def test_a_kernel_that_computes_less_once_it_is_only_timed_is_found(registry):
     run = run_one(registry, "slackening", mode="full-graph")
     assert len(run.metrics["epoch_time"].samples) == 12
     assert not run.equivalence.holds
-    assert "epoch 12" in run.equivalence.fault
+    assert "epoch 7" in run.equivalence.fault
 
 
 def test_the_epoch_that_is_looked_at_last_counts_nowhere(registry):
@@ -245,3 +258,84 @@ def test_the_time_to_an_accuracy_has_no_first_epoch_in_it(registry):
     assert epoch.warmup
     before_s = run.metrics["preprocessing_time"].value
     assert run.metrics["time_to_accuracy"].value == median(epoch.steady) + before_s
+
+
+# --------------------------------------------------------------------------- after the first update
+
+
+def test_epochs_of_other_work_are_ranked_apart(registry):
+    """Three updates in the first epoch and one in the second: not the reference's three in each,
+    and not what makes two in each."""
+    comparison = compare(request("reference", "shrinking", measured=False), registry)
+    main, other = group_runs(comparison)
+    assert [row.label for row in main.rows] == ["reference"]
+    assert [row.label for row in other.rows] == ["shrinking"]
+    work = other.rows[0].work
+    assert (work.updates, work.seeds, work.different) == (2, 29, ((1, 29), (3, 29)))
+    assert "2 updates on average, 1 to 3, from 29 seeds an epoch" in other.title
+    even = dataclasses.replace(work, different=())
+    assert even.alike != work.alike
+    document = to_document(comparison)
+    (entry,) = (run for run in document.runs if run.label == "shrinking")
+    assert (entry.work.updates, entry.work.different) == (2, ((1, 29), (3, 29)))
+
+
+def test_a_row_whose_repeats_did_other_work_is_not_ranked(registry):
+    comparison = compare(request("reference", measured=False, repeats=2), registry)
+    one, other = comparison.runs
+    odd = dataclasses.replace(other, work=dataclasses.replace(other.work, updates=1))
+    ((row,), (changed,)) = (
+        group_runs(dataclasses.replace(comparison, runs=runs))[0].rows
+        for runs in ((one, other), (one, odd))
+    )
+    assert row.ranked
+    assert changed.why_not == "its repeats did other work"
+
+
+def test_weights_that_change_between_epochs_are_found(registry):
+    run = run_one(registry, "late-weights-decayed", measured=False, epochs=4)
+    assert "by other than the optimiser before epoch 2, round 0" in run.equivalence.fault
+
+
+@pytest.mark.parametrize(("model", "layers"), [("gcn", 2), ("sage", 3), ("gin", 2), ("gat", 2)])
+@pytest.mark.parametrize("mode", ["mini-batch", "full-graph"])
+def test_all_updates_are_looked_at_and_right_ones_are_right(registry, mode, model, layers):
+    run = run_one(
+        registry, "reference", mode=mode, measured=False, epochs=5, model=model, layers=layers
+    )
+    assert run.equivalence.holds, run.equivalence.fault
+    updates = 15 if mode == "mini-batch" else 5
+    assert (run.equivalence.updates, run.equivalence.looked_at) == (3, (updates, updates))
+
+
+def test_of_long_epochs_some_rounds_are_looked_at_and_others_in_other_epochs():
+    setting = make_setting(request("reference"))
+    evidence = Evidence(setting, 3)
+    looked = [{n for n in range(100) if evidence.looks_at(epoch, n, 100)} for epoch in range(3)]
+    assert all(len(rounds) == MOST_LOOKED_AT and {0, 99} <= rounds for rounds in looked)
+    assert len(set(map(frozenset, looked))) == 3
+    assert all(evidence.looks_at(0, n, MOST_LOOKED_AT) for n in range(MOST_LOOKED_AT))
+
+
+def test_what_another_rank_has_found_is_known_in_all():
+    class Ranks:
+        def gather(self, told):
+            return [told, "", "layers.0.bias was changed"]
+
+    evidence = Evidence(make_setting(request("reference")), 0)
+    tell_faults(evidence, Ranks())
+    assert evidence.fault == "in rank 2, layers.0.bias was changed"
+
+
+def test_as_many_updates_as_asked_for_are_computed_once_more(registry):
+    job = Job(strategies=[("reference", ())], epochs=4, checked_updates=4)
+    asked = make_request(job, plugins.load())
+    assert asked.checked_updates == 4
+    run = run_one(
+        registry, "reference", measured=False, mode="full-graph", epochs=4, checked_updates=4
+    )
+    assert run.equivalence.updates == 4
+    with pytest.raises(UsageError, match="checked_updates is 4, and nothing is checked"):
+        dataclasses.replace(job, check=False)
+    with pytest.raises(UsageError, match="checked_updates is 0"):
+        dataclasses.replace(job, checked_updates=0)

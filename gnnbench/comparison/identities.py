@@ -1,0 +1,80 @@
+"""Identities that every right update meets, which take no pass over the graph to check.
+
+They are of the optimiser's step, and of the gradients of a chain of products, sums and ReLUs.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gnnbench.models import MODELS, PROJECTED
+from gnnbench.parts import Setting
+from gnnbench.records import Workload
+from gnnbench.run.evidence import Update
+
+#: How far the sum that belongs to a matrix may be off, relative to the sizes of its terms. Right
+#: updates in float32 are off by at most 2e-6 (``python -m suites.equality``).
+SUM_SHARE = 2e-4
+
+
+def is_chain(setting: Setting) -> bool:
+    """Whether a setting's model is a chain of products, biases, ReLUs and sums without parameters.
+
+    These are the bundled models that may multiply before they aggregate.
+    """
+    name = setting.workload.model
+    return name in PROJECTED and setting.model in (None, MODELS[name])
+
+
+def find_sum_errors(update: Update, expected: Tensor | None) -> list[float]:
+    """Return how far each matrix's sum is off, relative to the sizes of its terms, the last first.
+
+    Scaling a matrix W and all biases b from there on scales the logits z of a chain. By Euler's
+    theorem <dW, W> plus the sum of <db, b> is then <dz, z>, for each W. ``expected`` is <dz, z>;
+    without it each sum is held against the last matrix's.
+    """
+    found: list[tuple[Tensor, Tensor]] = []
+    biases = sizes = torch.zeros((), dtype=torch.float64)
+    values = list(update.parameters.values())
+    for value, gradient in reversed(list(zip(values, update.gradients, strict=True))):
+        terms = value.double() * gradient.double()
+        size = torch.linalg.vector_norm(value.double()) * torch.linalg.vector_norm(
+            gradient.double()
+        )
+        if value.dim() < 2:
+            biases, sizes = biases + terms.sum(), sizes + size
+        else:
+            found.append((biases + terms.sum(), sizes + size))
+    right = found[0][0] if expected is None else expected
+    return [float((total - right).abs() / size.clamp(min=1e-300)) for total, size in found]
+
+
+def find_step_error(update: Update, workload: Workload) -> tuple[float, float]:
+    """Return how far a step is from Adam's in float64, and how large the parameters are.
+
+    Both are relative to the step: it rounds by the size of what it is added to.
+    """
+    before, count = list(update.parameters.values()), len(update.gradients)
+    means, squares, steps = (update.moments[n * count : (n + 1) * count] for n in range(3))
+    off = size = whole = 0.0
+    for value, after, gradient, mean, square, step in zip(
+        before, update.after, update.gradients, means, squares, steps, strict=True
+    ):
+        right = _take_step(value, gradient, mean, square, float(step) + 1.0, workload)
+        off += float((after.double() - right).square().sum())
+        size += float((right - value.double()).square().sum())
+        whole += float(value.double().square().sum())
+    size = max(size, 1e-300)
+    return (off / size) ** 0.5, (whole / size) ** 0.5
+
+
+def _take_step(
+    value: Tensor, gradient: Tensor, mean: Tensor, square: Tensor, number: float, workload: Workload
+) -> Tensor:
+    """The parameter after Adam's step ``number``, from 1, with L2 decay (Kingma and Ba 2015)."""
+    decayed = gradient.double() + workload.weight_decay * value.double()
+    first = (0.9 * mean.double() + 0.1 * decayed) / (1.0 - 0.9**number)
+    second = (0.999 * square.double() + 0.001 * decayed.square()) / (1.0 - 0.999**number)
+    stepped: Tensor = value.double() - workload.learning_rate * first / (second.sqrt() + 1e-8)
+    return stepped
