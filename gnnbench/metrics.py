@@ -25,6 +25,9 @@ from gnnbench.records import (
     Trace,
 )
 
+#: The name of the metric of fixed work that is timed beside each measured epoch, in seconds.
+YARDSTICK = "yardstick"
+
 
 def summarise(
     trace: Trace,

@@ -37,6 +37,7 @@ from gnnbench.comparison.run import (
     empty_result,
     needs_all,
 )
+from gnnbench.comparison.yardstick import Yardstick
 from gnnbench.datasets import edge_convention
 from gnnbench.errors import GnnbenchError, IncompatibleParts
 from gnnbench.kernels.pages import keep_pages, trim_heap
@@ -113,7 +114,10 @@ def compare(
         found = [refusals[row] for row in group if row in refusals]
         if group and len(found) == len(group) and all(each.status != "error" for each in found):
             raise IncompatibleParts(found[0].reason)
-    scene = Scene(request, registry, setting, progress or SilentProgress(), processes)
+    yardstick = None if request.platform.virtual else Yardstick(request.workload.threads)
+    scene = Scene(
+        request, registry, setting, progress or SilentProgress(), processes, yardstick=yardstick
+    )
     load = MachineLoad()
     runner = _RowRunner(scene, guard)
     for repeat in range(request.repeats):
