@@ -26,6 +26,9 @@ from gnnbench.records import (
     Trace,
 )
 
+#: The name of the metric of fixed work that is timed beside each measured epoch, in seconds.
+YARDSTICK = "yardstick"
+
 
 def _overhead_of(epoch: EpochTrace) -> float:
     """The harness's share of an epoch's time."""

@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
-from gnnbench.model_error import DEVIATIONS, error_of
+from gnnbench.metrics import YARDSTICK
+from gnnbench.model_error import COVERAGE, DEVIATIONS, error_of
 from gnnbench.parts import UNIFORM, UNSHUFFLED
 from gnnbench.records import (
     STAGES,
@@ -28,14 +29,22 @@ from gnnbench.records import (
     RunResult,
     Stage,
 )
-from gnnbench.statistics import Difference, compare_pairs, compare_samples
+from gnnbench.statistics import (
+    CONFIDENCE,
+    Difference,
+    compare_pairs,
+    compare_samples,
+    compare_seeds,
+)
 
 MODE_TITLES: dict[Mode, str] = {"full-graph": "full graph", "mini-batch": "mini-batch"}
-#: A modelled time that differs by less is the same.
-SAME = 0.005
-#: Stages that are not the same work where the part is another.
+#: Stages that two rows do in unlike ways where they have another part of a kind. Where other
+#: devices train, the stages of the placement are unlike too.
 STAGES_OF: Mapping[PartKind, tuple[Stage, ...]] = {
     "sampler": ("sample",),
+    "placement": ("aggregate", "update", "recompute", "synchronize"),
+    "communication": ("transfer", "synchronize"),
+    "memory": ("load", "recompute", "offload"),
     "kernel": ("aggregate", "update", "recompute"),
 }
 #: What rows of a group have in common: the mode, and what ``EpochWork.alike`` says.
@@ -74,6 +83,13 @@ class Row:
         if before is None or epoch is None or epoch.provenance != before.provenance:
             return None
         return before if before.value > epoch.value else None
+
+    @property
+    def reached(self) -> tuple[Metric | None, ...]:
+        """The time to the target accuracy of each finished repeat that was given one; None for a
+        repeat that missed the target."""
+        asked = [run for run in self.done if run.target_accuracy is not None]
+        return tuple(run.metrics.get("time_to_accuracy") for run in asked)
 
     @property
     def final_loss(self) -> float | None:
@@ -234,7 +250,13 @@ def find_winner(ranked: Sequence[Row]) -> Row | None:
 
 def list_level(ranked: Sequence[Row]) -> list[Row]:
     """The rows that the first is not shown to be faster than, of rows the fastest first."""
-    return [row for row in ranked[1:] if not is_shown(ranked[0], row)]
+    return [row for row in ranked[1:] if not is_faster(ranked[0], row)]
+
+
+def is_faster(row: Row, other: Row) -> bool:
+    """Whether a row is shown to be faster than another: ``Difference.shown`` decides."""
+    found = find_difference(row, other)
+    return found is not None and found.shown and found.ratio > 1.0
 
 
 def group_runs(comparison: Comparison) -> tuple[Group, ...]:
@@ -294,49 +316,92 @@ def _pool(metrics: Sequence[Metric]) -> Metric | None:
 
 def find_difference(row: Row, base: Row) -> Difference | None:
     """How fast a row is against another, above 1 where it is faster; None where their epochs
-    cannot be compared. Modelled epochs differ where every one of them does, and their interval is
-    the range over epochs; what the model is off by is not in it, see :func:`find_doubt`."""
+    cannot be compared.
+
+    The interval of measured epochs holds the ratio with ``statistics.CONFIDENCE``. The interval of
+    modelled epochs is the range over epochs, widened by the model's own error
+    (:func:`find_doubt`), which is that of ``model_error.COVERAGE``.
+    """
     ours, theirs = row.metric("epoch_time"), base.metric("epoch_time")
     if ours is None or theirs is None or ours.provenance != theirs.provenance:
         return None
     if min(ours.value, theirs.value, *ours.samples, *theirs.samples) <= 0:
         return None
-    pairs = _pair_samples(row, base)
+    ratio, pairs = theirs.value / ours.value, _pair_samples(row, base)
     if ours.provenance != "measured":
-        ratio = theirs.value / ours.value
         ratios = [b / a for a, b in pairs] or [ratio]
-        low, high = min(ratio, *ratios), max(ratio, *ratios)
-        return Difference(ratio, low, high, low > 1.0 + SAME or high < 1.0 - SAME)
+        return _doubt_range(Difference(ratio, min(ratios), max(ratios)).about(ratio), row, base)
     if pairs:
         found = compare_pairs([a for a, _ in pairs], [b for _, b in pairs])
     else:
-        found = compare_samples(ours.samples, theirs.samples)
-    return found.about(theirs.value / ours.value)
+        found = compare_samples(ours.samples, theirs.samples, _find_paces(row, base))
+    return found.about(ratio)
 
 
-def is_shown(row: Row, base: Row) -> bool:
-    """Whether one of two rows is faster: neither chance nor the model's own error makes as large a
-    difference."""
-    found = find_difference(row, base)
-    if found is None or not found.shown:
-        return False
+def _doubt_range(found: Difference, row: Row, base: Row) -> Difference:
+    """Widen the range over modelled epochs by the model's own error."""
     doubt = find_doubt(row, base)
-    return not 1.0 / doubt <= found.ratio <= doubt
+    wide = replace(found, low=found.low / doubt, high=found.high * doubt)
+    if wide.shown or not found.shown:
+        return wide
+    apart = max(found.ratio, 1.0 / found.ratio)
+    told = f"modelled {apart:.2f} times apart, and the model's own error may make {doubt:.2f}"
+    return replace(wide, why_not=told)
+
+
+def _find_paces(row: Row, base: Row) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """The yardstick's seconds beside each sample of two rows; None where one row lacks some."""
+    found = [
+        tuple(
+            pace
+            for run in each.done
+            if YARDSTICK in run.metrics
+            for pace in run.metrics[YARDSTICK].samples[run.metrics["epoch_time"].warmup :]
+        )
+        for each in (row, base)
+    ]
+    for paces, each in zip(found, (row, base), strict=True):
+        epoch = each.metric("epoch_time")
+        if epoch is None or len(paces) != len(epoch.samples) or min(paces) <= 0:
+            return None
+    return found[0], found[1]
+
+
+def compare_reaching(row: Row, base: Row) -> Difference | None:
+    """How fast a row is to the target accuracy against another, seed by seed; None where a seed of
+    one of them missed it, or their provenance differs."""
+    if [run.repeat for run in row.done] != [run.repeat for run in base.done]:
+        return None
+    if not all(row.reached) or not all(base.reached):
+        return None
+    pairs = row.reached, base.reached
+    ours, theirs = ([metric for metric in each if metric is not None] for each in pairs)
+    if len({metric.provenance for metric in (*ours, *theirs)}) != 1:
+        return None
+    values = [[metric.value for metric in each] for each in (ours, theirs)]
+    if min(map(min, values)) <= 0:
+        return None
+    return _doubt_range(compare_seeds(*values), row, base)
+
+
+def level_of(provenance: Provenance) -> float:
+    """The share of differences of this provenance that lie within their intervals."""
+    return CONFIDENCE if provenance == "measured" else COVERAGE
 
 
 def find_doubt(row: Row, base: Row) -> float:
     """The factor between two modelled epochs that the model's own error may make; 1 of measured
     ones, and where no error is known.
 
-    Rows of one comparison share the platform and the graph, and so all of an error but its own part
-    and the kernel's (:mod:`gnnbench.model_error`). Of that they share what they do alike: as many
-    seconds in the same stages, with the same parts. What they do apart, shares o of their
-    epochs, is off independently, so that the logarithm of their ratio has the variance
+    Rows of one comparison share the platform and the graph. They share a stage's error where the
+    same parts and devices do the stage, for as many seconds as both have in it. What they do apart,
+    shares o of their epochs, is off independently, so that the logarithm of their ratio has the
+    variance
 
         (own^2 + kernel^2) (o_1^2 + o_2^2)
 
-    where the kernel's counts if they have different ones. Rows on different kinds of machine share
-    nothing.
+    where the kernel's error (:mod:`gnnbench.model_error`) counts if they have different kernels.
+    Rows on different kinds of machine share nothing.
     """
     ours, theirs = (_modelled_on(each) for each in (row, base))
     if ours is None or theirs is None:
@@ -358,12 +423,14 @@ def _modelled_on(row: Row) -> MachineKind | None:
 
 
 def _share_apart(row: Row, base: Row) -> float:
-    """The busy seconds that the other row does not have in the same stage, or has by another part,
-    as a share of the epoch. Where stages overlap there are more of them, up to all of it."""
+    """The busy seconds that the other row does not have in the same stage, or has by another part
+    or on other devices, as a share of the epoch. Where stages overlap there are more of them, up to
+    all of it."""
     unlike = {
         stage
         for part, stages in STAGES_OF.items()
         if getattr(row.runs[0].parts, part) != getattr(base.runs[0].parts, part)
+        or (part == "placement" and row.trainers != base.trainers)
         for stage in stages
     }
     epoch, apart_s = row.metric("epoch_time"), 0.0

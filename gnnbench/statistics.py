@@ -1,8 +1,9 @@
-"""What may be said of samples of times: when a run is steady, medians, intervals, and differences.
+"""Samples of times: when a run is steady, how far its middle is known, and what "faster" means.
 
-Samples of two rows that took turns are pairs: what else the machine did meanwhile, it did to both.
-Nothing here knows what was timed. The rank tests are SciPy's, by NumPy alone: ``scipy.stats`` takes
-half a second to import, and its permutations of tied values take seconds.
+:attr:`Difference.shown` is the only rule of "faster": the whole interval is beyond a margin. All
+sentences, tables and pages show the interval that decides.
+
+Nothing here knows what was timed.
 """
 
 from __future__ import annotations
@@ -10,53 +11,90 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
-#: A difference is shown where one as large or larger comes by chance less often than this.
-SIGNIFICANCE = 0.01
-#: Ratios this near to 1 show nothing. Two rows of one strategy were up to 2 % apart, chance
-#: included, in 190 comparisons of 6 ms epochs on an idle machine (``suites.verdicts``), and more of
-#: them than chance explains were shown. Why they differ is not known: the margin was set from this.
-MARGIN = 0.02
-#: The share of intervals that hold the value.
+#: The share of intervals of measured times that hold the value.
 CONFIDENCE = 0.95
-RESAMPLES = 2000
-#: Signed ranks are exact for at most this many pairs, and where some are tied or zero; rank sums
-#: where the smaller of two samples without ties has at most ``MOST_EXACT_SAMPLES``.
-MOST_EXACT, MOST_EXACT_TIED, MOST_EXACT_SAMPLES = 50, 13, 8
-#: Fewer pairs than this cannot show a difference at ``SIGNIFICANCE``, whatever they are.
+#: Ratios this near to 1 show nothing. Two rows of one strategy were up to 2 % apart, chance
+#: included, in 190 comparisons of 6 ms epochs on an idle machine (``suites.verdicts``), for a
+#: reason that is not known.
+MARGIN = 0.02
+#: The margin of samples that did not take turns: two processes place their memory differently. This
+#: value is assumed.
+MARGIN_APART = 0.05
+#: Fewer samples than this cannot tell noise that lasts from a difference.
 FEWEST_PAIRS = 8
+#: Fewer values of different seeds than this have no interval.
+FEWEST_SEEDS = 3
 #: A run is taken to be steady after so many epochs.
 MOST_WARMUP = 5
 #: Above this, the spread of the samples (half the interquartile range over the median) is noise
 #: that a reader should know of.
 NOISY = 0.1
+#: Noise models: the correlation of lasting noise from one turn to the next, and the share of the
+#: variance that is fresh in each turn.
+LASTING = (0.5, 0.8, 0.9, 0.95, 0.98, 0.995)
+FRESH = (0.0, 0.5, 0.8, 0.95)
+#: Longer series are averaged over consecutive samples to at most so many.
+MOST_SAMPLES = 128
+#: Samples count as at most so many deviations from their median.
+MOST_DEVIATIONS = 3.0
+#: Intervals of n samples are widened by the factor 1 + WIDENED / n^2. ``suites.faster`` gives the
+#: value: with noise of correlation 0.98, few samples do not say how long noise lasts.
+WIDENED = 100.0
+#: Noise models of less weight than this are left out.
+NEGLIGIBLE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How two rows' times compare: ``ratio`` is theirs over ours, above 1 where ours is faster,
-    between ``low`` and ``high`` with ``CONFIDENCE``. ``shown`` says whether chance is ruled out,
-    and that they are within ``MARGIN``, as two rows of one strategy are."""
+    """How two rows' times compare.
+
+    ``ratio`` is their time over ours, above 1 where ours is faster. ``low`` and ``high`` are the
+    interval that decides; they are 0 and infinity where the samples say nothing. ``margin`` is how
+    far beyond 1 the interval has to be. ``why_not`` says what makes the interval wide, in a
+    clause; it is empty where nothing in particular does.
+    """
 
     ratio: float
     low: float
     high: float
-    shown: bool
+    margin: float = MARGIN
+    why_not: str = ""
+
+    @property
+    def shown(self) -> bool:
+        """Whether one of the two is faster: the whole interval is beyond the margin."""
+        return self.low > 1.0 + self.margin or self.high < 1.0 / (1.0 + self.margin)
 
     def about(self, ratio: float) -> Difference:
-        """The same around the ratio of two figures that are reported, such as medians of medians:
-        the interval has it, and nothing is shown where samples and figures disagree on who is
-        faster, or where the figures are within ``MARGIN``."""
-        low, high = min(self.low, ratio), max(self.high, ratio)
-        return Difference(ratio, low, high, self.shown and _agree(ratio, low, high))
+        """Return this difference with the ratio of two reported figures, which the interval then
+        includes."""
+        return replace(self, ratio=ratio, low=min(self.low, ratio), high=max(self.high, ratio))
+
+    def joined(self, other: Difference) -> Difference:
+        """Return this difference with an interval that also includes the other's interval."""
+        low, high = min(self.low, other.low), max(self.high, other.high)
+        return replace(self, low=low, high=high, why_not=self.why_not or other.why_not)
+
+
+@dataclass(frozen=True, slots=True)
+class Centre:
+    """The middle of a series of logarithms, and its interval with ``CONFIDENCE``.
+
+    ``independent`` is the number of independent samples that would say as much.
+    """
+
+    value: float
+    low: float
+    high: float
+    independent: float
 
 
 def count_warmup(samples: Sequence[float]) -> int:
@@ -82,140 +120,184 @@ def spread(samples: Sequence[float]) -> float:
     return float((high - low) / (2 * median(samples)))
 
 
-def find_interval(samples: Sequence[float]) -> tuple[float, float]:
-    """The median's bootstrap interval; the least and the most of fewer than three samples."""
-    if len(samples) < 3:
-        return min(samples), max(samples)
-    low, high = np.quantile(_resample_medians(samples), _tails())
-    return float(low), float(high)
-
-
 def compare_pairs(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
-    """Of samples that were taken in turns, the i-th of one beside the i-th of the other.
+    """Compare samples that were taken in turns, in order of time.
 
-    Shown by Wilcoxon's signed-rank test, a permutation test of how far the pairs' log ratios are
-    beyond ``MARGIN``.
+    Both have one length. Noise that falls on both samples of a pair cancels.
     """
     logs = np.log(np.asarray(theirs, dtype=float) / np.asarray(ours, dtype=float))
-    ratio = median(theirs) / median(ours)
-    if len(logs) < 3:
-        return Difference(ratio, *_ends(np.exp(logs), ratio), shown=False)
-    own, other = _resample_medians(ours), _resample_medians(theirs)
-    ratios = other / own
-    low, high = (float(end) for end in np.quantile(ratios, _tails()))
-    if len(logs) < FEWEST_PAIRS or not _agree(ratio, low, high):
-        return Difference(ratio, low, high, shown=False)
-    beyond = (logs - _margin(ratio)) * math.copysign(1.0, ratio - 1.0)
-    return Difference(ratio, low, high, 2 * rank_signs(beyond) < SIGNIFICANCE)
+    found = find_centre(logs)
+    ratio = float(median(theirs) / median(ours))
+    if found is None:
+        return Difference(ratio, 0.0, math.inf, why_not=_tell_few(len(logs)))
+    difference = Difference(math.exp(found.value), math.exp(found.low), math.exp(found.high))
+    return replace(difference.about(ratio), why_not=_tell_lasting(len(logs), found))
 
 
-def compare_samples(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
-    """Of samples that were not taken in turns; shown by the Mann-Whitney test."""
-    ratio = median(theirs) / median(ours)
-    if min(len(ours), len(theirs)) < 3:
-        return Difference(ratio, min(theirs) / max(ours), max(theirs) / min(ours), shown=False)
-    own, other = _resample_medians(ours), _resample_medians(theirs, seed=1)
-    low, high = (float(end) for end in np.quantile(other / own, _tails()))
-    if not _agree(ratio, low, high):
-        return Difference(ratio, low, high, shown=False)
-    as_slow = np.asarray(ours, dtype=float) * math.exp(_margin(ratio))
-    slower, faster = np.asarray(theirs, dtype=float), as_slow
-    if ratio < 1.0:
-        slower, faster = faster, slower
-    return Difference(ratio, low, high, 2 * rank_samples(slower, faster) < SIGNIFICANCE)
+def compare_samples(
+    ours: Sequence[float],
+    theirs: Sequence[float],
+    paces: tuple[Sequence[float], Sequence[float]] | None = None,
+) -> Difference:
+    """Compare samples that were not taken in turns.
 
-
-def rank_signs(values: FloatArray) -> float:
-    """Return how likely values centred on zero are as far above it: the one-sided p-value of
-    ``scipy.stats.wilcoxon``. Zeros are left out."""
-    if np.isnan(values).any():
-        return math.nan
-    nonzero = values[values != 0]
-    count = len(nonzero)
-    doubled, ties = _double_ranks(np.abs(nonzero))
-    seen = int(doubled[nonzero > 0].sum())
-    if len(values) <= (MOST_EXACT_TIED if ties or count < len(values) else MOST_EXACT):
-        # In how many of all choices of signs the ranks of positive values have each sum.
-        ways = np.zeros(doubled.sum() + 1)
-        ways[0] = 1
-        for rank in doubled.tolist():
-            ways[rank:] += ways[:-rank]
-        return float(ways[seen:].sum() / 2**count)
-    variance = (count * (count + 1) * (2 * count + 1) - ties / 2) / 24
-    return _above(seen / 2 - count * (count + 1) / 4, variance)
-
-
-def rank_samples(values: FloatArray, others: FloatArray) -> float:
-    """Return how likely values are as far above others of one distribution: the one-sided p-value
-    of ``scipy.stats.mannwhitneyu``."""
-    both = np.concatenate((values, others))
-    if np.isnan(both).any():
-        return math.nan
-    mine, count = len(values), len(both)
-    doubled, ties = _double_ranks(both)
-    seen = int(doubled[:mine].sum())
-    if min(mine, count - mine) <= MOST_EXACT_SAMPLES and not ties:
-        # In how many of all choices of so many ranks they have each sum, of the smaller sample.
-        few = min(mine, count - mine)
-        ways = np.zeros((few + 1, count * (count + 1) + 1))
-        ways[0, 0] = 1
-        for rank in doubled.tolist():
-            ways[1:, rank:] += ways[:-1, :-rank]
-        found = ways[few, seen:] if few == mine else ways[few, : count * (count + 1) - seen + 1]
-        return float(found.sum() / math.comb(count, few))
-    variance = mine * (count - mine) / 12 * (count + 1 - ties / (count * (count - 1)))
-    return _above(seen / 2 - mine * (count + 1) / 2 - 0.5, variance)
-
-
-def _double_ranks(values: FloatArray) -> tuple[IntArray, int]:
-    """Return twice the ranks, of which tied values share the mean, and the sum of t^3 - t."""
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (2 * np.cumsum(counts) - counts + 1)[places], int((counts**3 - counts).sum())
-
-
-def _above(distance: float, variance: float) -> float:
-    """Return how likely a normal value is at least ``distance`` above its mean."""
-    return math.erfc(distance / math.sqrt(2 * variance)) / 2 if variance else 1.0
-
-
-def _agree(ratio: float, low: float, high: float) -> bool:
-    """Whether a ratio is further from 1 than ``MARGIN``, and all its interval on that side of 1."""
-    return (low > 1.0 and ratio > 1.0 + MARGIN) or (high < 1.0 and ratio < 1.0 / (1.0 + MARGIN))
-
-
-def _margin(ratio: float) -> float:
-    """The logarithm of ``MARGIN`` on a ratio's side of 1."""
-    return math.copysign(math.log1p(MARGIN), math.log(ratio))
-
-
-def _resample_medians(samples: Sequence[float], seed: int = 0) -> FloatArray:
-    """Return the medians of ``RESAMPLES`` samples drawn with replacement.
-
-    Samples of one length and seed are drawn at the same places, so that pairs stay pairs, and every
-    report of the same samples says the same.
+    ``paces`` are seconds of a yardstick beside each sample of ours and of theirs. The interval
+    then includes the ratio with and without division by them, so that neither another pace of the
+    machine nor the yardstick makes a difference alone.
     """
-    values = np.asarray(samples, dtype=float)
-    if np.isnan(values).any():
-        return np.full(RESAMPLES, math.nan)
-    middle = sorted({(len(values) - 1) // 2, len(values) // 2})
-    drawn = np.partition(values[_draw_places(len(values), seed)], middle, axis=1)
-    medians: FloatArray = drawn[:, middle].mean(axis=1)
-    return medians
+    found = _compare_apart(ours, theirs)
+    if paces is None:
+        return found
+    divided = [
+        np.asarray(times, dtype=float) / np.asarray(pace, dtype=float)
+        for times, pace in zip((ours, theirs), paces, strict=True)
+    ]
+    return found.joined(_compare_apart(divided[0].tolist(), divided[1].tolist()))
+
+
+def compare_seeds(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
+    """Compare times of the same seeds, in their order; seeds are independent of each other."""
+    logs = np.log(np.asarray(theirs, dtype=float) / np.asarray(ours, dtype=float))
+    found = find_centre(logs, lasting=False)
+    ratio = median(theirs) / median(ours)
+    if found is None:
+        return Difference(ratio, 0.0, math.inf)
+    return Difference(math.exp(found.value), math.exp(found.low), math.exp(found.high)).about(ratio)
+
+
+def find_seed_interval(times: Sequence[float]) -> tuple[float, float] | None:
+    """Return the interval of the median time over seeds; None of fewer than ``FEWEST_SEEDS``."""
+    found = find_centre(np.log(np.asarray(times, dtype=float)), lasting=False)
+    if found is None:
+        return None
+    middle = median(times)
+    return min(math.exp(found.low), middle), max(math.exp(found.high), middle)
+
+
+def _compare_apart(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
+    ratio = median(theirs) / median(ours)
+    own, other = (find_centre(np.log(np.asarray(each, dtype=float))) for each in (ours, theirs))
+    fewest = min(len(ours), len(theirs))
+    if own is None or other is None:
+        return Difference(ratio, 0.0, math.inf, MARGIN_APART, _tell_few(fewest))
+    below = math.hypot(other.value - other.low, own.high - own.value)
+    above = math.hypot(other.high - other.value, own.value - own.low)
+    centre = other.value - own.value
+    low, high = math.exp(centre - below), math.exp(centre + above)
+    found = Difference(math.exp(centre), low, high, MARGIN_APART).about(ratio)
+    return replace(found, why_not=_tell_lasting(fewest, min(own, other, key=_count)))
+
+
+def _count(centre: Centre) -> float:
+    return centre.independent
+
+
+def _tell_few(count: int) -> str:
+    epochs = "1 epoch is" if count == 1 else f"{count} epochs are"
+    return f"{epochs} too few to show one; ask for more --epochs or --repeats"
+
+
+def _tell_lasting(count: int, centre: Centre) -> str:
+    """Say where noise lasts so long that many samples say little."""
+    if centre.independent >= FEWEST_PAIRS:
+        return ""
+    return (
+        f"noise lasts over turns: {count} epochs say as much as {max(1.0, centre.independent):.0f} "
+        f"independent ones"
+    )
+
+
+# --------------------------------------------------------------------------- noise that lasts
+
+
+def find_centre(logs: FloatArray, *, lasting: bool = True) -> Centre | None:
+    """Return the middle of a series (n,) in order of time; None where it is too short or no number.
+
+    The noise may be of any of several models: fresh in each turn, lasting from turn to turn (AR(1)
+    with a correlation in ``LASTING``), or a sum of both. For each model, generalised least squares
+    give the middle and its error. The interval is that of the posterior over models, flat in the
+    middle and in the logarithm of the scale. Models whose noise lasts longer than the series begin
+    with more weight, since the series cannot refute them. Without ``lasting`` there is one model,
+    of independent values, whose interval is Student's.
+    """
+    if len(logs) < (FEWEST_PAIRS if lasting else FEWEST_SEEDS) or not np.isfinite(logs).all():
+        return None
+    values = _limit(_shorten(logs)) if lasting else logs
+    count = len(values)
+    whitening, ones, independent, prior = _whiten(count, lasting)
+    whitened = whitening @ values
+    centres = (ones * whitened).sum(axis=1) / independent
+    squares = (whitened**2).sum(axis=1) - independent * centres**2
+    squares = np.maximum(squares, 1e-18)
+    likelihood = prior - 0.5 * np.log(independent) - 0.5 * (count - 1) * np.log(squares)
+    weights = np.exp(likelihood - likelihood.max())
+    weights /= weights.sum()
+    errors = np.sqrt(squares / ((count - 1) * independent))
+    likely = weights > NEGLIGIBLE
+    low, middle, high = _find_quantiles(weights[likely], centres[likely], errors[likely], count - 1)
+    wider = 1.0 + WIDENED / count**2 if lasting else 1.0
+    return Centre(
+        middle,
+        middle - wider * (middle - low),
+        middle + wider * (high - middle),
+        float(weights @ independent),
+    )
+
+
+def _shorten(values: FloatArray) -> FloatArray:
+    """Return means of consecutive values, at most ``MOST_SAMPLES`` of them."""
+    size = -(-len(values) // MOST_SAMPLES)
+    count = len(values) // size
+    means: FloatArray = values[len(values) - count * size :].reshape(count, size).mean(axis=1)
+    return means
+
+
+def _limit(values: FloatArray) -> FloatArray:
+    """Return the values within ``MOST_DEVIATIONS`` of their median, by the median deviation."""
+    middle = np.median(values)
+    deviation = 1.4826 * MOST_DEVIATIONS * np.median(np.abs(values - middle))
+    if not deviation:
+        return values
+    limited: FloatArray = np.clip(values, middle - deviation, middle + deviation)
+    return limited
 
 
 @functools.lru_cache(maxsize=8)
-def _draw_places(count: int, seed: int) -> npt.NDArray[np.int64]:
-    return np.random.default_rng(seed).integers(count, size=(RESAMPLES, count))
+def _whiten(count: int, lasting: bool) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Return for each noise model of ``count`` samples: the matrix (n, n) that makes its noise
+    independent, that matrix times ones (n,), the number of independent samples that the series is
+    worth, and the logarithm of its weight before any sample is seen."""
+    models = [(0.0, 0.0, 1.0)]
+    for correlation in LASTING if lasting else ():
+        turns = (1.0 + correlation) / (1.0 - correlation)
+        weight = (1.0 + turns / (3.0 * count)) / len(FRESH)
+        models += [(correlation, fresh, weight) for fresh in FRESH]
+    turn = np.arange(count)
+    apart = np.abs(turn[:, None] - turn)
+    matrices, priors = [], []
+    for correlation, fresh, weight in models:
+        covariance = (1.0 - fresh) * correlation**apart + fresh * np.eye(count)
+        root = np.linalg.cholesky(covariance)
+        matrices.append(np.linalg.inv(root))
+        priors.append(math.log(weight) - float(np.log(np.diag(root)).sum()))
+    whitening = np.array(matrices)
+    ones = whitening.sum(axis=2)
+    return whitening, ones, (ones**2).sum(axis=1), np.array(priors)
 
 
-def _tails() -> tuple[float, float]:
-    return (1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2
-
-
-def _ends(ratios: FloatArray, ratio: float) -> tuple[float, float]:
-    return min(ratio, float(ratios.min(initial=math.inf))), max(
-        ratio, float(ratios.max(initial=-math.inf))
-    )
+def _find_quantiles(
+    weights: FloatArray, centres: FloatArray, errors: FloatArray, degrees: int
+) -> tuple[float, float, float]:
+    """Return the ends and the median of a mixture of Student's distributions, integrated on a grid
+    that is fine at the middle."""
+    steps = np.sinh(np.linspace(-11.0, 11.0, 1001)) / 200.0
+    grid = float(weights @ centres) + errors.max() * steps
+    scaled = (grid - centres[:, None]) / errors[:, None]
+    density = (weights / errors) @ (1.0 + scaled**2 / degrees) ** (-(degrees + 1) / 2.0)
+    area = np.concatenate(([0.0], np.cumsum((density[1:] + density[:-1]) * np.diff(grid))))
+    tail = (1.0 - CONFIDENCE) / 2.0
+    low, middle, high = np.interp((tail, 0.5, 1.0 - tail), area / area[-1], grid)
+    return float(low), float(middle), float(high)
 
 
 def bound_tail(off: float, variance: float) -> float:

@@ -11,7 +11,7 @@ from gnnbench.advice.pricing import TARGETS, Pricer, Watch, read_metric, score
 from gnnbench.advice.questions import Question
 from gnnbench.advice.recall import Recall
 from gnnbench.advice.search import Effort, Final, Found, Search, choose_effort, find_space
-from gnnbench.advice.sentences import explain_choice, explain_unfit, tell_variation
+from gnnbench.advice.sentences import SAME, explain_choice, explain_unfit, tell_variation
 from gnnbench.advice.variations import Variation, list_variations
 from gnnbench.comparison import compare
 from gnnbench.comparison.progress import Progress
@@ -21,7 +21,6 @@ from gnnbench.kernels.pages import keep_pages
 from gnnbench.model_error import error_of
 from gnnbench.partitioning import remember_partitions
 from gnnbench.platforms.describe import LOCAL, local_path
-from gnnbench.ranking import SAME
 from gnnbench.records import Comparison, Mode, RunResult
 
 

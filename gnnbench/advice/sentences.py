@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from gnnbench.advice.pricing import LINK_METRICS, read_metric
 from gnnbench.advice.search import Final
 from gnnbench.comparison.request import PlannedRow
-from gnnbench.ranking import SAME, make_row
+from gnnbench.ranking import find_difference, make_row
 from gnnbench.records import RunResult
-from gnnbench.report.verdict import widest_gap
+from gnnbench.report.verdict import tell_times, widest_gap
 from gnnbench.units import format_si
+
+#: A modelled time that differs by less is the same.
+SAME = 0.005
 
 
 def describe_row(row: PlannedRow) -> str:
@@ -35,7 +38,7 @@ def is_same(one: Final, other: Final) -> bool:
 
 
 def compare_rows(final: Final, other: Final, note: str) -> str:
-    """How many times as fast, and by what, as a sentence."""
+    """How many times as fast, by what, and whether that is shown, in sentences."""
     (row, run), (base_row, base) = final, other
     ours, theirs = read_metric(run, "epoch_time"), read_metric(base, "epoch_time")
     ratio = theirs / ours if ours else 1.0
@@ -44,8 +47,11 @@ def compare_rows(final: Final, other: Final, note: str) -> str:
     links = f"{format_si(moved, 'B')} over links against {format_si(before, 'B')}"
     if abs(ratio - 1.0) <= SAME:
         return f"It takes as long as {named}, and moves {links}."
-    gap = widest_gap(make_row(run.label, row.mode, [run]), make_row(base.label, row.mode, [base]))
-    return f"It is {ratio:.2f} times as fast as {named}{gap}, and moves {links}."
+    rows = make_row(run.label, row.mode, [run]), make_row(base.label, row.mode, [base])
+    found, gap = find_difference(*rows), widest_gap(*rows)
+    told = f"{ratio:.2f} times" if found is None else tell_times(found, "modelled")
+    doubt = "" if found is None or found.shown else "; a difference is not shown"
+    return f"It is {told} as fast as {named}{gap}, and moves {links}{doubt}."
 
 
 def explain_unfit(run: RunResult) -> str:

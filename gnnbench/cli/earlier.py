@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ _ALLOWED = ("earlier", "json_path")
 
 def compare_earlier(files: Sequence[Path], json_path: Path | None) -> int:
     """Hold two result files against each other; 1 where a row is shown to be slower in the
-    second, 4 where they have no row to compare."""
+    second, 4 where no row can be compared, such as measured ones of a busy machine."""
     _refuse_options(files)
     check_files(json_path, files=files)
 
@@ -77,7 +78,7 @@ def _describe(pairing: Pairing) -> dict[str, Json]:
         **described,
         "epoch_time": times,
         "ratio": None if found is None else found.ratio,
-        "interval": None if found is None else (found.low, found.high),
+        "interval": None if found is None or isinf(found.high) else (found.low, found.high),
         "difference_shown": found is not None and found.shown,
         "why_not": pairing.why_not,
         "changes": changes,

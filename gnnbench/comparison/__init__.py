@@ -37,6 +37,7 @@ from gnnbench.comparison.run import (
     empty_result,
     needs_all,
 )
+from gnnbench.comparison.yardstick import Yardstick
 from gnnbench.datasets import edge_convention
 from gnnbench.errors import GnnbenchError, IncompatibleParts
 from gnnbench.kernels.pages import keep_pages, trim_heap
@@ -108,12 +109,11 @@ def compare(
     digest = request.dataset.digest()
     guard = DatasetGuard(request.dataset)
     rows, refusals = _find_rows(request, registry, setting, processes, guard)
-    swapped = [row for row in rows if row.swapped]
-    for group in ([row for row in rows if not row.plain], swapped):
-        found = [refusals[row] for row in group if row in refusals]
-        if group and len(found) == len(group) and all(each.status != "error" for each in found):
-            raise IncompatibleParts(found[0].reason)
-    scene = Scene(request, registry, setting, progress or SilentProgress(), processes)
+    _require_some(rows, refusals)
+    yardstick = None if request.platform.virtual else Yardstick(request.workload.threads)
+    scene = Scene(
+        request, registry, setting, progress or SilentProgress(), processes, yardstick=yardstick
+    )
     load = MachineLoad()
     runner = _RowRunner(scene, guard)
     for repeat in range(request.repeats):
@@ -143,6 +143,15 @@ def compare(
         interrupted=runner.interrupted,
         cards=_find_cards(rows, registry),
     )
+
+
+def _require_some(rows: Sequence[PlannedRow], refusals: Mapping[PlannedRow, _Refusal]) -> None:
+    """Raise ``IncompatibleParts`` where nothing that was asked for can run."""
+    swapped = [row for row in rows if row.swapped]
+    for group in ([row for row in rows if not row.plain], swapped):
+        found = [refusals[row] for row in group if row in refusals]
+        if group and len(found) == len(group) and all(each.status != "error" for each in found):
+            raise IncompatibleParts(found[0].reason)
 
 
 def _find_cards(rows: Sequence[PlannedRow], registry: Registry) -> dict[str, Card]:

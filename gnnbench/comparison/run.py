@@ -21,6 +21,7 @@ from gnnbench.comparison.process_state import ProcessState, RandomStreams
 from gnnbench.comparison.progress import Progress
 from gnnbench.comparison.request import PlannedRow, Request
 from gnnbench.comparison.rows import options_for
+from gnnbench.comparison.yardstick import Yardstick, state_paces
 from gnnbench.design_phase import with_design_phase
 from gnnbench.errors import (
     DeviceOutOfMemory,
@@ -30,7 +31,7 @@ from gnnbench.errors import (
     StageFailed,
     words_of,
 )
-from gnnbench.metrics import summarise, with_error
+from gnnbench.metrics import YARDSTICK, summarise, with_error
 from gnnbench.model_error import find_kind
 from gnnbench.models import GNN, build
 from gnnbench.models.products import projected_layers
@@ -85,7 +86,8 @@ BUNDLED = "gnnbench_plugins"
 class Scene:
     """What all runs of a comparison share. ``processes`` are the ranks, of which this is the
     first. ``shared`` is what plain training of all rows has in common. ``state`` are the settings
-    of the process as they were before the first run."""
+    of the process as they were before the first run. Where times are measured, ``yardstick`` is
+    timed beside each epoch."""
 
     request: Request
     registry: Registry
@@ -94,6 +96,7 @@ class Scene:
     processes: Processes | None = None
     shared: Shared = field(default_factory=Shared)
     state: ProcessState = field(default_factory=ProcessState)
+    yardstick: Yardstick | None = None
 
 
 def needs_all(bundle: Bundle, setting: Setting) -> bool:
@@ -115,6 +118,7 @@ class Run:
         self._led: Processes | None = None
         self._digests: list[Digest] = []
         self._epochs: list[EpochTrace] = []
+        self._paces: list[float] = []
         self._timed_s = 0.0
         self._left_work = LeftWork()
         self._random = RandomStreams()
@@ -226,6 +230,8 @@ class Run:
         number = len(self._epochs)
         with self._left_work.at_turn():
             epoch, found = self._train(number)
+        if self._scene.yardstick is not None:
+            self._paces.append(self._scene.yardstick.measure())
         if self._examination is not None:
             self._examination.look(epoch)
         self._digests.append(found)
@@ -270,6 +276,8 @@ class Run:
             self._reached,
             warmup,
         )
+        if self._paces:
+            metrics[YARDSTICK] = state_paces(self._paces, warmup)
         evidence = None if self._examination is None else self._examination.evidence
         work = state_work(self._bundle, setting, trace, evidence)
         return RunResult(
@@ -292,6 +300,7 @@ class Run:
             notes=tuple(self._note(trace, metrics["epoch_time"].value)),
             idle=trace.idle,
             stated=() if measured else name_stated(self._bundle),
+            target_accuracy=self._scene.request.target_accuracy,
         )
 
     # ------------------------------------------------------------------ what is found out

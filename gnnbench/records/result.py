@@ -100,7 +100,8 @@ class RunResult:
     the parts by whose own word a modelled run takes as long as it does, such as ``"kernel mine"``.
     ``left`` names settings of the process that the run's parts changed, such as ``"torch's anomaly
     detection"``; they were restored after each turn. Runs with the same ``lot`` took turns, so that
-    their samples are pairs.
+    their samples are pairs. ``target_accuracy`` is the validation accuracy that was to be reached;
+    a run without the metric ``time_to_accuracy`` missed it.
     """
 
     strategy: str
@@ -123,6 +124,7 @@ class RunResult:
     stated: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     lot: int = 0
+    target_accuracy: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

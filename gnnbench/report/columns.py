@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -102,9 +103,10 @@ def _epoch_columns(groups: Sequence[Group]) -> list[Column]:
 
 
 def _time_to_accuracy(rows: Sequence[Row]) -> list[Column]:
-    return _metric_columns(
-        rows, ("time to", "accuracy"), lambda row: row.metric("time_to_accuracy"), "not reached"
-    )
+    def read(row: Row) -> Metric | None:
+        return row.metric("time_to_accuracy") if all(row.reached) else None
+
+    return _metric_columns(rows, ("time to", "accuracy"), read, "not reached")
 
 
 def _test_column(rows: Sequence[Row]) -> Column:
@@ -170,7 +172,7 @@ def _metric_columns(
 
 
 def _epoch_column(groups: Sequence[Group], provenance: Provenance) -> Column:
-    """Epoch time, speed relative to the group's first row, and the range of that over samples."""
+    """Epoch time, speed relative to the group's first row, and the interval that decides."""
     times, speeds, ranges, styles = [], [], [], []
     factors = list_factors(groups)
     for group in groups:
@@ -205,8 +207,8 @@ def list_factors(groups: Sequence[Group]) -> list[str]:
 
 
 def format_range(difference: Difference | None) -> str:
-    """``"0.54-0.57"``, or nothing where both ends are printed alike."""
-    if difference is None:
+    """``"0.54-0.57"``, or nothing where there is no interval or both ends are printed alike."""
+    if difference is None or math.isinf(difference.high):
         return ""
     low, high = f"{difference.low:.2f}", f"{difference.high:.2f}"
     return "" if low == high else f"{low}-{high}"

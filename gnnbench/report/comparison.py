@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from gnnbench.model_error import describe_error
-from gnnbench.ranking import Group, Row, group_runs, list_devices
+from gnnbench.ranking import Group, Row, group_runs, level_of, list_devices
 from gnnbench.records import STAGES, Comparison, Provenance, RunResult
 from gnnbench.report.columns import (
     ALL_PROVENANCES,
@@ -26,6 +26,7 @@ from gnnbench.report.columns import (
 )
 from gnnbench.report.verdict import describe_noise, summarise
 from gnnbench.report.writer import TIE, Styled, Writer, pad, wrap
+from gnnbench.statistics import MARGIN, MARGIN_APART
 from gnnbench.units import format_si
 
 _BAR_CELLS = 5
@@ -58,11 +59,25 @@ def print_comparison(comparison: Comparison, console: Console, *, details: bool 
 
 
 def figures_line(comparison: Comparison, groups: Sequence[Group]) -> str:
-    """What speeds are against, where there are any, and where the columns come from."""
-    speeds = (
-        "Speeds (x) are against the first ranked row of each group. " if _has_speeds(groups) else ""
-    )
+    """What speeds are against and what decides, where there are any, and where the columns come
+    from."""
+    speeds = f"{rule_line(comparison.modelled)} " if _has_speeds(groups) else ""
     return f"{speeds}{provenance_line(comparison)}"
+
+
+def rule_line(modelled: bool) -> str:
+    """The rule of "faster", with its level."""
+    level = f"{100 * level_of('modelled' if modelled else 'measured'):g} %"
+    within = (
+        f"span epochs and {level} of the error that two rows do not share"
+        if modelled
+        else f"are {level} intervals, which count noise that lasts over turns"
+    )
+    return (
+        f"Speeds (x) are against the first ranked row of each group; ranges {within}. A row is "
+        f"faster where its whole range is beyond {100 * MARGIN:g} %"
+        + ("." if modelled else f", {100 * MARGIN_APART:g} % where rows did not take turns.")
+    )
 
 
 def _has_speeds(groups: Sequence[Group]) -> bool:
@@ -148,7 +163,7 @@ def provenance_line(comparison: Comparison) -> str:
         return "Everything is from training here: times are measured, and bytes are counted."
     return (
         f"Losses, accuracies and equality are from training here. All other figures are modelled "
-        f"on {comparison.platform}: a range is that over epochs. {error_line(comparison.runs)}"
+        f"on {comparison.platform}. {error_line(comparison.runs)}"
     )
 
 
@@ -160,8 +175,8 @@ def error_line(runs: Sequence[RunResult]) -> str:
         return "The model's own error is not known."
     known = "; ".join(map(describe_error, kinds))
     return (
-        f"A modelled epoch is good to {known} (reproduce validation); rows share that error but "
-        f"for their kernels and the work that they do apart."
+        f"A modelled epoch is good to {known} (reproduce validation); rows share that error "
+        f"as far as the same parts and devices do the same work."
     )
 
 

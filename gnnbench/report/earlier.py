@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.console import Console
 
-from gnnbench.ranking import MODE_TITLES
+from gnnbench.ranking import MODE_TITLES, level_of
 from gnnbench.records import Mode
+from gnnbench.report.columns import format_range
 from gnnbench.report.writer import Writer, pad
-from gnnbench.results.earlier import Change, Pairing
+from gnnbench.results.earlier import UNKNOWN, Change, Pairing
 from gnnbench.statistics import Difference
 from gnnbench.units import format_si
 
@@ -30,6 +31,9 @@ def print_change(change: Change, console: Console) -> None:
         write.entry("", sentence, "bold", indent=1)
     for warning in change.warnings:
         write.entry("", warning, "yellow", indent=1)
+    found = [pairing for pairing in change.pairings if pairing.difference is not None]
+    if found:
+        write.entry("", _tell_rule(found), "dim", indent=1)
     for mode in MODE_TITLES:
         pairings = [pairing for pairing in change.pairings if pairing.mode == mode]
         if pairings:
@@ -41,13 +45,8 @@ def summarise_change(change: Change) -> list[str]:
     """For each mode, what is shown to be faster or slower in the later file, in sentences."""
     sentences = []
     for mode, title in MODE_TITLES.items():
-        compared = [
-            (pairing.label, pairing.difference)
-            for pairing in change.pairings
-            if pairing.mode == mode and pairing.difference is not None
-        ]
-        if not compared:
-            continue
+        own = [pairing for pairing in change.pairings if pairing.mode == mode]
+        compared = [(each.label, each.difference) for each in own if each.difference is not None]
         clauses = [
             f"{label} takes {1 / found.ratio:.2f} times as long as before"
             if found.ratio < 1
@@ -58,8 +57,28 @@ def summarise_change(change: Change) -> list[str]:
         level = [label for label, found in compared if not found.shown]
         if level:
             clauses.append(f"no difference is shown for {', '.join(level)}")
-        sentences.append(f"{title[0].upper()}{title[1:]}, {change.names[1]}: {'; '.join(clauses)}.")
+        reasons: dict[str, list[str]] = {}
+        for each in own:
+            if each.why_not.startswith(UNKNOWN):
+                reasons.setdefault(each.why_not, []).append(each.label)
+        clauses += [
+            why_not.replace(UNKNOWN, f"{UNKNOWN} whether {', '.join(labels)} became faster", 1)
+            for why_not, labels in reasons.items()
+        ]
+        if clauses:
+            start = f"{title[0].upper()}{title[1:]}, {change.names[1]}"
+            sentences.append(f"{start}: {'; '.join(clauses)}.")
     return sentences or [f"{change.names[0]} and {change.names[1]} have no row to compare."]
+
+
+def _tell_rule(compared: Sequence[Pairing]) -> str:
+    """The rule of "faster" between two files, with its level."""
+    epochs = [row.metric("epoch_time") for each in compared if (row := each.after) is not None]
+    kinds = dict.fromkeys(epoch.provenance for epoch in epochs if epoch is not None)
+    margins = dict.fromkeys(each.difference.margin for each in compared if each.difference)
+    levels = " and ".join(f"{100 * level_of(kind):g} % of {kind} rows" for kind in kinds)
+    beyond = " and ".join(f"{100 * margin:g} %" for margin in margins)
+    return f"Ranges hold {levels}; a row is faster or slower where its range is beyond {beyond}."
 
 
 def _print_rows(
@@ -92,6 +111,5 @@ def _tell_row(pairing: Pairing) -> tuple[str, ...]:
 
 
 def _tell_interval(found: Difference) -> str:
-    low, high = f"{found.low:.2f}", f"{found.high:.2f}"
-    interval = "" if low == high else f"{low}-{high}"
-    return interval if found.shown else f"{interval} no difference shown".lstrip()
+    beyond = f"no difference shown beyond {100 * found.margin:g} %"
+    return format_range(found) if found.shown else f"{format_range(found)} {beyond}".lstrip()

@@ -168,7 +168,7 @@ def _compare_machines(kept: Sequence[Kept]) -> list[Table]:
                 found = pairing.difference
                 speed = pairing.why_not if found is None else f"{found.ratio:.2f}x"
                 if found is not None and not found.shown:
-                    speed += ", no difference shown"
+                    speed += ", no difference shown beyond the machines' own pace"
                 rows.setdefault(names, []).append(TableRow(label, (*cells, Cell(text=speed))))
     return [
         Table(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gnnbench.ranking import group_runs
 from gnnbench.records import Comparison, Table
 from gnnbench.report.columns import deciding_columns
-from gnnbench.report.comparison import made_up_lines, provenance_line, title_line
+from gnnbench.report.comparison import figures_line, made_up_lines, title_line
 from gnnbench.report.page import render_page
 from gnnbench.report.tables_html import describe_table
 from gnnbench.report.verdict import describe_noise, summarise
@@ -34,7 +34,7 @@ def render_comparison(comparison: Comparison) -> str:
         heads=[" ".join(column.heading).replace("- ", "-") for column in columns],
         sections=sections,
         tables=[],
-        below=[*made_up_lines(comparison), provenance_line(comparison)],
+        below=[*made_up_lines(comparison), figures_line(comparison, groups)],
     )
 
 

@@ -9,13 +9,20 @@ from gnnbench.parts import UNSHUFFLED
 from gnnbench.ranking import (
     Group,
     Row,
+    compare_reaching,
     find_difference,
-    find_doubt,
+    level_of,
     list_level,
     longest_stage,
 )
 from gnnbench.records import STAGES, Comparison, Provenance
-from gnnbench.statistics import FEWEST_PAIRS, NOISY, Difference, spread
+from gnnbench.statistics import (
+    FEWEST_SEEDS,
+    NOISY,
+    Difference,
+    find_seed_interval,
+    spread,
+)
 from gnnbench.units import format_si
 
 _PROVENANCES: tuple[Provenance, ...] = ("measured", "modelled", "quoted")
@@ -80,11 +87,10 @@ def _summarise(ranked: Sequence[Row], provenance: Provenance) -> str:
         return f"{winner.label} takes {seconds}{busy}; there is no row to rank it beside."
     level = list_level(ranked)
     if level:
-        fewest = min(len(_samples(row)) for row in (winner, *level))
-        hint = _tell_doubt(winner, level)
-        if provenance == "measured" and fewest < FEWEST_PAIRS:
-            epochs = "1 epoch is" if fewest == 1 else f"{fewest} epochs are"
-            hint = f" ({epochs} too few to show one; ask for more --epochs or --repeats)"
+        reasons = [
+            found.why_not for row in level if (found := find_difference(winner, row)) is not None
+        ]
+        hint = next((f" ({reason})" for reason in reasons if reason), "")
         rest = [row for row in others if row not in level]
         slower = f"; slower: {', '.join(row.label for row in rest)}" if rest else ""
         return f"no difference is shown between {_join([winner, *level])}, {seconds}{hint}{slower}."
@@ -92,19 +98,10 @@ def _summarise(ranked: Sequence[Row], provenance: Provenance) -> str:
     gap = widest_gap(winner, runner_up)
     return (
         f"{winner.label} is fastest, {seconds}, "
-        f"{_times(find_difference(winner, runner_up), provenance)} as fast as {runner_up.label}"
+        f"{tell_times(find_difference(winner, runner_up), provenance)} as fast as "
+        f"{runner_up.label}"
         f"{_tell_devices(winner, runner_up)}{gap}.{_tell_preparation(winner, runner_up)}"
     )
-
-
-def _tell_doubt(winner: Row, level: Sequence[Row]) -> str:
-    """What keeps the model from telling modelled rows apart, where its own error does."""
-    near = [row for row in level if (found := find_difference(winner, row)) and found.shown]
-    if not near:
-        return ""
-    doubt = max(find_doubt(winner, row) for row in near)
-    gap = max(found.ratio for row in near if (found := find_difference(winner, row)))
-    return f" (modelled {gap:.2f} times apart, and the model's own error may make {doubt:.2f})"
 
 
 def _join(rows: Sequence[Row]) -> str:
@@ -112,20 +109,19 @@ def _join(rows: Sequence[Row]) -> str:
     return f"{', '.join(first)} and {last}"
 
 
-def _samples(row: Row) -> tuple[float, ...]:
-    epoch = row.metric("epoch_time")
-    return () if epoch is None else epoch.samples
-
-
-def _times(difference: Difference | None, provenance: Provenance) -> str:
-    """``"1.80 times (1.74 to 1.86)"``; of modelled times the range is that over epochs."""
+def tell_times(difference: Difference | None, provenance: Provenance) -> str:
+    """``"1.80 times (95 %: 1.74 to 1.86)"``: the ratio, and the interval that decides."""
     if difference is None:
         raise ValueError("rows of one group and provenance can be compared")
+    return f"{difference.ratio:.2f} times{tell_interval(difference, provenance)}"
+
+
+def tell_interval(difference: Difference, provenance: Provenance) -> str:
+    """``" (95 %: 1.74 to 1.86)"``; nothing where there is no interval, or its ends are alike."""
     low, high = f"{difference.low:.2f}", f"{difference.high:.2f}"
-    if low == high:
-        return f"{difference.ratio:.2f} times"
-    over = " over epochs" if provenance == "modelled" else ""
-    return f"{difference.ratio:.2f} times ({low} to {high}{over})"
+    if low == high or high == "inf":
+        return ""
+    return f" ({100 * level_of(provenance):g} %: {low} to {high})"
 
 
 def _tell_preparation(winner: Row, other: Row) -> str:
@@ -157,17 +153,27 @@ def _compare_accuracy(groups: Sequence[Group]) -> list[str]:
     """Times to the target accuracy, over all groups: what unlike work may be compared by."""
     sentences = []
     for provenance in _PROVENANCES:
-        found = sorted(
-            (metric.value, row.label)
+        rows = [
+            row
             for group in groups
             for row in group.rows
             if row.equivalence is None or row.equivalence.holds
-            if (metric := row.metric("time_to_accuracy")) is not None
-            and metric.provenance == provenance
-        )
-        if found:
-            told = ", ".join(f"{label} {format_si(seconds, 's')}" for seconds, label in found)
-            sentences.append(f"Time to the target accuracy [{provenance}]: {told}.")
+            if row.reached
+            and (epoch := row.metric("epoch_time")) is not None
+            and epoch.provenance == provenance
+        ]
+        if not rows:
+            continue
+        ranked = sorted((row for row in rows if all(row.reached)), key=_find_reaching_s)
+        told = [_tell_reaching(row, provenance) for row in ranked]
+        told += [
+            f"{row.label} missed it" + ("" if count == 1 else f" with {missed} of {count} seeds")
+            for row in rows
+            if (missed := row.reached.count(None))
+            for count in [len(row.reached)]
+        ]
+        first = _tell_first(ranked, provenance)
+        sentences.append(f"Time to the target accuracy [{provenance}]: {', '.join(told)}{first}.")
     return sentences
 
 
@@ -182,6 +188,38 @@ def _name_unshuffled(groups: Sequence[Group]) -> list[str]:
     if not told:
         return []
     return [f"Seeds are not shuffled, so that epochs have the same mini-batches: {told}."]
+
+
+def _find_reaching_s(row: Row) -> float:
+    metric = row.metric("time_to_accuracy")
+    return 0.0 if metric is None else metric.value
+
+
+def _tell_reaching(row: Row, provenance: Provenance) -> str:
+    """``"a 2.50 s (2.10 s to 2.98 s over 3 seeds)"``."""
+    times = [metric.value for metric in row.reached if metric is not None]
+    told = f"{row.label} {format_si(_find_reaching_s(row), 's')}"
+    interval = find_seed_interval(times) if min(times) > 0 else None
+    if interval is None:
+        return told
+    low, high = (format_si(end, "s") for end in interval)
+    return f"{told} ({low} to {high} over {len(times)} seeds)"
+
+
+def _tell_first(ranked: Sequence[Row], provenance: Provenance) -> str:
+    """Who reaches the target first, by the rule of all verdicts, as a clause."""
+    if len(ranked) < 2:
+        return ""
+    first, *others = ranked
+    found = [(row, compare_reaching(first, row)) for row in others]
+    level = [row for row, each in found if each is None or not each.shown or each.ratio <= 1.0]
+    if not level:
+        return f"; {first.label} is first, {tell_times(found[0][1], provenance)} as fast as " + (
+            found[0][0].label
+        )
+    seeds = min(len(row.reached) for row in (first, *level))
+    few = "" if seeds >= FEWEST_SEEDS else f" (ask for --repeats {FEWEST_SEEDS} or more)"
+    return f"; no difference is shown between {_join([first, *level])}{few}"
 
 
 def _name_stated(groups: Sequence[Group]) -> list[str]:

@@ -1,18 +1,21 @@
 """Two result files held against each other: what became faster or slower from one to the other.
 
-The statistics are those of one comparison (``gnnbench.ranking``). What cannot be compared at all is
-refused: another dataset, another model. What may be the cause of a difference beside the strategies
-is said: another machine, other versions, another platform.
+The statistics are those of one comparison (``gnnbench.ranking``). Measured rows are compared
+through the yardstick that both files have beside each epoch. Where other programs kept a machine
+busy, no measured row is compared. Files of another dataset or model are refused. Other causes of a
+difference are said: another machine, other versions, another platform.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from gnnbench.errors import UsageError
+from gnnbench.metrics import YARDSTICK
 from gnnbench.ranking import Row, find_difference, make_row
 from gnnbench.records import EpochWork, Equivalence, Metric, Mode, Parts, RunResult
 from gnnbench.results.kept import read_result
@@ -30,6 +33,8 @@ _SAME_WORK = ("model", "layers", "dims", "batch_size", "fanouts", "dtype", "lear
 _SAID_OF_WORK = ("epochs", "seed", "weight_decay", "threads")
 #: A figure beside times that changes by less is the same.
 _SAME = 0.005
+#: How ``Pairing.why_not`` begins where a row was timed in both files, and noise hides what changed.
+UNKNOWN = "cannot tell"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +94,10 @@ def hold_documents(first: ResultDocument, second: ResultDocument, names: tuple[s
     _refuse_unlike(first, second, names)
     rows = [_restore_rows(document, lot) for lot, document in enumerate((first, second), 1)]
     keys = dict.fromkeys([*rows[0], *rows[1]])
-    pairings = tuple(_pair(key, rows[0].get(key), rows[1].get(key), names) for key in keys)
-    return Change(names, first, second, tuple(_list_warnings(first, second, names)), pairings)
+    busy = [name for name, each in zip(names, (first, second), strict=True) if each.noise]
+    pairings = tuple(_pair(key, rows[0].get(key), rows[1].get(key), names, busy) for key in keys)
+    warnings = [*_list_warnings(first, second, names), *_tell_pace(pairings, names)]
+    return Change(names, first, second, tuple(warnings), pairings)
 
 
 def _name_files(before: Path, after: Path) -> tuple[str, str]:
@@ -152,6 +159,35 @@ def _list_warnings(
         if document.interrupted:
             warnings.append(f"{name} is not whole: {document.interrupted}")
     return warnings
+
+
+def _tell_pace(pairings: Sequence[Pairing], names: tuple[str, str]) -> list[str]:
+    """How the yardstick differs between measured rows that are compared, or which file lacks it."""
+    compared = [
+        (pairing.before, pairing.after)
+        for pairing in pairings
+        if pairing.difference is not None and pairing.before is not None
+        if (epoch := pairing.before.metric("epoch_time")) and epoch.provenance == "measured"
+    ]
+    if not compared:
+        return []
+    paces: list[list[float]] = [[], []]
+    for pair in compared:
+        for found, row in zip(paces, pair, strict=True):
+            metric = row.metric(YARDSTICK) if row is not None else None
+            found += [metric.value] if metric is not None else []
+    lacking = [name for name, found in zip(names, paces, strict=True) if len(found) < len(compared)]
+    if lacking:
+        return [
+            f"{' and '.join(lacking)} has no yardstick, work that is timed beside every epoch: the "
+            f"machines may have been of unlike speed. Run it again with this version."
+        ]
+    slower = median(paces[1]) / median(paces[0])
+    return [
+        f"The yardstick, the same work beside every epoch, took {slower:.2f} times as long in "
+        f"{names[1]} as in {names[0]}. A row is faster or slower where it is so with and without "
+        f"division by the yardstick."
+    ]
 
 
 def _tell(value: object) -> str:
@@ -238,7 +274,11 @@ def _restore_metric(entry: MetricEntry) -> Metric:
 
 
 def _pair(
-    key: tuple[Mode, str], before: Row | None, after: Row | None, names: tuple[str, str]
+    key: tuple[Mode, str],
+    before: Row | None,
+    after: Row | None,
+    names: tuple[str, str],
+    busy: Sequence[str],
 ) -> Pairing:
     mode, label = key
     for row, name in zip((before, after), names, strict=True):
@@ -248,6 +288,11 @@ def _pair(
         raise ValueError("a row that is missing is refused")
     if why_not := _refuse_unlike_rows(before, after):
         return Pairing(label, mode, before, after, why_not=why_not)
+    epoch = after.metric("epoch_time")
+    if busy and epoch is not None and epoch.provenance == "measured":
+        why_not = f"{UNKNOWN}: the machine was busy in {' and '.join(busy)}"
+        changes = _find_changes(before, after)
+        return Pairing(label, mode, before, after, why_not=why_not, changes=changes)
     difference = find_difference(after, before)
     if difference is None:
         why_not = "no epoch of it was timed in both"

@@ -1,11 +1,14 @@
 """``gnnbench compare A.json B.json``: what became faster or slower, and what is refused."""
 
 import json
+import re
 from dataclasses import replace
+from statistics import median
 
 import numpy as np
 import pytest
 
+from gnnbench.records import Metric
 from gnnbench.results.schema import to_document, write_json
 from tests.report.example_comparison import do_work, make_comparison, make_failure, make_run
 
@@ -76,6 +79,54 @@ def test_samples_of_two_files_are_no_pairs(hold):
     )
     assert found.exit_code == 0
     assert not rows["a"]["difference_shown"]
+
+
+def pace(run, samples):
+    """The run with a yardstick beside each of its epochs, the first of which is cold."""
+    epoch = run.metrics["epoch_time"]
+    cold = replace(epoch, samples=(1.0, *epoch.samples), warmup=1)
+    paces = Metric(median(samples), "s", "measured", (0.5, *samples), 1)
+    return replace(run, metrics={**run.metrics, "epoch_time": cold, "yardstick": paces})
+
+
+def test_a_slower_machine_is_no_regression(hold):
+    """All takes 1.4 times as long, the yardstick too; a file without one leaves that unknown."""
+    before = make_run("a", epoch_s=draw(0), provenance="measured")
+    after = make_run("a", epoch_s=draw(1, 0.14), provenance="measured")
+    paced = pace(before, draw(2, 0.001)), pace(after, draw(3, 0.0014))
+    found, rows = hold(measured(paced[0]), measured(paced[1]))
+    words = " ".join(found.output.split())
+    assert found.exit_code == 0
+    assert not rows["a"]["difference_shown"]
+    assert re.search(r"took 1\.[34]\d times as long in after.json as in before.json", words)
+    assert "95 % of measured rows" in words
+    assert "beyond 5 %" in words
+    low, high = rows["a"]["interval"]
+    assert low < 0.72
+    assert 0.98 < high < 1.05
+    steady = pace(after, draw(3, 0.001))
+    assert hold(measured(paced[0]), measured(steady))[0].exit_code == 1
+    found, _ = hold(measured(before), measured(paced[1]))
+    assert "before.json has no yardstick" in " ".join(found.output.split())
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_beside_other_programs_nothing_can_be_told(hold, place):
+    files = [
+        measured(make_run("a", epoch_s=draw(seed, seconds), provenance="measured"))
+        for seed, seconds in ((0, 0.1), (1, 0.2))
+    ]
+    noise = "other processes took 86% of the processor's time meanwhile"
+    files[place] = replace(files[place], noise=noise)
+    found, rows = hold(*files)
+    name = ("before.json", "after.json")[place]
+    words = " ".join(found.output.split())
+    assert found.exit_code == 4
+    assert f"cannot tell whether a became faster: the machine was busy in {name}" in words
+    assert f"In {name} {noise}." in words
+    assert rows["a"]["ratio"] is None
+    assert not rows["a"]["difference_shown"]
+    assert rows["a"]["why_not"] == f"cannot tell: the machine was busy in {name}"
 
 
 def test_the_same_file_twice_shows_nothing(hold):

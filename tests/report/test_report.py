@@ -391,11 +391,38 @@ def test_noise_is_told_where_there_is_some():
 def test_times_to_accuracy_are_compared_over_all_groups():
     runs = []
     for label, seconds, sampling in (("a", 4.0, "one law"), ("b", 2.5, "another law")):
-        run = do_work(label, sampling=sampling)
-        metric = Metric(seconds, "s", "modelled")
-        runs.append(replace(run, metrics={**run.metrics, "time_to_accuracy": metric}))
+        runs.append(reach(do_work(label, sampling=sampling), seconds))
     sentences = summarise(group_runs(make_comparison(*runs)))
-    assert sentences[-1] == "Time to the target accuracy [modelled]: b 2.50 s, a 4.00 s."
+    assert sentences[-1] == (
+        "Time to the target accuracy [modelled]: b 2.50 s, a 4.00 s; no difference is shown "
+        "between b and a (ask for --repeats 3 or more)."
+    )
+
+
+def reach(run, seconds, repeat=0):
+    """A run that reached the target after these seconds, or missed it."""
+    metric = {} if seconds is None else {"time_to_accuracy": Metric(seconds, "s", "modelled")}
+    metrics = {**run.metrics, **metric}
+    return replace(run, metrics=metrics, repeat=repeat, target_accuracy=0.8)
+
+
+def test_times_to_accuracy_have_intervals_over_seeds_and_rows_that_miss_stay():
+    reached = {
+        "a": (4.0, 4.4, 4.2), "b": (2.0, 2.2, 2.1), "c": (1.0, None, 1.0), "d": (None,) * 3,
+    }  # fmt: skip
+    runs = [
+        reach(do_work(label), seconds, repeat)
+        for label, times in reached.items()
+        for repeat, seconds in enumerate(times)
+    ]
+    comparison = make_comparison(*runs)
+    words = summarise(group_runs(comparison))[-1]
+    assert words.startswith("Time to the target accuracy [modelled]: b 2.10 s (")
+    assert re.search(r"a 4\.20 s \(3\.7\d s to 4\.7\d s over 3 seeds\)", words)
+    assert "c missed it with 1 of 3 seeds, d missed it with 3 of 3 seeds; b is first" in words
+    assert "b is first, 2.00 times as fast as a" in words
+    lines = [line for line in show(comparison, 240, details=False).splitlines() if " yes" in line]
+    assert ["not reached" in line for line in lines] == [False, False, True, True]
 
 
 def test_an_idea_that_had_nothing_to_do_is_told():

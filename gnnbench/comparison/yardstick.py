@@ -1,0 +1,47 @@
+"""How fast this machine is at each turn: the same small work, timed beside every measured epoch.
+
+Two result files are compared through it. A row of the comparison would not do: files need not
+share one, and its own code may change between them. The work fits in a core's caches, so that it
+takes about a millisecond and leaves the caches of the next row mostly as they were.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from statistics import median
+
+import numpy as np
+import torch
+
+from gnnbench.kernels.dispatch import gather_rows
+from gnnbench.records import Metric
+
+#: A product of two square matrices, and all rows of a table of 2 MiB in another order.
+SIDE = 256
+TABLE_ROWS, WIDTH = 2**13, 64
+
+
+class Yardstick:
+    """A fixed piece of work on ``threads`` threads."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._square = torch.full((SIDE, SIDE), 1.0 / SIDE, dtype=torch.float32)
+        self._product = torch.empty_like(self._square)
+        self._table = np.ones((TABLE_ROWS, WIDTH), np.float32)
+        self._rows = np.random.default_rng(0).permutation(TABLE_ROWS).astype(np.int64)
+        self._picked = np.empty_like(self._table)
+        self.measure()
+
+    def measure(self) -> float:
+        """Return the seconds that the work takes now."""
+        began_s = time.perf_counter()
+        torch.mm(self._square, self._square, out=self._product)
+        gather_rows(self._table, self._rows, out=self._picked, threads=self._threads)
+        return time.perf_counter() - began_s
+
+
+def state_paces(paces: Sequence[float], warmup: int) -> Metric:
+    """Return the metric of the seconds beside each epoch; the first ``warmup`` are in no median."""
+    return Metric(median(paces[warmup:]), "s", "measured", tuple(paces), warmup)
