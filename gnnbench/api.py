@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from gnnbench.results.schema import ResultDocument
 
 T = TypeVar("T")
-#: A strategy by name, ``"hongtu:kernel=native"`` with another part, or an object.
+#: A strategy by name, ``"hongtu:kernel=dgl"`` with another part, or an object.
 StrategyLike: TypeAlias = "str | Strategy"
 #: The value of a part's option, as a part declares it or as text with a unit (``"2GB"``).
 OptionValue: TypeAlias = "str | int | float | bool"

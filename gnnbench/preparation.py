@@ -163,7 +163,7 @@ def count_cores() -> int:
 
 
 def parse_strategies(text: str) -> tuple[ChosenStrategy, ...]:
-    """``"hyscale,hongtu:kernel=native"`` as names with their swaps, each once."""
+    """``"hyscale,hongtu:kernel=dgl"`` as names with their swaps, each once."""
     chosen: list[ChosenStrategy] = []
     for word in text.split(","):
         name, *swaps = (part.strip() for part in word.split(":"))

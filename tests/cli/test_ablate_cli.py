@@ -62,7 +62,7 @@ def test_options_of_compare_hold_for_every_step(run):
 def test_a_strategy_without_steps_is_taken_apart_by_part(run):
     result = run("ablate", "native", *QUICK, "--platform", "epyc7763x2-4xa5000", "--json", "-")
     assert result.exit_code == 0, result.output
-    assert labels_of(result) == ["native", "kernel=torch"]
+    assert labels_of(result) == ["native", "placement=single", "kernel=torch"]
 
 
 def test_there_is_nothing_to_take_out_of_the_reference(run):

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 #: A row in mini-batches and one on the full graph.
 BOTH_MODES = (
     "--plugins",
-    "hyscale:kernel=native,hongtu:kernel=native",
+    "hyscale,hongtu",
     "--no-check",
     "--no-plain",
 )

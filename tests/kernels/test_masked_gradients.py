@@ -69,7 +69,7 @@ def make_setting(model: str, num_layers: int, platform: Platform | None = None) 
         dims = workload.dims
     workload = dataclasses.replace(workload, dims=dims)
     shapes = build(workload).shapes
-    return Setting(make_dataset(), platform or make_platform(), workload, shapes)
+    return Setting(make_dataset(), platform or make_platform(kind="cpu"), workload, shapes)
 
 
 def run(registry: Registry, setting: Setting, parts: Parts, **options: dict[str, str]) -> Trace:
@@ -202,7 +202,7 @@ def test_native_trains_as_plain_torch_does(
 def test_mixture_of_parallelism_masks_every_workers_columns(
     registry: Registry, masks: list[MaskArray], model: str, num_layers: int, workers: int
 ) -> None:
-    setting = make_setting(model, num_layers, make_platform(workers))
+    setting = make_setting(model, num_layers, make_platform(workers, "cpu"))
     plain = losses(run(registry, setting, PLAIN))
     options = {"sampler": {"stages": "2"}, "placement": {"accelerators": str(workers)}}
     found = run(registry, setting, MIXGCN, **options)

@@ -355,7 +355,8 @@ def test_features_stay_sparse_only_on_their_way_into_a_product(
     assert not sparse_here(registry, parts, make_setting("ggcn"))
     assert sparse_here(registry, parts, make_setting("gat"))
     assert not sparse_here(registry, parts, make_setting(sparse=False))
-    assert not sparse_here(registry, parts, make_setting(accelerators=1))
+    single = dataclasses.replace(parts, placement="single")
+    assert not sparse_here(registry, single, make_setting(accelerators=1))
     assert not sparse_here(registry, dataclasses.replace(parts, kernel="torch"), make_setting())
     large = dataclasses.replace(
         make_dataset(), features=SimpleNamespace(nnz=2**31, shape=(2**31, 5))
@@ -443,15 +444,17 @@ def test_rows_as_they_are_stored(dtype: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_device_of_another_kind_is_refused(registry: Registry, mode: Mode) -> None:
+    """A described GPU as much as a real one: both compute on ``cpu`` or ``cuda:0`` here."""
+    parts = dataclasses.replace(BUNDLES[mode], placement="single")
+    bundle: Bundle = plugins.assemble(registry, parts, {})
+    assert bundle.refusal(make_setting()) is None
     setting = make_setting(accelerators=1)
-    bundle: Bundle = plugins.assemble(registry, BUNDLES[mode], {})
-    assert bundle.refusal(setting) is None
-    (gpu,) = setting.platform.accelerators
-    gpu = dataclasses.replace(gpu, torch_device="cuda:0")
-    real = dataclasses.replace(setting.platform, accelerators=(gpu,))
-    reason = bundle.refusal(dataclasses.replace(setting, platform=real))
-    assert reason is not None
-    assert "gpu0 computes on cuda:0" in reason
+    for where in ("cpu", "cuda:0"):
+        gpu = dataclasses.replace(setting.platform.accelerators[0], torch_device=where)
+        machine = dataclasses.replace(setting.platform, accelerators=(gpu,))
+        reason = bundle.refusal(dataclasses.replace(setting, platform=machine))
+        assert reason is not None
+        assert "placement 'single' trains on gpu0, a GPU" in reason
 
 
 # --------------------------------------------------------------------------- comparisons
@@ -469,7 +472,7 @@ def test_sparse_features_compare_equal(registry: Registry, mode: Mode, accelerat
                 strategies=("native", peer),
                 dataset=with_sparse_features(make_dataset()),
                 workload=make_workload(model, num_layers),
-                platform=make_platform(accelerators),
+                platform=make_platform(accelerators, "cpu"),
                 swaps=(("kernel", "native"),),
                 modes=(mode,),
             )

@@ -59,7 +59,7 @@ def test_a_file_of_ones_own_is_followed(
         "from gnnbench.records import Parts, Strategy\n\n\n"
         "@hookimpl\n"
         "def gnnbench_strategy():\n"
-        '    parts = Parts("neighbour", "single", "vanilla", "host", "native")\n'
+        '    parts = Parts("neighbour", "host", "vanilla", "host", "native")\n'
         '    return [Strategy("mine", "of my own", "", {"mini-batch": parts})]\n'
     )
     monkeypatch.setenv("GNNBENCH_PLUGINS", str(mine))

@@ -10,7 +10,7 @@ import torch
 from gnnbench.constants import Constant
 from gnnbench.kernels.reference.fpga import Machine
 from gnnbench.parts import Bundle, LayerShape, OfMiniBatches, Setting, option
-from gnnbench.platforms.machine import Device
+from gnnbench.platforms.machine import Device, DeviceKind
 from gnnbench.records import Block, Mode, Work
 from gnnbench_plugins.hpgnn.adjacency import HpgnnAdjacency, Running
 from gnnbench_plugins.hpgnn.boards import Board, find_board
@@ -67,6 +67,7 @@ class HpgnnKernel(OfMiniBatches, NativeKernel):
 
     name: ClassVar[str] = "hpgnn"
     summary: ClassVar[str] = "scatter-gather and systolic array on an FPGA, by equations or cycles"
+    device_kinds: ClassVar[frozenset[DeviceKind]] = frozenset({"cpu", "fpga"})
     takes_sparse_features: ClassVar[bool] = False
 
     clock: Literal["equations", "cycles"] = option(
