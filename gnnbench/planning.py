@@ -9,6 +9,7 @@ import numpy as np
 from gnnbench.comparison import PlannedRow, Request, Variant, make_setting, plan_row
 from gnnbench.comparison.planned import plan_run
 from gnnbench.comparison.request import Options
+from gnnbench.cores import count_cores
 from gnnbench.datasets.synthetic import RMAT_QUADRANTS, parse_count
 from gnnbench.errors import IncompatibleParts, UsageError
 from gnnbench.kernels.dispatch import RmatStream
@@ -18,7 +19,6 @@ from gnnbench.platforms.machine import Platform
 from gnnbench.plugins import Registry, assemble
 from gnnbench.preparation import (
     check_counts,
-    count_cores,
     load_dataset,
     load_machine,
     note_unused_weights,

@@ -6,12 +6,12 @@ run everywhere. Nothing heavy is imported before a name has to be looked up.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from gnnbench.cores import count_cores
 from gnnbench.errors import GnnbenchError, UsageError
 
 if TYPE_CHECKING:
@@ -150,13 +150,6 @@ def note_unused_weights(dataset: Dataset, model: LayerClass) -> Dataset:
 def usual_fanouts(layers: int) -> tuple[int, ...]:
     """Neighbours to sample a vertex where nobody says: 25, 10, 10, ... from the seeds outwards."""
     return (25, *[10] * (layers - 1))
-
-
-def count_cores() -> int:
-    """Cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 # --------------------------------------------------------------------------- words

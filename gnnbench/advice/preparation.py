@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from gnnbench.advice.questions import MODES, Question
 from gnnbench.advice.variations import with_device_memory
 from gnnbench.comparison.rows import check_names
+from gnnbench.cores import count_cores
 from gnnbench.errors import UsageError
 from gnnbench.platforms.machine import Platform
 from gnnbench.plugins import Registry
 from gnnbench.preparation import (
     check_counts,
-    count_cores,
     load_dataset,
     load_machine,
     note_unused_weights,

@@ -15,6 +15,7 @@ import psutil
 
 from gnnbench.comparison.equality import Judgement, Reference
 from gnnbench.comparison.left_threads import LeftThreads
+from gnnbench.comparison.machine import Throttled
 from gnnbench.comparison.orders import Order, seeded
 from gnnbench.comparison.plain import PlainTraining, Shared
 from gnnbench.comparison.process_state import ProcessState, RandomStreams
@@ -109,7 +110,7 @@ class Run:
         self._digests: list[Digest] = []
         self._epochs: list[EpochTrace] = []
         self._timed_s = 0.0
-        self._threads = LeftThreads()
+        self._threads, self._throttled = LeftThreads(), Throttled()
         self._random = RandomStreams()
         self._left: dict[str, None] = {}
         #: How many epochs it took to the target accuracy.
@@ -209,7 +210,7 @@ class Run:
     def _run_epoch(self) -> None:
         number = len(self._epochs)
         self._lead("train")
-        with self._threads.at_turn():
+        with self._threads.at_turn(), self._throttled.at_turn():
             epoch = self._training.run_epoch(number)
         self._restore_state()
         found = digest(epoch, self._clock.provenance, self._setting.platform)
@@ -344,6 +345,8 @@ class Run:
             )
         if self._unchecked:
             notes.append(self._unchecked)
+        if self._clock.provenance == "measured" and (throttled := self._throttled.note()):
+            notes.append(throttled)
         first_s = self._digests[0].epoch_s - epoch_s
         if self._clock.provenance == "measured" and first_s > LONG_FIRST_S:
             notes.append(
