@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     )
     from gnnbench.results.schema import ResultDocument
 
-#: A strategy by name, ``"hongtu:kernel=native"`` with another part, or an object.
+#: A strategy by name, ``"hongtu:kernel=dgl"`` with another part, or an object.
 StrategyLike: TypeAlias = "str | Strategy"
 #: What advice makes least.
 Target: TypeAlias = 'Literal["time", "memory", "traffic"]'

@@ -94,7 +94,7 @@ def prepare_plan(job: PlanJob, registry: Registry) -> PlannedJob:
     )
     bundle = assemble(registry, row.parts, job.options)
     machine = load_machine(job.platform, placements=(bundle.placement,), own=offered.platform)
-    reason = bundle.placement.refuse_counts(machine)
+    reason = bundle.placement.refuse_counts(machine) or bundle.refuse_devices(machine)
     if reason is not None:
         raise IncompatibleParts(f"{offered.name}: {reason}")
     reason = planner.refuses(bundle) if planner is not None and drawn else None

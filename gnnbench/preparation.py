@@ -6,13 +6,13 @@ run everywhere. Nothing heavy is imported before a name has to be looked up.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from gnnbench.capacity import check_dims, check_records, check_threads, check_widths
+from gnnbench.cores import count_cores
 from gnnbench.errors import GnnbenchError, UsageError
 from gnnbench.limits import COUNT, MODEL_NAMES, RULES
 from gnnbench.units import parse_bytes
@@ -282,18 +282,11 @@ def usual_fanouts(layers: int) -> tuple[int, ...]:
     return (25, *[10] * (layers - 1))
 
 
-def count_cores() -> int:
-    """Cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 # --------------------------------------------------------------------------- words
 
 
 def parse_strategies(text: str) -> tuple[ChosenStrategy, ...]:
-    """``"hyscale,hongtu:kernel=native"`` as names with their swaps, each once."""
+    """``"hyscale,hongtu:kernel=dgl"`` as names with their swaps, each once."""
     chosen: list[ChosenStrategy] = []
     for word in text.split(","):
         name, *swaps = (part.strip() for part in word.split(":"))

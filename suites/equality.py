@@ -39,6 +39,8 @@ HIDDEN = (16, 256)
 DEPTHS = (2, 3)
 #: Right rows: strategies in one of their modes.
 ROWS: tuple[tuple[str, Mode], ...] = (
+    ("reference", "full-graph"),
+    ("reference", "mini-batch"),
     ("native", "full-graph"),
     ("native", "mini-batch"),
     ("hongtu", "full-graph"),
@@ -151,10 +153,26 @@ def with_large_values() -> Dataset:
     return replace(made, features=np.abs(made.features) * size)
 
 
+def complete(count: int) -> Dataset:
+    """A complete graph, whose sums over neighbours of centred features are rounding alone."""
+    ends = np.stack(np.triu_indices(count, 1))
+    random = np.random.default_rng(count)
+    made = datasets.build(
+        f"complete {count}",
+        ends,
+        features=random.random((count, 2)).astype(np.float32),
+        labels=random.integers(0, 2, count),
+        report_repairs=False,
+    )
+    return datasets.scale_features(made)
+
+
 GRAPHS: Mapping[str, Callable[[], Dataset]] = {
     "dense": dense_with_sparse_features,
     "cora": lambda: datasets.load("cora"),
     "star": star,
+    "complete-17": lambda: complete(17),
+    "complete-50": lambda: complete(50),
     "isolated": with_isolated,
     "sbm-3k": lambda: datasets.load("sbm:vertices=3000,edges=30000,features=64,classes=8"),
     "sbm-2-classes": lambda: datasets.load("sbm:vertices=2000,edges=20000,features=16,classes=2"),

@@ -46,7 +46,7 @@ from gnnbench.models import build
 from gnnbench.models.products import projected_layers
 from gnnbench.parts import Bundle, Setting, option_fields
 from gnnbench.platforms import load_platform
-from gnnbench.platforms.local import count_cores
+from gnnbench.platforms.local import count_physical_cores
 from gnnbench.platforms.machine import Platform
 from gnnbench.platforms.probe import probe
 from gnnbench.platforms.timing import torch_threads
@@ -123,7 +123,7 @@ def recall(threads: int) -> Probed:
 def look_now(registry: Registry, threads: int, seconds: float) -> Probed:
     """The same as they are, by a probe of so many ``seconds``, around which the yardstick is
     measured. Of what the probe measures twice the better counts, and so of what that takes."""
-    cores = min(threads or count_cores(), count_cores())
+    cores = min(threads or count_physical_cores(), count_physical_cores())
     yardstick = Yardstick(cores)
 
     def measure() -> Lengths:

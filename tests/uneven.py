@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from gnnbench.conformance.graphs import Kind, make_platform
+from gnnbench.parts import Setting
 from gnnbench.platforms.machine import Platform
 
 #: How much slower, or smaller, each further accelerator is.
@@ -33,3 +34,10 @@ def make_uneven(count: int = 3, kind: Kind = "gpu") -> Platform:
         for number, link in enumerate(platform.links)
     )
     return dataclasses.replace(platform, accelerators=accelerators, links=links)
+
+
+def on_cpus(setting: Setting) -> Setting:
+    """Return the setting with CPU nodes as accelerators, on which every kernel runs."""
+    platform = setting.platform
+    nodes = tuple(dataclasses.replace(each, kind="cpu") for each in platform.accelerators)
+    return dataclasses.replace(setting, platform=dataclasses.replace(platform, accelerators=nodes))

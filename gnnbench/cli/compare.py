@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     "strategies",
     metavar="A,B[,C...]",
     help="The strategies to compare, by name; see 'gnnbench plugins'. A:PART=NAME is A with that "
-    "part instead of its own, such as hongtu:kernel=native.",
+    "part instead of its own, such as hongtu:kernel=dgl.",
 )
 @click.option(
     "--processes",
@@ -331,7 +331,7 @@ def write_results(
 
 
 def parse_strategies(text: str) -> tuple[ChosenStrategy, ...]:
-    """``"hyscale,hongtu:kernel=native"`` as names with their swaps, each once."""
+    """``"hyscale,hongtu:kernel=dgl"`` as names with their swaps, each once."""
     with said_of("'--plugins'"):
         return preparation.parse_strategies(text)
 

@@ -96,27 +96,28 @@ def sweep(
         load_platform(platform)
     if executor_name == "local" and jobs > 1:
         refuse_measured(grid.configurations)
-    here = name_this_machine() if executor_name == "local" else ""
+    executor = open_executor(executor_name, jobs, store)
+    here = name_this_machine() if executor.runs_here else ""
     found = find_tasks(grid.configurations, store, registry, retry=retry, here=here)
     console = open_console(json_path)
     describe_start(found, len(grid.configurations), store, console)
-    executor = open_executor(executor_name, jobs, store)
-    kept = [(each.header.status, each.header.reason) for each in found.kept]
+    kept: list[tuple[str, str]] = [(each.header.status, each.header.reason) for each in found.kept]
     for number, (task, status, reason) in enumerate(executor.run(found.tasks), 1):
         kept.append((status, reason))
         print_ended(number, len(found.tasks), task, status, reason, console)
     counts = Counter(status for status, _ in kept)
+    ends = ("done", "refused", "failed", *(("lost",) if counts["lost"] else ()))
     summary: dict[str, Json] = {
         "store": str(store),
         "configurations": len(grid.configurations),
         "run": len(found.tasks),
-        **{status: counts[status] for status in ("done", "refused", "failed")},
+        **{status: counts[status] for status in ends},
     }
-    told = ", ".join(f"{counts[status]} {status}" for status in ("done", "refused", "failed"))
+    told = ", ".join(f"{counts[status]} {status}" for status in ends)
     console.print(f"{told}; gnnbench report {store} shows them.", markup=False, soft_wrap=True)
     if json_path is not None:
         write_document(summary, json_path)
-    if counts["failed"]:
+    if counts["failed"] or counts["lost"]:
         return 3
     return 0 if counts["done"] else 4
 
@@ -184,7 +185,7 @@ def print_ended(
 ) -> None:
     """A line about a run that has ended."""
     line = f" {number}/{total} {status}: {task.configuration.label}"
-    style = {"failed": "red", "refused": "yellow"}.get(status, "")
+    style = {"failed": "red", "lost": "red", "refused": "yellow"}.get(status, "")
     console.print(line, style=style, markup=False, soft_wrap=True, highlight=False)
     if reason:
         console.print(f"   {reason}", style=style, markup=False, soft_wrap=True, highlight=False)

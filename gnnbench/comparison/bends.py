@@ -61,11 +61,15 @@ class Bend:
         change = (1.0 - self.slope) * (theirs.flatten()[places].double() * 2.0 - 1.0)
         return places, change
 
-    def sway(self, places: Tensor) -> Turn:
-        """What turns some places, half of them one way and half the other, by chance."""
-        generator = torch.Generator().manual_seed(0)
-        signs = torch.randint(0, 2, (len(places),), generator=generator).double() * 2.0 - 1.0
-        return places, (1.0 - self.slope) * signs
+    def sway(self, places: Tensor, *, together: bool) -> Turn:
+        """Return what turns some places: all to their other side, as where rows are equal, or half
+        of them one way and half the other, by chance."""
+        if together:
+            ups = self.input.flatten()[places] <= 0
+        else:
+            generator = torch.Generator().manual_seed(0)
+            ups = torch.randint(0, 2, (len(places),), generator=generator)
+        return places, (1.0 - self.slope) * (ups.double() * 2.0 - 1.0)
 
 
 def _row_sizes(values: Tensor) -> Tensor:

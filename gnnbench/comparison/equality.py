@@ -20,14 +20,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from gnnbench.comparison.attention import nudge
 from gnnbench.comparison.identities import (
     SUM_SHARE,
     find_step_error,
@@ -35,6 +34,7 @@ from gnnbench.comparison.identities import (
     is_chain,
 )
 from gnnbench.comparison.plain import Batch, Pass, PlainTraining
+from gnnbench.comparison.rounding import Rounded
 from gnnbench.parts import Setting
 from gnnbench.records import IntArray
 from gnnbench.run.evidence import Update
@@ -330,20 +330,21 @@ class Reference:
         close = [bend.find_close(margin) for bend, margin in zip(bends, margins, strict=True)]
         if not sum(map(len, close)):
             return [0.0] * len(right)
-        turns = [bend.sway(places) for bend, places in zip(bends, close, strict=True)]
-        moved = case.right.gradients(case.begins, turns)
-        return [SWAY * error for error in case.gradient_errors(moved, right)]
+        swayed = [0.0] * len(right)
+        for together in (False, True):
+            turns = [
+                bend.sway(places, together=together)
+                for bend, places in zip(bends, close, strict=True)
+            ]
+            errors = case.gradient_errors(case.right.gradients(case.begins, turns), right)
+            swayed = [max(most, SWAY * error) for most, error in zip(swayed, errors, strict=True)]
+        return swayed
 
     def _round(self, case: Case, attempt: int) -> Pass:
-        """The update in the workload's own dtype; after the first ``attempt`` with parameters and
-        attention weights that are off by a unit of rounding, up or down by chance, so that all sums
-        round otherwise."""
-        if not attempt:
-            return self._plain.forward(case.update, case.batches, self._dtype)
-        generator = torch.Generator().manual_seed(attempt)
-        nudged = {name: nudge(value, generator) for name, value in case.update.parameters.items()}
-        update = replace(case.update, parameters=nudged)
-        return self._plain.forward(update, case.batches, self._dtype, generator)
+        """Return the update in the workload's own dtype. After the first ``attempt`` every
+        operation is off by rounding, in a way of its own."""
+        rounded = Rounded(self._dtype, attempt) if attempt else None
+        return self._plain.forward(case.update, case.batches, self._dtype, rounded)
 
     def _find_seeds(self, ids: IntArray) -> Tensor:
         """Which rows of ``ids`` have a loss."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import platform as host_os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import psutil
 import torch
 
+from gnnbench.cores import Periods
 from gnnbench.kernels.pages import are_kept
 
 
@@ -40,14 +43,39 @@ def _cpu_name() -> str:
 BUSY_SHARE = 0.1
 
 
-class MachineLoad:
-    """What other processes took of this machine's cores since this was made."""
+class Throttled:
+    """The periods in which a row's turns were throttled by a control group's CPU quota."""
 
     def __init__(self) -> None:
-        self._began = self._read()
+        self._periods = Periods()
+
+    @contextmanager
+    def at_turn(self) -> Iterator[None]:
+        """Count the periods of a turn."""
+        before = Periods.read()
+        yield
+        self._periods += Periods.read() - before
+
+    def note(self) -> str:
+        """Return a note for the row's result; empty where nothing was throttled."""
+        said = self._periods.describe()
+        return f"{said} of its epochs; give the group more, or use fewer threads" if said else ""
+
+
+class MachineLoad:
+    """What this machine's cores did for others since this was made, or what a quota left unused."""
+
+    def __init__(self) -> None:
+        self._began, self._periods = self._read(), Periods.read()
 
     def describe(self) -> str:
-        """A sentence where others were at work; empty where they were not."""
+        """Return a sentence if this process was throttled, or else if others were at work.
+
+        It is empty if neither was so: what a quota takes away is nobody else's.
+        """
+        throttled = (Periods.read() - self._periods).describe()
+        if throttled:
+            return f"{throttled} meanwhile"
         own, busy, stolen, total = (
             now - before for now, before in zip(self._read(), self._began, strict=True)
         )

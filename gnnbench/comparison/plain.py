@@ -8,6 +8,7 @@ rows that begin at the same parameters.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -15,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnbench.comparison.attention import nudge_attention
 from gnnbench.comparison.bends import Bend, Bends, Turn
+from gnnbench.comparison.rounding import Rounded
 from gnnbench.models import (
     GNN,
     PROJECTED,
@@ -52,24 +53,26 @@ class Batch:
 @dataclass(slots=True, eq=False)
 class Pass:
     """A forward pass that can still be gone back through: logits ``(n, classes)``, and every place
-    where it bends, in their order."""
+    where it bends, in their order. Where it is ``rounded``, so is its backward pass."""
 
     model: GNN
     logits: Tensor
     bends: tuple[Bend, ...]
+    rounded: Rounded | None = None
 
     def gradients(self, of_logits: Tensor, turns: Sequence[Turn | None] = ()) -> list[Tensor]:
         """The parameters' gradients in float64, from the logits', with some bends turned."""
         parameters = [p for layer in self.model.stack for p in layer.parameters()]
         for bend, turn in zip(self.bends, turns or (None,) * len(self.bends), strict=True):
             bend.turn = turn
-        found = torch.autograd.grad(
-            self.logits,
-            parameters,
-            of_logits.to(self.logits.dtype),
-            allow_unused=True,
-            retain_graph=True,
-        )
+        with self.rounded or nullcontext():
+            found = torch.autograd.grad(
+                self.logits,
+                parameters,
+                of_logits.to(self.logits.dtype),
+                allow_unused=True,
+                retain_graph=True,
+            )
         return [
             (torch.zeros_like(p) if g is None else g).double()
             for p, g in zip(parameters, found, strict=True)
@@ -186,28 +189,21 @@ class PlainTraining:
         update: Update,
         batches: Sequence[Batch],
         dtype: torch.dtype,
-        generator: torch.Generator | None = None,
+        rounded: Rounded | None = None,
     ) -> Pass:
-        """The update's forward pass over all batches; with a ``generator`` attention weights are
-        nudged by a unit of rounding."""
+        """Return the update's forward pass over all batches, ``rounded`` where that is given."""
         workload = replace(self._setting.workload, dtype=_name(dtype))
         projected = self._find_projected(whole=not update.units)
         model = build(workload, projected, self._setting.model)
         model.load_state_dict(update.parameters)
-        with torch.enable_grad(), Bends() as bends:
-            logits = [self._compute(model, batch, dtype, generator) for batch in batches]
-        return Pass(model, torch.cat(logits), tuple(bends.found))
+        shares = rounded is None  # others must not be off by the same
+        with torch.enable_grad(), Bends() as bends, rounded or nullcontext():
+            logits = [self._compute(model, batch, dtype, shares=shares) for batch in batches]
+        return Pass(model, torch.cat(logits), tuple(bends.found), rounded)
 
-    def _compute(
-        self, model: GNN, batch: Batch, dtype: torch.dtype, generator: torch.Generator | None
-    ) -> Tensor:
-        whole = len(batch.ids) == self._setting.dataset.graph.num_vertices
-        if generator is not None and not all(layer.cacheable for layer in model.stack):
-            # Of its own: others share the whole graph's.
-            whole, bounds = False, self._bind_all(batch, dtype)
-            for bound in bounds:
-                nudge_attention(bound, generator)
-        elif whole and not self._scales and len({id(block) for block in batch.blocks}) == 1:
+    def _compute(self, model: GNN, batch: Batch, dtype: torch.dtype, *, shares: bool) -> Tensor:
+        whole = shares and len(batch.ids) == self._setting.dataset.graph.num_vertices
+        if whole and not self._scales and len({id(block) for block in batch.blocks}) == 1:
             bounds = [self._bind_whole(dtype)] * len(batch.blocks)
         else:
             whole, bounds = False, self._bind_all(batch, dtype)

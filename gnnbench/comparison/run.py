@@ -15,6 +15,7 @@ from typing import Literal, TypeVar
 from gnnbench.comparison.ahead import refuse_work_ahead
 from gnnbench.comparison.examination import Examination
 from gnnbench.comparison.left_work import LeftWork
+from gnnbench.comparison.machine import Throttled
 from gnnbench.comparison.orders import Order, seeded, tell_faults
 from gnnbench.comparison.plain import Shared
 from gnnbench.comparison.process_state import ProcessState, RandomStreams
@@ -120,7 +121,7 @@ class Run:
         self._epochs: list[EpochTrace] = []
         self._paces: list[float] = []
         self._timed_s = 0.0
-        self._left_work = LeftWork()
+        self._left_work, self._throttled = LeftWork(), Throttled()
         self._random = RandomStreams()
         self._left: dict[str, None] = {}
         #: How many epochs it took to the target accuracy.
@@ -228,7 +229,7 @@ class Run:
 
     def _run_epoch(self) -> None:
         number = len(self._epochs)
-        with self._left_work.at_turn():
+        with self._left_work.at_turn(), self._throttled.at_turn():
             epoch, found = self._train(number)
         if self._scene.yardstick is not None:
             self._paces.append(self._scene.yardstick.measure())
@@ -338,7 +339,10 @@ class Run:
         if self._examination is not None:
             notes += self._examination.notes
         if self._clock.provenance == "measured":
-            notes += note_first_epoch(self._digests[0].epoch_s - epoch_s)
+            notes += [
+                *self._throttled.notes(),
+                *note_first_epoch(self._digests[0].epoch_s - epoch_s),
+            ]
         target = self._scene.request.target_accuracy
         if target is not None and self._reached is None:
             epochs = self._setting.workload.epochs

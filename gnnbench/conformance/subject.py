@@ -389,8 +389,12 @@ def find_subject(
 
 
 def _put_into_strategy(registry: Registry, part: type[Part], mode: Mode) -> Parts | None:
-    """The first bundle of a mode that takes the part somewhere; the first that has it, or the
-    reference's, where none does, so that its refusal can be told."""
+    """Return the first bundle of a mode that takes the part somewhere.
+
+    For a communication it is the first on several devices, since on one there is little to move.
+    Where none takes the part, it is the first that has it, or the reference's, so that the refusal
+    can be told.
+    """
     plugin = registry.origin(part).plugin
     ordered = sorted(
         (strategy for strategy in registry.strategies if mode in strategy.bundles),
@@ -404,16 +408,20 @@ def _put_into_strategy(registry: Registry, part: type[Part], mode: Mode) -> Part
         with_swap(registry, strategy.bundles[mode], [(part.kind, part.name)])
         for strategy in ordered
     ]
+    alone = None
     for parts in candidates:
         trial = Subject(registry, part.name, {mode: parts}, {})
         try:
-            trial.small(mode)
+            _, _, platform = trial.small(mode)
+            several = len(trial.assemble(mode).placement.trainers(platform)) > 1
         except KeyboardInterrupt:
             raise
         except BaseException:  # the checks say what is wrong, in the first bundle
             continue
-        return parts
-    return candidates[0] if candidates else None
+        if several or part.kind != "communication":
+            return parts
+        alone = alone or parts
+    return alone or (candidates[0] if candidates else None)
 
 
 def _check_options(

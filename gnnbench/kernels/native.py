@@ -12,6 +12,8 @@ import warnings
 from functools import cache
 from types import ModuleType
 
+from gnnbench.cores import count_cores
+
 #: The modules that ``cython_ext/NAME.pyx`` build to, ``gnnbench.kernels._NAME``.
 TOPICS = (
     "sampling",
@@ -63,9 +65,7 @@ def resolve_threads(threads: int) -> int:
         raise ValueError(f"threads is {threads}; it must be 0 (every core) or more.")
     if threads:
         return threads
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return count_cores()
 
 
 def limit_simd(newest: int) -> int:

@@ -30,11 +30,18 @@ from gnnbench.parts.sampler import (
     MiniBatchSampler,
     StagedSampler,
 )
-from gnnbench.platforms.machine import Platform
+from gnnbench.platforms.machine import DeviceKind, Platform
 from gnnbench.records import Mode, PartKind
 
 #: Sampling, loading and training: what a host has going on at once.
 HOST_STAGES = 3
+#: Kinds of devices as sentences name them.
+KINDS: Mapping[DeviceKind, str] = {
+    "cpu": "CPU",
+    "gpu": "GPU",
+    "fpga": "FPGA",
+    "sparse": "sparse accelerator",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,7 +150,23 @@ class Bundle:
             reason = self._refuse_full_graph(setting)
         for part in self.all():
             reason = reason or part.refuses(self, setting)
+        reason = reason or self.refuse_devices(setting.platform)
         return reason or self._refuse_split(setting) or self._refuse_scales(setting)
+
+    def refuse_devices(self, platform: Platform) -> str | None:
+        """Return why the kernel cannot run on the devices that a platform describes, or None.
+
+        The described kind of a device counts, and not the ``torch_device`` of its numerics.
+        """
+        kernel = self.kernel
+        for device in self.placement.trainers(platform):
+            if device.kind not in kernel.device_kinds:
+                return (
+                    f"kernel {kernel.name!r} is written for {_name_kinds(kernel)}, and placement "
+                    f"{self.placement.name!r} trains on {device.name}, a {KINDS[device.kind]}; "
+                    f"choose kernel 'torch', or a placement on another device."
+                )
+        return None
 
     def _refuse_rows(self) -> str | None:
         """Rows that come from the host must be there, and others on the devices."""
@@ -337,6 +360,11 @@ class Bundle:
                 f"'halo'."
             )
         return None
+
+
+def _name_kinds(kernel: Kernel) -> str:
+    """Return the kinds of devices that a kernel is written for, as a sentence has them."""
+    return " and ".join(f"{name}s" for kind, name in KINDS.items() if kind in kernel.device_kinds)
 
 
 def _refuse_intermediates(memory: OffloadingMemory, layers: tuple[LayerShape, ...]) -> str | None:

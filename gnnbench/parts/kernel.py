@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from gnnbench.costs.aggregation import Aggregation
 from gnnbench.costs.loading import UNMEASURED
 from gnnbench.costs.passes import RELU, Passes, update
 from gnnbench.parts.base import LayerShape, Part, Setting
-from gnnbench.platforms.machine import Device, LibraryRates
+from gnnbench.platforms.machine import Device, DeviceKind, LibraryRates
 from gnnbench.records import Block, BlockSize, Mode, PartKind, Work
 
 #: By form of AGGREGATE, what torch reads and writes of destinations' rows besides the sum of the
@@ -186,6 +186,8 @@ class Kernel(Part):
     """Aggregation and update on one device: how they are computed and what they cost."""
 
     kind: ClassVar[PartKind] = "kernel"
+    #: The kinds of devices that the kernel is written for, as the platform describes them.
+    device_kinds: ClassVar[frozenset[DeviceKind]] = frozenset(get_args(DeviceKind))
     #: Whether UPDATE of the first layer may be handed features as a sparse CSR tensor.
     takes_sparse_features: ClassVar[bool] = False
     #: Whether transposed products add to rows that they are given without making rows to add.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import platform as operating_system
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ import psutil
 import torch
 
 from gnnbench.constants import MEASURED, Constant, Mark
+from gnnbench.cores import count_cores
 from gnnbench.errors import GnnbenchError, PlatformError
 from gnnbench.files import explain, publish
 from gnnbench.kernels.pages import count_kept_bytes
@@ -86,7 +86,7 @@ def describe_unmeasured() -> Platform:
     Rates are assumed from the number of cores, the same at every call; each says so.
     """
     assumed = "{}, not measured; gnnbench platforms probe --save does"
-    cores = count_cores()
+    cores = count_physical_cores()
     host = Device(
         name="host",
         kind="cpu",
@@ -181,14 +181,10 @@ def assemble(
 # --------------------------------------------------------------------------- what there is
 
 
-def count_cores() -> int:
-    """Cores this process may use: physical ones, no more than its affinity mask allows."""
-    if hasattr(os, "sched_getaffinity"):
-        allowed = len(os.sched_getaffinity(0))
-    else:
-        allowed = os.cpu_count() or 1
-    physical = psutil.cpu_count(logical=False) or allowed
-    return int(min(allowed, physical))
+def count_physical_cores() -> int:
+    """Return how many physical cores this process may keep busy."""
+    allowed = count_cores()
+    return int(min(allowed, psutil.cpu_count(logical=False) or allowed))
 
 
 def memory_bytes() -> int:

@@ -27,8 +27,8 @@ from gnnbench.platforms.caches import make_sweep
 from gnnbench.platforms.local import (
     assemble,
     cache_bytes,
-    count_cores,
     count_gpus,
+    count_physical_cores,
     cpu_model,
     memory_bytes,
     second_level_bytes,
@@ -121,7 +121,7 @@ def _sources(name: str, device: Device, measured: str) -> dict[str, str]:
 
 
 def _probe_host(seconds: float) -> Device:
-    cores, share_s = count_cores(), seconds / 5
+    cores, share_s = count_physical_cores(), seconds / 5
     with torch_threads(cores):
         flops = _matmul_rate(CPU, 1024 if cores < 16 else 4096, share_s)
         bandwidth = _triad_rate(CPU, share_s)

@@ -39,6 +39,7 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 from gnnbench.constants import Constant
+from gnnbench.cores import count_cores
 from gnnbench.errors import PlatformError
 from gnnbench.platforms.libraries import at_speed, with_curves
 from gnnbench.platforms.local import load_local
@@ -166,7 +167,7 @@ def _check_they_fit(asked: Sequence[CoreSet], cores: int, host: Device, name: st
 
 def list_cores() -> list[int]:
     """The cores that this process may use, by one number each: where a core has several hardware
-    threads, that of the first."""
+    threads, that of the first. There are no more than a control group's quota keeps busy."""
     if not hasattr(os, "sched_getaffinity"):
         raise PlatformError(
             "this operating system does not let a process be pinned to cores; leave out --platform "
@@ -178,7 +179,7 @@ def list_cores() -> list[int]:
         if number not in taken:
             chosen.append(number)
             taken.update(_read_siblings(number))
-    return chosen
+    return chosen[: count_cores()]
 
 
 def _read_siblings(core: int) -> Iterable[int]:

@@ -1,8 +1,10 @@
 """Where the runs of a sweep are carried out: processes here, Ray, or Slurm.
 
-Every executor does the same: it has each task carried out by :func:`run_task` in another process,
-which keeps the result itself, and says as it goes how each ended. One whose process is lost is kept
-as failed.
+Every executor does the same: it has each task carried out by :func:`carry_out` in another process,
+which keeps the result itself, and says as it goes how each ended. A run whose process is lost is
+kept as failed, unless it had not begun: then nothing is kept, and the next sweep runs it.
+
+Processes start in the root folder, since Python imports from the folder that it starts in.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import ctypes
 import multiprocessing
 import os
 import signal
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -32,11 +35,17 @@ from gnnbench.results.kept import (
     write_kept,
 )
 from gnnbench.sweep.running import Task, run_task
+from gnnbench.sweep.turns import hold_machine, is_measured
+from gnnbench.waiting import wait_briefly
 
 ExecutorName = Literal["local", "ray", "slurm"]
 EXECUTORS: tuple[ExecutorName, ...] = get_args(ExecutorName)
+#: How a task ended: a status that is kept, or that its process was lost before the run began.
+EndStatus = Literal["done", "failed", "refused", "lost"]
 #: A task, how it ended, and why if it did not.
-Ended = tuple[Task, KeptStatus, str]
+Ended = tuple[Task, EndStatus, str]
+#: The variable by which Ray on one machine listens on the loopback, as it does on macOS.
+_RAY_BEYOND_LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 
 #: ``prctl``'s request for a signal when the parent process ends.
 _PR_SET_PDEATHSIG = 1
@@ -46,6 +55,9 @@ _POLL_S = 0.5
 
 class Executor(Protocol):
     """Carries tasks out, several at a time."""
+
+    #: Whether the runs are on this machine, so that times of others are no answer.
+    runs_here: bool
 
     def run(self, tasks: Sequence[Task]) -> Iterator[Ended]:
         """Carry out all tasks; each is told of when it has ended, in any order."""
@@ -64,8 +76,43 @@ def open_executor(name: ExecutorName, jobs: int, store: Path) -> Executor:
     return makers[name]()
 
 
+@contextlib.contextmanager
+def start_in_root() -> Iterator[str]:
+    """Let processes start in the root folder meanwhile; the value is this process's own folder."""
+    folder = os.getcwd()
+    os.chdir("/")
+    try:
+        yield folder
+    finally:
+        os.chdir(folder)
+
+
+def carry_out(task: Task, folder: str) -> tuple[KeptStatus, str]:
+    """Carry a task out in ``folder``, alone on its machine if its times are measured."""
+    wait_briefly()  # before anything imports torch
+    os.chdir(folder)
+    mark = _mark(task)
+    with contextlib.suppress(OSError):
+        mark.touch()
+    try:
+        with hold_machine() if is_measured(task) else contextlib.nullcontext():
+            return run_task(task)
+    finally:
+        mark.unlink(missing_ok=True)
+
+
+def _mark(task: Task) -> Path:
+    """Return the file that is there from when a task's run begins until it is kept."""
+    return task.store / f".{task.key}.begun"
+
+
 def keep_loss(task: Task, reason: str) -> Ended:
-    """Keep that a task's process was lost, unless it had kept a result by then."""
+    """Keep that a task's process was lost, unless it had kept a result by then, or not begun."""
+    mark = _mark(task)
+    begun = mark.exists()
+    mark.unlink(missing_ok=True)
+    if not begun:
+        return task, "lost", reason
     from gnnbench.comparison import describe_machine
 
     machine = identify_machine(describe_machine())
@@ -93,6 +140,8 @@ def keep_loss(task: Task, reason: str) -> Ended:
 
 class LocalExecutor:
     """Processes of this machine, each of which carries out one task after the other."""
+
+    runs_here = True
 
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
@@ -125,20 +174,17 @@ class _Worker:
     def _start() -> tuple[BaseProcess, Connection]:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        folder = os.getcwd()
-        process = context.Process(target=_serve, args=(theirs, folder), daemon=True)
-        # Until it has this process's path, a new one imports from the folder that it starts in.
-        os.chdir("/")
-        try:
+        with start_in_root() as folder:
+            process = context.Process(target=_serve, args=(theirs, folder), daemon=True)
             process.start()
-        finally:
-            os.chdir(folder)
         theirs.close()
         return process, ours
 
     def begin(self, task: Task) -> None:
         self.task = task
-        self.end.send(task)
+        _mark(task).unlink(missing_ok=True)  # of a sweep that was killed
+        with contextlib.suppress(OSError):  # it is lost: ``finish`` says so
+            self.end.send(task)
 
     def finish(self) -> Ended:
         """How the task ended that has just done so, or whose process has."""
@@ -172,7 +218,6 @@ def _serve(end: Connection, folder: str) -> None:
 
     A killed sweep takes its processes along. A result that cannot be kept is sent as an error.
     """
-    os.chdir(folder)
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -180,7 +225,7 @@ def _serve(end: Connection, folder: str) -> None:
         while True:
             task: Task = end.recv()
             try:
-                end.send(run_task(task))
+                end.send(carry_out(task, folder))
             except GnnbenchError as error:
                 end.send(error)
 
@@ -192,6 +237,7 @@ class RayExecutor:
     """Tasks of Ray: of the cluster that ``RAY_ADDRESS`` names, else of workers on this machine."""
 
     def __init__(self, jobs: int) -> None:
+        os.environ.setdefault(_RAY_BEYOND_LOOPBACK, "0")  # it is read once, by the import
         try:
             import ray
         except ImportError as error:
@@ -201,17 +247,28 @@ class RayExecutor:
             ) from error
         self._ray = ray
         self._jobs = jobs
+        self.runs_here = "RAY_ADDRESS" not in os.environ
 
     def run(self, tasks: Sequence[Task]) -> Iterator[Ended]:
         ray = self._ray
-        own = "RAY_ADDRESS" not in os.environ
         begun = not ray.is_initialized()
-        if begun:
-            local = {"num_cpus": self._jobs, "include_dashboard": False} if own else {}
-            ray.init(log_to_driver=False, logging_level="error", **local)
+        # Ray lets everybody write to its folder, so that it lies in one of this user's own.
+        with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as private:
+            with start_in_root() as folder:
+                if begun:
+                    own = {"num_cpus": self._jobs, "include_dashboard": False}
+                    local = {**own, "_temp_dir": f"{private}/r"} if self.runs_here else {}
+                    ray.init(log_to_driver=False, logging_level="error", **local)
+            yield from self._carry_out(tasks, folder, begun=begun)
+
+    def _carry_out(self, tasks: Sequence[Task], folder: str, *, begun: bool) -> Iterator[Ended]:
+        """Carry out all tasks, and end the Ray that was ``begun`` for them."""
+        ray = self._ray
         try:
-            carry_out = ray.remote(max_retries=0)(run_task)
-            refs = {carry_out.remote(task): task for task in tasks}
+            remote = ray.remote(max_retries=0)(carry_out)
+            for task in tasks:
+                _mark(task).unlink(missing_ok=True)
+            refs = {remote.remote(task, folder): task for task in tasks}
             while refs:
                 (done, *_), _ = ray.wait(list(refs), num_returns=1)
                 task = refs.pop(done)
@@ -254,9 +311,10 @@ class SlurmExecutor:
                 f"--executor slurm needs the package submitit ({error}); install it with "
                 f"`pip install gnnbench[slurm]`."
             ) from error
-        self._executor = submitit.AutoExecutor(folder=str(store / ".submitit"))
+        self._executor = submitit.AutoExecutor(folder=str((store / ".submitit").absolute()))
         self._executor.update_parameters(timeout_min=24 * 60, slurm_array_parallelism=jobs)
         self.cluster: str = self._executor.cluster
+        self.runs_here = self.cluster == "local"
         self._jobs = jobs
 
     def run(self, tasks: Sequence[Task]) -> Iterator[Ended]:
@@ -265,7 +323,9 @@ class SlurmExecutor:
         while waiting or running:
             while waiting and len(running) < self._jobs:
                 task = waiting.popleft()
-                running.append((task, self._executor.submit(run_task, task)))
+                _mark(task).unlink(missing_ok=True)
+                with start_in_root() as folder:
+                    running.append((task, self._executor.submit(carry_out, task, folder)))
             time.sleep(_POLL_S)
             for task, job in [pair for pair in running if pair[1].done()]:
                 running.remove((task, job))

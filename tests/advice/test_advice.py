@@ -28,11 +28,12 @@ from gnnbench.comparison.planned import plan_run
 from gnnbench.errors import IncompatibleParts, UsageError
 from gnnbench.model_error import read_errors
 from gnnbench.partitioning import edge_cut
-from gnnbench.parts import list_tried, option_fields, parse_option
+from gnnbench.parts import Bundle, list_tried, option_fields, parse_option
 from gnnbench.platforms import load_platform
 from gnnbench.plugins import load
 from gnnbench.records import Graph, Parts, Workload
 from gnnbench.units import format_si
+from suites.advised import check_choices, find_fault, make_question
 
 FEW = Effort(plans=16, tuned=1, finals=3)
 
@@ -506,3 +507,32 @@ def test_the_matrix_has_every_combination_once(ask):
     assert all(cell.run.reason.endswith(".") for cell in bad)
     modes = {cell.row.mode for cell in found.front}
     assert modes == {"full-graph", "mini-batch"}
+
+
+@pytest.mark.parametrize("mode", ["full-graph", "mini-batch"])
+def test_a_kernel_is_advised_only_where_it_runs(registry, graph, mode):
+    """Of strategies with native, DGL's and PyG's kernels on each kind of device."""
+    kernels = ("torch", "pyg", "dgl", "native")
+    runs_on = {"cpu": kernels, "gpu": kernels[:3], "fpga": kernels[:1]}
+    for name in ("epyc7543x4-4xa100", "ecs-r5x16", "epyc7763x2-4xu250"):
+        question = make_question(registry, graph, "gcn", load_platform(name))
+        pricer = Pricer(question)
+        for strategy in ("partition", "data-parallel", "native"):
+            bundles = registry.strategy(strategy).bundles
+            for kernel in kernels if mode in bundles else ():
+                parts = replace(bundles[mode], kernel=kernel)
+                trainers = pricer.assemble(parts).placement.trainers(question.platform)
+                fits = all(kernel in runs_on[device.kind] for device in trainers)
+                assert (not pricer.refuse(parts)) == fits, (name, strategy, kernel)
+
+
+def test_first_choices_can_be_assembled_and_a_misplaced_kernel_is_found(
+    registry, graph, monkeypatch
+):
+    checked = list(itertools.islice(check_choices(registry, seed=1), 8))
+    assert not any(each.fault for each in checked)
+    question = make_question(registry, graph, "gcn", load_platform("epyc7543x4-4xa100"))
+    parts = replace(registry.strategy("partition").bundles["full-graph"], kernel="native")
+    row = question.make_row("full-graph", parts)
+    monkeypatch.setattr(Bundle, "refuse_devices", lambda bundle, platform: None)
+    assert "gpu0, a gpu: kernel 'native' runs on the CPU" in find_fault(question, row)

@@ -50,7 +50,7 @@ def test_each_part_is_swapped_for_the_plain_one_and_refusals_say_why(run):
 def test_a_strategy_without_steps_is_taken_apart_by_part(run):
     result = run("ablate", "native", *QUICK, "--platform", "epyc7763x2-4xa5000", "--json", "-")
     assert result.exit_code == 0, result.output
-    assert labels_of(result) == ["native", "kernel=torch"]
+    assert labels_of(result) == ["native", "placement=single", "kernel=torch"]
 
 
 def test_there_is_nothing_to_take_out_of_the_reference(run):

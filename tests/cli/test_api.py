@@ -132,7 +132,7 @@ def test_plugin_objects_are_used_as_they_are():
 
 def test_swaps_and_options_are_values(found):
     swapped = gnnbench.compare(
-        "hongtu:kernel=native",
+        "hongtu:kernel=pyg",
         dataset=GRAPH,
         swap={"communication": "vanilla"},
         options={"placement.accelerators": 2},
@@ -140,7 +140,7 @@ def test_swaps_and_options_are_values(found):
         **SMALL,
     )
     rows = swapped.frame()
-    assert list(rows["label"]) == ["hongtu·native", "hongtu·native·vanilla"]
+    assert list(rows["label"]) == ["hongtu·pyg", "hongtu·pyg·vanilla"]
     assert list(rows["devices"]) == [2, 2]
     text = gnnbench.compare(
         "hyscale", dataset=GRAPH, options={"placement.drm": False}, plain=False, **SMALL

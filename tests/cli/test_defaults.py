@@ -17,7 +17,7 @@ from tests.commands import read_document
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 #: A row in mini-batches and one on the full graph.
-BOTH_MODES = ("--plugins", "hyscale:kernel=native,hongtu:kernel=native", "--no-check", "--no-plain")
+BOTH_MODES = ("--plugins", "hyscale,hongtu", "--no-check", "--no-plain")
 ONE_DEVICE = ("--plugins", "native", "--no-check", "--no-plain")
 #: Where features are stored this many times as large, nothing may change.
 FACTOR = np.float32(10_000)

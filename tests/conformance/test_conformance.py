@@ -8,6 +8,7 @@ import pytest
 
 from gnnbench import conformance, plugins
 from gnnbench.conformance import faults, graphs
+from gnnbench.conformance.subject import find_subject
 from gnnbench.records import (
     Block,
     Fetch,
@@ -313,3 +314,13 @@ def test_pieces_of_a_grid_are_joined_before_their_vertices_are_counted():
     # Other destinations are no piece of the same.
     other = Round(1, (Unit(0, (Block(ids(3), 1, np.array([0, 0]), first.indices[:0]),)),))
     assert len(faults.join_pieces([rounds[0], other], 2)) == 2
+
+
+def test_a_communication_is_put_where_several_devices_have_something_to_move(registry):
+    """Not into the reference, which has it as well and trains on one."""
+    for name in ("vanilla", "halo"):
+        subject = find_subject(registry, f"communication={name}")
+        for mode in subject.modes:
+            _, _, platform = subject.small(mode)
+            trainers = subject.assemble(mode).placement.trainers(platform)
+            assert len(trainers) > 1, (name, mode)

@@ -62,7 +62,7 @@ def make_setting(model, num_layers, platform=None):
         dims = workload.dims
     workload = dataclasses.replace(workload, dims=dims)
     shapes = build(workload).shapes
-    return Setting(make_dataset(), platform or make_platform(), workload, shapes)
+    return Setting(make_dataset(), platform or make_platform(kind="cpu"), workload, shapes)
 
 
 def run(registry, setting, parts, **options):
@@ -185,7 +185,7 @@ def test_native_trains_as_plain_torch_does(registry, masks, model, num_layers):
 def test_mixture_of_parallelism_masks_every_workers_columns(
     registry, masks, model, num_layers, workers
 ):
-    setting = make_setting(model, num_layers, make_platform(workers))
+    setting = make_setting(model, num_layers, make_platform(workers, "cpu"))
     plain = losses(run(registry, setting, PLAIN))
     options = {"sampler": {"stages": "2"}, "placement": {"accelerators": str(workers)}}
     found = run(registry, setting, MIXGCN, **options)

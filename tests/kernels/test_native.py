@@ -293,7 +293,8 @@ def test_features_stay_sparse_only_on_their_way_into_a_product(registry, mode):
     for model in ("gcn", "sage", "gin", "gat", "ggcn"):
         assert sparse_here(registry, parts, make_setting(model)) == (model != "ggcn")
     assert not sparse_here(registry, parts, make_setting(sparse=False))
-    assert not sparse_here(registry, parts, make_setting(accelerators=1))
+    single = dataclasses.replace(parts, placement="single")
+    assert not sparse_here(registry, single, make_setting(accelerators=1))
     assert not sparse_here(registry, dataclasses.replace(parts, kernel="torch"), make_setting())
     large = dataclasses.replace(
         make_dataset(), features=SimpleNamespace(nnz=2**31, shape=(2**31, 5))
@@ -376,15 +377,17 @@ def test_rows_as_they_are_stored(dtype):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_device_of_another_kind_is_refused(registry, mode):
+    """A described GPU as much as a real one: both compute on ``cpu`` or ``cuda:0`` here."""
+    parts = dataclasses.replace(BUNDLES[mode], placement="single")
+    bundle = plugins.assemble(registry, parts, {})
+    assert bundle.refusal(make_setting()) is None
     setting = make_setting(accelerators=1)
-    bundle = plugins.assemble(registry, BUNDLES[mode], {})
-    assert bundle.refusal(setting) is None
-    (gpu,) = setting.platform.accelerators
-    gpu = dataclasses.replace(gpu, torch_device="cuda:0")
-    real = dataclasses.replace(setting.platform, accelerators=(gpu,))
-    reason = bundle.refusal(dataclasses.replace(setting, platform=real))
-    assert reason is not None
-    assert "gpu0 computes on cuda:0" in reason
+    for where in ("cpu", "cuda:0"):
+        gpu = dataclasses.replace(setting.platform.accelerators[0], torch_device=where)
+        machine = dataclasses.replace(setting.platform, accelerators=(gpu,))
+        reason = bundle.refusal(dataclasses.replace(setting, platform=machine))
+        assert reason is not None
+        assert "placement 'single' trains on gpu0, a GPU" in reason
 
 
 @pytest.mark.long
@@ -399,7 +402,7 @@ def test_sparse_features_compare_equal(registry, mode, accelerators):
                 strategies=("native", peer),
                 dataset=with_sparse_features(make_dataset()),
                 workload=make_workload(model, num_layers),
-                platform=make_platform(accelerators),
+                platform=make_platform(accelerators, "cpu"),
                 swaps=(("kernel", "native"),),
                 modes=(mode,),
             )

@@ -515,7 +515,7 @@ def test_local_without_a_probe_assumes_and_says_so(tmp_path: Path) -> None:
     assert platform == load_platform("local")
     assert not platform.virtual
     assert platform.host.torch_device == "cpu"
-    assert platform.host.cores == local.count_cores()
+    assert platform.host.cores == local.count_physical_cores()
     for key in ("flops", "memory_bandwidth", "core_bandwidth", "sampling", "launch"):
         assert platform.mark(f"host.{key}").kind == "assumed"
     assert platform.sources["host.cores"] == "the operating system"

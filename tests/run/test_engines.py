@@ -22,7 +22,7 @@ from gnnbench.records import Parts
 from gnnbench.run import train
 from gnnbench.run.evaluate import whole_graph_block
 from gnnbench.run.features import feature_rows
-from tests.uneven import make_uneven
+from tests.uneven import make_uneven, on_cpus
 
 HONGTU = Parts("hongtu", "hongtu", "hongtu", "hongtu", "torch")
 PLAIN = Parts("full-graph", "single", "none", "resident", "torch")
@@ -271,7 +271,7 @@ def native(parts):
 def test_native_kernels_train_as_plain_torch(model, num_layers, data):
     """The graph whole and in chunks, on the host and on accelerators; W first and last."""
     for parts, accelerators in ((PLAIN, num_layers - 2), (HONGTU, 0), (HONGTU, 3)):
-        trace = run(native(parts), {}, setting_for(model, num_layers, accelerators, data))
+        trace = run(native(parts), {}, on_cpus(setting_for(model, num_layers, accelerators, data)))
         assert_equal_to_plain(trace, model, num_layers, data, (parts, accelerators))
 
 
@@ -285,7 +285,7 @@ def test_native_mini_batches_train_as_one_device_does(model, num_layers, data):
         (HYSCALE, 3),
         (SHARED, 3),
     ):
-        trace = run(native(parts), {}, setting_for(model, num_layers, accelerators, data))
+        trace = run(native(parts), {}, on_cpus(setting_for(model, num_layers, accelerators, data)))
         assert_equal_to_one_device(trace, model, num_layers, data)
 
 

@@ -17,7 +17,7 @@ from gnnbench.costs.passes import Passes
 from gnnbench.datasets.dgl_library import find_dgl, load_dgl
 from gnnbench.errors import MissingDependency
 from gnnbench.parts import Adjacency, Kernel, LayerShape, Scaling, Setting
-from gnnbench.platforms.machine import Device
+from gnnbench.platforms.machine import Device, DeviceKind
 from gnnbench.records import Block, BlockSize, Mode, Work
 
 if TYPE_CHECKING:
@@ -136,6 +136,7 @@ class DGLKernel(Kernel):
 
     name: ClassVar[str] = "dgl"
     summary: ClassVar[str] = "Deep Graph Library's sparse products"
+    device_kinds: ClassVar[frozenset[DeviceKind]] = frozenset({"cpu", "gpu"})
     library: ClassVar[Library] = read_library(LIBRARY)
     #: ``GraphConv`` scales sources' and destinations' rows around a sum without weights, to which
     #: the own rows, scaled as well, are added; a mean is a sum that is divided by degrees, and put

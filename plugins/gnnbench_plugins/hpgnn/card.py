@@ -10,6 +10,8 @@ CARD = Card(
         "RMT and RRA as orders of edges (section 4.1, `sampler.rmt`, `sampler.rra`)",
         "Equations 3 to 11 and Algorithm 4, a die's designs or the whole board's "
         "(`placement.scope`), bounded by block RAM and UltraRAM besides",
+        "W in tiles where a die has no room for all of it (block matrix multiplication, section "
+        "4.2), in the resource model and the cycle model; generated kernels keep it whole",
         "generated HLS kernels, forward and backward on one array of MACs, and a host that draws "
         "neighbours, computes the loss and updates the weights",
         "sampling ahead of the board (Equation 4, `communication.overlap`); the loss and the "

@@ -4,6 +4,9 @@ Aggregation is ``gnnbench.kernels.dispatch.fpga.simulate_aggregation``, whose tw
 The rest is regular, and stands here (HP-GNN, section 4.2; what it leaves open is marked *assumed*):
 
 - **Weights** are read once a layer into each die's weight buffer, before the first edge.
+  Where the buffer holds a tile of its rows (``Design.tile``), the products are by blocks, and W is
+  read again for as many groups of rows as an adder takes cycles, one tile while another is
+  multiplied by (*assumed*).
 - **Systolic array.** m MACs as r x c, r >= c and r c = m, square where m is the square of a power
   of two. It multiplies r rows by c columns of W in as many cycles as a row is long, block after
   block without a gap, and takes r + c - 2 cycles to fill and drain, and 1 for the element-wise
@@ -104,14 +107,15 @@ def run_forward(
     *,
     itemsize: int = 4,
     path: Datapath = THROUGH_MEMORY,
+    tile: int = 0,
 ) -> Pass:
-    """Aggregation, and UPDATE as its rows become complete."""
-    begin = _weight_cycles(shape, machine, itemsize)
+    """Aggregation, and UPDATE as its rows become complete. W is held ``tile`` rows at a time."""
+    begin, again = _weight_cycles(_inner(shape), shape.out_features, machine, itemsize, tile)
     ready = np.full(len(stream.address), begin, dtype=np.int64)
     row_words = count_words(shape.in_features, itemsize)
     aggregation = _aggregate(stream, machine, row_words, ready, begin, path)
     r, c = array_shape(m)
-    group_cycles = -(-shape.out_features // c) * _inner(shape)
+    group_cycles = max(-(-shape.out_features // c) * _inner(shape), again)
     written_words = path.sums * count_words(shape.aggregate_features, itemsize)
     written_words += path.results * count_words(shape.out_features, itemsize)
     first = first_rows(stream.num_dst, machine.dies)
@@ -134,12 +138,13 @@ def run_backward(
     *,
     itemsize: int = 4,
     path: Datapath = THROUGH_MEMORY,
+    tile: int = 0,
 ) -> Pass:
     """UPDATE's products for the aggregates' gradients, aggregation of those, and that for W."""
     num_rows = len(stream.address)
-    begin = _weight_cycles(shape, machine, itemsize)
+    begin, again = _weight_cycles(shape.out_features, _inner(shape), machine, itemsize, tile)
     r, c = array_shape(m)
-    group_cycles = -(-_inner(shape) // c) * shape.out_features
+    group_cycles = max(-(-_inner(shape) // c) * shape.out_features, again)
     first = first_rows(num_rows, machine.dies)
     ready = np.zeros(num_rows, dtype=np.int64)
     end = 0
@@ -207,8 +212,16 @@ def _burst_cycles(words: int, machine: Machine) -> int:
     return -(-words * machine.burst_ticks // machine.cycle_ticks)
 
 
-def _weight_cycles(shape: LayerShape, machine: Machine, itemsize: int) -> int:
-    return _burst_cycles(count_words(shape.macs_per_row, itemsize), machine)
+def _weight_cycles(
+    rows: int, columns: int, machine: Machine, itemsize: int, tile: int
+) -> tuple[int, int]:
+    """Return the cycles until the first tile of W ``(rows, columns)`` is there, and those that each
+    group of rows waits for W's tiles at least."""
+    whole = _burst_cycles(count_words(rows * columns, itemsize), machine)
+    if not 0 < tile < rows:
+        return whole, 0
+    first = _burst_cycles(count_words(tile * columns, itemsize), machine)
+    return first, -(-whole // machine.adder_cycles)
 
 
 def _enter_groups(complete: IntArray, r: int, group_cycles: int) -> IntArray:

@@ -24,6 +24,7 @@ from gnnbench_plugins.hpgnn.resources import (
     Design,
     Usage,
     count_words,
+    cut_weights,
     find_buffers,
     find_excess,
     find_lack,
@@ -187,7 +188,10 @@ def find_misfit(
     board: Board, row_words: int, scope: BoardScope = "die", buffers: Buffers | None = None
 ) -> str | None:
     """Why not even the smallest design can be built, as a sentence; None where one can."""
-    if find_excess(Design(1, 1), board, scope, buffers) is None:
+    design = Design(1, 1)
+    if buffers is not None:
+        design = cut_weights(design, board, scope, buffers)
+    if find_excess(design, board, scope, buffers) is None:
         return find_lack(1, row_words, board)
     return (
         f"no design fits a {scope} of {board.name}, not even n = 1 and m = 1; name a larger board."
@@ -205,10 +209,10 @@ def explore(
     """Algorithm 4: every design that fits, n a power of two and m one or the square of one.
 
     A design fits by DSPs and LUTs, Equations 10 and 11, and, but in the script's convention, by the
-    memory on the chip; a die's result buffer must keep a row for each gather PE. Of equally fast
-    designs the one of the fewest LUTs, then DSPs, is the best. ``sample_s`` is t_sampling of
-    Equation 4. Raises ``UsageError`` where the batch's features do not fit the board and where no
-    design does.
+    memory on the chip, which holds W whole or in tiles (``cut_weights``); a die's result buffer
+    must keep a row for each gather PE. Of equally fast designs the one of the fewest LUTs, then
+    DSPs, is the best. ``sample_s`` is t_sampling of Equation 4. Raises ``UsageError`` where the
+    batch's features do not fit the board and where no design does.
     """
     if batch.feature_bytes > board.memory_bytes:
         raise UsageError(
@@ -218,16 +222,19 @@ def explore(
     scope: BoardScope = "die" if convention == "paper" else "board"
     buffers = batch.buffers if convention == "paper" else None
 
-    def fits(n: int, m: int) -> bool:
-        return find_excess(Design(n, m), board, scope, buffers) is None
+    def make(n: int, m: int) -> Design | None:
+        design = Design(n, m)
+        if buffers is not None:
+            design = cut_weights(design, board, scope, buffers)
+        return design if find_excess(design, board, scope, buffers) is None else None
 
     words = max(count_words(width, batch.itemsize) for width in batch.widths[:-1])
     points = []
     n = 1
-    while fits(n, 1) and find_lack(n, words, board) is None:
+    while make(n, 1) is not None and find_lack(n, words, board) is None:
         m = 1
-        while fits(n, m):
-            points.append(evaluate(batch, Design(n, m), board, convention, sample_s))
+        while (design := make(n, m)) is not None:
+            points.append(evaluate(batch, design, board, convention, sample_s))
             m *= 4 if macs == "square" else 2
         n *= 2
     if not points:
@@ -286,8 +293,8 @@ def tabulate(sweep: Sweep) -> Table:
 
 def chart(sweep: Sweep, name: str, title: str) -> Table:
     """The whole sweep as curves: throughput by n, one curve for each m, as far as designs fit."""
-    rates = {point.design: point.vertices_per_s for point in sweep.points}
-    ns, ms = sorted({each.n for each in rates}), sorted({each.m for each in rates})
+    rates = {(each.design.n, each.design.m): each.vertices_per_s for each in sweep.points}
+    ns, ms = sorted({n for n, _ in rates}), sorted({m for _, m in rates})
     best = sweep.best
     ties = ", ".join(f"({tie.design.n}, {tie.design.m})" for tie in sweep.ties)
     return Table(
@@ -295,7 +302,7 @@ def chart(sweep: Sweep, name: str, title: str) -> Table:
         title=title,
         columns=tuple(map(str, ns)),
         rows=tuple(
-            TableRow(f"m = {m}", tuple(Cell(rates.get(Design(n, m)), "vertices/s") for n in ns))
+            TableRow(f"m = {m}", tuple(Cell(rates.get((n, m)), "vertices/s") for n in ns))
             for m in ms
         ),
         notes=(

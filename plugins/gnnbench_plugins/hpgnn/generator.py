@@ -7,6 +7,7 @@ templates beside this module.
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from string import Template
@@ -71,7 +72,8 @@ def write_design(generated: Generated, directory: str | Path) -> tuple[Path, ...
     rows that the gather PEs cannot keep.
     """
     buffers = generated.abstraction.batch.buffers
-    excess = find_excess(generated.sweep.best.design, generated.board, "die", buffers)
+    design = replace(generated.sweep.best.design, tile=0)  # the kernels keep W whole
+    excess = find_excess(design, generated.board, "die", buffers)
     if excess is not None:
         raise UsageError(excess)
     slopes, backward = _try_to_differentiate(generated.abstraction)

@@ -10,7 +10,7 @@ import torch
 from gnnbench.constants import Constant
 from gnnbench.kernels.reference.fpga import Machine
 from gnnbench.parts import Bundle, LayerShape, OfMiniBatches, Setting, option
-from gnnbench.platforms.machine import Device
+from gnnbench.platforms.machine import Device, DeviceKind
 from gnnbench.records import Block, Mode, Work
 from gnnbench_plugins.hpgnn.adjacency import HpgnnAdjacency, Running
 from gnnbench_plugins.hpgnn.boards import Board, find_board
@@ -67,6 +67,7 @@ class HpgnnKernel(OfMiniBatches, NativeKernel):
 
     name: ClassVar[str] = "hpgnn"
     summary: ClassVar[str] = "scatter-gather and systolic array on an FPGA, by equations or cycles"
+    device_kinds: ClassVar[frozenset[DeviceKind]] = frozenset({"cpu", "fpga"})
     takes_sparse_features: ClassVar[bool] = False
 
     clock: Literal["equations", "cycles"] = option(
@@ -195,7 +196,7 @@ class HpgnnKernel(OfMiniBatches, NativeKernel):
         if self.clock == "equations":
             return device.launch_s + self._equation_seconds(work, board, design, path)
         machine = make_machine(board, design)
-        cycles = self._count_cycles(work, machine, design.m, job.layers, path)
+        cycles = self._count_cycles(work, machine, design, job.layers, path)
         return device.launch_s + seconds_of(cycles, machine)
 
     def _find_design(self, device: Device, job: _Job) -> tuple[Board, Design]:
@@ -247,7 +248,7 @@ class HpgnnKernel(OfMiniBatches, NativeKernel):
         self,
         work: Work,
         machine: Machine,
-        m: int,
+        design: Design,
         layers: tuple[LayerShape, ...],
         path: Datapath,
     ) -> int:
@@ -259,19 +260,21 @@ class HpgnnKernel(OfMiniBatches, NativeKernel):
                 return layer.cycles
             # The products of a backward pass, side by side in the array, or the loss.
             inner = work.macs // max(1, work.rows * work.features)
-            return run_products(work.rows, inner, work.features, machine, m)
+            return run_products(work.rows, inner, work.features, machine, design.m)
         block = self._aggregated(work)
         shape = layers[block.layer]
         if running.backward:
             if block.backward is None:  # the features, whose gradient nobody wants
                 return 0
             backward = run_backward(
-                block.backward, shape, machine, m, itemsize=work.itemsize, path=path
-            )
+                block.backward, shape, machine, design.m, itemsize=work.itemsize, path=path,
+                tile=design.tile,
+            )  # fmt: skip
             return backward.cycles
         running.layer = run_forward(
-            block.forward, shape, machine, m, itemsize=work.itemsize, path=path
-        )
+            block.forward, shape, machine, design.m, itemsize=work.itemsize, path=path,
+            tile=design.tile,
+        )  # fmt: skip
         return running.layer.aggregate_cycles
 
     def _aggregated(self, work: Work) -> LaidOutBlock:

@@ -32,6 +32,7 @@ from gnnbench_plugins.hpgnn.design import (
 from gnnbench_plugins.hpgnn.resources import (
     Design,
     count_words,
+    cut_weights,
     find_buffers,
     find_excess,
     find_lack,
@@ -102,7 +103,8 @@ class HpgnnPlacement(SeedPlacement):
             return find_misfit(board, row_words, buffers=buffers)
         if not (self.n and self.m):
             return "placement.n and placement.m make a design together; give both, or neither."
-        excess = find_excess(Design(self.n, self.m), board, "die", buffers)
+        design = cut_weights(Design(self.n, self.m), board, "die", buffers)
+        excess = find_excess(design, board, "die", buffers)
         return excess or find_lack(self.n, row_words, board)
 
     def trainers(self, platform: Platform) -> tuple[Device, ...]:
@@ -148,7 +150,8 @@ class HpgnnPlacement(SeedPlacement):
         )
         if not self.n:
             return explore(batch, board, macs=self.macs)
-        point = evaluate(batch, Design(self.n, self.m), board, "paper")
+        design = cut_weights(Design(self.n, self.m), board, "die", batch.buffers)
+        point = evaluate(batch, design, board, "paper")
         return Sweep(board.name, "paper", (point,), point, (point,))
 
     def open(
@@ -172,8 +175,10 @@ class HpgnnPlacement(SeedPlacement):
                 f", which take {sample_s * 1e3:.3g} ms: the host has no more, and the board waits"
             )
         )
+        tile = f", W in tiles of {point.design.tile} rows" if point.design.tile else ""
         note = (
-            f"{board.name}: n = {point.design.n}, m = {point.design.m} a {self.scope} ({chosen}; "
+            f"{board.name}: n = {point.design.n}, m = {point.design.m} a {self.scope}{tile} "
+            f"({chosen}; "
             f"{point.usage.dsp:,.0f} DSPs, {point.usage.lut:,.0f} LUTs); by the equations a round "
             f"propagates in {point.propagate_s * 1e3:.3g} ms, and {threads} host "
             f"thread{'s' if threads > 1 else ''} sample{'' if threads > 1 else 's'}{hidden}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from gnnbench.constants import Bound, Constant
@@ -36,10 +36,14 @@ UPDATE_BITS: Bound[int] = 512 + 32 + 32 + 5 + 1
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """The hardware parameters of one die: ``n`` scatter and gather PEs, ``m`` MACs."""
+    """The hardware parameters of one die: ``n`` scatter and gather PEs, ``m`` MACs.
+
+    The weight buffer holds ``tile`` rows of W at a time; 0 stands for all of them.
+    """
 
     n: int
     m: int
+    tile: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,8 @@ class Buffers:
     ``inner`` and ``columns`` are the longest row that UPDATE multiplies and the most columns that
     it makes of one, ``weights`` the values of the largest W filled up to whole words, ``row_words``
     the words of the widest row that is aggregated, ``gathered_words`` those of the largest layer's
-    sums, on all dies together.
+    sums, on all dies together. ``factors`` are the rows and filled columns of what the weight
+    buffer holds in turn.
     """
 
     inner: int
@@ -57,6 +62,14 @@ class Buffers:
     weights: int
     row_words: int
     gathered_words: float = 0.0
+    factors: tuple[tuple[int, int], ...] = ()
+
+    def cut(self, tile: int) -> Buffers:
+        """Return what products by blocks keep, of which each reads ``tile`` rows of W (0: all)."""
+        if not tile:
+            return self
+        weights = max(min(rows, tile) * columns for rows, columns in self.factors)
+        return replace(self, inner=min(self.inner, tile), weights=weights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +103,19 @@ def find_buffers(
         forward = [rows * each for rows, each in zip(vertices[1:], words, strict=True)]
         backward = [rows * each for rows, each in zip(vertices[1:-1], words[1:], strict=True)]
         gathered = max(*forward, *backward, 0.0)
+    factors = (
+        *zip(longest, out, strict=True),
+        *zip(widths[2:], back, strict=True),
+        # Of W's gradient: as many rows of gradients at a time as the longest row has values.
+        (max(*longest, *widths[1:]), max(out)),
+    )
     return Buffers(
         inner=max(*longest, *widths[1:]),
         columns=max(*out, *back, 0),
-        weights=max(
-            *(rows * columns for rows, columns in zip(longest, out, strict=True)),
-            *(rows * columns for rows, columns in zip(widths[2:], back, strict=True)),
-            # Of W's gradient: as many rows of gradients at a time as the longest row has values.
-            max(*longest, *widths[1:]) * max(out),
-            0,
-        ),
+        weights=max(rows * columns for rows, columns in factors),
         row_words=max(count_words(width, itemsize) for width in widths[:-1]),
         gathered_words=gathered,
+        factors=factors,
     )
 
 
@@ -133,6 +147,7 @@ def usage_of(design: Design, board: Board, buffers: Buffers | None = None) -> Us
 def count_bram(design: Design, board: Board, buffers: Buffers) -> float:
     """Block RAMs of 36 Kb of one die: an array that several are read or written of in a cycle is
     cut into as many banks, and each bank takes whole halves of a block."""
+    buffers = buffers.cut(design.tile)
     n, (r, c) = design.n, array_shape(design.m)
     banks, rows, stages = max(LANES, c), board.adder_cycles * r, n.bit_length() - 1
     columns = -(-buffers.columns // banks) * banks
@@ -206,6 +221,22 @@ def find_excess(
                 f"a {scope} of {board.name} has {there:,.0f} for it; {mend}."
             )
     return None
+
+
+def cut_weights(design: Design, board: Board, scope: BoardScope, buffers: Buffers) -> Design:
+    """Return the design with the tile of W that its weight buffer holds.
+
+    The paper keeps W on the chip, since it "is small", and multiplies by blocks (section 4.2). So W
+    is cut only if not even the smallest design has room for all of it: into halves, and those
+    again, until the design fits or a tile has a word of rows.
+    """
+    if find_excess(Design(1, 1), board, scope, buffers) is None:
+        return design
+    rows = buffers.inner
+    while rows > LANES and find_excess(design, board, scope, buffers) is not None:
+        rows = -(-rows // 2)
+        design = replace(design, tile=rows)
+    return design
 
 
 def count_words(width: int, itemsize: int) -> int:

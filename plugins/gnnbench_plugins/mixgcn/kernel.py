@@ -13,7 +13,7 @@ from gnnbench.costs.passes import RELU, Passes
 from gnnbench.kernels.dispatch import SparseMatrix, pack_mask, sort_sources, transpose
 from gnnbench.kernels.dispatch.checks import MaskArray
 from gnnbench.parts import Bundle, OfFullGraphs, Setting, option
-from gnnbench.platforms.machine import Device
+from gnnbench.platforms.machine import Device, DeviceKind
 from gnnbench.records import Block, Mode, Work
 from gnnbench_plugins.mixgcn.machines import Spu
 from gnnbench_plugins.mixgcn.placement import MixGCNPlacement
@@ -69,6 +69,7 @@ class SpuKernel(OfFullGraphs, NativeKernel):
 
     name: ClassVar[str] = "spu"
     summary: ClassVar[str] = "S-SpMM on MixGCN's sparse accelerators, by their cycle model"
+    device_kinds: ClassVar[frozenset[DeviceKind]] = frozenset({"cpu", "gpu", "sparse"})
     takes_sparse_features: ClassVar[bool] = False
     #: Dense devices update, with a pass for ReLU.
     hidden_passes: ClassVar[Bound[Passes]] = RELU

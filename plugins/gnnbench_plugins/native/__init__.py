@@ -22,8 +22,8 @@ def gnnbench_strategy() -> list[Strategy]:
             summary="gnnbench's own kernels on one device",
             source="gnnbench.kernels",
             bundles={
-                "full-graph": Parts("full-graph", "single", "none", "resident", "native"),
-                "mini-batch": Parts("neighbour", "single", "vanilla", "host", "native"),
+                "full-graph": Parts("full-graph", "host", "none", "resident", "native"),
+                "mini-batch": Parts("neighbour", "host", "vanilla", "host", "native"),
             },
             plain="reference",
             card=CARD,

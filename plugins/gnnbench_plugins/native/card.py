@@ -11,7 +11,7 @@ CARD = Card(
         "stored where fewer than a quarter of their values is",
     ),
     simplified=(
-        "one device, and that a CPU: blocks on GPUs are refused",
+        "one device, the host: the kernels are written for CPUs, and other devices are refused",
         "on a described platform it costs as the equations say, which know no better kernels",
     ),
     left_out=("it is not a published system",),

@@ -19,6 +19,7 @@ from gnnbench.costs.passes import Passes
 from gnnbench.errors import MissingDependency
 from gnnbench.parts import Adjacency, Kernel, LayerShape, Setting
 from gnnbench.parts.kernel import PLAIN
+from gnnbench.platforms.machine import DeviceKind
 from gnnbench.records import Block, BlockSize, Mode
 
 if TYPE_CHECKING:
@@ -158,6 +159,7 @@ class PyGKernel(Kernel):
 
     name: ClassVar[str] = "pyg"
     summary: ClassVar[str] = "PyTorch Geometric's message passing"
+    device_kinds: ClassVar[frozenset[DeviceKind]] = frozenset({"cpu", "gpu"})
     library: ClassVar[Library] = read_library(LIBRARY)
     #: Sums with constant weights are products of a sparse tensor, which reads a value an edge;
     #: attention, whose weights are trained, writes a message for every edge.

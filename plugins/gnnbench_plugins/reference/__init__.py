@@ -21,7 +21,7 @@ from gnnbench_plugins.reference.communication import (
 from gnnbench_plugins.reference.data_parallel import DataParallelPlacement
 from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.reference.memory import HostMemory, ResidentMemory
-from gnnbench_plugins.reference.placement import SinglePlacement
+from gnnbench_plugins.reference.placement import HostPlacement, SinglePlacement
 from gnnbench_plugins.reference.sampler import NeighbourSampler, WholeGraphSampler
 from gnnbench_plugins.reference.subgraph import LayerwiseSampler, SaintSampler
 
@@ -33,7 +33,7 @@ def gnnbench_sampler() -> list[type[MiniBatchSampler] | type[FullGraphSampler]]:
 
 @hookimpl
 def gnnbench_placement() -> list[type[Placement]]:
-    return [SinglePlacement, DataParallelPlacement]
+    return [SinglePlacement, HostPlacement, DataParallelPlacement]
 
 
 @hookimpl

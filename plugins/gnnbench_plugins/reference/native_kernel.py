@@ -23,8 +23,8 @@ from gnnbench.kernels import autograd
 from gnnbench.kernels.autograd import Factors
 from gnnbench.kernels.dispatch.aggregation import SparseMatrix
 from gnnbench.kernels.dispatch.checks import MaskArray
-from gnnbench.parts import Adjacency, Bundle, Kernel, LayerShape, Scaling, Setting
-from gnnbench.platforms.machine import Device
+from gnnbench.parts import Adjacency, Kernel, LayerShape, Scaling, Setting
+from gnnbench.platforms.machine import Device, DeviceKind
 from gnnbench.records import Block, BlockSize, Mode, Work
 
 
@@ -182,6 +182,7 @@ class NativeKernel(Kernel):
 
     name: ClassVar[str] = "native"
     summary: ClassVar[str] = "gnnbench's own kernels, on the CPU"
+    device_kinds: ClassVar[frozenset[DeviceKind]] = frozenset({"cpu"})
     takes_sparse_features: ClassVar[bool] = True
     adds_in_place: ClassVar[bool] = True
     #: Scaling, own rows and biases are in the same pass as the sum or the product.
@@ -198,15 +199,6 @@ class NativeKernel(Kernel):
     _features: WeakTensorKeyDictionary = field(
         default_factory=WeakTensorKeyDictionary, init=False, repr=False, compare=False
     )
-
-    def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
-        for device in bundle.placement.trainers(setting.platform):
-            if torch.device(device.torch_device).type != "cpu":
-                return (
-                    f"kernel 'native' runs on the CPU, and {device.name} computes on "
-                    f"{device.torch_device}; choose a kernel that runs there, as 'torch' does."
-                )
-        return None
 
     def operations(self, work: Work, device: Device) -> tuple[Operation, ...]:
         """Sums and products are written to memory that these kernels keep and hand out again, and

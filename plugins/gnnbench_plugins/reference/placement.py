@@ -19,9 +19,7 @@ class SinglePlacement(SeedPlacement, PartitionPlacement):
     name: ClassVar[str] = "single"
     summary: ClassVar[str] = "one device computes everything"
 
-    on_host: bool = option(
-        False, "compute on the host even where there are accelerators", tried=(False, True)
-    )
+    on_host: bool = option(False, "compute on the host even where there are accelerators")
     device: str = option(
         "", "the device that computes, by name; empty = the first GPU, or the host"
     )
@@ -42,3 +40,14 @@ class SinglePlacement(SeedPlacement, PartitionPlacement):
             return (platform.device(self.device),)
         gpus = [device for device in platform.accelerators if device.kind == "gpu"]
         return (gpus[0],) if gpus and not self.on_host else (platform.host,)
+
+
+@dataclass(frozen=True)
+class HostPlacement(SeedPlacement, PartitionPlacement):
+    """The host computes every unit, also beside accelerators."""
+
+    name: ClassVar[str] = "host"
+    summary: ClassVar[str] = "the host computes everything"
+
+    def trainers(self, platform: Platform) -> tuple[Device, ...]:
+        return (platform.host,)

@@ -27,6 +27,7 @@ from tests.systems.training import (
     prepare,
     sent,
 )
+from tests.uneven import on_cpus
 
 ITEM = 8
 DEVICES = 3
@@ -147,7 +148,7 @@ def train_densely(setting, rate):
     ],
 )
 def test_losses_are_those_of_matrices_without_the_rows_that_were_not_drawn(model, kernel, rate):
-    setting = setting_for(model)
+    setting = on_cpus(setting_for(model))
     if kernel == "dgl":  # multiplies before it takes means
         assert projected_layers(bundle_of(kernel=kernel), setting)
     trace = run(setting, kernel=kernel, rate=rate)

@@ -515,6 +515,21 @@ def test_rows_that_stay_on_the_chip_by_hand():
     assert count(run_backward, loads=False, results=False) == (140, 165)
 
 
+def test_w_in_tiles_is_read_again_by_hand():
+    """The same edge, and W of two words in two tiles, of a memory that takes 200 cycles a word.
+
+    The first tile is there at 200, the row at 603, its sum at 610. Four groups of rows share a
+    reading of both tiles: a group takes 100 cycles and not the 32 of its products, and 1 more.
+    """
+    machine, shape = replace(ONE_PE, burst_ticks=200), LayerShape(32, 1, 32, 33, 32, True)
+    path = Datapath(sums=False, results=False)
+    seen = run_forward(ONE_EDGE, shape, machine, 1, path=path, tile=16)
+    assert (seen.aggregate_cycles, seen.cycles) == (610, 711)
+    whole = run_forward(ONE_EDGE, shape, machine, 1, path=path)
+    assert (whole.aggregate_cycles, whole.cycles) == (810, 843)
+    assert run_forward(ONE_EDGE, shape, machine, 1, path=path, tile=32).cycles == 843
+
+
 def test_alpha_comes_out():
     """Random rows of 256 bytes, and rows in sequence: about the published 0.3 and 0.9."""
     machine = replace(make_machine(U250, Design(4, 256)), dies=1)

@@ -21,6 +21,7 @@ from gnnbench_plugins.hpgnn.resources import (
     budget_of,
     count_bram,
     count_uram,
+    cut_weights,
     find_buffers,
     find_excess,
     usage_of,
@@ -81,6 +82,35 @@ def test_ultraram_keeps_the_largest_layer_as_far_as_it_goes(gathered, n, blocks)
     buffers = Buffers(1, 1, 1, 1, gathered_words=gathered)
     assert count_uram(n, U250, buffers) == blocks
     assert budget_of(U250, "die").uram == 320
+
+
+def test_w_in_tiles_by_hand():
+    """GCN 6,805-256-15: W^1 alone would take 6,805 x 256 values, 3,408 halves of a block RAM in 16
+    banks, and a die has 1,344. Halved four times, a tile has 426 rows."""
+    widths = (6805, 256, 15)
+    buffers = find_buffers(widths, (6805.0, 256.0), vertices=(20_000, 5_000, 1024))
+    assert buffers.weights == 6805 * 256
+    assert buffers.cut(426).inner == 426
+    assert buffers.cut(426).weights == 426 * 256
+    assert buffers.cut(0) is buffers
+    whole, tiled = Design(4, 256), Design(4, 256, 426)
+    assert "block RAMs" in str(find_excess(whole, U250, "die", buffers))
+    assert find_excess(tiled, U250, "die", buffers) is None
+    assert cut_weights(whole, U250, "die", buffers) == tiled
+    # Eight groups of 16 rows, in 16 banks: of each row 6,805 values, and of a tile 426.
+    left = [16 * -(-128 * rows // 16 // 512) for rows in (6805, 426)]
+    right = [16 * -(-rows * 256 // 16 // 512) for rows in (6805, 426)]
+    saved = count_bram(whole, U250, buffers) - count_bram(tiled, U250, buffers)
+    assert saved == (left[0] + right[0] - left[1] - right[1]) / 2
+
+
+def test_wide_features_have_a_design_and_published_ones_keep_w_whole():
+    batch = Batch((20_000.0, 5_000.0, 1024.0), (50_000.0, 25_000.0), (6805, 256, 15))
+    sweep = explore(batch, U250)
+    assert sweep.best.design == Design(4, 256, 426)
+    assert all(fits(point.usage, budget_of(U250, "die")) for point in sweep.points)
+    for published in WORKLOADS.values():
+        assert {point.design.tile for point in explore(published, U250).points} == {0}
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)

@@ -24,6 +24,7 @@ from tests.systems.training import (
     make_setting,
     run_ablation,
 )
+from tests.uneven import on_cpus
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -105,7 +106,7 @@ def test_every_edge_is_in_one_piece(devices, chunks):
 )
 def test_pieces_add_up_to_the_whole(model, memory, communication, kernel):
     swaps = {"memory": memory, "communication": communication, "kernel": kernel}
-    pieces = run(setting_of(model, epochs=2), swaps=swaps)
+    pieces = run(on_cpus(setting_of(model, epochs=2)), swaps=swaps)
     plain = training.run(setting_of(model, accelerators=1, epochs=2), PLAIN)
     assert_same_training(pieces, plain)
 

@@ -10,7 +10,7 @@ from gnnbench.errors import IncompatibleParts
 from gnnbench.platforms.describe import load_platform
 from gnnbench.plugins import load as load_plugins
 from gnnbench.records import Workload
-from gnnbench_plugins.reference.placement import SinglePlacement
+from gnnbench_plugins.reference.placement import HostPlacement, SinglePlacement
 
 GPUS = load_platform("epyc7763x2-4xa5000")
 FPGAS = load_platform("epyc7763x2-4xu250")
@@ -22,6 +22,7 @@ FPGAS = load_platform("epyc7763x2-4xu250")
         (SinglePlacement(), GPUS, "gpu0"),
         (SinglePlacement(), FPGAS, "host"),
         (SinglePlacement(on_host=True), GPUS, "host"),
+        (HostPlacement(), GPUS, "host"),
         (SinglePlacement(device="gpu2"), GPUS, "gpu2"),
         (SinglePlacement(device="host"), GPUS, "host"),
         (SinglePlacement(device="fpga1"), FPGAS, "fpga1"),

@@ -28,6 +28,7 @@ from tests.systems.training import (
     make_setting,
     prepare,
 )
+from tests.uneven import on_cpus
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -200,7 +201,7 @@ def test_the_fewest_bytes_cross_that_make_room():
     ],
 )
 def test_swapping_changes_no_bit(model, kernel):
-    setting = setting_of(model, epochs=2)
+    setting = on_cpus(setting_of(model, epochs=2))
     plain, swapped = (
         run(setting, {"kernel": kernel}.items(), memory={"swap": swap}) for swap in ("none", "all")
     )

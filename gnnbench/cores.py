@@ -1,0 +1,108 @@
+"""The cores that this process may use: those of its affinity, less what control groups forbid.
+
+A control group's CPU quota is processor time for each period: version 2 has it in ``cpu.max``,
+version 1 in ``cpu.cfs_quota_us`` and ``cpu.cfs_period_us`` (Linux, Documentation/admin-guide/
+cgroup-v2.rst, and scheduler/sched-bwc.rst). A process that has used it up is stopped until the next
+period, whatever the number of its threads is; ``cpu.stat`` counts those periods.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class ControlGroups:
+    """The control groups of this process: where they are mounted, and the file that names them."""
+
+    root: Path = Path("/sys/fs/cgroup")
+    membership: Path = Path("/proc/self/cgroup")
+
+    def list_folders(self) -> Iterator[Path]:
+        """Yield the folders that may limit the processor's time, each before those around it."""
+        with suppress(OSError):
+            for line in self.membership.read_text(encoding="utf-8").splitlines():
+                _, controllers, path = line.split(":", 2)
+                if not controllers:
+                    mounts = [self.root, self.root / "unified"]
+                elif "cpu" in controllers.split(","):
+                    mounts = [self.root / controllers, self.root / "cpu"]
+                else:
+                    continue
+                for mount in dict.fromkeys(mounts):
+                    # Inside a container the path may be that of the host, and its folder the mount.
+                    group = Path(path.strip("/"))
+                    yield from (mount / each for each in (group, *group.parents))
+
+
+GROUPS = ControlGroups()
+
+
+def count_cores(groups: ControlGroups = GROUPS) -> int:
+    """Return how many cores this process may keep busy: at least 1, a share of one left out."""
+    if hasattr(os, "sched_getaffinity"):
+        allowed = len(os.sched_getaffinity(0))
+    else:
+        allowed = os.cpu_count() or 1
+    quota = find_quota(groups)
+    return allowed if quota is None else max(1, min(allowed, int(quota)))
+
+
+@cache
+def find_quota(groups: ControlGroups = GROUPS) -> float | None:
+    """Return the least quota of the control groups of this process, in cores; None without one."""
+    quotas = [quota for folder in groups.list_folders() if (quota := _read_quota(folder))]
+    return min(quotas, default=None)
+
+
+def _read_quota(folder: Path) -> float | None:
+    with suppress(OSError, ValueError):
+        quota, period = (folder / "cpu.max").read_text().split()
+        return None if quota == "max" else int(quota) / int(period)
+    with suppress(OSError, ValueError):
+        quota, period = (
+            (folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period")
+        )
+        return int(quota) / int(period) if int(quota) > 0 else None
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Periods:
+    """How many periods of quotas have passed, and in how many of them processes were stopped."""
+
+    passed: int = 0
+    throttled: int = 0
+
+    @classmethod
+    def read(cls, groups: ControlGroups = GROUPS) -> Periods:
+        """Read the periods of the control group that was stopped most often."""
+        found = [cls()]
+        for folder in groups.list_folders():
+            with suppress(OSError, ValueError, KeyError):
+                lines = (folder / "cpu.stat").read_text().splitlines()
+                counts = dict(line.split() for line in lines)
+                found.append(cls(int(counts["nr_periods"]), int(counts["nr_throttled"])))
+        return max(found, key=lambda each: each.throttled)
+
+    def __add__(self, other: Periods) -> Periods:
+        return Periods(self.passed + other.passed, self.throttled + other.throttled)
+
+    def __sub__(self, other: Periods) -> Periods:
+        return Periods(self.passed - other.passed, self.throttled - other.throttled)
+
+    def describe(self) -> str:
+        """Return a sentence's clause on what was throttled; empty where nothing was."""
+        if self.throttled <= 0:
+            return ""
+        quota = find_quota()
+        size = "" if quota is None else f" of {quota:g} cores"
+        return (
+            f"the control group's CPU quota{size} stopped this process in {self.throttled:,} of "
+            f"{self.passed:,} periods"
+        )

@@ -1,0 +1,141 @@
+"""Can the advised combinations run where they are advised? ``python -m suites.advised``.
+
+Questions are drawn at random: a graph, a model, a platform and a few strategies. Each first choice
+is assembled on its platform, and its kernel binds a block on every device that trains. GPUs are
+torch's ``meta`` device here, so that a kernel that needs the CPU's memory fails. The suite ends
+with status 1 if any choice cannot be assembled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from gnnbench import datasets
+from gnnbench.advice import Question, advise
+from gnnbench.advice.pricing import Pricer
+from gnnbench.advice.search import Effort
+from gnnbench.comparison.request import PlannedRow
+from gnnbench.errors import GnnbenchError, IncompatibleParts
+from gnnbench.platforms import list_platforms, load_platform
+from gnnbench.platforms.machine import Device, Platform
+from gnnbench.plugins import Registry, load
+from gnnbench.probing.kernels import draw_block
+from gnnbench.records import Dataset, Workload
+
+GRAPHS = (
+    "sbm:vertices=60,edges=200,features=12,classes=4",
+    "sbm:vertices=200,edges=1500,features=40,classes=3",
+    "rmat:vertices=128,edges=900",
+)
+MODELS = ("gcn", "sage", "gin", "gat")
+#: How many strategies the parts of a question come from.
+STRATEGIES = 3
+EFFORT = Effort(plans=5, tuned=1, finals=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A first choice and why it cannot be assembled on its platform; empty if it can be."""
+
+    label: str
+    kernel: str
+    platform: str
+    fault: str
+
+
+def check_choices(registry: Registry, seed: int) -> Iterator[Checked]:
+    """Draw questions without end, and check the first choice of each mode."""
+    draw = random.Random(seed)
+    platforms = [p for each in list_platforms() if (p := load_platform(each.name)).virtual]
+    graphs = [datasets.load(name) for name in GRAPHS]
+    names = [strategy.name for strategy in registry.strategies]
+    while True:
+        question = make_question(
+            registry,
+            draw.choice(graphs),
+            draw.choice(MODELS),
+            draw.choice(platforms),
+            tuple(draw.sample(names, STRATEGIES)),
+        )
+        try:
+            answers = advise(question, vary=False, effort=EFFORT).answers
+        except IncompatibleParts:
+            continue
+        for best in (answer.best for answer in answers):
+            if best is not None:
+                row, platform = best.row, question.platform
+                fault = find_fault(question, row)
+                yield Checked(row.label, row.parts.kernel, platform.name, fault)
+
+
+def make_question(
+    registry: Registry,
+    dataset: Dataset,
+    model: str,
+    platform: Platform,
+    strategies: tuple[str, ...] = (),
+) -> Question:
+    """Return a question about a small workload."""
+    dims = (dataset.num_features, 16, dataset.num_classes)
+    workload = Workload(model, dims, epochs=1, batch_size=32, fanouts=(5, 4), seed=0, threads=1)
+    return Question(dataset, workload, platform, registry, strategies=strategies)
+
+
+def find_fault(question: Question, row: PlannedRow) -> str:
+    """Return why a row cannot be assembled on the question's platform, or an empty string."""
+    options = {kind: dict(values) for kind, values in question.options.items()}
+    for kind, name, value in row.options:
+        options.setdefault(kind, {})[name] = value
+    asked = replace(question, options=options)
+    pricer = Pricer(asked)
+    reason = pricer.refuse(row.parts)
+    if reason:
+        return reason
+    bundle, block = pricer.assemble(row.parts), draw_block(32, 4, 32)
+    for device in bundle.placement.trainers(question.platform):
+        try:
+            bundle.kernel.adjacency(block, torch.float32, find_device(device))
+        except KeyError:
+            continue  # DGL has no meta device
+        except (GnnbenchError, RuntimeError, TypeError) as error:
+            return f"{device.name}, a {device.kind}: {error}"
+    return ""
+
+
+def find_device(device: Device) -> torch.device:
+    """Return the torch device that stands for a described one; FPGAs compute on the CPU here."""
+    return torch.device("meta" if device.kind == "gpu" else "cpu")
+
+
+def main() -> int:
+    """Check the number of choices that the command line asks for."""
+    parser = argparse.ArgumentParser(prog="python -m suites.advised", description=__doc__)
+    parser.add_argument("--count", type=int, default=1000, help="first choices to check")
+    parser.add_argument("--seed", type=int, default=0)
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    began_s = time.process_time()
+    kernels: Counter[str] = Counter()
+    faults = 0
+    choices = check_choices(load(), chosen.seed)
+    for _, checked in zip(range(chosen.count), choices, strict=False):
+        kernels[checked.kernel] += 1
+        if checked.fault:
+            faults += 1
+            print(f"{checked.label} on {checked.platform}: {checked.fault}", flush=True)
+    took_s = time.process_time() - began_s
+    named = ", ".join(f"{name} {count}" for name, count in kernels.most_common())
+    print(f"{sum(kernels.values())} first choices ({named}), {faults} cannot run; {took_s:.0f} s")
+    return int(faults > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""How far rounding goes in the check of equality: sums may cancel, and weights underflow."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gnnbench import datasets, plugins
+from gnnbench.comparison.plain import Shared
+from gnnbench.comparison.rounding import Rounded
+from suites import equality as suite
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+CASES = Path(__file__).parents[3] / "shared" / "cases"
+
+
+@pytest.fixture(scope="module")
+def registry():
+    return plugins.load()
+
+
+@pytest.mark.parametrize("strategy", ["native", "pyg"])
+@pytest.mark.parametrize("seed", [7, 38])
+def test_attention_to_one_edge_alone_rounds_as_far_as_any_right_row(registry, strategy, seed):
+    """Its gradient is what rounding leaves of a difference, and zero in some orders of the sums."""
+    random = np.random.default_rng(seed)
+    spread = np.exp(np.linspace(-3, 3, 12)).astype(np.float32)
+    features = random.standard_normal((150, 12)).astype(np.float32) * spread
+    steep = suite.scale(suite.random_graph(150, 900, 3, features, seed), 1e4)
+    setting = suite.make_row(steep, "gat", 32, 2, epochs=1)
+    parts = registry.strategy(strategy).bundles["full-graph"]
+    trained = suite.train_row(registry, setting, parts, 1)
+    held = suite.hold_row(registry, setting, parts, trained, Shared())
+    assert [judgement.fault for judgement in held] == [""]
+
+
+def test_a_right_row_is_equal_where_attention_underflows(registry):
+    """Native's kernels flush attention weights below the smallest normal number to zero."""
+    piece = CASES / "right-row-refused" / "piece.npz"
+    if not piece.exists():
+        pytest.skip(f"{piece} is not here")
+    setting = suite.make_row(datasets.load(str(piece)), "gat", 256, 2, epochs=1)
+    setting = dataclasses.replace(setting, workload=dataclasses.replace(setting.workload, seed=0))
+    parts = registry.strategy("native").bundles["mini-batch"]
+    trained = suite.train_row(registry, setting, parts, 1)
+    (judged,) = suite.hold_row(registry, setting, parts, trained, Shared())
+    assert not judged.fault
+    assert any(each.error > 1e-3 for each in judged.deviations)
+
+
+@pytest.mark.parametrize("count", [17, 50])
+def test_right_rows_are_equal_where_sums_are_rounding_alone(registry, count):
+    """All rows of a complete graph have one sum, so that their ReLUs change sides together."""
+    setting = suite.make_row(suite.complete(count), "gcn", 16, 2, epochs=5)
+    shared = Shared()
+    for strategy in ("reference", "native", "pyg"):
+        parts = registry.strategy(strategy).bundles["full-graph"]
+        trained = suite.train_row(registry, setting, parts)
+        held = suite.hold_row(registry, setting, parts, trained, shared)
+        assert [judged.fault for judged in held] == ["", "", ""], strategy
+
+
+def test_a_rounded_pass_is_off_by_units_of_its_summands_forward_and_backward():
+    """The columns sum to zero, of 40 summands of size 1: each sum may be off by 40 units. Results
+    of other operations are off by a unit of their own, and rows that are copied are exact."""
+    unit = torch.finfo(torch.float64).eps
+    h = torch.tensor([[1.0, 3.0], [-1.0, -3.0]], dtype=torch.float64).repeat(20, 1).requires_grad_()
+    ones = torch.ones(1, 40, dtype=torch.float64)
+    with Rounded(torch.float64, 1) as mode:
+        sums = torch.cat([h.sum(dim=0, keepdim=True), ones @ h])
+        picked, scaled = h.index_select(0, torch.arange(3)), 3 * h
+    sums, off = sums.detach().abs(), (scaled - 3 * h).abs().detach()
+    assert 0 < float(sums[:, 0].max()) <= 40 * unit
+    assert 40 * unit < float(sums[:, 1].max()) <= 120 * unit
+    assert torch.equal(picked, h[:3])
+    assert 0.5 * unit < float((off / h.detach().abs()).max()) <= 3.5 * unit
+    with mode:
+        (slopes,) = torch.autograd.grad((torch.tanh(h) @ torch.ones(2, 1).double()).sum(), h)
+    assert not torch.equal(slopes[0], slopes[2])
+    assert torch.allclose(slopes[0], slopes[2], rtol=16 * unit)
