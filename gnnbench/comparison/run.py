@@ -345,14 +345,8 @@ class Run:
             )
         if self._unchecked:
             notes.append(self._unchecked)
-        if self._clock.provenance == "measured" and (throttled := self._throttled.note()):
-            notes.append(throttled)
-        first_s = self._digests[0].epoch_s - epoch_s
-        if self._clock.provenance == "measured" and first_s > LONG_FIRST_S:
-            notes.append(
-                f"its first epoch took {format_si(first_s, 's')} more than the others, which no "
-                f"figure has; what is prepared once belongs before it, where it is timed"
-            )
+        if self._clock.provenance == "measured":
+            notes += note_measured(self._digests[0].epoch_s - epoch_s, self._throttled)
         target = self._scene.request.target_accuracy
         if target is not None and self._reached is None:
             epochs = self._setting.workload.epochs
@@ -491,6 +485,18 @@ def empty_result(row: PlannedRow, repeat: int, status: Status, reason: str) -> R
         status=status,
         reason=reason,
     )
+
+
+def note_measured(first_s: float, throttled: Throttled) -> list[str]:
+    """Return what measured epochs need said: a first one that took ``first_s`` longer, and turns
+    that a CPU quota stopped."""
+    notes = [throttled.note()] if throttled.note() else []
+    if first_s > LONG_FIRST_S:
+        notes.append(
+            f"its first epoch took {format_si(first_s, 's')} more than the others, which no "
+            f"figure has; what is prepared once belongs before it, where it is timed"
+        )
+    return notes
 
 
 def note_predictions(predicted: Mapping[str, float], achieved_s: float) -> tuple[str, ...]:
