@@ -339,10 +339,7 @@ class Run:
         if self._examination is not None:
             notes += self._examination.notes
         if self._clock.provenance == "measured":
-            notes += [
-                *self._throttled.notes(),
-                *note_first_epoch(self._digests[0].epoch_s - epoch_s),
-            ]
+            notes += note_measured(self._digests[0].epoch_s - epoch_s, self._throttled)
         target = self._scene.request.target_accuracy
         if target is not None and self._reached is None:
             epochs = self._setting.workload.epochs
@@ -493,14 +490,16 @@ def empty_result(row: PlannedRow, repeat: int, status: Status, reason: str) -> R
     )
 
 
-def note_first_epoch(longer_s: float) -> tuple[str, ...]:
-    """A sentence on a first epoch that took much longer than the others."""
-    if longer_s <= LONG_FIRST_S:
-        return ()
-    return (
-        f"its first epoch took {format_si(longer_s, 's')} more than the others, which no figure "
-        f"has; what is prepared once belongs before it, where it is timed",
-    )
+def note_measured(first_s: float, throttled: Throttled) -> list[str]:
+    """Return what measured epochs need said: a first one that took ``first_s`` longer, and turns
+    that a CPU quota stopped."""
+    notes = [throttled.note()] if throttled.note() else []
+    if first_s > LONG_FIRST_S:
+        notes.append(
+            f"its first epoch took {format_si(first_s, 's')} more than the others, which no "
+            f"figure has; what is prepared once belongs before it, where it is timed"
+        )
+    return notes
 
 
 def note_predictions(predicted: Mapping[str, float], achieved_s: float) -> tuple[str, ...]:

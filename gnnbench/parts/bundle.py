@@ -154,19 +154,8 @@ class Bundle:
         return reason or self._refuse_split(setting) or self._refuse_scales(setting)
 
     def refuse_devices(self, platform: Platform) -> str | None:
-        """Return why the kernel cannot run on the devices that a platform describes, or None.
-
-        The described kind of a device counts, and not the ``torch_device`` of its numerics.
-        """
-        kernel = self.kernel
-        for device in self.placement.trainers(platform):
-            if device.kind not in kernel.device_kinds:
-                return (
-                    f"kernel {kernel.name!r} is written for {_name_kinds(kernel)}, and placement "
-                    f"{self.placement.name!r} trains on {device.name}, a {KINDS[device.kind]}; "
-                    f"choose kernel 'torch', or a placement on another device."
-                )
-        return None
+        """Return why the kernel cannot run on the devices that a platform describes, or None."""
+        return _refuse_kinds(self.kernel, self.placement, platform)
 
     def _refuse_rows(self) -> str | None:
         """Rows that come from the host must be there, and others on the devices."""
@@ -239,19 +228,11 @@ class Bundle:
         reason = self._refuse_shards(setting) or self._refuse_halo_sampling(setting)
         reason = reason or self._refuse_pieces(setting)
         if reason is None and isinstance(self.memory, OffloadingMemory):
-            reason = self._refuse_layers() or _refuse_intermediates(self.memory, setting.layers)
+            reason = _refuse_layers(self.sampler, self.memory) or _refuse_intermediates(
+                self.memory, setting.layers
+            )
             reason = reason or self._refuse_kept(self.memory, setting)
         return reason
-
-    def _refuse_layers(self) -> str | None:
-        """Vertex data on the host is that of one block, which serves all layers."""
-        if not isinstance(self.sampler, LayeredSampler):
-            return None
-        return (
-            f"units of sampler {self.sampler.name!r} have a block for each layer, and memory "
-            f"{self.memory.name!r} brings each layer's rows from the host for one that serves all; "
-            f"choose memory 'resident', or a sampler whose units have one block."
-        )
 
     def _refuse_kept(self, memory: OffloadingMemory, setting: Setting) -> str | None:
         """What autograd keeps of attention are the input rows too, which must not be replaced."""
@@ -362,9 +343,32 @@ class Bundle:
         return None
 
 
+def _refuse_kinds(kernel: Kernel, placement: Placement, platform: Platform) -> str | None:
+    """Hold the described kind of each device against the kernel, whatever its numerics run on."""
+    for device in placement.trainers(platform):
+        if device.kind not in kernel.device_kinds:
+            return (
+                f"kernel {kernel.name!r} is written for {_name_kinds(kernel)}, and placement "
+                f"{placement.name!r} trains on {device.name}, a {KINDS[device.kind]}; "
+                f"choose kernel 'torch', or a placement on another device."
+            )
+    return None
+
+
 def _name_kinds(kernel: Kernel) -> str:
     """Return the kinds of devices that a kernel is written for, as a sentence has them."""
     return " and ".join(f"{name}s" for kind, name in KINDS.items() if kind in kernel.device_kinds)
+
+
+def _refuse_layers(sampler: object, memory: Memory) -> str | None:
+    """Vertex data on the host is that of one block, which serves all layers."""
+    if not isinstance(sampler, LayeredSampler):
+        return None
+    return (
+        f"units of sampler {sampler.name!r} have a block for each layer, and memory "
+        f"{memory.name!r} brings each layer's rows from the host for one that serves all; "
+        f"choose memory 'resident', or a sampler whose units have one block."
+    )
 
 
 def _refuse_intermediates(memory: OffloadingMemory, layers: tuple[LayerShape, ...]) -> str | None:
