@@ -16,7 +16,6 @@ from gnnbench.costs.measured import price_measured
 from gnnbench.costs.passes import weigh_edges
 from gnnbench.costs.roofline import mapping_seconds
 from gnnbench.kernels.read_order import BlockOrder
-from gnnbench.platforms.describe import read_platform
 from gnnbench.platforms.machine import Device, LibraryRates, RateCurve
 from gnnbench.plugins import load
 from gnnbench.records import Block, Work
@@ -453,36 +452,6 @@ def test_a_measured_curve_stands_for_all_of_a_step():
     own = replace(device, libraries={"dgl": LibraryRates(aggregate=slow, call_s=0.5)})
     assert kernel("dgl").seconds(SUM, own) == pytest.approx(0.5 + 5e-6 + EDGES * ROW / 2e9)
     assert kernel("pyg").seconds(SUM, own) == pytest.approx(5e-6 + EDGES * ROW / 4e9)
-
-
-def test_a_platform_file_may_have_what_libraries_reach(tmp_path):
-    source = 'source = "measured here"'
-    rates = f'widths = [4], values = [2], core_values = [1], unit = "GB/s", {source}'
-    text = f"""
-name = "x"
-description = "x"
-[host]
-model = "x"
-cores = {{ value = 4, {source} }}
-flops = {{ value = 1, unit = "TFLOP/s", {source} }}
-memory_bandwidth = {{ value = 10, unit = "GB/s", {source} }}
-core_bandwidth = {{ value = 5, unit = "GB/s", {source} }}
-memory = {{ value = 1, unit = "GB", {source} }}
-cache = {{ value = 8, unit = "MB", {source} }}
-sampling = {{ value = 1, unit = "Medges/s", {source} }}
-launch = {{ value = 5, unit = "us", {source} }}
-[host.libraries.dgl]
-aggregate = {{ {rates} }}
-call = {{ value = 100, unit = "us", {source} }}
-sampling = {{ value = 3, unit = "Medges/s", {source} }}
-"""
-    path = tmp_path / "x.toml"
-    path.write_text(text)
-    host = read_platform(path).host
-    assert host.cache_bytes == 8e6
-    assert host.libraries["dgl"] == LibraryRates(
-        aggregate=RateCurve((4,), (2e9,), (1e9,)), call_s=1e-4, sampled_edges_per_s=3e6
-    )
 
 
 # --------------------------------------------------------------------------- loading and sampling

@@ -15,7 +15,6 @@ from gnnbench.lowering.movement import largest_buffers
 from gnnbench.lowering.working_sets import OverlappedSets
 from gnnbench.models import build
 from gnnbench.parts import Setting
-from gnnbench.price.epochs import price_epochs
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.run import train
 from gnnbench_plugins.reference.kernel import TorchKernel
@@ -193,19 +192,6 @@ def test_chunks_are_cut_for_what_is_held():
 
 
 # --------------------------------------------------------------------------- what it earns
-
-
-@pytest.mark.parametrize("model", ["gcn", "gat"])
-def test_an_epoch_is_shorter_and_crosses_as_much(model):
-    setting, epochs_s, taken_s = setting_of(model), {}, {}
-    for overlap in ("true", "false"):
-        bundle = bundle_of(communication={"overlap": overlap})
-        (price,) = price_epochs(bundle, setting, 1)
-        epochs_s[overlap] = price.epoch_s
-        (epoch,) = train_with(setting, communication={"overlap": overlap}).epochs
-        taken_s[overlap] = sum(span.seconds for span in epoch.spans)
-    assert epochs_s["true"] < epochs_s["false"]
-    assert taken_s["true"] == pytest.approx(taken_s["false"], rel=1e-12)
 
 
 def test_what_has_no_such_rounds_is_refused():

@@ -176,15 +176,6 @@ def test_what_is_counted_of_a_users_layer(tmp_path):
 # --------------------------------------------------------------------------- offered by name
 
 
-def test_the_bundled_models_are_the_harness_own():
-    registry = bundled()
-    assert list(registry.models) == ["gcn", "sage", "gin", "gat", "commnet", "ggcn"]
-    for name, model in MODELS.items():
-        assert model.name == name
-        assert registry.model(name) is model
-        assert registry.model_origin(name).plugin == "gnnbench"
-
-
 def test_a_plugin_adds_models_and_says_where_they_come_from(tmp_path):
     path = write(tmp_path, "mine", GCN + EDGES, "MyGCN", "OnEdges")
     registry = plugins.load([path])
@@ -349,28 +340,3 @@ def test_compare_takes_a_model_of_a_plugin_file(tmp_path):
     assert result.exit_code == 0, result.stderr
     assert json.loads(result.stdout)["workload"]["model"] == "mygcn"
     assert "GCN of my own 2 layers" in result.stderr
-
-
-def test_an_unknown_model_is_refused_before_anything_is_loaded(tmp_path):
-    path = write(tmp_path, "mine", GCN, "MyGCN")
-    words = ("--plugins", "hongtu", "--model", "mygnc", "--dataset", "absent.npz")
-    result = command("compare", *words, "--plugin", path)
-    assert result.exit_code == 2
-    assert "there is no model 'mygnc' (did you mean 'mygcn'?)" in result.stderr
-
-
-def test_models_are_listed(tmp_path):
-    path = write(tmp_path, "mine", GCN, "MyGCN")
-    result = command("plugins", "list", "--plugin", path, "--json", "-")
-    models = json.loads(result.stdout)["models"]
-    assert [model["name"] for model in models] == [*MODELS, "mygcn"]
-    assert models[0]["distribution"] == "gnnbench"
-    assert models[-1] == {
-        "name": "mygcn",
-        "title": "GCN of my own",
-        "plugin": path,
-        "distribution": None,
-        "version": None,
-    }
-    assert "GraphSAGE" in result.stderr
-    assert "GCN of my own" in result.stderr

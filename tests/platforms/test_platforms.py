@@ -159,16 +159,6 @@ def test_a_link_cannot_go_via_its_own_end(tmp_path: Path) -> None:
         load_platform(str(path))
 
 
-def test_assumptions_say_so() -> None:
-    given_by_paper = {"gpu.flops", "gpu.memory_bandwidth", "host.flops", "host.memory_bandwidth"}
-    platform = load_platform("epyc7763x2-4xa5000")
-    for key in given_by_paper:
-        assert platform.sources[key].startswith("HyScale-GNN, Table II")
-        assert platform.mark(key).kind == "quoted"
-    for key in ("host.memory", "host.sampling", "gpu.launch", "host-gpu.latency"):
-        assert platform.mark(key).kind == "assumed"
-
-
 def test_list_names_local_and_every_bundled_file() -> None:
     entries = list_platforms()
     assert tuple(entry.name for entry in entries) == ("local", *BUNDLED)

@@ -18,15 +18,7 @@ from gnnbench.price.dry_run import DryRun
 from gnnbench.program import Hold
 from tests.models.dense_training import train_on
 from tests.systems import training
-from tests.systems.training import (
-    assert_same_training,
-    compare_on,
-    cora_setting,
-    epoch_s,
-    losses,
-    prepare,
-    sent,
-)
+from tests.systems.training import assert_same_training, epoch_s, losses, prepare, sent
 
 ITEM = 8
 DEVICES = 3
@@ -264,22 +256,6 @@ def test_an_epoch_computes_on_the_edges_that_are_left_and_holds_their_rows():
 
 
 # --------------------------------------------------------------------------- what is said
-
-
-def test_cora_is_learned_with_a_tenth_of_the_halo():
-    """The abstract has it "maintaining a full-graph accuracy", by other maths."""
-    setting = cora_setting("epyc7543x4-4xa100")
-    fresh, sampled = compare_on(setting, ("partition", "bnsgcn")).runs
-    assert fresh.equivalence.holds
-    assert (sampled.status, sampled.other_maths, sampled.equivalence) == (
-        "done",
-        "sampled halo",
-        None,
-    )
-    assert any("with probability 0.1, for all layers, times 10" in note for note in sampled.notes)
-    assert sampled.loss[-1] < 0.5 * sampled.loss[0]
-    assert sampled.accuracy["test"] == pytest.approx(fresh.accuracy["test"], abs=0.03)
-    assert sampled.metrics["epoch_time"].value < fresh.metrics["epoch_time"].value
 
 
 @pytest.mark.parametrize(

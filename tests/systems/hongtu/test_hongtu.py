@@ -134,10 +134,7 @@ def test_throughputs_are_the_first_device_s_links_and_memory():
 
 
 def test_algorithm_4_by_hand():
-    sets = [
-        [ids(0, 1, 2), ids(3, 4), ids(0, 5, 6)],
-        [ids(3, 4, 7), ids(5, 6, 8), ids(0, 1, 9)],
-    ]
+    sets = [[ids(0, 1, 2), ids(3, 4), ids(0, 5, 6)], [ids(3, 4, 7), ids(5, 6, 8), ids(0, 1, 9)]]
     # Phase 1. Batches start as {0,1,2}, {3,4}, {0,5,6}. Partition 1: batch 0 takes chunk 2, which
     # shares {0,1} with it; batch 1 takes chunk 0, {3,4}; batch 2 is left with chunk 1, {5,6}.
     # Unions: {0,1,2,9}, {3,4,7}, {0,5,6,8}.
@@ -177,16 +174,6 @@ def test_the_order_that_is_kept_costs_least_by_equation_4(chunks):
                     assert first == sorted(first)
         assert costs["local"] <= costs["greedy"] <= costs["none"]
     assert worse or chunks != 4
-
-
-def test_chunks_have_balanced_edges():
-    """§4.1: each partition is cut into ranges of about the same number of edges."""
-    dataset = random_dataset(0, vertices=400, edges=2400)
-    setting = make_setting(dataset, make_platform(2), "gcn", 2, 1)
-    cut = HongTuSampler(chunks_per_partition=4).chunks(setting, 2)
-    for slot in range(2):
-        edges = [u.blocks[0].num_edges for r in cut.rounds for u in r.units if u.slot == slot]
-        assert max(edges) - min(edges) <= 2 * (dataset.graph.degrees.max() + 1)
 
 
 # --------------------------------------------------------------------------- the plan
@@ -448,45 +435,6 @@ def test_each_step_of_the_ablation_moves_what_it_is_named_for():
     for label, (p2p, reuse) in due.items():
         how = dict(recompute=False, p2p=p2p, reuse=reuse, neighbour_reuse=reuse)
         assert_moves(steps[label], expected_bytes(setting, **how))
-
-
-def test_the_notes_give_the_volumes():
-    setting = setting_for("gcn")
-    trace, counted = train_with(setting), count_rows(setting)
-    volumes, vertices = counted.volumes, setting.dataset.graph.num_vertices
-    note = next(n for n in trace.notes if "V_ori" in n)
-    for symbol, rows in (
-        ("V_ori", volumes.original),
-        ("V_+p2p", volumes.with_p2p),
-        ("V_+ru", volumes.with_reuse),
-    ):
-        assert f"{symbol} {rows:,} ({rows / vertices:.2f} |V|)" in note
-    assert f"{counted.relayed:,} " in note
-    (peers,) = (n for n in trace.notes if "peers' transition sets" in n)
-    read = volumes.original - (volumes.with_p2p - counted.relayed)
-    assert f"{read - counted.neighbours:,} copied, {counted.neighbours:,} there" in peers
-
-
-# --------------------------------------------------------------------------- buffers in place
-
-
-def test_a_merged_buffer_copies_nothing_on_a_device_and_holds_less():
-    """Rows that stay cost nothing in place; T_ij and N_ij share most of their rows."""
-    merged, separate = (
-        train_with(setting_for("gcn"), buffers=buffers) for buffers in ("merged", "separate")
-    )
-
-    def labels(trace):
-        epoch = trace.epochs[0]
-        assert epoch.bytes["reused"] > 0
-        on_devices = [s for s in epoch.spans if s.work.op == "copy" and s.place.startswith("gpu")]
-        return {span.label for span in on_devices if span.seconds > 0}
-
-    gradients = {"clear gradients on device", "compact gradients", "average and step"}
-    assert labels(merged) == gradients
-    assert labels(separate) == gradients | {"copy between buffers"}
-    for device in ("gpu0", "gpu1", "gpu2"):
-        assert merged.peak_bytes[device] < separate.peak_bytes[device]
 
 
 # --------------------------------------------------------------------------- interleaving

@@ -40,7 +40,7 @@ from gnnbench_plugins.hongtu.volumes import (
     regroup,
     reorganise,
 )
-from tests.systems.training import epoch_s, losses, make_uneven_platform
+from tests.systems.training import losses, make_uneven_platform
 from tests.systems.training import run as run_parts
 
 A100_SERVER = "epyc7543x4-4xa100"
@@ -350,13 +350,6 @@ def test_a_cheaper_order_that_does_not_fit_is_not_taken():
     assert "so the range order was kept" in cut.notes[-1]
 
 
-def test_plenty_of_memory_makes_one_chunk_a_partition():
-    """§7.1: small graphs' partitions "are not additionally split"."""
-    trace = run(small_setting(), sampler={"chunks_per_partition": 0})
-    assert any("3 partitions of 1 chunk: the least that fit 100 MB" in n for n in trace.notes)
-    assert trace.epochs[0].bytes["reused"] == 0
-
-
 # --------------------------------------------------------------------------- NUMA
 
 
@@ -384,41 +377,6 @@ def test_deduplicated_transfers_are_local_and_vanilla_ones_are_not():
     assert labels == {"host to device", "gradients to host"}
 
 
-@pytest.mark.parametrize(
-    ("sockets", "socket_rate", "communication"),
-    [(3, 4e9, "vanilla"), (3, 40e9, "vanilla"), (1, 4e9, "hongtu"), (1, 4e9, "vanilla")],
-)
-def test_remote_bytes_take_the_slower_link(sockets, socket_rate, communication):
-    """A transfer takes the latency, local bytes at the link's rate, remote at the slower rate."""
-    setting = small_setting(sockets=sockets, socket_bandwidth_bytes_per_s=socket_rate)
-    links = {link.name: link for link in setting.platform.links}
-    spans, rates = host_transfers(run(setting, communication)), set()
-    assert any(s.work.remote_bytes for s in spans) == (sockets > 1)
-    for span in spans:
-        link = links[span.place.split(">")[0].split(":")[0]]
-        local = span.work.bytes - span.work.remote_bytes
-        expected = link.latency_s + local / link.bandwidth_bytes_per_s
-        expected += span.work.remote_bytes / min(link.bandwidth_bytes_per_s, socket_rate)
-        assert span.seconds == pytest.approx(expected, rel=1e-12)
-        rates.add(link.bandwidth_bytes_per_s)
-    assert len(rates) == 3
-
-
-def test_rows_spread_over_the_sockets_are_mostly_remote():
-    """§7.6: without NUMA-aware allocation, "resulting in remote memory access overhead"."""
-    setting = small_setting(sockets=3, socket_bandwidth_bytes_per_s=4e9)
-    aware = run(setting)
-    spread = run(setting, placement={"numa_aware": False})
-    (local, none), (crossed, remote) = (
-        (sum(s.work.bytes for s in spans), sum(s.work.remote_bytes for s in spans))
-        for spans in (host_transfers(aware), host_transfers(spread))
-    )
-    assert none == 0
-    assert crossed == local
-    assert remote / crossed == pytest.approx(2 / 3, abs=0.05)
-    assert epoch_s(spread)[0] > epoch_s(aware)[0]
-
-
 def test_devices_are_spread_evenly_over_sockets():
     for accelerators, sockets, expected in (
         (4, 4, [0, 1, 2, 3]),
@@ -437,65 +395,6 @@ def test_devices_are_spread_evenly_over_sockets():
 
 
 # --------------------------------------------------------------------------- real graphs
-
-
-@cache
-def planned(name, chunks):
-    """A real graph on four A100, as ranges: its setting and N_ij."""
-    setting = setting_on(name)
-    sampler = HongTuSampler(chunks_per_partition=chunks, search="none")
-    return setting, sets_of(sampler.chunks(setting, 4).rounds)
-
-
-@cache
-def orders(name, chunks):
-    """The orders that the sampler chooses from, and their volumes."""
-    setting, sets = planned(name, chunks)
-    count, rates = setting.dataset.graph.num_vertices, throughputs(setting)
-    as_cut = [list(range(chunks))] * 4
-    greedy = reorganise(sets, count)
-    best = min(as_cut, greedy, key=lambda order: price(sets, order, count, rates))
-    sweeps = bound_sweeps(mark_chunks(sets, count))
-    found = {
-        "range order": as_cut,
-        "Algorithm 4": greedy,
-        "local search": improve(sets, best, count, rates, sweeps),
-        "full search": improve(sets, best, count, rates),
-    }
-    return {name: count_volumes(arrange(sets, order), count) for name, order in found.items()}
-
-
-@pytest.mark.parametrize(
-    ("name", "chunks"),
-    [
-        ("ego_twitter", 32),
-        ("facebook_top8", 8),
-        ("coauthor_physics", 8),
-        ("coauthor_physics", 32),
-    ],
-)
-def test_on_real_graphs_the_search_costs_least_and_a_quarter_of_the_rows_is_saved(name, chunks):
-    """By Equation 4, and Table 8, §7.3: 25 % to 71 % of the rows go, m = 4 and n = 8 or 32.
-
-    More goes where more is read twice: facebook_top8 is read 14 times over in 128 chunks, and its
-    chunks follow each other as its vertices do, so that nearly all of a batch is there already.
-    """
-    found, count = orders(name, chunks), dataset(name).graph.num_vertices
-    original, left = found["local search"].original, found["local search"].with_reuse
-    gone = 1 - left / original
-    assert gone >= 0.25
-    assert gone <= 0.71 or original / count > 4
-
-    rates = throughputs(setting_on(name))
-    costs = {stage: cost_s(volumes, rates) for stage, volumes in found.items()}
-    least = min(costs["range order"], costs["Algorithm 4"])
-    assert costs["full search"] <= costs["local search"] < least
-    # A bounded search gains most of what the full one does, with 8 chunks all of it.
-    assert least - costs["local search"] >= 0.7 * (least - costs["full search"])
-    assert chunks > 8 or costs["local search"] == costs["full search"]
-    if (name, chunks) == ("facebook_top8", 8):
-        # Algorithm 4 brings in more rows than the ranges do, the local search fewer.
-        assert left < found["range order"].with_reuse < found["Algorithm 4"].with_reuse
 
 
 @pytest.mark.parametrize("chunks", [2, 8, 48])

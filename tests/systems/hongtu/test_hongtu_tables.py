@@ -22,7 +22,6 @@ from gnnbench.run import train
 from gnnbench_plugins.hongtu.counts import ChunkCounts, PartitionHomes
 from gnnbench_plugins.hongtu.outlook import Outlook, foresee, make_setting
 from gnnbench_plugins.studies.hongtu import server as servers
-from gnnbench_plugins.studies.hongtu import tables
 from gnnbench_plugins.studies.hongtu.engine import AttentionEngine
 from gnnbench_plugins.studies.hongtu.quoted import (
     DEPTHS,
@@ -294,20 +293,3 @@ def test_attention_moves_the_rows_of_both_ends():
     assert seconds == pytest.approx(1000 * (7 * 64 + 10) * 4 / 2039e9)
     twice = AttentionEngine(edge_traffic=2.0).seconds(work, device) - device.launch_s
     assert twice == pytest.approx(2 * seconds)
-
-
-def test_memory_of_table_6_is_the_ledgers():
-    """Where the ledger of training has no room, and nowhere else, there are words."""
-    platform = load_platform(PLATFORM)
-    case = Case(IT_2004, "gcn", 2, "in memory")
-    found = servers.foresee_case(case)
-    fullest = max(found.peak_bytes[device.name] for device in platform.accelerators)
-    assert bool(found.reason) == (fullest > platform.accelerators[0].memory_bytes)
-    assert (tables.predict_cell(case, None).text == tables.OVERFLOW) == bool(found.reason)
-    large = servers.foresee_case(Case(PAPERS, "gcn", 2, "in memory"))
-    assert "out of memory" in large.reason or "memory" in large.reason
-    held = tables.tabulate_memory("8/4", "HongTu", TABLE_6["8/4", "HongTu"])
-    host = held[1].cells[3].value
-    assert host > platform.host.memory_bytes
-    assert held[2].cells[3].text == tables.OVERFLOW
-    assert held[2].cells[2].text == tables.FITS

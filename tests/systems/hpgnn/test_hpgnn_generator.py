@@ -336,19 +336,6 @@ def test_it_computes_the_reference(model, built):
 
 
 @pytest.mark.long
-def test_one_pe_and_two_mini_batches(tmp_path):
-    """The network of one PE has no stage."""
-    generated = generate("GIN", Design(1, 4))
-    make_csim(generated, tmp_path, *QUICKLY)
-    simulated = simulate(generated, prepare("GIN"), tmp_path, batches=2)
-    half = len(simulated.counts) // 2
-    assert simulated.counts[:half] == simulated.counts[half:]
-    once = replace(simulated, counts=simulated.counts[:half])
-    check_sums_and_counts(once, generated)
-    check_update(once, OFF_THE_SHELF["GIN"])
-
-
-@pytest.mark.long
 def test_more_pes_than_words_in_a_row(built):
     check_sums_and_counts(built("GIN").forward, built("GIN").generated)
     check_update(built("GIN").simulated, OFF_THE_SHELF["GIN"])

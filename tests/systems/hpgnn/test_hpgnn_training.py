@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnbench import conformance, datasets, plugins
+from gnnbench import datasets, plugins
 from gnnbench.comparison import Request, Variant, compare
 from gnnbench.conformance.faults import find_unit_fault
 from gnnbench.errors import IncompatibleParts, UsageError
@@ -25,14 +25,7 @@ from gnnbench.plugins import Registry
 from gnnbench.records import RunResult, Unit, Workload
 from gnnbench_plugins.hpgnn import kernel as hpgnn_kernel
 from gnnbench_plugins.hpgnn.boards import load_board
-from gnnbench_plugins.hpgnn.cycles import (
-    Datapath,
-    make_machine,
-    run_backward,
-    run_forward,
-    run_iteration,
-    seconds_of,
-)
+from gnnbench_plugins.hpgnn.cycles import Datapath, run_backward, run_forward
 from gnnbench_plugins.hpgnn.operators import reduce_edges
 from gnnbench_plugins.hpgnn.program import (
     GNN,
@@ -45,11 +38,7 @@ from gnnbench_plugins.hpgnn.program import (
     plan_training,
 )
 from gnnbench_plugins.hpgnn.resources import Design, activation_words
-from gnnbench_plugins.hpgnn.sampler import (
-    HpgnnLayerwiseSampler,
-    HpgnnSaintSampler,
-    HpgnnSampler,
-)
+from gnnbench_plugins.hpgnn.sampler import HpgnnLayerwiseSampler, HpgnnSaintSampler, HpgnnSampler
 
 SMALL = "sbm:vertices=1500,edges=12000,features=32,classes=4"
 FPGAS = "epyc7763x2-4xu250"
@@ -247,22 +236,6 @@ OTHERS = """
 """
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("strategy", "unreached"),
-    # A board does without the design phase, which measures the host.
-    [("subgraphs", ""), ("layers", ""), ("boards", "wants_design_phase() of placement 'hyscale'")],
-)
-def test_other_parts_conform_too(strategy, unreached, tmp_path):
-    (tmp_path / "others.py").write_text(textwrap.dedent(OTHERS))
-    modules = ["gnnbench_plugins.hpgnn", "gnnbench_plugins.hyscale", str(tmp_path / "others.py")]
-    for outcome in conformance.check_strategy(plugins.load(modules), strategy):
-        if outcome.check == "reached" and unreached:
-            assert unreached in outcome.reason
-            continue
-        assert outcome.status in ("passed", "not-applicable"), f"{outcome.check}: {outcome.reason}"
-
-
 # --------------------------------------------------------------------------- one's own functions
 
 MINE = """
@@ -343,26 +316,6 @@ def test_functions_of_ones_own_train_as_plain_torch_does(with_mine):
     sampler = make_sampler("hpgnn", make_workload())
     plain = train_plainly(sampler, make_workload(model="mine"), 2)
     assert result.loss == pytest.approx(plain, rel=1e-9)
-
-
-def test_times_of_ones_own_functions_are_those_of_the_blocks(with_mine):
-    given = {"placement": {"n": "2", "m": "64"}}
-    result = run("hpgnn", with_mine, model="mine", epochs=1, dtype="float32", options=given)
-    workload = make_workload(model="mine", dtype="float32")
-    sampler = make_sampler("hpgnn", replace(workload, model="gcn"))
-    machine = make_machine(load_board("u250"), Design(2, 64))
-    launch_s = load_platform(FPGAS).accelerators[0].launch_s
-    shapes = build(workload, model=with_mine.model("mine")).shapes
-    passes, _ = run_iteration(sampler.sample(sampler.rounds(0)[0], 0, 1), shapes, machine, 64)
-    spans = {
-        (entry.span.label, entry.span.layer): entry.span.seconds - launch_s
-        for entry in result.timeline
-        if entry.span.round == 0
-    }
-    assert spans["update forward", 0] == pytest.approx(seconds_of(passes[0].cycles, machine))
-    assert spans["update forward", 1] == pytest.approx(seconds_of(passes[1].cycles, machine))
-    assert spans["aggregate backward", 1] == pytest.approx(seconds_of(passes[2].cycles, machine))
-    assert spans["aggregate backward", 0] == pytest.approx(0, abs=1e-12)
 
 
 @pytest.mark.parametrize("gather", [torch.add, torch.mul, torch.minimum])
@@ -451,35 +404,6 @@ def test_hyscales_boards_by_cycles_and_by_equations():
         rate = device.aggregate_bytes_per_s(work.features, work.threads)
         traffic = work.edges * work.features * work.itemsize
         assert span.seconds == pytest.approx(device.launch_s + traffic / rate)
-
-
-@pytest.mark.parametrize("clock", ["cycles", "equations"])
-def test_activations_that_stay_on_the_chip(clock):
-    """HyScale-GNN's Figure 6: X is still read from memory, nothing between the layers is."""
-    given = {"clock": clock} if clock == "equations" else {}
-    through, stays = on_boards(**given), on_boards(**given, datapath="chip")
-    assert stays.loss == through.loss
-    assert not [note for note in stays.notes if "on the chip" in note]
-    assert not stays.idle
-
-    def times(result: RunResult, label: str, width: int) -> list[float]:
-        host = load_platform(FPGAS).host.name
-        return [
-            entry.span.seconds
-            for entry in result.timeline
-            if entry.span.label == label
-            and entry.span.place != host
-            and entry.span.work.features == width
-        ]
-
-    x, hidden, _ = DIMS
-    assert times(stays, "aggregate forward", x) == times(through, "aggregate forward", x)
-    for label in ("aggregate forward", "aggregate backward"):
-        before, after = times(through, label, hidden), times(stays, label, hidden)
-        assert before
-        # By Equation 8 the gradients of so few rows are loaded while their edges are taken.
-        assert (after != before) == (clock == "cycles" or label == "aggregate forward")
-        assert all(short <= long for short, long in zip(after, before, strict=True))
 
 
 def test_what_goes_through_memory_beside_the_chip(monkeypatch):

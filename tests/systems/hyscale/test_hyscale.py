@@ -6,7 +6,7 @@ import math
 import random
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise, permutations
+from itertools import permutations
 
 import pytest
 from hypothesis import given, settings
@@ -19,15 +19,9 @@ from gnnbench.parts import LayerShape, Setting
 from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Device, Link, Platform, RateCurve
 from gnnbench.price.model_clock import ModelClock
-from gnnbench.records import BatchProfile, HostThreads, StageTimes, Work, Workload
+from gnnbench.records import BatchProfile, HostThreads, StageTimes, Workload
 from gnnbench.run import train
-from gnnbench_plugins.hyscale.drm import (
-    Assignment,
-    Balancer,
-    BalanceThread,
-    BalanceWork,
-    decide,
-)
+from gnnbench_plugins.hyscale.drm import Assignment, Balancer, BalanceThread, BalanceWork, decide
 from gnnbench_plugins.hyscale.performance import (
     Prediction,
     Split,
@@ -39,7 +33,6 @@ from gnnbench_plugins.hyscale.performance import (
     trainer_seconds,
 )
 from gnnbench_plugins.hyscale.placement import HyScalePlacement, correct
-from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.studies.hyscale.convergence import (
     Convergence,
     Settled,
@@ -342,44 +335,6 @@ def test_whatever_is_observed_seeds_and_threads_are_only_moved(
         assert min(after.sample, after.load, after.train) >= 1
 
 
-@given(
-    fixed=st.tuples(*[st.floats(0, 3)] * 2),
-    per_seed=st.tuples(*[st.floats(0.001, 0.1)] * 2),
-    start=st.integers(1, 999),
-)
-def test_work_alone_approaches_balance_without_overshooting(fixed, per_seed, start):
-    """Fixed costs, which the step rule does not know, make it fall short, never go too far."""
-    balancer = Balancer(1000, start, HostThreads(1, 1, 1))
-
-    def observe():
-        cpu, rest = balancer.cpu_seeds, balancer.accelerator_seeds
-        return times(
-            0.0,
-            0.0,
-            fixed[0] + per_seed[0] * cpu if cpu else 0.0,
-            fixed[1] + per_seed[1] * rest if rest else 0.0,
-        )
-
-    previous = None
-    for _ in range(60):
-        observed = observe()
-        slowest = max(observed.train_cpu, observed.train_accelerator)
-        # One seed more or less of each is the resolution.
-        if previous is not None and balancer.accelerator_seeds and balancer.cpu_seeds:
-            assert slowest <= previous + 2 * max(per_seed)
-        previous = slowest
-        slow, fast = "train_cpu", "accelerator"
-        if observed.train_accelerator > observed.train_cpu:
-            slow, fast = fast, slow
-        balancer.apply(BalanceWork(slow, fast), observed)
-    best = min(
-        max(fixed[0] + per_seed[0] * cpu, fixed[1] + per_seed[1] * (1000 - cpu))
-        for cpu in range(1, 1000)
-    )
-    final = observe()
-    assert max(final.train_cpu, final.train_accelerator) <= 1.02 * best + 2 * max(per_seed)
-
-
 # --------------------------------------------------------------------------- the split
 
 
@@ -489,16 +444,6 @@ def test_drm_recovers_from_a_first_split_that_is_wrong_by_four(wide, name):
     static = wide(name, 0.25, drm="false")
     assert len({split.cpu_seeds for split in static.session.history}) == 1
     assert runs[0.25].digests[-1].epoch_s < 0.97 * static.digests[0].epoch_s
-
-
-@pytest.mark.parametrize("name", [GPUS, FPGAS])
-def test_drm_settles(wide, name):
-    """At balance, rounds differ by a few seeds and threads: actions do not undo each other."""
-    last = wide(name).session.history[-12:]
-    assert max(s.cpu_seeds for s in last) - min(s.cpu_seeds for s in last) <= 4
-    for task in ("sample", "load", "train"):
-        counts = [getattr(split.threads, task) for split in last]
-        assert max(counts) - min(counts) <= 4
 
 
 @pytest.mark.parametrize("name", [GPUS, FPGAS])
@@ -645,11 +590,7 @@ def test_equations_8_9_and_13_are_of_the_slowest_accelerator(tiny, slow):
     links, gpus = list(platform.links), list(platform.accelerators)
     links[slow] = replace(links[slow], bandwidth_bytes_per_s=15.0, latency_s=0.5)
     gpus[slow] = replace(
-        GPU,
-        name=f"gpu{slow}",
-        flops_per_s=8.0,
-        memory_bandwidth_bytes_per_s=40.0,
-        launch_s=2.0,
+        GPU, name=f"gpu{slow}", flops_per_s=8.0, memory_bandwidth_bytes_per_s=40.0, launch_s=2.0
     )
     platform = replace(platform, links=tuple(links), accelerators=tuple(gpus))
     unequal = replace(tiny, platform=platform)
@@ -740,19 +681,6 @@ def test_equation_10_aggregates_backward_at_a_rate_of_its_own():
     assert trainer_seconds(slower, 0, *sizes) == pytest.approx(expected)
 
 
-def test_the_clock_has_a_devices_own_rates_of_equations_11_and_12():
-    """As the prediction has, either without the other; none of them is a plain one."""
-    aggregate, update = (RateCurve((1,), (rate,), (rate,)) for rate in (50.0, 10.0))
-    aggregated = Work("aggregate", edges=30, rows=8, features=3)
-    updated = Work("update", rows=8, features=2, macs=48)
-    for device in (HOST, GPU):
-        both = replace(device, aggregate=aggregate, update=update)
-        for known in (both, replace(both, update=None)):
-            assert TorchKernel().seconds(aggregated, known) == pytest.approx(30 * 3 * 4 / 50)
-        for known in (both, replace(both, aggregate=None)):
-            assert TorchKernel().seconds(updated, known) == pytest.approx(2 * 48 / 10)
-
-
 def test_equations_6_and_9_the_slowest_trainer_and_the_slowest_stage(prediction):
     assert prediction.propagate_s == pytest.approx(12.9 + 112 / 60)
     assert prediction.execution_s == pytest.approx(40.0)
@@ -801,90 +729,8 @@ def test_too_few_cores_are_shared(tiny, cores):
     assert found.execution_s == pytest.approx(found.latency_s)
 
 
-@pytest.mark.parametrize("name", [GPUS, FPGAS])
-def test_predicted_against_scheduled(wide, name):
-    """Equation 6 is the pace of a full pipeline, and a lower bound of the scheduled epoch.
-
-    The equations leave out launches, latencies, filling and flushing the pipeline, the topology's
-    bytes, and a second product in UPDATE's backward; so the schedule is longer, here by less than
-    two and a half times (six rounds: filling alone is half of the pipeline). 0.95 because the
-    prediction is made from the first round, and others differ a little.
-    """
-    result = wide(name, drm="false")
-    note = result.session.notes()[0]
-    predicted_s = 6 * float(note.split("predicted round ")[1].split(" ms")[0]) * 1e-3
-    assert 0.95 < result.digests[0].epoch_s / predicted_s < 2.5
-    # Equation 5 counts every sampled edge.
-    epoch = result.trace.epochs[0]
-    assert epoch.edges == sum(s.work.edges for s in epoch.spans if s.stage == "sample") > 0
-
-
 # --------------------------------------------------------------------------- prefetching
-
-
-@pytest.fixture(scope="module")
-def prefetched(graph):
-    """Depths 0, 1 and 2 where the accelerators do all the training: transfer dominates."""
-    platform = slow_down(load_platform(GPUS), 100)
-    workload = replace(WIDE, epochs=1, batch_size=75)
-    return [
-        run(
-            graph,
-            platform,
-            workload,
-            placement_drm="false",
-            placement_cpu_trainer="false",
-            communication_stages=stages,
-        )
-        for stages in (0, 1, 2)
-    ]
-
-
-def spans_of(result, stage, round_):
-    return [
-        item
-        for item in result.digests[0].timeline
-        if item.span.stage == stage and item.span.round == round_
-    ]
 
 
 def overlap(some, others):
     return any(a.start_s < b.end_s and b.start_s < a.end_s for a in some for b in others)
-
-
-def test_each_prefetch_stage_gains_where_transfer_dominates(prefetched):
-    off, one, two = (result.digests[0].epoch_s for result in prefetched)
-    assert two < one < off
-    busy = prefetched[2].digests[0].stages
-    assert busy["transfer"] == max(busy.values())
-    assert prefetched[0].losses == prefetched[1].losses == prefetched[2].losses
-
-
-def test_figure_7_load_transfer_and_training_of_three_rounds_at_once(prefetched):
-    """While a round trains, the next is being transferred, and one after that loaded."""
-    two = prefetched[2]
-    loads, transfers = (
-        [spans_of(two, stage, round_) for round_ in range(10)] for stage in ("load", "transfer")
-    )
-    training = [spans_of(two, "update", r) + spans_of(two, "aggregate", r) for r in range(10)]
-    for round_ in range(1, 9):
-        assert overlap(transfers[round_], training[round_ - 1])
-        if round_ < 7:
-            assert any(overlap(load, transfers[round_]) for load in loads[round_ + 1 :])
-    assert overlap(loads[1], transfers[0])
-
-
-def test_one_stage_overlaps_with_training_but_not_load_with_transfer(prefetched):
-    one = prefetched[1]
-    for round_ in range(9):
-        assert not overlap(spans_of(one, "load", round_ + 1), spans_of(one, "transfer", round_))
-        training = spans_of(one, "update", round_) + spans_of(one, "aggregate", round_)
-        ahead = spans_of(one, "load", round_ + 1) + spans_of(one, "transfer", round_ + 1)
-        assert overlap(ahead, training)
-
-
-def test_without_prefetching_rounds_follow_each_other(prefetched):
-    timeline = prefetched[0].digests[0].timeline
-    rounds = [[item for item in timeline if item.span.round == r] for r in range(10)]
-    for before, after in pairwise(rounds):
-        assert min(item.start_s for item in after) >= max(item.end_s for item in before)

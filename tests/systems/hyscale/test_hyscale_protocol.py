@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import random
 import signal
@@ -16,7 +15,6 @@ import pytest
 import torch
 
 from gnnbench import datasets
-from gnnbench.comparison import Request, compare
 from gnnbench.errors import (
     DeviceOutOfMemory,
     IncompatibleParts,
@@ -37,7 +35,7 @@ from gnnbench.run.protocol import Steps, Trainer, _Crew, run_in_turn, run_on_thr
 from gnnbench.run.timers import StreamTimer
 from gnnbench_plugins.hyscale.drm import Balancer, BalanceWork, decide
 from tests.sessions import keep_opened, on_open
-from tests.systems.bundles import REGISTRY, Run, bundle_of, run_bundle, setting_of
+from tests.systems.bundles import Run, bundle_of, run_bundle, setting_of
 
 HYSCALE = Parts("neighbour", "hyscale", "hyscale", "host", "torch")
 PREFETCH = (0, 1, 2)
@@ -174,23 +172,6 @@ def test_any_split_over_any_trainers_equals_one_large_batch(
     assert len(set(losses)) == len(losses) > 10
 
 
-@pytest.mark.parametrize("rule", ["algorithm1", "proportional"])
-@pytest.mark.parametrize(("accelerators", "prefetch"), [(1, 2), (3, 0), (4, 1)])
-def test_drm_that_moves_work_changes_no_loss(
-    small_graph, one_large_batch, accelerators, prefetch, rule
-):
-    result = run(
-        small_graph,
-        make_machine(accelerators),
-        communication_stages=prefetch,
-        placement_rule=rule,
-        placement_skew=0.4,
-        placement_accelerator_sampling="true",
-    )
-    assert result.losses == pytest.approx(one_large_batch, rel=1e-9, abs=0)
-    assert len(set(result.session.history)) > 1
-
-
 # --------------------------------------------------------------------------- threads change nothing
 
 
@@ -213,15 +194,6 @@ def test_threads_give_what_taking_turns_gives_to_the_bit(small_graph, communicat
     assert on_threads.trace.notes == in_turn.trace.notes
     for ours, theirs in zip(on_threads.trace.epochs, in_turn.trace.epochs, strict=True):
         assert (ours.bytes, ours.work_by_device) == (theirs.bytes, theirs.work_by_device)
-
-
-def test_spans_are_numbered_by_rounds_and_stages(small_graph):
-    result = run(small_graph, make_machine(2, real=True), clock=WallClock())
-    for epoch in result.trace.epochs:
-        assert [span.id for span in epoch.spans] == list(range(len(epoch.spans)))
-        assert [span.round for span in epoch.spans] == sorted(span.round for span in epoch.spans)
-        assert all(earlier < len(epoch.spans) for span in epoch.spans for earlier in span.after)
-        assert 0 <= epoch.harness_s < epoch.wall_s
 
 
 @pytest.mark.parametrize("runner", [run_in_turn, run_on_threads])
@@ -580,25 +552,6 @@ def test_a_broken_placement_is_refused(small_graph, shares, said):
         train(bundle, setting, WallClock())
 
 
-def test_a_failed_run_is_a_row_of_the_comparison_and_debug_shows_the_cause(
-    monkeypatch, small_graph
-):
-    def fate(stage, *_):
-        if stage == "load":
-            raise Injected("no luck")
-
-    inject(monkeypatch, fate)
-    request = Request(("hyscale",), small_graph, SMALL, make_machine(2), check=False)
-    monkeypatch.delenv("GNNBENCH_DEBUG", raising=False)
-    (row,) = compare(request, REGISTRY).runs
-    assert row.status == "error"
-    assert row.reason.startswith("stage load of round 0 failed on host: Injected: no luck")
-    monkeypatch.setenv("GNNBENCH_DEBUG", "1")
-    with pytest.raises(StageFailed) as caught:
-        compare(request, REGISTRY)
-    assert isinstance(caught.value.__cause__, Injected)
-
-
 @pytest.mark.parametrize(("stage", "real"), WHERE)
 def test_an_interrupt_names_the_stage_and_ends_every_thread(monkeypatch, small_graph, stage, real):
     """Ctrl-C in the midst of a stage; on threads, while the runtime waits for it."""
@@ -697,22 +650,6 @@ def test_accelerators_draw_what_the_host_would_draw(small_graph):
     graph = small_graph.graph
     held = drawn.trace.peak_bytes["gpu0"] - plain.trace.peak_bytes["gpu0"]
     assert held >= graph.indptr.nbytes + graph.indices.nbytes
-
-
-def test_stage_times_tell_the_two_samplers_apart(small_graph):
-    platform = make_machine(3, sampled_edges_per_s=1e6)
-    plain, drawn = (
-        run(small_graph, platform, **options) for options in ({"placement_drm": "false"}, SAMPLING)
-    )
-    assert {times.sample_accelerator for times in plain.times} == {None}
-    for epoch in drawn.trace.epochs:
-        for index in range(len(epoch.round_losses)):
-            spans = [s for s in epoch.spans if s.round == index and s.label == "sample"]
-            times = drawn.times[epoch.epoch * len(epoch.round_losses) + index]
-            on_gpus = [s.seconds for s in spans if s.place != "host"]
-            assert times.sample_accelerator == max(on_gpus, default=0.0)
-            on_host = math.fsum(s.seconds for s in spans if s.place == "host")
-            assert times.sample_cpu == pytest.approx(on_host, rel=1e-12)
 
 
 @pytest.mark.parametrize("rule", ["algorithm1", "proportional"])

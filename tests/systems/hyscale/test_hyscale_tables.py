@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from gnnbench.parts import LayerShape, Setting
 from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Platform, RateCurve
 from gnnbench.records import BatchProfile, HostThreads, StageTimes, Workload
-from gnnbench_plugins.hyscale.drm import Balancer, BalanceThread
 from gnnbench_plugins.hyscale.performance import (
     Prediction,
     Split,
@@ -26,14 +24,12 @@ from gnnbench_plugins.hyscale.performance import (
     note_round,
     plan_split,
     predict,
-    refine_split,
     sampling_seconds,
     trainer_seconds,
 )
 from gnnbench_plugins.studies.hyscale import regret, tables
-from gnnbench_plugins.studies.hyscale.neighbourhoods import PowerLaw, cut_profiles, profile_stand_in
+from gnnbench_plugins.studies.hyscale.neighbourhoods import PowerLaw, cut_profiles
 from gnnbench_plugins.studies.hyscale.tables import (
-    BATCH,
     FPGAS,
     GPUS,
     MAG240M,
@@ -41,12 +37,7 @@ from gnnbench_plugins.studies.hyscale.tables import (
     PEAK_TFLOPS,
     PRODUCTS,
     RIVALS,
-    Figure9,
-    Table6,
-    Table7,
     make_task,
-    predict_best,
-    step_gains,
     with_accelerators,
 )
 from tests.sessions import on_open
@@ -104,21 +95,6 @@ def test_neighbours_of_a_symmetric_stand_in_are_met_by_degree():
     # The share that goes to the hundred largest is their share of all degrees.
     assert np.mean(drawn < 100) == pytest.approx(degrees[:100].sum() / degrees.sum(), rel=0.05)
     assert degrees[drawn].mean() == pytest.approx((degrees**2).sum() / degrees.sum(), rel=0.1)
-
-
-def test_profiles_are_those_of_a_neighbour_sampler_on_the_whole_graph():
-    law = PowerLaw(5_000, 12.0, 3.0)
-    profiles = profile_stand_in(law, (5, 3), (16, 64, 256), seed=1)
-    assert profiles == profile_stand_in(law, (5, 3), (16, 64, 256), seed=1)
-    for profile in profiles:
-        v0, v1, v2 = profile.vertices
-        e1, e2 = profile.edges
-        assert v2 == profile.seeds
-        assert v1 <= v2 + e2 <= profile.seeds * 6
-        assert v0 <= v1 + e1 <= v1 * 4
-    # Few neighbours are shared by 16 of 5,000; many by 256.
-    first, last = profiles[0], profiles[-1]
-    assert last.vertices[0] / last.seeds < 0.8 * first.vertices[0] / first.seeds
 
 
 def test_profiles_are_cut_between_two_sizes():
@@ -182,21 +158,6 @@ def test_what_no_equation_has_follows_propagation():
     assert found.busy_s == pytest.approx(without.busy_s + 0.25)
 
 
-def test_refining_a_split_never_makes_it_slower(sampled):
-    for name in (FPGAS, GPUS):
-        platform = load_platform(name)
-        task = make_task(platform, PAPERS, "sage", FANOUTS, 256)
-        profiles = cut_profiles(tables.sample_graph(PAPERS, FANOUTS), 4 * BATCH)
-        devices = platform.accelerators
-        for prefetch in (0, 1, 2):
-            first = plan_split(task, profiles, devices, cpu_trainer=True, prefetch=prefetch)
-            found = refine_split(task, profiles, devices, first, prefetch)
-            before = predict(task, profiles, devices, first, prefetch).execution_s
-            assert predict(task, profiles, devices, found, prefetch).execution_s <= before
-            threads = found.threads
-            assert min(threads.sample, threads.load, threads.train) >= 1
-
-
 def test_a_round_is_described_by_stage():
     prediction = Prediction(1e-3, 2e-3, 0.0, 3e-3, 0.0, 0.0)
     observed = [StageTimes(2e-3, 2e-3, 0.0, train_cpu=x) for x in (4e-3, 6e-3, 5e-3)]
@@ -218,70 +179,6 @@ def test_quoted_rows_agree_with_each_other():
                 assert normalised == pytest.approx(seconds * PEAK_TFLOPS, rel=0.03)
         peaks = [b / a for a, b in zip(rival.seconds, rival.normalised, strict=True) if a]
         assert max(peaks) == pytest.approx(min(peaks), rel=0.01)
-
-
-def test_tables_6_and_7_have_an_error_for_each_cell_of_this_work(sampled):
-    (six,), (seven,) = Table6().run(), Table7().run()
-    for table, scale in ((six, 1.0), (seven, PEAK_TFLOPS)):
-        ours = [row for row in table.rows if row.label.startswith("this work")]
-        for row, rival in zip(ours, RIVALS, strict=True):
-            for cell, quoted in zip(row.cells, rival.ours_s, strict=False):
-                assert (cell.error is None) == (quoted is None)
-        theirs = [row for row in table.rows if row not in ours]
-        assert {cell.provenance for row in theirs for cell in row.cells if cell.value} == {"quoted"}
-        assert ours[0].cells[0].value == pytest.approx(scale * six.rows[1].cells[0].value)
-        assert any(note.startswith("constant, BW_PCIe") for note in table.notes)
-        # What was set with results of the paper in view is said beside the errors.
-        assert {tables.LAW_CHOICE_NOTE, tables.GATHER_CHOICE_NOTE, tables.CPU_FIT_NOTE} <= set(
-            table.notes
-        )
-
-
-def test_transfer_bounds_gcn_on_fpgas_and_propagation_three_layers(sampled):
-    platform = load_platform(FPGAS)
-    assert predict_best(platform, PRODUCTS, "gcn")[0].bottleneck == "transfer"
-    deep, _ = predict_best(platform, PRODUCTS, "sage", (15, 10, 5))
-    assert deep.bottleneck == "propagation"
-
-
-def test_speed_up_grows_until_host_memory_is_the_bottleneck(sampled, monkeypatch):
-    """That a limit is there follows from the equations; where it is was chosen."""
-    monkeypatch.setattr(tables, "COUNTS", (1, 16))
-    monkeypatch.setattr(tables, "GRAPHS", (PRODUCTS,))
-    fpgas, _ = Figure9().run()
-    assert fpgas.axis
-    for row in fpgas.rows:
-        speedups = [cell.value for cell in row.cells]
-        assert speedups[0] == 1.0
-        assert all(after >= 0.99 * before for before, after in pairwise(speedups))
-
-
-def test_host_memory_limits_many_accelerators_and_not_few(sampled):
-    """Section VI-D, whatever the rate is: loading twice as fast helps sixteen, and not four."""
-
-    def gain(count: int) -> float:
-        machine = with_accelerators(load_platform(FPGAS), count)
-        curve = machine.host.gather
-        faster = replace(
-            curve,
-            rates=tuple(2 * rate for rate in curve.rates),
-            core_rates=tuple(2 * rate for rate in curve.core_rates),
-        )
-        twice = replace(machine, host=replace(machine.host, gather=faster))
-        before, after = (predict_best(each, PRODUCTS, "gcn")[0] for each in (machine, twice))
-        return before.execution_s / after.execution_s
-
-    assert gain(4) < 1.02
-    assert gain(16) > 1.1
-    assert with_accelerators(load_platform(GPUS), 6).link("host", "gpu5").latency_s > 0
-
-
-@pytest.mark.parametrize("name", [FPGAS, GPUS])
-def test_no_step_of_figure_11_is_slower_than_the_one_before(sampled, name):
-    platform = load_platform(name)
-    for graph, model in ((PRODUCTS, "sage"), (PAPERS, "gcn"), (MAG240M, "sage")):
-        gains = (1.0, *step_gains(platform, graph, model))
-        assert all(after >= before for before, after in pairwise(gains)), (graph, gains)
 
 
 # --------------------------------------------------------------------------- what is prepared
@@ -470,31 +367,6 @@ def test_moves_lose_little_with_and_without_the_guard(label):
     # Where the plan is wrong there is something to lose, and moving gets it back.
     if label != "FPGAs by cycles":
         assert by_rule["static, as planned"] > 4 * MOST
-
-
-def test_no_rule_is_far_below_the_best_static_split():
-    """It is found by exhaustion on the very clock, but on a grid."""
-    _, regrets = regret.find_regrets(regret.CLOCKS[0])
-    assert all(loss > -MOST for loss in regrets)
-
-
-def test_without_the_guard_every_move_is_made():
-    """A guard that expects every change to make an epoch longer stops them all."""
-    times = StageTimes(4.0, 1.0, 0.0, train_cpu=2.0, train_accelerator=2.0)
-    action = BalanceThread("load", "sample_cpu")
-
-    def balance(expect):
-        balancer = Balancer(64, 8, HostThreads(4, 8, 4), expect=expect)
-        before = balancer.assignment
-        balancer.apply(action, times)
-        return before, balancer.assignment
-
-    plain = balance(None)
-    assert plain[1].threads.sample > plain[0].threads.sample
-    assert plain[1].threads.load < plain[0].threads.load
-    first = plain[0]
-    refused = balance(lambda assignment: 0.0 if assignment == first else 1.0)
-    assert refused[0] == refused[1]
 
 
 def test_host_tasks_may_have_threads_of_their_own_before_prefetching():

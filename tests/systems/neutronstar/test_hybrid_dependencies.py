@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts
+from gnnbench.errors import IncompatibleParts
 from gnnbench.lowering.shards import ShardPlan
 from gnnbench.models import build
 from gnnbench.parts import Chunks, HaloTraffic, LayerShape
@@ -28,13 +28,7 @@ from gnnbench_plugins.neutronstar import dependencies
 from gnnbench_plugins.neutronstar.dependencies import Dependencies, Rules
 from gnnbench_plugins.neutronstar.prices import Prices, price_rows
 from tests.systems import training
-from tests.systems.training import (
-    epoch_s,
-    losses,
-    prepare,
-    sent,
-    setting_for,
-)
+from tests.systems.training import epoch_s, losses, prepare, sent, setting_for
 
 ITEM = 8
 DEVICES = 3
@@ -98,25 +92,6 @@ def test_it_equals_full_graph_training(model, num_layers, devices, features):
     setting = setting_for(model, devices, num_layers, epochs=3)
     expected = losses(run(setting, "reference"))
     assert losses(run(setting, features=features)) == pytest.approx(expected, rel=1e-9, abs=0)
-
-
-@pytest.mark.parametrize(
-    ("communication", "options"),
-    [
-        ("cagnet", {}),
-        ("pipegcn", {"staleness": 0}),
-        ("sancus", {"staleness": 0}),
-        ("sancus", {"metric": "embeddings", "change": 0}),
-    ],
-)
-def test_other_exchanges_bring_the_rows_that_are_not_computed(communication, options):
-    setting = setting_for(epochs=3)
-    expected = losses(run(setting, "reference"))
-    for split in ("auto", "communicated"):
-        trace = run(
-            setting, "neutronstar", [("communication", communication)], options, split=split
-        )
-        assert losses(trace) == pytest.approx(expected, rel=1e-9, abs=0)
 
 
 @pytest.mark.parametrize("communication", ["pipegcn", "sancus", "distgnn"])
@@ -449,19 +424,6 @@ def test_a_device_holds_what_it_keeps_computes_and_reads(split):
             below = unit.blocks[number - 1].num_dst * dims[number] if number else 0
             backward.append((block.num_dst * dims[number + 1] + made + below + copied) * ITEM)
         assert flying[name] == [*forward, *reversed(backward)]
-
-
-def test_a_larger_bound_has_more_computed_and_less_read():
-    setting = setting_for()
-    runs = [run(setting, split="cached", spare_bytes=size) for size in (1, 2000, 4000, 8000)]
-    moved = [sent(each)[0] for each in runs]
-    assert moved == sorted(set(moved), reverse=True)
-    expected = losses(run(setting, "reference"))
-    for each in runs:
-        assert losses(each) == pytest.approx(expected, rel=1e-9, abs=0)
-    full = run(setting).peak_bytes["gpu0"]
-    with pytest.raises(DeviceOutOfMemory):
-        training.run(setting, "neutronstar", memory={"device_bytes": full // 2})
 
 
 # --------------------------------------------------------------------------- what is said

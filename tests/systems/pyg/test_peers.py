@@ -23,7 +23,7 @@ from gnnbench.conformance.graphs import make_dataset, make_platform
 from gnnbench.datasets import dgl_library as importing
 from gnnbench.errors import MissingDependency
 from gnnbench.models import BoundBlock, Degrees
-from gnnbench.parts import Adjacency, Bundle, Kernel, Setting
+from gnnbench.parts import Bundle, Kernel, Setting
 from gnnbench.records import Block, BoolArray, Workload
 from gnnbench_plugins.dgl.kernel import DGLKernel
 from gnnbench_plugins.dgl.sampler import DGLSampler
@@ -440,25 +440,6 @@ def test_pyg_output_becomes_blocks(hops: bool) -> None:
     assert [block.num_dst for block in blocks] == [3, 2]
     assert blocks[0].indices.dtype == np.int32
     assert blocks[0].src_ids.dtype == blocks[0].indptr.dtype == np.int64
-
-
-def test_pyg_blocks_are_what_trim_to_layer_keeps() -> None:
-    from torch_geometric.utils import trim_to_layer
-
-    output = sampler_output(hops=True)
-    blocks = blocks_of(output, num_seeds=2, num_layers=2)
-    x, edge_index = output.node, torch.stack((output.row, output.col))
-    for layer, block in enumerate(blocks):
-        x, edge_index, _ = trim_to_layer(
-            layer,
-            output.num_sampled_nodes,
-            output.num_sampled_edges,
-            x,
-            edge_index,
-        )
-        assert x.tolist() == block.src_ids.tolist()
-        adjacency: Adjacency = PyGKernel().adjacency(block, torch.float32, CPU)
-        assert edge_index.tolist() == [adjacency.edge_src.tolist(), adjacency.edge_dst.tolist()]
 
 
 def test_pyg_output_without_edges_becomes_empty_blocks() -> None:

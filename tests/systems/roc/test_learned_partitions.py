@@ -13,7 +13,6 @@ from gnnbench.conformance.graphs import make_platform
 from gnnbench.datasets import from_arrays
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts
 from gnnbench.parts import SwappingMemory
-from gnnbench.price.dry_run import DryRun
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.program import Free, Hold
 from gnnbench.records import Graph
@@ -22,12 +21,7 @@ from gnnbench_plugins.reference.sampler import balance_ranges
 from gnnbench_plugins.roc.cost import VertexFeatures, cut_evenly, learn_weights
 from gnnbench_plugins.roc.memory import RocMemory, find_least
 from tests.systems import training
-from tests.systems.training import (
-    assert_same_training,
-    list_before,
-    make_setting,
-    prepare,
-)
+from tests.systems.training import assert_same_training, list_before, make_setting, prepare
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -285,15 +279,6 @@ def test_as_little_is_swapped_as_makes_room():
     assert crossed[0] == 0 < crossed[1] <= crossed[2] <= crossed[3]
     with pytest.raises(DeviceOutOfMemory):
         run(setting, memory={"device_bytes": least // 2})
-
-
-def test_a_plan_is_what_training_does():
-    setting, options = setting_of(), {"memory": {"swap": "all"}}
-    trace, plan = run(setting, **options), DryRun(bundle_of(**options), setting)
-    epoch = plan.run_epoch(0)
-    assert epoch.bytes == trace.epochs[0].bytes
-    assert [s.seconds for s in epoch.spans] == [s.seconds for s in trace.epochs[0].spans]
-    assert dict(plan.finish([epoch]).peak_bytes) == dict(trace.peak_bytes)
 
 
 def test_the_next_layer_waits_for_what_crosses():

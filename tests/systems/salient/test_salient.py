@@ -11,17 +11,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from gnnbench.comparison import Request, compare
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.errors import IncompatibleParts
 from gnnbench.platforms import load_platform
 from gnnbench.price.dry_run import DryRun
 from gnnbench.price.folds import digest
 from gnnbench.price.model_clock import ModelClock
-from gnnbench.ranking import group_runs
-from gnnbench.records import Workload
 from gnnbench.run import train
-from tests.systems.bundles import REGISTRY, bundle_of, losses, setting_of
+from tests.systems.bundles import bundle_of, losses, setting_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -89,30 +86,6 @@ def test_half_precision_is_training_on_rounded_features():
     assert found != pytest.approx(losses(run(setting_for(), "reference")), rel=1e-9, abs=0)
 
 
-def rank(strategies, options=None):
-    """The rows of a comparison by their names, of one group that did the same work."""
-    dataset = make_dataset()
-    request = Request(
-        strategies=strategies,
-        dataset=dataset,
-        workload=Workload("sage", (dataset.num_features, 8, dataset.num_classes), 2, 8, (3, 2), 0),
-        platform=load_platform("epyc7763x2-4xa5000"),
-        options=options or {},
-    )
-    (group,) = group_runs(compare(request, REGISTRY))
-    return {row.label: row for row in group.rows}
-
-
-def test_rows_are_ranked_with_the_baselines_and_in_half_precision_are_not():
-    rows = rank(("data-parallel", "pyg-multi-gpu", "salient"))
-    assert [row.ranked for row in rows.values()] == [True] * 3
-    seconds = {name: row.done[0].metrics["epoch_time"].value for name, row in rows.items()}
-    assert seconds["salient"] < seconds["pyg-multi-gpu"]
-    half = rank(("salient",), {"communication": {"precision": "half"}})["salient"]
-    assert not half.ranked
-    assert half.other_maths == "float16 features"
-
-
 # --------------------------------------------------------------------------- what crosses and stays
 
 
@@ -146,18 +119,6 @@ def test_threads_take_rounds_in_turn_and_a_device_has_its_own():
         for slot in parts
         for label in ("sample", "load features")
     }
-
-
-def test_preparing_ahead_and_transferring_ahead_each_take_time_off():
-    setting = setting_for(devices=2, epochs=1)
-    steps = REGISTRY.strategy("salient").ablation
-    taken = []
-    for step in steps:
-        options = {f"{kind}_{name}": value for kind, name, value in step.options}
-        (epoch,) = run(setting, swaps=step.swaps, **options).epochs
-        taken.append(epoch_s(epoch, setting))
-    assert taken == sorted(taken, reverse=True)
-    assert len(set(taken)) == len(taken) == 3
 
 
 # --------------------------------------------------------------------------- several nodes

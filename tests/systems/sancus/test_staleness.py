@@ -96,23 +96,6 @@ def test_without_staleness_it_is_full_graph_training(name, fresh, model, devices
     assert not any(span.label == "measure change" for e in trace.epochs for span in e.spans)
 
 
-def test_stale_rows_of_attention_are_those_of_the_first_epoch_or_missing():
-    """Dense matrices hold GCN to more below; attention's rows are late in the same epochs."""
-    setting = setting_for("gat")
-    stale, fresh = losses(run("sancus", setting, staleness=3)), losses(run("reference", setting))
-    # The second epoch's rows are those of the first, from before the first update.
-    assert stale[0] == pytest.approx(fresh[0], rel=1e-9)
-    assert all(abs(a - b) > 1e-6 for a, b in zip(stale[1:], fresh[1:], strict=True))
-    assert stale[-1] < stale[0]
-    # Rows of peers that arrive later are zero in the first epoch, whatever the delay.
-    for name, bound in (("pipegcn", "staleness"), ("distgnn", "delay")):
-        one, two = (losses(run(name, setting, **{bound: delay})) for delay in (1, 2))
-        assert one[0] == two[0] != pytest.approx(fresh[0], rel=1e-6)
-        assert one[2] != two[2]
-        assert one[-1] < one[0]
-        assert two[-1] < two[0]
-
-
 class Exchange(Function):
     """The exchange of rows and gradients between devices, some of them late.
 
@@ -497,18 +480,6 @@ def test_a_part_of_a_broadcast_is_refused():
 
 
 # --------------------------------------------------------------------------- DistGNN's cluster
-
-
-def test_nodes_share_their_port_between_all_peers():
-    platform = load_platform("ecs-r5x16")
-    assert [device.kind for device in platform.accelerators] == ["cpu"] * 16
-    node0, node1 = platform.accelerators[:2]
-    assert platform.route(node0, node1).lanes == ("node0>host", "host>node1")
-    # Every port is as fast as fitted, both ways; nominally it has 20 Gbps.
-    rates = {link.bandwidth_bytes_per_s for link in platform.links}
-    assert rates == {0.27e9}
-    assert max(rates) < 20e9 / 8
-    assert platform.mark("node-node.bandwidth").kind == "fitted"
 
 
 def test_distgnn_trains_on_the_host_where_no_nodes_are_described():
