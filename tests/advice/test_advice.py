@@ -67,13 +67,11 @@ def ask(registry, graph):
 
 @pytest.fixture(scope="module")
 def found(ask):
-    """The answer to a question about the full graph."""
     return advise(ask(modes=("full-graph",)), vary=False, effort=FEW)
 
 
 @pytest.fixture(scope="module")
 def full(ask):
-    """A pricer and all combinations of the full graph."""
     pricer = Pricer(ask())
     return pricer, find_space(pricer, "full-graph")
 
@@ -354,7 +352,6 @@ def test_what_is_measured_is_ranked_by_that_and_not_by_a_first_epoch(ask, monkey
     trained = []
 
     def train(request, *given):
-        """In truth, but then what was planned to be faster is called slower."""
         found = comparison.compare(request, *given)
         trained.extend(run.metrics["epoch_time"] for run in found.runs)
         times = [replace(epoch, value=-float(number)) for number, epoch in enumerate(trained)]
@@ -382,17 +379,11 @@ def test_what_is_measured_is_ranked_by_that_and_not_by_a_first_epoch(ask, monkey
     assert all(1 <= epoch.warmup < len(epoch.samples) for epoch in trained)
 
 
-# --------------------------------------------------------------------------- how sure
-
-
 def test_the_interval_is_the_epoch_by_the_factor_of_its_kind(found):
     best = found.answers[0].best
     factor = read_errors()[best.run.work.kind].factor
     assert factor > 1
     assert best.interval_s == (best.epoch_s / factor, best.epoch_s * factor)
-
-
-# --------------------------------------------------------------------------- what would change it
 
 
 def test_variations_differ_in_one_thing(ask):
@@ -426,9 +417,6 @@ def test_variations_differ_in_one_thing(ask):
         with_device_memory(load_platform("r6i-12xlarge"), 7)
 
 
-# --------------------------------------------------------------------------- the cheapest
-
-
 def test_the_cheapest_is_the_first_by_power_that_ends_in_time(ask, monkeypatch):
     monkeypatch.setattr(sys.modules[advise.__module__], "choose_effort", lambda graph: FEW)
     question = ask(modes=("full-graph",))
@@ -446,9 +434,6 @@ def test_the_cheapest_is_the_first_by_power_that_ends_in_time(ask, monkeypatch):
     just = find_cheapest(question, machines, first)
     assert just[0].in_time
     assert not just[0].sure
-
-
-# --------------------------------------------------------------------------- the matrix
 
 
 def test_the_front_has_what_nothing_dominates():

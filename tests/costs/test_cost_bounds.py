@@ -93,9 +93,6 @@ def test_what_a_platform_states_beyond_a_devices_own_rates_is_believed():
     assert find_peaks(replace(HOST, sampled_edges_per_s=1e7)).drawn_edges_per_s == 4e7
 
 
-# --------------------------------------------------------------------------- who states less
-
-
 @dataclass
 class Stating(TorchKernel):
     """A kernel that takes what it is told to."""

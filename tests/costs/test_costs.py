@@ -39,7 +39,6 @@ def written(operations):
 
 
 def moved(operations):
-    """Everything, rows that are picked among it."""
     return sum(
         each.read_bytes + each.written_bytes + each.picked_rows * each.row_bytes
         for each in operations
@@ -155,7 +154,6 @@ def test_where_edges_come_in_order_destinations_rows_are_there_from_the_edge_bef
 
 
 def test_a_described_device_is_priced_as_by_sizes_alone():
-    """So that an outlook, which has nothing else, agrees with the program that it stands for."""
     attention = SUM._replace(form="attention", backward=True)
     known = attention._replace(order=BlockOrder(BLOCK))
     assert kernel("dgl").seconds(known, GPU) == kernel("dgl").seconds(attention, GPU)
@@ -525,9 +523,6 @@ def test_cores_that_were_measured_together_draw_one_mini_batch_no_faster_than_th
     assert started == pytest.approx(1.0 + 0.03 + 0.4)
     on_gpu = replace(measured, sampled_edges_per_s=1e8)
     assert price_sampling(work, GPU, library, on_gpu) == pytest.approx(0.03 + 0.01)
-
-
-# --------------------------------------------------------------------------- constants
 
 
 @pytest.mark.parametrize(

@@ -46,9 +46,6 @@ def train_with(setting, *arguments, **options):
     return train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
 
 
-# --------------------------------------------------------------------------- the same training
-
-
 @pytest.mark.parametrize(
     ("model", "memory", "topology", "in_place"),
     [
@@ -96,9 +93,6 @@ def test_overlapping_rounds_train_as_rounds_in_turn_and_hold_what_their_plan_say
         assert least <= held <= least + most_rows * own_features * itemsize
 
 
-# --------------------------------------------------------------------------- who waits for whom
-
-
 def case_of(model, overlap, memory="hongtu"):
     options = (f"sampler.chunks_per_partition={CHUNKS}", f"communication.overlap={overlap}")
     swaps = (f"memory={memory}",)
@@ -106,8 +100,7 @@ def case_of(model, overlap, memory="hongtu"):
 
 
 def pairs(case, later, earlier, behind, *, backward, same_device=True):
-    """Whether the later of each pair waits for the earlier one, of rounds of a layer that are so
-    far apart."""
+    """Return whether each later step waits for the earlier one, ``behind`` rounds apart."""
     steps, before = run(case), ancestors(case)
     found = [
         bool(before[one.index] >> other.index & 1)
@@ -174,9 +167,6 @@ def test_what_a_round_goes_back_from_comes_while_the_last_is_worked_on(model, me
         assert all(pairs(case, "update backward", FETCHED, 0, backward=True))
 
 
-# --------------------------------------------------------------------------- how it is cut
-
-
 def test_chunks_are_cut_for_what_is_held():
     """A memory that has room for rounds in turn, and not for those that overlap, is cut smaller."""
     setting, needed, rounds = setting_of(), {}, {}
@@ -189,9 +179,6 @@ def test_chunks_are_cut_for_what_is_held():
         trace = train_with(setting, chunks=0, communication={"overlap": overlap}, **limits)
         rounds[overlap] = 1 + max(span.round for span in trace.epochs[0].spans)
     assert rounds["true"] > rounds["false"] == 2
-
-
-# --------------------------------------------------------------------------- what it earns
 
 
 def test_what_has_no_such_rounds_is_refused():

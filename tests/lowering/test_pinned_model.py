@@ -78,9 +78,6 @@ def test_every_other_run_does_what_it_has_done(combination):
     check(combination)
 
 
-# --------------------------------------------------------------------------- what is in the table
-
-
 def test_the_table_has_every_combination_of_the_list_and_no_other():
     names = [str(each) for each in COMBINATIONS]
     assert set(pins.load()) == set(names)
@@ -105,7 +102,6 @@ def test_every_strategy_mode_platform_model_and_part_is_in_the_table():
 
 
 def test_every_option_of_every_part_is_set_in_the_table():
-    """On some part of its kind that has it: parts of a kind call the same thing the same."""
     registry = load_registry()
     used = set()
     for each in COMBINATIONS:
@@ -120,9 +116,6 @@ def test_every_option_of_every_part_is_set_in_the_table():
     }
     missing = due - used - NOT_MODELLED
     assert not missing
-
-
-# --------------------------------------------------------------------------- what is a difference
 
 
 @pytest.mark.parametrize(

@@ -187,7 +187,6 @@ def test_scales_change_what_is_trained():
 
 
 def test_a_scale_crosses_with_each_edge():
-    """float32, beside the block's own bytes; what is drawn is the same."""
     registry = plugins.load()
     parts = registry.strategy("data-parallel").bundles["mini-batch"]
     setting = setting_of(batch_size=8)
@@ -255,7 +254,6 @@ def test_a_sampler_that_gives_other_scales_than_it_says_is_refused(values, scale
 
 
 def test_a_sampler_of_the_uniform_law_scales_nothing():
-    """Its rows are ranked beside those of others that sum plainly."""
     sampler, setting = begun(Scaling()), setting_of(batch_size=8)
     seeds = sampler.rounds(0)[0]
     unit = Unit(0, sampler.sample(seeds, 0, 1))

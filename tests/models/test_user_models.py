@@ -78,7 +78,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def write(folder, stem, body, *offered):
-    """A plugin file; returns its path as ``--plugin`` has it."""
     path = folder / f"{stem}.py"
     text = HEADER + textwrap.dedent(body) + OFFER.format(", ".join(offered))
     path.write_text(text, encoding="utf-8")
@@ -91,7 +90,6 @@ def bundled():
 
 
 def train(registry, model, strategies, num_layers=2, accelerators=3):
-    """The runs of a comparison, each with its check against plain training."""
     request = Request(
         strategies=strategies,
         dataset=make_dataset(),
@@ -323,9 +321,6 @@ def test_a_forward_of_the_wrong_kind_says_what_it_returned(spoil, says):
     with pytest.raises(PluginError, match=says) as caught:
         layer.aggregate(bound, torch.ones(9, 7, dtype=torch.float64))
     assert "forward of model 'mean' (Spoilt)" in str(caught.value)
-
-
-# --------------------------------------------------------------------------- the command line
 
 
 def command(*words):

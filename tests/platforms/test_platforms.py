@@ -126,7 +126,6 @@ shared = true
 
 
 def test_gpus_behind_a_switch_share_their_ports(tmp_path: Path) -> None:
-    """Two peers that send to one GPU at once take twice as long each, and no turns."""
     text = Path(probing.__file__).with_name("epyc7543x4-4xa100.toml").read_text()
     path = tmp_path / "switched.toml"
     plain = '\n[[links]]\nfrom = "gpu"\nto = "gpu"\n'
@@ -559,7 +558,6 @@ def test_unwritable_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_something_else_goes_through_the_caches_before_rows_are_gathered(monkeypatch):
-    """Once before each gathering that counts; the first warms up."""
     done: list[str] = []
     monkeypatch.setattr(probing, "make_sweep", lambda: lambda: done.append("sweep"))
     monkeypatch.setattr(probing, "gather_rows", lambda *_, **__: done.append("gather"))

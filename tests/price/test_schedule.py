@@ -17,7 +17,6 @@ RESOURCES = ("host", "link", "gpu", "fpga")
 
 
 def schedule(tasks):
-    """Start times."""
     return [begin_s for begin_s, _ in clock.schedule(tasks)]
 
 
@@ -82,14 +81,10 @@ def draw_tasks(seed, count=30):
 
 
 def test_equals_list_scheduling_from_its_definition():
-    """The same 200 lists in every run. Among them are tasks that find one of two resources taken,
-    queues whose first must queue elsewhere, and several releases at one moment."""
+    """Among 200 lists are blocked queues and several releases at one moment."""
     for seed in range(200):
         tasks = draw_tasks(seed)
         assert schedule(tasks) == schedule_naively(tasks), seed
-
-
-# --------------------------------------------------------------------------- properties
 
 
 @settings(derandomize=True)
@@ -208,9 +203,6 @@ def test_tasks_must_not_wait_in_a_circle(tasks):
         schedule(tasks)
 
 
-# --------------------------------------------------------------------------- size
-
-
 def test_fifty_thousand_tasks_in_a_chain_over_two_resources():
     count = 50_000
     tasks = [Task(1.0, ("a" if i % 2 else "b",), (i - 1,) if i else ()) for i in range(count)]
@@ -223,9 +215,6 @@ def test_fifty_thousand_tasks_queue_on_one_resource():
     began_s = time.process_time()
     assert schedule([Task(1.0, ("a",))] * count) == [float(i) for i in range(count)]
     assert time.process_time() - began_s < 20.0
-
-
-# --------------------------------------------------------------------------- shared lanes
 
 
 def transfers(*tasks):
@@ -255,8 +244,7 @@ def test_transfers_share_a_lane(tasks, found):
 @settings(derandomize=True)
 @given(st.lists(st.floats(0.1, 5.0), min_size=1, max_size=8))
 def test_a_shared_lane_is_never_idle_and_never_faster(seconds):
-    """However many begin together, the last ends when all would have ended one after the other,
-    and the shorter ones before the longer ones."""
+    """The last ends when all would have ended in turn; shorter ones end before longer ones."""
     found = transfers(*((each, ("up",)) for each in seconds))
     ends_s = [end_s for _, end_s in found]
     assert max(ends_s) == pytest.approx(sum(seconds))

@@ -26,8 +26,7 @@ def test_no_cell_is_further_from_the_paper_than_it_was(name: str) -> None:
 
 
 def test_the_list_has_the_state_of_each_bundled_reproduction() -> None:
-    """Those beside ``REPRODUCTIONS`` have nothing of a paper's to compare, but for the ledger,
-    which has its own baseline, and counts of graphs that this project draws."""
+    """Other reproductions compare nothing with a paper, or have a baseline of their own."""
     outcomes = read_outcomes()
     registry = plugins.load()
     bundled = {

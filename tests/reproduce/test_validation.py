@@ -76,7 +76,6 @@ def test_every_measurement_has_its_source_its_words_and_its_machine():
 
 
 def test_every_number_stands_in_its_quote():
-    """As it is printed, before its unit's prefix was taken off."""
     for cell in cells().values():
         printed = {cell.measured, cell.measured / 1e9, 1e3 * cell.measured}
         texts = {
@@ -338,9 +337,6 @@ def test_the_baseline_names_what_has_moved_and_got_worse(tmp_path):
     assert worse.startswith("a: off by 2x before, 5x now, WORSE (5 to 2 s, measured 10)")
     assert better.startswith("b: off by 2x before, 1.25x now, better")
     assert not compare(load(path), before)
-
-
-# --------------------------------------------------------------------------- what moves it
 
 
 def forget_predictions():

@@ -88,7 +88,6 @@ def test_a_run_that_spills_keeps_nothing_that_it_can_make_again(model, kernel, t
 
 
 def test_a_run_with_a_cap_gives_back_what_lies_idle_between_layers(monkeypatch):
-    """And one without keeps it for the next epoch, whose first touch of it costs nothing then."""
     released: list[None] = []
     monkeypatch.setattr(type(pool), "release", lambda self: released.append(None))
     found = []

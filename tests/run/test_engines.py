@@ -79,7 +79,6 @@ def setting_for(model, num_layers, accelerators, data="awkward", dtype="float64"
 
 
 def run(parts, options, setting):
-    """The trace of a run, and the bundle that made it."""
     bundle = plugins.assemble(registry(), parts, options)
     return train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
 
@@ -157,8 +156,7 @@ COMMUNICATIONS = (
 )
 @pytest.mark.parametrize("model", MODELS)
 def test_every_engine_trains_as_plain_torch(model, parts, data, accelerators, chunks, num_layers):
-    """On the host alone, on one device and on several; on ``tiny`` with more chunks than
-    vertices."""
+    """On the host, one device and several; ``tiny`` has more chunks than vertices."""
     setting = setting_for(model, num_layers, accelerators, data)
     options = {"sampler": {"chunks_per_partition": str(chunks)}} if chunks else {}
     assert_equal_to_plain(run(parts, options, setting), model, num_layers, data, parts)
@@ -167,7 +165,6 @@ def test_every_engine_trains_as_plain_torch(model, parts, data, accelerators, ch
 @pytest.mark.parametrize("memory", ["hongtu", "hongtu-recompute", "hongtu-cache"])
 @pytest.mark.parametrize("model", ["gcn", "gat"])
 def test_every_way_of_moving_rows_trains_as_plain_torch(model, memory):
-    """Of a model whose aggregates can be kept on the host, and of one whose cannot."""
     setting = setting_for(model, 3, 4)
     for communication, options in COMMUNICATIONS:
         trace = run(
@@ -194,9 +191,6 @@ def test_float32_stays_within_its_tolerance(model):
     losses, _ = plain_torch(model, 2, "awkward")
     trace = run(HONGTU, {}, setting_for(model, 2, 4, dtype="float32"))
     assert [e.loss for e in trace.epochs] == pytest.approx(losses, rel=1e-4)
-
-
-# --------------------------------------------------------------------------- same maths, mini-batch
 
 
 @cache
@@ -250,7 +244,6 @@ def native(parts):
 @pytest.mark.parametrize(("data", "num_layers"), [("sparse", 2), ("awkward", 3), ("tiny", 3)])
 @pytest.mark.parametrize("model", MODELS)
 def test_native_kernels_train_as_plain_torch(model, num_layers, data):
-    """The graph whole and in chunks, on the host and on accelerators; W first and last."""
     for parts, accelerators in ((PLAIN, num_layers - 2), (HONGTU, 0), (HONGTU, 3)):
         trace = run(native(parts), {}, setting_for(model, num_layers, accelerators, data))
         assert_equal_to_plain(trace, model, num_layers, data, (parts, accelerators))
@@ -299,7 +292,6 @@ def test_sparse_features_take_the_memory_they_are_stored_in(model):
 
 @pytest.mark.parametrize("model", ["gcn", "sage", "gat"])
 def test_loaded_rows_are_counted_as_they_are_stored(model):
-    """Mini-batch: what the loading of each round says it copied."""
 
     def loaded(data, kernel):
         trace = run(dataclasses.replace(BATCHES, kernel=kernel), {}, setting_for(model, 2, 0, data))
@@ -333,9 +325,6 @@ def test_of_sparse_rows_mini_batches_multiply_the_stored_values_alone(model):
     width = setting.workload.dims[1]
     assert multiplied == {key: count * width for key, count in stored.items()}
     assert len(multiplied) > 2
-
-
-# --------------------------------------------------------------------------- determinism
 
 
 @pytest.mark.parametrize("parts", [HONGTU, HYSCALE, PLAIN], ids=["hongtu", "hyscale", "plain"])
@@ -408,9 +397,6 @@ def test_the_host_holds_what_the_devices_do_not():
     rows = 600 * 8
     representations, gradients, aggregates = f0 + f1 + f2, f1 + f2, f0 + f1
     assert offloaded - resident == rows * (representations + gradients + aggregates)
-
-
-# --------------------------------------------------------------------------- refusals
 
 
 def test_parts_that_do_not_fit_are_refused_before_anything_runs():

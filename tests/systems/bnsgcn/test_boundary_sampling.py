@@ -56,7 +56,6 @@ def cut(setting):
 
 
 def draw(setting, rate, epoch):
-    """Return U_i of every device in an epoch, as the communication part draws them."""
     part = bundle_of(rate=rate).communication
     _, halos = cut(setting)
     seed = setting.workload.seed
@@ -65,12 +64,8 @@ def draw(setting, rate, epoch):
     ]
 
 
-# --------------------------------------------------------------------------- the maths
-
-
 @pytest.mark.parametrize(("model", "devices"), [("gcn", 3), ("gat", 3), ("gat", 1)])
 def test_with_the_whole_halo_it_is_partition_parallelism_to_the_bit(model, devices):
-    """A partition alone draws nothing, at any rate, and says nothing of it."""
     setting = setting_for(model, devices)
     options = {"rate": 1} if devices > 1 else {}
     ours, plain = run(setting, **options), run_partition(setting)
@@ -84,7 +79,6 @@ def test_with_the_whole_halo_it_is_partition_parallelism_to_the_bit(model, devic
 
 
 def update(layer, model, a):
-    """UPDATE, by its formula."""
     if model == "gin":
         a = torch.relu(a @ layer.weight_1 + layer.bias_1) @ layer.weight_2 + layer.bias_2
     else:
@@ -199,13 +193,9 @@ def test_chunks_of_a_device_share_what_it_has_drawn():
     assert shared
 
 
-# --------------------------------------------------------------------------- bytes and memory
-
-
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.6])
 def test_the_rows_of_the_sample_cross_and_no_others(rate):
-    """Forward at every layer, and their gradients back at all but the first; in every epoch its
-    own, by the program that trains as by the one that is planned."""
+    """Every epoch sends its own sample, forward and backward; a plan counts the same."""
     setting = setting_for()
     features, *hidden = setting.workload.dims[:-1]
     due = [
@@ -253,9 +243,6 @@ def test_an_epoch_computes_on_the_edges_that_are_left_and_holds_their_rows():
         size = 4 * (len(inner) + 1 + len(inner) + len(kept) + 1 + 2 * left) + (ITEM + 4) * left
         size += (len(inner) + len(kept) + 3 * len(inner)) * ITEM
         assert held[f"gpu{slot}", "chunk topologies"] == [size]
-
-
-# --------------------------------------------------------------------------- what is said
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,6 @@ def ids(*values):
 
 
 def reading(slot, rows):
-    """A unit that reads ``rows`` and computes nothing."""
     nothing = np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32)
     return Unit(slot, (Block(np.array(rows, dtype=np.int64), 0, *nothing),))
 
@@ -62,8 +61,6 @@ def plan(sets, owner, **options):
     ]
     return plan_rounds(HongTuCommunication(**options).open(owner), rounds)
 
-
-# --------------------------------------------------------------------------- Figure 6
 
 #: Eight vertices in the partitions {0,1}, {2,3}, {4,5}, {6,7}, two batches. The figure's drawing is
 #: not in the text, so these are neighbour sets with everything that the text says of it: the unions
@@ -109,9 +106,6 @@ def test_figure_6_plan_has_the_sets_of_the_text():
     assert [[p.slot for p in f.from_peers] for f in first.fetches] == [[2], [0, 2], [0, 1], [1]]
 
 
-# --------------------------------------------------------------------------- Equation 4
-
-
 def test_equation_4():
     # 8 rows at 4 rows/s, 19 - 11 between GPUs at 16 rows/s, 11 - 8 within a GPU at 32 rows/s.
     assert cost_s(Volumes(19, 11, 8), Throughputs(4.0, 16.0, 32.0)) == 2.0 + 0.5 + 3 / 32
@@ -128,9 +122,6 @@ def test_throughputs_are_the_first_device_s_links_and_memory():
     rates = [platform.link(end, first.name).bandwidth_bytes_per_s for end in ("host", second.name)]
     expected = (*rates, first.memory_bandwidth_bytes_per_s)
     assert throughputs(setting) == Throughputs(*(rate / row for rate in expected))
-
-
-# --------------------------------------------------------------------------- Algorithm 4
 
 
 def test_algorithm_4_by_hand():
@@ -174,9 +165,6 @@ def test_the_order_that_is_kept_costs_least_by_equation_4(chunks):
                     assert first == sorted(first)
         assert costs["local"] <= costs["greedy"] <= costs["none"]
     assert worse or chunks != 4
-
-
-# --------------------------------------------------------------------------- the plan
 
 
 @st.composite
@@ -250,9 +238,6 @@ def test_every_needed_row_comes_from_one_place_and_host_rows_are_the_volume(
     assert volumes.with_reuse >= len(np.unique(np.concatenate([s for row in sets for s in row])))
 
 
-# --------------------------------------------------------------------------- bytes of a run
-
-
 def random_dataset(seed, vertices=40, edges=90):
     random = np.random.default_rng(seed)
     return build(
@@ -265,7 +250,6 @@ def random_dataset(seed, vertices=40, edges=90):
 
 
 def sets_of(rounds):
-    """Return N_ij by partition and batch, from the rounds that a sampler made."""
     return [
         [np.sort(round_.units[i].input_ids) for round_ in rounds]
         for i in range(len(rounds[0].units))
@@ -390,7 +374,6 @@ def ways_to_run():
 def test_every_way_to_hold_rows_trains_alike_and_moves_the_volumes(
     model, memory, reused, buffers, num_layers, dtype
 ):
-    """§6 changes where rows stand and nothing else; sums of gradients change their order."""
     p2p, reuse, neighbour_reuse = reused
     setting = setting_for(model, num_layers=num_layers, dtype=dtype)
     trace = train_with(
@@ -437,9 +420,6 @@ def test_each_step_of_the_ablation_moves_what_it_is_named_for():
         assert_moves(steps[label], expected_bytes(setting, **how))
 
 
-# --------------------------------------------------------------------------- interleaving
-
-
 def train_evenly(interleaved):
     """Vertices v, v + 8, v + 16 and v + 24 know each other, in four partitions of four chunks."""
     vertices = np.arange(32)
@@ -458,7 +438,6 @@ def train_evenly(interleaved):
 
 
 def asked(item):
-    """Return the device whose buffer a span reads or adds to."""
     (buffer,) = (name for name in item.span.resources if name.endswith(".buffer"))
     return buffer.removesuffix(".buffer")
 

@@ -135,11 +135,7 @@ def topology_bytes(graph: PaperGraph, times: int) -> float:
 def test_four_times_the_chunks_take_less_memory_and_longer(
     jobs: dict[str, figures.Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Section 7.5: 51 to 65 % less memory, 1.5 to 2.2 times as long.
-
-    With nothing fitted, the paper's range lies between topologies that wait on the host and such
-    as stay on the devices. The latter hold in addition the topologies of all chunks but one.
-    """
+    """Section 7.5: 51 to 65 % less memory, 1.5 to 2.2 times as long; here without a fit."""
     graph = LARGE[0]
     monkeypatch.setattr(figures, "LARGE", (graph,))
     tables = Figure10().run()
@@ -162,8 +158,7 @@ def test_four_times_the_chunks_take_less_memory_and_longer(
 
 
 def test_an_epoch_at_four_times_the_chunks_grows_with_the_rows_that_cross() -> None:
-    """With as many rows as were counted it is the epoch that was priced, and a straight line in
-    their number, of which what GPUs compute is the rest."""
+    """The growth is linear in the rows that cross."""
     strains = figures.strain_paper(LARGE[0], HongTuMemory(topology="host"))
     server = figures.fitted_server()
     grown = [figures.Stretch(server, volume).longer(strains) for volume in (1.0, 2.0, 3.0)]

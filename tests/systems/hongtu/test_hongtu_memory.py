@@ -43,9 +43,6 @@ def cut(setting, slots, chunks):
     return registry().part("sampler", "hongtu")(chunks_per_partition=chunks).chunks(setting, slots)
 
 
-# --------------------------------------------------------------------------- what crosses
-
-
 def crossing(trace, label):
     return sum(s.work.bytes for s in trace.epochs[0].spans if s.label == label)
 
@@ -102,8 +99,6 @@ def test_in_memory_training_does_not_touch_the_host_link():
     assert moved["device_to_device"] == halo * 8 * (forward + backward)
 
 
-# --------------------------------------------------------------------------- spilling
-
 #: Bytes of the host that no tensor can be spilled from.
 FIXED = 16_000
 
@@ -149,9 +144,6 @@ def test_nothing_is_left_behind_by_a_run_that_fails(tmp_path, monkeypatch):
         run("hongtu", with_disk(setting_for("gcn", 2)), host_bytes=FIXED, spill_dir=tmp_path)
     assert seen[0]
     assert os.listdir(tmp_path) == []
-
-
-# --------------------------------------------------------------------------- refusals
 
 
 def test_memory_and_disks_that_do_not_serve_are_refused(tmp_path):

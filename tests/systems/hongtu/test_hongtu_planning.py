@@ -64,23 +64,17 @@ def setting_on(name, hidden=16):
 
 @cache
 def small_setting(accelerators=3, **host):
-    """The conformance graph, in float64, on a machine whose host may have several sockets."""
     workload, platform = make_workload("gcn", epochs=1), make_uneven_platform(accelerators)
     platform = dataclasses.replace(platform, host=dataclasses.replace(platform.host, **host))
     return Setting(make_dataset(), platform, workload, build(workload).shapes)
 
 
 def run(setting, moved_by="hongtu", **options):
-    """Return the trace of HongTu's parts, with options by part."""
     return run_parts(setting, Parts("hongtu", "hongtu", moved_by, "hongtu", "torch"), **options)
 
 
 def sets_of(rounds):
-    """Return N_ij by partition and batch, from the rounds that a sampler made."""
     return read_sets([[r.units[i].blocks[0] for r in rounds] for i in range(len(rounds[0].units))])
-
-
-# --------------------------------------------------------------------------- Algorithm 4
 
 
 @st.composite
@@ -282,8 +276,7 @@ def fitting_run(setting, size, **sampler):
 
 @pytest.mark.parametrize("accelerators", [1, 3])
 def test_the_least_number_of_chunks_that_fits_is_found(accelerators):
-    """§4.3: "memory consumption can be adjusted by tuning the number of partitions". With exactly
-    the memory that some n chunks took, 0 finds a number that fits, and one chunk less does not."""
+    """With the memory that n chunks took, 0 finds a number that fits; one less does not fit."""
     setting = small_setting(accelerators)
     devices = [device.name for device in setting.platform.accelerators]
 
@@ -350,11 +343,7 @@ def test_a_cheaper_order_that_does_not_fit_is_not_taken():
     assert "so the range order was kept" in cut.notes[-1]
 
 
-# --------------------------------------------------------------------------- NUMA
-
-
 def host_transfers(trace):
-    """Return the spans on the links between host and devices."""
     return [s for s in trace.epochs[0].spans if s.place.startswith(("pcie", "host-"))]
 
 
@@ -394,17 +383,9 @@ def test_devices_are_spread_evenly_over_sockets():
         assert spread.tolist() == [v % sockets for v in range(9)]
 
 
-# --------------------------------------------------------------------------- real graphs
-
-
 @pytest.mark.parametrize("chunks", [2, 8, 48])
 def test_work_of_preprocessing_does_not_grow_with_the_graph(monkeypatch, chunks):
-    """§7.3 and Table 9 in operations: counted are the pairs of sets that are intersected.
-
-    For m partitions of n chunks Algorithm 4 takes m n^2. A sweep of the local search takes n^2 for
-    its reversals and 5 n^2 a partition for its exchanges. All sweeps together look at
-    ``BOUNDED_MOVES`` exchanges, each of m n^2, or there is one sweep.
-    """
+    """Algorithm 4 intersects m n^2 pairs of sets, a sweep n^2 (5 m + 1); sweeps are bounded."""
     pairs, shared = [0], counting.count_shared_marks
 
     def count(one, other, **how):
@@ -430,7 +411,6 @@ def test_work_of_preprocessing_does_not_grow_with_the_graph(monkeypatch, chunks)
 
 
 def test_chunks_are_ordered_and_traffic_is_planned_once_for_all_epochs(monkeypatch):
-    """Preprocessing is paid once: one order and one plan of a round for all epochs."""
     calls = {"order": 0, "plan": 0}
     plan, make = DeduplicatedTraffic.plan, HongTuSampler.chunks
 

@@ -147,7 +147,6 @@ def test_host_threads_keep_sampling_shorter_than_propagation():
 
 
 def test_a_host_too_small_to_hide_sampling_is_reported():
-    """Beside a fast host nothing is said; one whose threads are too few makes the board wait."""
     sampler, model = Sampler("NeighborSampler", L=2, budgets=[10, 25]), GNN("GCN", [602, 128, 41])
     program = Program(sampler, model, host_threads=2, sampled_edges_per_s=1e6)
     generated = generate_design(program)
@@ -320,9 +319,6 @@ def test_a_gather_that_depends_on_the_order_is_refused(gather, law):
         parse(program)
 
 
-# --------------------------------------------------------------------------- mini-batches
-
-
 def make_setting(model: str = "gcn", dataset: str = "ego_twitter", **changes) -> Setting:
     data = datasets.load(dataset)
     workload = Workload(
@@ -333,7 +329,6 @@ def make_setting(model: str = "gcn", dataset: str = "ego_twitter", **changes) ->
 
 
 def sample(setting: Setting, *, rmt: bool = True, rra: bool = True) -> tuple[LaidOutBlock, ...]:
-    """The first mini-batch of sampler 'hpgnn', features in the board's memory."""
     texts = {"sampler": {"rmt": str(rmt).lower(), "rra": str(rra).lower()}}
     bundle = assemble(registry(), registry().strategy("hpgnn").bundles["mini-batch"], texts)
     assert bundle.refusal(setting) is None
@@ -500,8 +495,7 @@ def test_it_trains_as_the_reference_does(model, clock):
 
 
 def test_only_mini_batches_cross_pcie():
-    """Section 3: features stay on the board; after sampling, a mini-batch's structure is sent. And
-    section 5.1: the host has the loss, so that a gradient comes back for each logit of a seed."""
+    """Sections 3 and 5.1: the topology crosses, and a gradient for each logit of a seed."""
     (run,) = run_compare("hpgnn", dataset=SMALL, epochs=1, batch_size=256)
     blocks = sample(make_setting(dataset=SMALL, dims=(64, 32, 8), batch_size=256))
     sent = [
@@ -519,7 +513,6 @@ def test_only_mini_batches_cross_pcie():
 
 
 def test_times_are_those_of_the_blocks_that_are_trained():
-    """The first round's spans last as long as its own blocks take on the design in the note."""
     given = {"placement": {"n": "2", "m": "64"}}
     (run,) = run_compare("hpgnn", dataset=SMALL, epochs=1, options=given)
     setting = make_setting(dataset=SMALL, dims=(64, 32, 8))

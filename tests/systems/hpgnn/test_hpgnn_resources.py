@@ -98,7 +98,6 @@ def test_block_ram_bounds_the_exploration():
 
 
 def test_what_is_counted_is_what_is_generated(tmp_path):
-    """The sizes of the kernels' arrays are those that are counted."""
     generated = generate("SAGE", REDDIT)
     generated.write(tmp_path)
     buffers = generated.abstraction.batch.buffers

@@ -141,9 +141,6 @@ def test_the_table():
     assert "4.45x over GraphACT and 3.4x over Rubik" in table.notes[1]
 
 
-# --------------------------------------------------------------------------- Table 6
-
-
 def test_all_layouts_have_the_same_mini_batch_and_each_earns_something():
     draw = Draw.of_dataset("small", datasets.load("amazonproducts:0.002"))
     plain, *others = (draw.blocks[step] for step in STEPS)

@@ -87,7 +87,6 @@ def run(strategy, known: Registry | None = None, **changes) -> RunResult:
     ],
 )
 def test_any_sampler_trains_as_the_reference_does(strategy, sampler, options):
-    """On one board, and on four with a CPU, which share every round."""
     swaps = (("sampler", sampler),)
     swaps += (("kernel", "hpgnn"),) if strategy == "hyscale" else ()
     known = plugins.load(["gnnbench_plugins.hpgnn", "gnnbench_plugins.hyscale"])
@@ -346,9 +345,7 @@ def test_models_that_cannot_be_offered_say_why():
 
 
 def test_the_host_has_the_loss_and_the_weights_update():
-    """Section 5.1: "Loss calculation and weight update are executed on the host processor". So the
-    logits of a round's seeds cross to it, float64, and as many gradients back; then the gradients
-    of all weights, and the new weights. HyScale-GNN's boards have the loss themselves."""
+    """Section 5.1: logits cross to the host, gradients come back, then the new weights."""
     platform = load_platform(FPGAS)
     host, board = platform.host.name, platform.accelerators[0].name
     result = run("hpgnn")
@@ -372,7 +369,6 @@ def test_the_host_has_the_loss_and_the_weights_update():
 
 @cache
 def on_boards(**kernel: str) -> RunResult:
-    """HyScale-GNN on four boards and a CPU, trained once for each design."""
     known = plugins.load(["gnnbench_plugins.hpgnn", "gnnbench_plugins.hyscale"])
     swaps = (("kernel", "hpgnn"), ("sampler", "hpgnn"))
     return run("hyscale", known, swaps=swaps, options={"kernel": kernel})
@@ -407,7 +403,6 @@ def test_hyscales_boards_by_cycles_and_by_equations():
 
 
 def test_what_goes_through_memory_beside_the_chip(monkeypatch):
-    """X before the first layer, and what comes out of the last."""
     seen = set()
 
     def watch(run):

@@ -23,7 +23,6 @@ from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import RoundTraffic, Unit, Workload
 from gnnbench.run import train
 from gnnbench.run.feature_cache import CachedRows
-from gnnbench_plugins.hyscale.communication import IntegerCommunication
 from gnnbench_plugins.hyscale.rounding import INT8_MAX, pack_rows, unpack_rows
 from gnnbench_plugins.reference.communication import VanillaCommunication
 from tests.systems.bundles import bundle_of, losses, run_bundle, setting_of
@@ -74,9 +73,6 @@ def units_of(strategy, setting, epoch=0):
     ]
 
 
-# --------------------------------------------------------------------------- the same maths
-
-
 @pytest.mark.parametrize(
     ("devices", "model", "layers"), [(0, "gcn", 2), (1, "gin", 1), (3, "gcn", 2), (8, "sage", 3)]
 )
@@ -97,7 +93,6 @@ def test_peers_train_as_one_device_does(graph, name, model, layers, devices):
     ],
 )
 def test_peers_train_alike_on_threads(graph, name, swaps):
-    """All devices are this machine's processor here, so that stages and trainers have threads."""
     setting = setting_for(graph, 3)
     expected = losses(run("reference", setting))
     here = [replace(device, virtual=False) for device in setting.platform.devices]
@@ -105,9 +100,6 @@ def test_peers_train_alike_on_threads(graph, name, swaps):
     bundle = bundle_of(name, swaps)
     trace = train(bundle, replace(setting, platform=platform), WallClock())
     assert losses(trace) == pytest.approx(expected, rel=1e-9, abs=0)
-
-
-# --------------------------------------------------------------------------- multi-GPU baselines
 
 
 def test_multi_gpu_pyg_leaves_the_processor_out(graph):
@@ -149,7 +141,6 @@ def test_distdgl_v2_maps_tasks_once(graph, part):
 
 
 def crossing_with_cache(setting, rows):
-    """With the rows of highest degree cached."""
     return crossing_beside(
         setting, np.argsort(-setting.dataset.graph.degrees, kind="stable")[:rows]
     )
@@ -320,7 +311,6 @@ def test_each_device_caches_what_its_own_memory_holds(graph):
 
 @pytest.mark.parametrize("model", ["gcn", "sage", "gin"])
 def test_mini_batches_take_what_is_foreseen(graph, model):
-    """The most that a device holds, by sizes alone and in the ledger."""
     setting = setting_for(graph, 1, model, 3, batch_size=1000, epochs=1)
     ((unit,),) = units_of("pyg-multi-gpu", setting)
     sizes = (setting.layers, unit.vertices, unit.edges, ITEM)
@@ -389,17 +379,6 @@ def test_on_the_host_alone_nothing_is_rounded(graph):
     assert bundle.other_maths(setting.platform) == ""
     ours = run("hyscale", setting, communication_precision="int8")
     assert losses(ours) == pytest.approx(losses(run("reference", setting)), rel=1e-9, abs=0)
-
-
-def test_rows_of_a_full_graph_are_not_rounded(graph):
-    setting = setting_for(graph, 1)
-    bundle = bundle_of("hongtu", mode="full-graph")
-    said = replace(bundle, communication=IntegerCommunication()).refusal(setting)
-    assert said is not None
-    assert "communication 'hyscale-int8' works for mini-batch training only" in said
-
-
-# --------------------------------------------------------------------------- P3
 
 
 @pytest.mark.parametrize("devices", [1, 3])

@@ -21,7 +21,6 @@ from gnnbench_plugins.hyscale.performance import (
     Prediction,
     Split,
     add_described,
-    note_round,
     plan_split,
     predict,
     sampling_seconds,
@@ -158,18 +157,6 @@ def test_what_no_equation_has_follows_propagation():
     assert found.busy_s == pytest.approx(without.busy_s + 0.25)
 
 
-def test_a_round_is_described_by_stage():
-    prediction = Prediction(1e-3, 2e-3, 0.0, 3e-3, 0.0, 0.0)
-    observed = [StageTimes(2e-3, 2e-3, 0.0, train_cpu=x) for x in (4e-3, 6e-3, 5e-3)]
-    assert note_round(prediction, observed) == (
-        "a round by stage, predicted/achieved: sampling 1.00 ms/2.00 ms, loading 2.00 ms/2.00 ms, "
-        "training on the CPU 3.00 ms/5.00 ms"
-    )
-
-
-# --------------------------------------------------------------------------- quoted and predicted
-
-
 def test_quoted_rows_agree_with_each_other():
     """Table VII is Table VI times the platforms' peaks, and its speed-ups follow."""
     for rival in RIVALS:
@@ -179,9 +166,6 @@ def test_quoted_rows_agree_with_each_other():
                 assert normalised == pytest.approx(seconds * PEAK_TFLOPS, rel=0.03)
         peaks = [b / a for a, b in zip(rival.seconds, rival.normalised, strict=True) if a]
         assert max(peaks) == pytest.approx(min(peaks), rel=0.01)
-
-
-# --------------------------------------------------------------------------- what is prepared
 
 
 @dataclass
@@ -194,7 +178,6 @@ class Prepared:
 
 
 def keep_prepared(placement):
-    """A list that has what the placement is handed for each run to come, and predicts."""
     kept = []
 
     def keep(session, setting, profiles, _):
@@ -207,12 +190,7 @@ def keep_prepared(placement):
 @pytest.mark.parametrize("model", ["gcn", "sage"])
 @pytest.mark.parametrize("kernel", ["torch", "native"])
 def test_sparse_features_are_predicted_as_training_has_them(kernel, model):
-    """A host that trains alone: ``native`` gets rows as they are stored, ``torch`` dense ones.
-
-    One round of all training vertices, so that the design phase draws the same. Bytes are equal; of
-    seconds all but launches, and Equation 12 counts one product a layer backward where the upper
-    layer has two.
-    """
+    """One round of all vertices: equal bytes, and seconds except launches and one product."""
     graph = datasets.load("sbm:vertices=300,edges=2400,features=40,classes=4")
     values = graph.features * (np.random.default_rng(3).random(graph.features.shape) < 0.1)
     graph = replace(graph, features=sp.csr_matrix(values.astype(np.float32)))
@@ -254,7 +232,6 @@ def train_small(platform, **placement):
 
 
 def predicted_and_achieved(note):
-    """Of a note's two times, in the unit that it prints, the first over the second."""
     found = re.match(r"an epoch predicted/achieved: (\S+) (\S+)/(\S+) (\S+), ([+-]\d+)%, ", note)
     assert found is not None, note
     return found
@@ -269,8 +246,7 @@ def test_a_described_platforms_epoch_is_predicted_without_and_with_its_fixed_cos
 
 
 def train_a_round(platform):
-    """What is prepared for one round on a platform's accelerators alone, its stage times in
-    training, and the spans."""
+    """Return what is prepared for one round, its stage times in training, and the spans."""
     graph = datasets.load("sbm:vertices=600,edges=5000,features=24,classes=4")
     workload = Workload("gcn", (24, 16, 4), 1, len(graph.train_ids), (5, 3), 0, threads=1)
     options = {"placement_cpu_trainer": False, "placement_drm": False, "communication_stages": 0}
@@ -287,8 +263,7 @@ def describe(prepared):
 
 
 def with_rates_of_steps(platform):
-    """Its GPUs' plain rates as those of all of a step, each of which is one launch then; else a
-    step has the launches of a library's kernels, as far as their work does not hide them."""
+    """Give GPUs their plain rates as those of a whole step, which is one launch then."""
 
     def give(device):
         if device.kind != "gpu":
@@ -304,8 +279,7 @@ def with_rates_of_steps(platform):
 
 @pytest.mark.parametrize("name", [FPGAS, GPUS])
 def test_what_a_description_adds_is_what_training_records(name):
-    """Of one accelerator that has the whole round, whose mini-batch the design phase drew as well:
-    what the link takes, to the last digit, and what launches add to a trainer."""
+    """One accelerator has the whole round: the link's time exactly, and launches."""
     platform = with_rates_of_steps(with_accelerators(load_platform(name), 1))
     plan, times, _ = train_a_round(platform)
     found, plain = describe(plan), plan.prediction
@@ -348,8 +322,6 @@ def test_a_machine_of_ones_own_is_predicted_from_a_design_phase(monkeypatch):
     assert measured.endswith("from a few rounds of other mini-batches before the run")
     assert predicted_and_achieved(measured)
 
-
-# --------------------------------------------------------------------------- regret
 
 #: Percent: what it shows, and more than a grid of eighths leaves open.
 MOST = 5.0

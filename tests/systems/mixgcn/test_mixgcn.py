@@ -28,7 +28,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def setting_for(model="gcn", num_layers=2, devices=3, epochs=2, kinds=()):
-    """``kinds`` by accelerator, where they are not all GPUs."""
     platform = make_platform(devices)
     accelerators = tuple(
         dataclasses.replace(device, kind=kind)
@@ -80,7 +79,6 @@ def test_losses_are_those_of_full_graph_training(model, num_layers, workers):
 
 
 def test_the_split_set_apart_is_the_best_there_is():
-    """Of five accelerators, by the epochs of training."""
     setting = setting_for("sage", 3, 5)
     options = {"placement_sparse": "apart", "sampler_stages": 3}
     epochs = {
@@ -100,7 +98,6 @@ def test_the_split_set_apart_is_the_best_there_is():
 
 
 def slowed(setting, factor):
-    """The same on devices that compute so many times slower, and send as before."""
     platform = setting.platform
     accelerators = tuple(
         dataclasses.replace(
@@ -117,8 +114,7 @@ def slowed(setting, factor):
 @pytest.mark.parametrize("groups", ["shared", "apart"])
 @pytest.mark.parametrize(("factor", "chosen"), [(1, "naive"), (1e5, "reordered")])
 def test_the_schedule_chosen_is_the_better_one(groups, factor, chosen):
-    """60 vertices: with fast devices messages cost more than a pipeline saves, with slow ones less.
-    Devices that do both have nothing to overlap but messages."""
+    """With fast devices messages cost more than a pipeline saves; with slow ones, less."""
     setting = slowed(setting_for("gcn", 3, 4), factor)
     options = {"placement_sparse": groups}
     if groups == "shared" and chosen == "reordered":
@@ -141,21 +137,10 @@ def test_the_schedule_chosen_is_the_better_one(groups, factor, chosen):
     assert ("naive schedule" in cut) == (chosen == "naive")
 
 
-def test_a_schedule_that_is_asked_for_is_not_weighed():
-    setting = setting_for("gcn", 2, 4)
-    for options in ({"sampler_schedule": "reordered"}, {"sampler_stages": 3}):
-        bundle = mixgcn(**options)
-        bundle = bundle.settle(setting)
-        assert bundle.sampler.chosen_schedule == "reordered"
-        assert len(bundle.sampler.chunks(setting, 1).rounds) > 1
-        assert bundle.chosen["sampler"] == ()
-
-
 @pytest.mark.parametrize(
     ("model", "stages", "devices", "groups"), [("gcn", 1, 4, 2), ("gin", 3, 4, 4), ("gcn", 3, 6, 3)]
 )
 def test_rows_of_the_adjacency_may_be_divided_as_well(model, stages, devices, groups):
-    """Partitions times mixture of parallelism: less of the adjacency on each device."""
     setting = setting_for(model, 3, devices)
     options = {"placement_row_groups": groups, "sampler_stages": stages}
     assert_equal(run(setting, **options), model, 3)
@@ -168,11 +153,7 @@ def test_rows_of_the_adjacency_may_be_divided_as_well(model, stages, devices, gr
 
 
 def count_crossing(rows, width, sparse, dense, shared):
-    """Return how many values of a ``(rows, width)`` matrix cross between two groups of devices.
-
-    They go from ``sparse`` ranges of columns to ``dense`` ranges of rows, of which the first
-    ``shared`` are on the same devices: k d (m - 1) / m of Proposition 3.4, where m divides both.
-    """
+    """Return how many values cross from ``sparse`` column ranges to ``dense`` row ranges."""
     columns, ranges = divide_evenly(width, sparse), divide_evenly(rows, dense)
     stays = sum(
         (of_columns[1] - of_columns[0]) * (of_rows[1] - of_rows[0])
@@ -182,13 +163,7 @@ def count_crossing(rows, width, sparse, dense, shared):
 
 
 def count_all_to_all_bytes(stages, widths, copies, **groups):
-    """Return the bytes of all all-to-alls of an epoch.
-
-    ``stages`` are the vertices of each pipeline stage, ``widths`` d^(0) .. d^(L-1), and ``copies``
-    is how many matrices of that width AGGREGATE gives: 2 where the own row goes beside the mean.
-    Forward, every layer sends its aggregates and all but the last their representations. Backward
-    the gradients of both come back, but for those of the first layer's aggregates.
-    """
+    """Return an epoch's all-to-all bytes; AGGREGATE gives ``copies`` matrices of each width."""
     values = 0
     for layer, width in enumerate(widths):
         times = copies if layer == 0 else 2 * copies + 2

@@ -210,9 +210,6 @@ def test_a_share_of_the_machine_takes_as_long_for_a_share_of_the_graph():
         Spu().scale(3)
 
 
-# --------------------------------------------------------------------------- monotone
-
-
 @settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_more_bandwidth_and_faster_clocks_are_never_slower(data):
@@ -242,8 +239,7 @@ def test_more_bandwidth_and_faster_clocks_are_never_slower(data):
 
 
 def test_all_machines_load_the_same_rows_in_the_same_slices():
-    """No lead is a tiling that only one side has: a product wider than the buffers hold is sliced
-    by all of them, and rows and adjacency are theirs to the byte, in tiles of many chunks."""
+    """A product wider than the buffers is sliced alike by all machines, to the byte."""
     matrix = draw_matrix()
     spu, hygcn, awb = (machine.run(matrix, 96) for machine in (SPU, HYGCN, AWB))
     assert choose_slice(matrix, 96, SPU.sram).features < 96
@@ -284,8 +280,7 @@ def compared() -> dict[str, Epoch]:
 
 
 def test_a_scene_goes_through_the_steps_again(compared):
-    """With nothing changed it says what was found; rows that cost twice are what the machine takes
-    where it really loads them; the CPU's time goes with its memory alone."""
+    """With nothing changed it repeats what was found; each change moves its machine alone."""
     scene = Scene(compared)
     for name in ("SPU", "HyGCN", "AWB-GCN", "CPU"):
         assert scene.seconds(name) == compared[name].seconds
@@ -328,7 +323,6 @@ def scale(epochs: dict[str, Epoch], factor: float, hygcn: float) -> dict[str, Ep
 
 
 def test_table3_quotes_the_papers_joules(compared, monkeypatch):
-    """Five graphs that differ; HyGCN takes the least energy on the second."""
     factors = (4.0, 0.5, 1.0, 2.0, 8.0)
     graphs = tuple(
         scale(compared, factor, 0.01 if place == 1 else 1.0) for place, factor in enumerate(factors)
@@ -371,7 +365,6 @@ def test_table3_quotes_the_papers_joules(compared, monkeypatch):
 
 
 def train(*, check: bool = False, **changes: object) -> RunResult:
-    """GCN on two SPUs and two GPUs, in float64."""
     parts = Parts("mixgcn", "mixgcn", "mixgcn", "resident", "spu")
     fields: dict[str, object] = {
         "strategies": ("mixgcn",),
@@ -414,7 +407,6 @@ def test_spu_prices_the_block_it_aggregated():
 
 
 def make_flat_block() -> Block:
-    """20 rows that read 50 of 1,000 others each."""
     sources = np.arange(1000, dtype=np.int32) + 20
     return Block(np.arange(1020), 20, np.arange(0, 1001, 50), sources)
 

@@ -144,7 +144,6 @@ def test_a_stream_is_planned_from_its_size(registry):
 
 @pytest.fixture
 def few_graphs(monkeypatch: pytest.MonkeyPatch):
-    """One stand-in, one graph that is there, and one that is not."""
     spec = "orkut:0.0002"
     monkeypatch.setattr(tables, "QUOTED", {spec: tables.QUOTED["orkut:0.01"]})
     monkeypatch.setattr(tables, "REAL", ("sbm", "nowhere"))
@@ -266,8 +265,7 @@ def test_a_peer_sends_what_its_partitions_read():
 
 
 def test_what_does_not_come_out_says_what_would_have_to_be_otherwise(monkeypatch):
-    """Half of the paper's ratio over PipeGCN and all of the others': cores twice as fast would mend
-    it, up to where they aggregate as fast as GPUs update."""
+    """Cores twice as fast mend half of the ratio, until the GPUs' updates take longer."""
     peers = {"DistDGL": 4.2, "CAGNET": 10.4, "PipeGCN": 0.95, "Sancus": 5.5}
     stages = {"MixGCN-CPU": (1.1, {"aggregate": 1.0, "update": 0.1, "transfer": 0.05})}
     stages["MixGCN-SPU"] = (0.5, {"aggregate": 1 / 3.8, "update": 0.1, "transfer": 0.05})

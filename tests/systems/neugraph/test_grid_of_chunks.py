@@ -42,9 +42,6 @@ def run(setting, chunks=CHUNKS, swaps=(), **options):
     return training.run(setting, "neugraph", dict(swaps).items(), **options)
 
 
-# --------------------------------------------------------------------------- the grid
-
-
 @pytest.mark.parametrize(("devices", "chunks"), [(1, 1), (1, 4), (3, 2)])
 def test_every_edge_is_in_one_piece(devices, chunks):
     setting = setting_of()
@@ -84,9 +81,6 @@ def test_every_edge_is_in_one_piece(devices, chunks):
     assert sorted(found) == sorted(due)
 
 
-# --------------------------------------------------------------------------- the same training
-
-
 @pytest.mark.parametrize(
     ("model", "memory", "communication", "kernel"),
     [
@@ -105,9 +99,6 @@ def test_pieces_add_up_to_the_whole(model, memory, communication, kernel):
     pieces = run(setting_of(model, epochs=2), swaps=swaps)
     plain = training.run(setting_of(model, accelerators=1, epochs=2), PLAIN)
     assert_same_training(pieces, plain)
-
-
-# --------------------------------------------------------------------------- what crosses
 
 
 def count_read(setting, cut):
@@ -156,9 +147,6 @@ def test_bytes_by_hand():
     )
 
 
-# --------------------------------------------------------------------------- what is held
-
-
 @pytest.mark.parametrize(
     ("memory", "overlap", "topology"),
     [
@@ -205,9 +193,6 @@ def test_the_least_chunks_that_fit_are_cut():
             plan(count, device_bytes=size - 1)
 
 
-# --------------------------------------------------------------------------- when
-
-
 def test_update_follows_the_last_piece():
     setting = setting_of()
     (epoch,) = run(setting).epochs
@@ -231,9 +216,6 @@ def test_update_follows_the_last_piece():
             back = [each for each in follows(span) if each.label == "update backward"]
             place = span.layer, span.place, span.round - span.round % pieces
             assert place in {(each.layer, each.place, each.round) for each in back}
-
-
-# --------------------------------------------------------------------------- what does not fit
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,6 @@ def run(name, setting):
     return training.run(setting, name, **options)
 
 
-# --------------------------------------------------------------------------- the maths
-
-
 @pytest.mark.parametrize(
     ("model", "num_layers", "devices"),
     [("gcn", 3, 3), ("sage", 2, 8), ("gin", 4, 2), ("gat", 2, 3), ("gat", 2, 1)],
@@ -42,9 +39,6 @@ def test_it_equals_full_graph_training(name, model, num_layers, devices):
     assert losses(run(name, setting)) == pytest.approx(
         losses(run("reference", setting)), rel=1e-9, abs=0
     )
-
-
-# --------------------------------------------------------------------------- what crosses
 
 
 def test_distdgl_sends_features_of_l_hops_before_an_iteration_and_computes_the_rest():
@@ -74,9 +68,6 @@ def test_a_random_partition_has_as_many_vertices_in_every_part(parts):
     assert sizes.sum() == 60
     assert sizes.max() - sizes.min() <= 1
     assert (deal_out(60, parts, seed=4) == deal_out(60, parts, seed=4)).all()
-
-
-# --------------------------------------------------------------------------- counts
 
 
 def metis_owner(setting, parts):
@@ -117,7 +108,6 @@ def test_a_cut_counts_what_its_parts_reach_and_read():
 @pytest.mark.parametrize("devices", [1, 3, 4])
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_the_figures_count_what_the_engine_counts(name, devices):
-    """Memory, volume and balance, to the byte, in epochs in which everything is under way."""
     setting = setting_for(devices)
     workload = setting.workload
     job = Job(setting.dataset.graph, workload)

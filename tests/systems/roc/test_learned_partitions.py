@@ -98,8 +98,7 @@ def test_cuts_are_where_half_is_spent():
 
 
 def lopsided():
-    """Half of the vertices have many neighbours, half none: balanced edges leave one device nearly
-    all of the vertices, and UPDATE is most of what they take."""
+    """Half of the vertices have all edges, so that balanced edges leave UPDATE unbalanced."""
     random = np.random.default_rng(4)
     edges = random.integers(0, 300, (2, 6000))
     features = random.normal(size=(1200, 256)).astype(np.float32)

@@ -51,7 +51,6 @@ def epoch_s(epoch, setting):
 
 
 def draw(setting, epoch=0):
-    """By round and device, the blocks of its part."""
     sampler = bundle_of("salient").sampler
     sampler.begin(setting)
     devices = len(setting.platform.accelerators)
@@ -61,9 +60,6 @@ def draw(setting, epoch=0):
         parts = [(slot, seeds[a:b]) for slot, (a, b) in enumerate(pairwise(bounds))]
         found.append({slot: sampler.sample(part, epoch, 1) for slot, part in parts if len(part)})
     return found
-
-
-# --------------------------------------------------------------------------- the same maths
 
 
 @pytest.mark.parametrize(("model", "devices"), [("gcn", 1), ("sage", 3), ("gat", 3)])
@@ -86,12 +82,8 @@ def test_half_precision_is_training_on_rounded_features():
     assert found != pytest.approx(losses(run(setting_for(), "reference")), rel=1e-9, abs=0)
 
 
-# --------------------------------------------------------------------------- what crosses and stays
-
-
 def test_the_host_keeps_features_in_half_precision():
-    """The whole graph's rows, and those of rounds that are loaded and not transferred: one for each
-    of the eight threads, and the one that is about to cross."""
+    """All rows, and those of at most nine rounds that are loaded and not transferred."""
     setting = setting_for(devices=1, epochs=1)
     full, half = (run(setting, communication_precision=each) for each in ("full", "half"))
     read = [len(parts[0][0].src_ids) for parts in draw(setting)]
@@ -99,9 +91,6 @@ def test_the_host_keeps_features_in_half_precision():
     rows = setting.dataset.graph.num_vertices + staged
     saved = full.peak_bytes["host"] - half.peak_bytes["host"]
     assert saved == rows * setting.dataset.num_features * (ITEM - HALF)
-
-
-# --------------------------------------------------------------------------- who prepares, and when
 
 
 def test_threads_take_rounds_in_turn_and_a_device_has_its_own():
@@ -121,9 +110,6 @@ def test_threads_take_rounds_in_turn_and_a_device_has_its_own():
     }
 
 
-# --------------------------------------------------------------------------- several nodes
-
-
 def test_every_node_has_all_features_and_no_row_crosses_the_network():
     platform = load_platform("epyc7763x4-8xa5000")
     setting = setting_for(epochs=1, platform=platform)
@@ -138,9 +124,6 @@ def test_every_node_has_all_features_and_no_row_crosses_the_network():
     features = setting.dataset.graph.num_vertices * setting.dataset.num_features * ITEM
     more = run(setting).peak_bytes["node1"] - shared.peak_bytes["node1"]
     assert more >= features // 2 - features // 8
-
-
-# --------------------------------------------------------------------------- what is said
 
 
 @pytest.mark.parametrize(

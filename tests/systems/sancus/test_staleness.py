@@ -41,7 +41,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def setting_for(model="gcn", devices=3):
-    """The accelerators are called CPU nodes, which ``sancus`` does not mind."""
     return training.setting_for(model, devices, epochs=7, kind="cpu")
 
 
@@ -50,7 +49,6 @@ def bundle_of(name, **options):
 
 
 def run(name, setting=None, **options):
-    """Train on three nodes where nothing else is asked for."""
     setting = setting or setting_for()
     return training.run(setting, name, **({"communication": options} if options else {}))
 
@@ -65,13 +63,11 @@ def partition_of(name):
 
 
 def count_halo(name):
-    """Return the rows that devices read of others, all of them together."""
     owner, needs = partition_of(name)
     return sum(int((owner[ids] != reader).sum()) for reader, ids in needs.items())
 
 
 def hidden_dims():
-    """Return the width of the features, and those of the hidden layers."""
     features, *hidden = setting_for().workload.dims[:-1]
     return features, hidden
 
@@ -212,14 +208,12 @@ class Changes:
         return np.tile(np.array(due)[self.owner], (3, 1))
 
     def count(self, epoch, layer):
-        """How many rows are broadcast, each to two peers."""
         sizes = np.bincount(self.owner, minlength=3)
         return sum(int(sizes[slot]) for slot in range(3) if self.due[epoch, layer, slot])
 
 
 @cache
 def adapt(bound):
-    """A run whose copies are bounded in their change, and what it should have done."""
     owner, _ = partition_of("sancus")
     changes = Changes(owner, bound)
     expected = train_densely(owner, changes, watch=changes.watch)
@@ -242,8 +236,7 @@ def test_sancus_broadcasts_what_has_changed_by_more_than_its_bound(bound):
 
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_a_change_is_measured_and_told_and_what_was_sent_is_kept(bound):
-    """Each device reads its rows twice, those that are there and those that it sent, and tells two
-    others a number; it writes down what it sends."""
+    """Each device reads its rows twice, sends two numbers, and keeps what it broadcasts."""
     trace, changes, _ = adapt(bound)
     features, hidden = hidden_dims()
     num = len(changes.owner)
@@ -428,11 +421,7 @@ def test_rows_of_pipegcn_cross_as_in_partition_parallelism_hidden_behind_computa
     ],
 )
 def test_devices_hold_copies_and_gradients_of_earlier_epochs(name, option, delay, buffers):
-    """Rows that were read are kept, and buffers for those under way.
-
-    Each of r bins is under way once; otherwise there is a buffer for each epoch of a transfer.
-    SANCUS keeps the rows of broadcasts alone, whose gradients are never late.
-    """
+    """Copies are kept, with a buffer for each epoch of a transfer; each bin is sent once."""
     features, hidden = hidden_dims()
     owner, needs = partition_of(name)
     fresh, stale = (run(name, **{option: value}).peak_bytes for value in (0, delay))
@@ -447,9 +436,6 @@ def test_devices_hold_copies_and_gradients_of_earlier_epochs(name, option, delay
         assert stale[f"gpu{slot}"] - fresh[f"gpu{slot}"] == more * ITEM
         held.append(more)
     assert len(set(held)) > 1
-
-
-# --------------------------------------------------------------------------- what is refused
 
 
 @pytest.mark.parametrize(
@@ -479,9 +465,6 @@ def test_a_part_of_a_broadcast_is_refused():
         read.pick(np.array([True, True, False]))
 
 
-# --------------------------------------------------------------------------- DistGNN's cluster
-
-
 def test_distgnn_trains_on_the_host_where_no_nodes_are_described():
     placement = bundle_of("distgnn").placement
     platform = load_platform("epyc7543x4-4xa100")
@@ -496,9 +479,6 @@ def test_a_partition_alone_reads_nothing_late_and_says_nothing_of_it(name):
     assert not any(" of peers " in note for note in alone)
     late = "one node trains alone, so that nothing is late; platform ecs-r5x16 has 16"
     assert (late in alone) == (name == "distgnn")
-
-
-# --------------------------------------------------------------------------- DistDGL
 
 
 @pytest.mark.parametrize("devices", [1, 2, 4])
