@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import cache
 
 import numpy as np
 import pytest
@@ -22,14 +21,10 @@ from gnnbench.program import Step
 from gnnbench.records import Parts
 from gnnbench.run.host_resident import HostResidentEngine
 from gnnbench.run.recorder import Recorder
+from tests.systems.training import registry
 
 #: Room for the data set and the model, and for nothing that can be spilled.
 LEAST_BYTES = 16_000
-
-
-@cache
-def registry():
-    return plugins.load()
 
 
 def prepared(communication="hongtu", kernel="torch", model="gcn", keeps="hongtu", **memory):

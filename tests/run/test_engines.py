@@ -22,6 +22,7 @@ from gnnbench.records import Parts
 from gnnbench.run import train
 from gnnbench.run.evaluate import whole_graph_block
 from gnnbench.run.features import feature_rows
+from tests.systems.training import registry
 from tests.uneven import make_uneven
 
 HONGTU = Parts("hongtu", "hongtu", "hongtu", "hongtu", "torch")
@@ -35,11 +36,6 @@ EPOCHS = 3
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@cache
-def registry():
-    return plugins.load()
 
 
 @cache

@@ -23,16 +23,12 @@ from gnnbench.records import Graph, Parts, Workload
 from gnnbench.run import evaluate, host_store, multiplied, train
 from gnnbench.run.evaluate import Evaluator, cut_rows, whole_graph_block
 from gnnbench.run.features import feature_rows
+from tests.systems.training import registry
 from tests.uneven import make_uneven
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 LAYERS = 3
-
-
-@cache
-def registry():
-    return plugins.load()
 
 
 @cache

@@ -155,13 +155,3 @@ def test_four_times_the_chunks_take_less_memory_and_longer(
         assert held - least == pytest.approx(others * topology_bytes(graph, times), rel=1e-6)
     assert less == pytest.approx(100 * (1 - sizes[-1] / sizes[0]))
     assert less < 51
-
-
-def test_an_epoch_at_four_times_the_chunks_grows_with_the_rows_that_cross() -> None:
-    """The growth is linear in the rows that cross."""
-    strains = figures.strain_paper(LARGE[0], HongTuMemory(topology="host"))
-    server = figures.fitted_server()
-    grown = [figures.Stretch(server, volume).longer(strains) for volume in (1.0, 2.0, 3.0)]
-    assert grown[0] == pytest.approx(strains[-1].epoch_s / strains[0].epoch_s)
-    assert grown[2] - grown[1] == pytest.approx(grown[1] - grown[0])
-    assert 0.5 * grown[0] < grown[1] - grown[0] < grown[0]

@@ -16,6 +16,7 @@ from gnnbench.kernels.reference.streams import draw_edges
 from gnnbench.models import MODELS, build
 from gnnbench.partitioning import cut_ranges
 from gnnbench.parts import Setting
+from gnnbench.planning import SilentPasses
 from gnnbench.platforms import describe
 from gnnbench.records import Workload
 from gnnbench.studies import PlanRequest
@@ -27,20 +28,12 @@ PLATFORM = describe.load_platform("epyc7543x4-4xa100")
 PLANNERS = {planner.name: planner for planner in (HongTuPlanner, InMemoryPlanner)}
 
 
-class Silent:
-    def begin(self, label, edges): ...
-
-    def advance(self, edges): ...
-
-    def end(self): ...
-
-
 def make_workload(dims, model="gcn"):
     return Workload(model, dims, 1, 1024, (25, 10), 0, threads=2)
 
 
 def ask(graph, dims, model="gcn"):
-    return PlanRequest(graph, make_workload(dims, model), PLATFORM, MODELS[model], Silent())
+    return PlanRequest(graph, make_workload(dims, model), PLATFORM, MODELS[model], SilentPasses())
 
 
 def plan(graph, dims, strategy="hongtu", model="gcn", **options):

@@ -26,13 +26,11 @@ from gnnbench_plugins.hyscale.performance import (
     sampling_seconds,
     trainer_seconds,
 )
-from gnnbench_plugins.studies.hyscale import regret, tables
+from gnnbench_plugins.studies.hyscale import regret
 from gnnbench_plugins.studies.hyscale.neighbourhoods import PowerLaw, cut_profiles
 from gnnbench_plugins.studies.hyscale.tables import (
     FPGAS,
     GPUS,
-    MAG240M,
-    PAPERS,
     PEAK_TFLOPS,
     PRODUCTS,
     RIVALS,
@@ -43,34 +41,6 @@ from tests.sessions import on_open
 from tests.systems.bundles import REGISTRY, bundle_of, run_bundle, setting_of
 
 FANOUTS = (25, 10)
-#: What sampling finds for the three graphs, so that most tests need not sample.
-FOUND = {
-    PRODUCTS: ((69, 64), (23.1, 1.0), 203.0),
-    PAPERS: ((11.5, 10.5), (11.5, 1.0), 68.0),
-    MAG240M: ((8.7, 7.7), (8.7, 1.0), 48.0),
-}
-
-
-@pytest.fixture
-def sampled(monkeypatch):
-    """Mini-batches in proportion to their seeds, of about the sampled sizes."""
-
-    def sample(graph, fanouts):
-        _, inner, outer = FOUND[graph]
-        per_seed = (outer, *inner) if len(fanouts) == 2 else (outer * 3, outer, *inner)
-        return tuple(
-            BatchProfile(
-                size,
-                tuple(round(size * each) for each in per_seed),
-                tuple(round(size * each) for each in (per_seed[0], *per_seed[1:-1])),
-            )
-            for size in (64, 1024, 4096, 16384)
-        )
-
-    monkeypatch.setattr(tables, "sample_graph", sample)
-    tables.epoch_s.cache_clear()
-    yield
-    tables.epoch_s.cache_clear()
 
 
 # --------------------------------------------------------------------------- stand-ins
@@ -235,14 +205,6 @@ def predicted_and_achieved(note):
     found = re.match(r"an epoch predicted/achieved: (\S+) (\S+)/(\S+) (\S+), ([+-]\d+)%, ", note)
     assert found is not None, note
     return found
-
-
-def test_a_described_platforms_epoch_is_predicted_without_and_with_its_fixed_costs():
-    _, (plain, described) = train_small(load_platform(GPUS))
-    assert plain.endswith("the platform's rates, and sampled |V^l| and |E^l|")
-    assert described.endswith("with kernel launches, link latencies and the topology that crosses")
-    errors = [abs(int(predicted_and_achieved(note)[5])) for note in (plain, described)]
-    assert errors[1] < errors[0]
 
 
 def train_a_round(platform):

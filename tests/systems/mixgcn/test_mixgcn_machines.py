@@ -31,7 +31,7 @@ from gnnbench_plugins.mixgcn.machines import (
     plan_slice,
 )
 from gnnbench_plugins.studies.mixgcn import accelerators
-from gnnbench_plugins.studies.mixgcn.leads import Epoch, Scene, explain_speeds
+from gnnbench_plugins.studies.mixgcn.leads import Epoch, Scene
 from gnnbench_plugins.studies.mixgcn.rivals import AwbGcn, Cpu, HyGcn, tune_columns
 
 #: 1 byte a cycle, and buffers of whose halves hold 32 features.
@@ -293,18 +293,6 @@ def test_a_scene_goes_through_the_steps_again(compared):
         scene.seconds("AWB-GCN") / 32
     )
     assert replace(scene, cpu_memory=2.0).seconds("CPU") == scene.seconds("CPU") / 2
-
-
-def test_what_is_outside_the_papers_range_is_explained(compared):
-    ratios = {
-        name: compared[name].seconds / compared["SPU"].seconds for name in ("HyGCN", "AWB-GCN")
-    }
-    inside = {name: (ratio * 0.9, ratio * 1.1) for name, ratio in ratios.items()}
-    assert explain_speeds("graph", compared, inside) == ()
-    above = inside | {"HyGCN": (2 * ratios["HyGCN"], 3 * ratios["HyGCN"])}
-    (found,) = explain_speeds("graph", compared, above)
-    assert found.quoted == f"{2 * ratios['HyGCN']:.2f}x"
-    assert "the rows that HyGCN loads" in found.sentence
 
 
 def scale(epochs: dict[str, Epoch], factor: float, hygcn: float) -> dict[str, Epoch]:

@@ -13,6 +13,7 @@ from gnnbench.errors import DatasetError
 from gnnbench.kernels.dispatch import RmatStream
 from gnnbench.models import MODELS, build
 from gnnbench.parts import Setting
+from gnnbench.planning import SilentPasses
 from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Platform
 from gnnbench.records import Dataset, Table, Workload
@@ -31,6 +32,7 @@ from gnnbench_plugins.studies.mixgcn.throughput import (
     stages_of,
     take_cores,
 )
+from tests.systems.training import registry
 
 NODE = "xeon8462-8xh100-8xspu"
 GPUS = "epyc7763x2-4xa5000"
@@ -42,11 +44,6 @@ def make_workload(dims: tuple[int, ...], model: str = "gcn") -> Workload:
 
 
 @pytest.fixture(scope="module")
-def registry() -> plugins.Registry:
-    return plugins.load()
-
-
-@pytest.fixture(scope="module")
 def small() -> Dataset:
     return datasets.load("sbm:vertices=301,edges=1500,features=37,classes=5")
 
@@ -54,25 +51,16 @@ def small() -> Dataset:
 # --------------------------------------------------------------------------- plans
 
 
-class Silent:
-    def begin(self, label: str, edges: int) -> None: ...
-
-    def advance(self, edges: int) -> None: ...
-
-    def end(self) -> None: ...
-
-
 def plan(
-    registry: plugins.Registry,
     graph: Dataset | RmatStream,
     workload: Workload,
     platform: Platform,
     options: dict[str, dict[str, str]],
 ) -> dict[str, Table]:
-    parts = registry.strategy("mixgcn").bundles["full-graph"]
-    bundle = plugins.assemble(registry, parts, options)
-    request = PlanRequest(graph, workload, platform, MODELS[workload.model], Silent())
-    return {table.name: table for table in registry.planner("mixgcn")().plan(bundle, request)}
+    parts = registry().strategy("mixgcn").bundles["full-graph"]
+    bundle = plugins.assemble(registry(), parts, options)
+    request = PlanRequest(graph, workload, platform, MODELS[workload.model], SilentPasses())
+    return {table.name: table for table in registry().planner("mixgcn")().plan(bundle, request)}
 
 
 def values(table: Table) -> dict[str, list[float | None]]:
@@ -90,18 +78,16 @@ def values(table: Table) -> dict[str, list[float | None]]:
         ("xeon8462x4-32xh100", "gcn", {"accelerators": "10"}, "pipelined", 5),
     ],
 )
-def test_sizes_alone_give_what_training_gives(
-    registry, small, platform, model, placement, schedule, stages
-):
+def test_sizes_alone_give_what_training_gives(small, platform, model, placement, schedule, stages):
     machine = load_platform(platform)
     workload = make_workload((37, 11, 6, 5), model)
     sampler = {"schedule": schedule, "stages": str(stages)}
     options = {"sampler": sampler, "placement": placement}
     request = Request(("mixgcn",), small, workload, machine, options=options, check=False)
-    (run,) = compare(request, registry).runs
+    (run,) = compare(request, registry()).runs
     assert run.status == "done", run.reason
-    parts = registry.strategy("mixgcn").bundles["full-graph"]
-    bundle = plugins.assemble(registry, parts, options)
+    parts = registry().strategy("mixgcn").bundles["full-graph"]
+    bundle = plugins.assemble(registry(), parts, options)
     counted = describe_counted(workload.dims, 301)
     setting = Setting(counted, machine, workload, build(workload).shapes)
     outlook = foresee(bundle, setting, bundle.sampler.count_rounds(small.graph))
@@ -113,8 +99,8 @@ def test_sizes_alone_give_what_training_gives(
     assert peak == run.metrics["peak_device_bytes"].value
 
 
-def test_a_plan_over_a_dataset_has_its_orders(registry, small):
-    planned = plan(registry, small, make_workload((37, 11, 5)), load_platform(NODE), {})
+def test_a_plan_over_a_dataset_has_its_orders(small):
+    planned = plan(small, make_workload((37, 11, 5)), load_platform(NODE), {})
     rows = values(planned["orders"])
     assert planned.keys() == {"orders"}
     for label, ordering in (
@@ -126,16 +112,16 @@ def test_a_plan_over_a_dataset_has_its_orders(registry, small):
         assert rows[label] == [ordering.bandwidth, ordering.granularity, asked, stages]
 
 
-def test_a_stream_is_planned_from_its_size(registry):
+def test_a_stream_is_planned_from_its_size():
     machine = load_platform(NODE)
     stream = RmatStream(100_000, 800_000, (0.57, 0.19, 0.19), 0)
-    planned = plan(registry, stream, make_workload((16, 8, 4)), machine, {})
+    planned = plan(stream, make_workload((16, 8, 4)), machine, {})
     rows = values(planned["schedules"])
     assert [rows[name][0] for name in ("naive", "staged")] == [1, 64]
     # Proposition 3.4: n rows of f^0, f^1 and f^1 forward, 2 f^1 backward.
     assert values(planned["exchange"])["epoch"] == [4e5 * 32, 4e5 * 16, 4e5 * 48]
     asked = {"sampler": {"schedule": "naive"}}
-    alone = plan(registry, stream, make_workload((16, 8, 4)), machine, asked)
+    alone = plan(stream, make_workload((16, 8, 4)), machine, asked)
     assert values(alone["schedules"]) == {"naive": rows["naive"]}
 
 
