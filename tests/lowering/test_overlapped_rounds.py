@@ -9,7 +9,6 @@ import pytest
 
 from gnnbench import footprint, plugins
 from gnnbench.conformance.graphs import make_dataset, make_workload
-from gnnbench.errors import IncompatibleParts
 from gnnbench.lowering.capacity import plan_rounds
 from gnnbench.lowering.movement import largest_buffers
 from gnnbench.lowering.working_sets import OverlappedSets
@@ -179,10 +178,3 @@ def test_chunks_are_cut_for_what_is_held():
         trace = train_with(setting, chunks=0, communication={"overlap": overlap}, **limits)
         rounds[overlap] = 1 + max(span.round for span in trace.epochs[0].spans)
     assert rounds["true"] > rounds["false"] == 2
-
-
-def test_what_has_no_such_rounds_is_refused():
-    swaps = {"sampler": "neighbour", "placement": "single", "memory": "host"}
-    said = r"communication\.overlap is of full graphs.*choose memory"
-    with pytest.raises(IncompatibleParts, match=said):
-        train_with(setting_of(), swaps, **OVERLAP)

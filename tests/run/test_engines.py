@@ -13,7 +13,7 @@ import torch
 from gnnbench import plugins
 from gnnbench.conformance.graphs import make_dataset, make_workload
 from gnnbench.datasets import build
-from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts
+from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.models import MODELS, BoundBlock, Degrees
 from gnnbench.models import build as build_model
 from gnnbench.parts import Setting
@@ -393,11 +393,3 @@ def test_the_host_holds_what_the_devices_do_not():
     rows = 600 * 8
     representations, gradients, aggregates = f0 + f1 + f2, f1 + f2, f0 + f1
     assert offloaded - resident == rows * (representations + gradients + aggregates)
-
-
-def test_parts_that_do_not_fit_are_refused_before_anything_runs():
-    mixed = dataclasses.replace(HYSCALE, memory="hongtu")
-    with pytest.raises(IncompatibleParts, match="memory 'hongtu' works for full-graph training"):
-        run(mixed, {}, setting_for("gcn", 2, 2))
-    with pytest.raises(IncompatibleParts, match="give each partition at least 1 chunk"):
-        run(HONGTU, with_chunks(-1), setting_for("gcn", 2, 2))

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from gnnbench.errors import IncompatibleParts
 from gnnbench.models.products import projected_layers
 from gnnbench.price.dry_run import DryRun
 from gnnbench.program import Hold
@@ -243,19 +242,3 @@ def test_an_epoch_computes_on_the_edges_that_are_left_and_holds_their_rows():
         size = 4 * (len(inner) + 1 + len(inner) + len(kept) + 1 + 2 * left) + (ITEM + 4) * left
         size += (len(inner) + len(kept) + 3 * len(inner)) * ITEM
         assert held[f"gpu{slot}", "chunk topologies"] == [size]
-
-
-@pytest.mark.parametrize(
-    ("model", "swap", "options", "sentence"),
-    [
-        ("gcn", {}, {"rate": -0.1}, "communication.rate is -0.1; it is a probability, from 0 to 1"),
-        ("gcn", {}, {"rate": 1.5}, "communication.rate is 1.5; it is a probability, from 0 to 1"),
-        ("gat", {}, {}, "model 'gat' computes on edges, as attention and gates do, where no scale"),
-        ("ggcn", {}, {}, "model 'ggcn' computes on edges"),
-        ("gcn", {"sampler": "multi-hop"}, {}, "units of sampler 'multi-hop' compute rows of"),
-    ],
-)
-def test_what_a_sample_says_nothing_about_is_refused(model, swap, options, sentence):
-    bundle = training.bundle_of("bnsgcn", swap.items(), communication=options)
-    with pytest.raises(IncompatibleParts, match=sentence):
-        DryRun(bundle, setting_for(model))

@@ -525,22 +525,6 @@ def test_times_are_those_of_the_blocks_that_are_trained():
     )
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"platform": "epyc7763x2-4xa5000"}, "trains on an FPGA, and platform .* has none"),
-        ({"model": "gat"}, "does not aggregate by an associative sum"),
-        ({"options": {"placement": {"board": "u251"}}}, "no board called 'u251'"),
-        ({"options": {"placement": {"n": "16", "m": "256"}}}, "LUTs, and a die of u250 has"),
-        ({"options": {"placement": {"n": "4"}}}, "give both, or neither"),
-        ({"swaps": (("sampler", "neighbour"),)}, "reads the edge layout of sampler 'hpgnn'"),
-    ],
-)
-def test_what_cannot_work_says_why(change, message):
-    with pytest.raises(IncompatibleParts, match=message):
-        run_compare("hpgnn", dataset=SMALL, **change)
-
-
 def test_a_graph_that_does_not_fit_the_board_is_out_of_memory():
     options = {"memory": {"device_bytes": "100kB"}}
     (run,) = run_compare("hpgnn", dataset=SMALL, options=options)

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnbench import datasets
-from gnnbench.errors import IncompatibleParts
 from gnnbench.parts import LayerShape, Setting
 from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Device, Link, Platform
@@ -315,23 +314,6 @@ def test_whatever_is_observed_seeds_and_threads_are_only_moved(
         assert balancer.cpu_seeds + balancer.accelerator_seeds == total
         assert after.sample + after.load + after.train == sum(threads)
         assert min(after.sample, after.load, after.train) >= 1
-
-
-# --------------------------------------------------------------------------- the split
-
-
-@pytest.mark.parametrize(
-    ("option", "text", "why"),
-    [
-        ("accelerators", 5, "placement.accelerators is 5, and platform epyc7763x2-4xa5000 has 4"),
-        ("accelerators", -1, "placement.accelerators is -1"),
-        ("skew", -2.0, "placement.skew is -2.0"),
-    ],
-)
-def test_options_that_mean_nothing_are_refused(small_graph, option, text, why):
-    workload = Workload("gcn", (12, 8, 4), 1, 32, (4, 4), 0)
-    with pytest.raises(IncompatibleParts, match=why):
-        run(small_graph, load_platform(GPUS), workload, **{f"placement_{option}": text})
 
 
 # --------------------------------------------------------------------------- DRM in real training

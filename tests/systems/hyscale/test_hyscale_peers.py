@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gnnbench import datasets
 from gnnbench.conformance import graphs
-from gnnbench.errors import IncompatibleParts, StageFailed
+from gnnbench.errors import StageFailed
 from gnnbench.footprint import mini_batch_bytes
 from gnnbench.parts import EverythingCrosses, Setting
 from gnnbench.price.dry_run import DryRun
@@ -202,29 +202,6 @@ def test_rows_that_were_read_most_often_before_the_run_are_cached(graph, devices
     assert dry.finish(planned).peak_bytes == trace.peak_bytes
 
 
-@pytest.mark.parametrize(
-    ("strategy", "swaps", "options", "said"),
-    [
-        ("distdgl-v2", [], {"placement_cpu_share": "-0.1"}, "give a part of the seeds, 0 to 1"),
-        ("distdgl-v2", [], {"placement_cpu_share": "1.5"}, "give a part of the seeds, 0 to 1"),
-        ("pagraph", [], {"memory_presampled": 0}, r"memory\.presampled is 0; draw 1 epoch or more"),
-        (
-            "pagraph",
-            [("communication", "hongtu")],
-            {},
-            "memory 'pagraph' caches rows on the devices",
-        ),
-        ("p3", [("communication", "vanilla")], {}, "keeps vertex data on the device"),
-        ("p3", [("communication", "none")], {}, "moves whole rows; choose communication 'p3'"),
-        ("p3", [("placement", "data-parallel")], {}, "gives devices whole rows; choose placement"),
-        ("p3", [("memory", "host")], {}, "keeps vertex data on the host"),
-    ],
-)
-def test_what_cannot_be_put_together_says_why(graph, strategy, swaps, options, said):
-    with pytest.raises(IncompatibleParts, match=said):
-        run(strategy, setting_for(graph, 3), swaps, **options)
-
-
 def test_found_rows_come_from_the_devices_own_copy(graph, monkeypatch):
     """Spoil the copies, and what is trained on them is spoilt."""
     setting = setting_for(graph)
@@ -410,6 +387,3 @@ def test_p3_is_for_described_devices(graph):
     said = bundle_of("p3").refusal(replace(setting, platform=platform))
     assert said is not None
     assert "is of this machine; choose a described platform" in said
-    attention = bundle_of("p3").refusal(setting_for(graph, 2, "gat"))
-    assert attention is not None
-    assert "needs whole rows; choose gcn, sage, gin or commnet" in attention

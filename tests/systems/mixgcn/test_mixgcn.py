@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import re
 from functools import cache
 
 import numpy as np
@@ -20,7 +19,7 @@ from gnnbench.price.folds import digest, imbalance
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Parts, Shard, Workload
 from gnnbench.run import train
-from tests.systems.bundles import REGISTRY, bundle_of, setting_of
+from tests.systems.bundles import bundle_of, setting_of
 
 PLAIN = Parts("full-graph", "single", "none", "resident", "torch")
 ITEM = 8
@@ -251,36 +250,6 @@ def test_work_is_balanced_and_memory_shrinks_with_the_devices():
 
 
 # --------------------------------------------------------------------------- what is refused
-
-
-@pytest.mark.parametrize(
-    ("model", "swap", "options", "said"),
-    [
-        ("gat", {}, {}, "in layer 1 of model 'gat' it needs all features of both ends of an edge"),
-        ("ggcn", {}, {}, "choose a model that sums feature by feature"),
-        ("gcn", {"communication": "halo"}, {}, "choose communication 'mixgcn'"),
-        ("gcn", {"placement": "hongtu"}, {}, "has no ranges of features; choose placement"),
-        ("gcn", {"sampler": "full-graph"}, {}, "shares every round's out by features"),
-        (
-            "gcn",
-            {"placement": "hongtu", "communication": "halo"},
-            {},
-            "leaves it to the placement to share out a stage",
-        ),
-        ("gcn", {}, {"sampler_stages": 61}, "choose 1 to 60, the number of vertices, or 0"),
-        ("gcn", {}, {"sampler_stages": -1}, "choose 1 to 60"),
-        ("gcn", {}, {"sampler_stages": 2, "sampler_schedule": "naive"}, "naive has one stage"),
-        ("gcn", {}, {"placement_row_groups": 2}, "does not divide the 3 devices that aggregate"),
-        ("gcn", {}, {"placement_sparse": "sparse"}, "leaves no sparse device then"),
-        ("gcn", {}, {"placement_sparse": "apart", "placement_sparse_devices": 3}, "no dense"),
-        ("gcn", {}, {"placement_accelerators": -1}, "such devices; give 1 to "),
-    ],
-)
-def test_what_cannot_be_is_refused_in_a_sentence(model, swap, options, said):
-    parts = dataclasses.replace(REGISTRY.strategy("mixgcn").bundles["full-graph"], **swap)
-    refusal = mixgcn(parts, **options).refusal(setting_for(model))
-    assert refusal is not None
-    assert re.search(said, refusal)
 
 
 @pytest.mark.parametrize(

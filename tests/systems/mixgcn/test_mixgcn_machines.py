@@ -14,7 +14,6 @@ from gnnbench import plugins
 from gnnbench.comparison import PlannedRow, Request, compare
 from gnnbench.datasets import standins
 from gnnbench.datasets.synthetic import make_sbm
-from gnnbench.errors import IncompatibleParts
 from gnnbench.kernels.dispatch import SparseMatrix, induce_block, pack_mask, spmm, transpose
 from gnnbench.kernels.dispatch.checks import MaskArray
 from gnnbench.kernels.reference.spmm import ReductionEngine
@@ -463,15 +462,3 @@ def test_an_estimate_is_near_what_the_machine_takes():
     kernel.limit_sources(graph.num_vertices)
     work = Work("aggregate", edges=block.num_edges, rows=block.num_dst, features=64)
     assert kernel.estimate_seconds(work, spu) == pytest.approx(spu.run(matrix, 64).seconds, rel=0.3)
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"platform": load_platform("epyc7763x2-4xa5000")}, "aggregates on gpu0, a gpu; choose"),
-        ({"options": {"kernel": {"wanted": "0"}}}, "kernel.wanted is 0.0; it is a share"),
-    ],
-)
-def test_spu_refuses(changes, sentence):
-    with pytest.raises(IncompatibleParts, match=sentence):
-        train(**changes)

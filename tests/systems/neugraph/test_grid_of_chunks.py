@@ -7,7 +7,7 @@ import pytest
 
 from gnnbench.conformance.graphs import make_platform
 from gnnbench.datasets import load
-from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts
+from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.footprint import size_of
 from gnnbench.kernels.dispatch import edge_cut
 from gnnbench.lowering.working_sets import StreamedSets
@@ -216,31 +216,3 @@ def test_update_follows_the_last_piece():
             back = [each for each in follows(span) if each.label == "update backward"]
             place = span.layer, span.place, span.round - span.round % pieces
             assert place in {(each.layer, each.place, each.round) for each in back}
-
-
-@pytest.mark.parametrize(
-    ("model", "swaps", "sentence"),
-    [
-        ("gat", {}, "needs all of them at once, as the softmax of attention does"),
-        ("gcn", {"communication": "hongtu"}, "keeps rows of one for the next in buffers"),
-        ("gcn", {"memory": "hongtu-recompute"}, "computes layer 1 again from its input rows"),
-        (
-            "gcn",
-            {"memory": "resident", "communication": "halo"},
-            "memory 'resident' keeps them on the devices",
-        ),
-        (
-            "gat",
-            {"sampler": "hongtu", "communication": "hongtu"},
-            "puts those of the next round in their places",
-        ),
-    ],
-)
-def test_what_cannot_be_in_pieces_is_refused(model, swaps, sentence):
-    with pytest.raises(IncompatibleParts, match=sentence):
-        training.run(setting_of(model), "neugraph", swaps.items())
-
-
-def test_a_number_of_chunks_is_checked():
-    with pytest.raises(IncompatibleParts, match="chunks_per_device is -1; give from 1 to 256, or"):
-        run(setting_of(), chunks=-1)

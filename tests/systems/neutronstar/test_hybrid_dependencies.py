@@ -13,7 +13,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from gnnbench.errors import IncompatibleParts
 from gnnbench.lowering.shards import ShardPlan
 from gnnbench.models import build
 from gnnbench.parts import Chunks, HaloTraffic, LayerShape
@@ -360,21 +359,6 @@ def test_a_device_holds_what_it_keeps_computes_and_reads(split):
             below = unit.blocks[number - 1].num_dst * dims[number] if number else 0
             backward.append((block.num_dst * dims[number + 1] + made + below + copied) * ITEM)
         assert flying[name] == [*forward, *reversed(backward)]
-
-
-@pytest.mark.parametrize(
-    ("name", "swap", "sentence"),
-    [
-        ("neutronstar", {"communication": "bnsgcn"}, "choose communication 'halo', or a sampler"),
-        *(
-            (name, {"communication": "hongtu", "memory": "hongtu"}, "have a block for each layer")
-            for name in ("neutronstar", "distdgl-full-graph")
-        ),
-    ],
-)
-def test_what_cannot_be_is_refused(name, swap, sentence):
-    with pytest.raises(IncompatibleParts, match=sentence):
-        run(setting_for(), name, swap.items())
 
 
 def make_unit(*blocks):

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.errors import IncompatibleParts
 from gnnbench.platforms import load_platform
 from gnnbench.price.dry_run import DryRun
 from gnnbench.price.folds import digest
@@ -124,19 +123,6 @@ def test_every_node_has_all_features_and_no_row_crosses_the_network():
     features = setting.dataset.graph.num_vertices * setting.dataset.num_features * ITEM
     more = run(setting).peak_bytes["node1"] - shared.peak_bytes["node1"]
     assert more >= features // 2 - features // 8
-
-
-@pytest.mark.parametrize(
-    ("workers", "devices", "sentence"),
-    [
-        (-1, 1, "sampler.workers is -1 for each of 1 devices"),
-        (9, 1, "has 8 cores; give 1 to 8, or 0 for all"),
-        (3, 3, "sampler.workers is 3 for each of 3 devices.*give 1 to 2, or 0 for all"),
-    ],
-)
-def test_threads_that_the_host_has_no_cores_for_are_refused(workers, devices, sentence):
-    with pytest.raises(IncompatibleParts, match=sentence):
-        DryRun(bundle_of("salient", sampler_workers=workers), setting_for(devices=devices))
 
 
 @pytest.mark.parametrize(

@@ -438,26 +438,6 @@ def test_devices_hold_copies_and_gradients_of_earlier_epochs(name, option, delay
     assert len(set(held)) > 1
 
 
-@pytest.mark.parametrize(
-    ("name", "option", "sentence"),
-    [
-        ("sancus", {"staleness": -1}, "communication.staleness is -1; let a copy be 0 epochs"),
-        ("sancus", {"change": -1}, "communication.change is -1; let a copy be used again up to"),
-        (
-            "sancus",
-            {"metric": "embeddings", "stale_gradients": "true"},
-            "gradients wait for as many epochs as rows, and with communication.metric=embeddings",
-        ),
-        ("distgnn", {"delay": -1}, "communication.delay is -1; make it 0 epochs"),
-        ("pipegcn", {"staleness": -1}, "communication.staleness is -1; let rows arrive 0 epochs"),
-        ("pipegcn", {"decay_rate": 1}, "communication.decay_rate is 1.0; it is a share of what"),
-    ],
-)
-def test_bounds_that_mean_nothing_are_refused(name, option, sentence):
-    with pytest.raises(IncompatibleParts, match=sentence):
-        run(name, **option)
-
-
 def test_a_part_of_a_broadcast_is_refused():
     one = np.zeros(1, dtype=np.int64)
     read = Read(1, one, one, np.arange(3))
