@@ -336,24 +336,17 @@ def take_over_limited_link(clock, *, blocking, needed):
     return began, clock.now_s
 
 
-def test_who_needs_what_crosses_a_limited_link_waits_for_it_and_others_do_not(clock):
-    began, ended = take_over_limited_link(clock, blocking=False, needed=True)
-    assert began == [100.0, 100.0, 102.0]
-    assert ended == 103.0
-    assert clock.slept == [0.5]
-
-
-def test_an_epoch_is_over_when_all_has_crossed(clock):
-    began, ended = take_over_limited_link(clock, blocking=False, needed=False)
-    assert began == [100.0, 100.0, 101.5]
-    assert ended == 102.5
-    assert clock.slept == []
-
-
-def test_at_a_blocking_link_nothing_goes_on_until_it_has_crossed(clock):
-    began, ended = take_over_limited_link(clock, blocking=True, needed=False)
-    assert began == [100.0, 102.0, 103.5]
-    assert ended == 104.5
+@pytest.mark.parametrize(
+    ("blocking", "needed", "starts_s", "end_s"),
+    [
+        (False, True, [100.0, 100.0, 102.0], 103.0),  # a step that needs the rows waits for them
+        (False, False, [100.0, 100.0, 101.5], 102.5),  # an epoch is over when all has crossed
+        (True, False, [100.0, 102.0, 103.5], 104.5),  # nothing goes on until all has crossed
+    ],
+)
+def test_steps_wait_for_what_crosses_a_limited_link(clock, blocking, needed, starts_s, end_s):
+    assert take_over_limited_link(clock, blocking=blocking, needed=needed) == (starts_s, end_s)
+    assert blocking or clock.slept == ([0.5] if needed else [])
 
 
 def test_links_that_are_not_limited_take_what_they_take(clock):

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from gnnbench.conformance.graphs import make_platform
 from gnnbench.datasets import build
 from gnnbench.lowering.capacity import plan_rounds
-from gnnbench.price.folds import lay_out
 from gnnbench.records import Block, Parts, Round, Unit
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
 from gnnbench_plugins.hongtu.sampler import HongTuSampler, throughputs
@@ -418,48 +417,3 @@ def test_each_step_of_the_ablation_moves_what_it_is_named_for():
     for label, (p2p, reuse) in due.items():
         how = dict(recompute=False, p2p=p2p, reuse=reuse, neighbour_reuse=reuse)
         assert_moves(steps[label], expected_bytes(setting, **how))
-
-
-def train_evenly(interleaved):
-    """Vertices v, v + 8, v + 16 and v + 24 know each other, in four partitions of four chunks."""
-    vertices = np.arange(32)
-    dataset = build(
-        "even",
-        np.array([(v, (v + step) % 32) for v in vertices for step in (8, 16)]).T,
-        num_vertices=32,
-        features=np.ones((32, 7), dtype=np.float32),
-        labels=vertices % 3,
-    )
-    # Devices are equal, so that time slots begin together.
-    setting = make_setting(dataset, make_platform(4), "gcn", 2, 1)
-    sampler = {"partitioner": "range", "chunks_per_partition": 4, "search": "none"}
-    trace = run(setting, HONGTU, sampler=sampler, communication={"interleaved": interleaved})
-    return lay_out(trace.epochs[0], "modelled")
-
-
-def asked(item):
-    (buffer,) = (name for name in item.span.resources if name.endswith(".buffer"))
-    return buffer.removesuffix(".buffer")
-
-
-def test_interleaved_devices_never_wait_for_each_other():
-    """Algorithm 2, line 6 and Algorithm 3, line 2: in one time slot each asks another peer."""
-    slots, ends = {}, {}
-    for interleaved in (True, False):
-        timeline = train_evenly(interleaved)
-        by_peer, starts = {}, {}
-        for item in timeline:
-            if item.span.label == "device to device":
-                by_peer.setdefault(asked(item), []).append((item.start_s, item.end_s))
-                starts.setdefault(round(item.start_s, 12), []).append(asked(item))
-        assert len(by_peer) == 4
-        # No two devices use one peer's buffer at the same time.
-        for spans in by_peer.values():
-            for (_, end), (start, _) in itertools.pairwise(sorted(spans)):
-                assert start >= end
-        slots[interleaved] = [sorted(peers) for _, peers in sorted(starts.items())]
-        ends[interleaved] = max(item.end_s for item in timeline)
-    # Three time slots a round: two layers forward, and one backward.
-    assert slots[True] == [["gpu0", "gpu1", "gpu2", "gpu3"]] * (3 * 4 * 3)
-    assert len(slots[False]) > len(slots[True])
-    assert ends[True] < ends[False]

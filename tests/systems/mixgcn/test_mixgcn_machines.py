@@ -30,7 +30,7 @@ from gnnbench_plugins.mixgcn.machines import (
     plan_slice,
 )
 from gnnbench_plugins.studies.mixgcn import accelerators
-from gnnbench_plugins.studies.mixgcn.leads import Epoch, Scene
+from gnnbench_plugins.studies.mixgcn.leads import Epoch
 from gnnbench_plugins.studies.mixgcn.rivals import AwbGcn, Cpu, HyGcn, tune_columns
 
 #: 1 byte a cycle, and buffers of whose halves hold 32 features.
@@ -276,22 +276,6 @@ def draw_matrix() -> SparseMatrix:
 def compared() -> dict[str, Epoch]:
     graph = make_sbm("sbm:vertices=4096,edges=60000,features=1,classes=2").graph
     return accelerators.compare_machines(graph, 320, 256)
-
-
-def test_a_scene_goes_through_the_steps_again(compared):
-    """With nothing changed it repeats what was found; each change moves its machine alone."""
-    scene = Scene(compared)
-    for name in ("SPU", "HyGCN", "AWB-GCN", "CPU"):
-        assert scene.seconds(name) == compared[name].seconds
-        assert scene.energy_j(name) == pytest.approx(compared[name].energy_j)
-    whole = replace(scene, rows={"SPU": 1.0 + 1e-12})
-    assert whole.seconds("SPU") == pytest.approx(compared["SPU"].seconds, rel=1e-9)
-    assert replace(scene, rows={"SPU": 2.0}).seconds("SPU") > scene.seconds("SPU")
-    assert replace(scene, rows={"SPU": 2.0}).seconds("HyGCN") == scene.seconds("HyGCN")
-    assert replace(scene, memory=64.0, clocks={"AWB-GCN": 64.0}).seconds("AWB-GCN") < (
-        scene.seconds("AWB-GCN") / 32
-    )
-    assert replace(scene, cpu_memory=2.0).seconds("CPU") == scene.seconds("CPU") / 2
 
 
 def scale(epochs: dict[str, Epoch], factor: float, hygcn: float) -> dict[str, Epoch]:

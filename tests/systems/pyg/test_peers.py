@@ -555,13 +555,6 @@ def test_a_fresh_process_imports_late_quietly_and_draws_the_same(tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_absent_graphbolt_says_so() -> None:
-    stand_in = importing.AbsentGraphBolt("dgl.graphbolt")
-    with pytest.raises(ImportError, match="no GraphBolt library"):
-        stand_in.FusedCSCSamplingGraph  # noqa: B018
-    assert not hasattr(stand_in, "__path__")
-
-
 def test_graphbolt_loads_only_for_this_torch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
