@@ -223,3 +223,14 @@ def serve(cache, slot, *needed):
     fetch = Fetch(slot, ids(*needed), ids(*needed), ids())
     (served,) = cache.serve(RoundTraffic((fetch,), merged=True)).fetches
     return served
+
+
+def test_the_hit_rate_is_of_the_rows_needed():
+    cache = FeatureCache(10)
+    cache.keep(3, ids(2, 0, 1))
+    assert cache.notes({3: "gpu3"}) == ()
+    serve(cache, 3, 1, 2, 5, 6, 7)
+    serve(cache, 3, 0, 8, 9)
+    (note,) = cache.notes({3: "gpu3"})
+    assert "gpu3 3" in note
+    assert "hit rate 37.5% of 8 rows needed" in note

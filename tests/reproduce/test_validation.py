@@ -20,7 +20,7 @@ from gnnbench.results.tables import describe_entries, make_document
 from gnnbench.toml import read_toml
 from gnnbench_plugins.dgl.kernel import LIBRARY as DGL_LIBRARY
 from gnnbench_plugins.pyg.kernel import LIBRARY as PYG_LIBRARY
-from gnnbench_plugins.studies.validation import mini_batches, prediction
+from gnnbench_plugins.studies.validation import mini_batches
 from gnnbench_plugins.studies.validation.ledger import Validation, near_share, sum_up, tabulate
 from gnnbench_plugins.studies.validation.prediction import predict, profile_of
 from gnnbench_plugins.studies.validation.published import (
@@ -337,15 +337,3 @@ def test_the_baseline_names_what_has_moved_and_got_worse(tmp_path):
     assert worse.startswith("a: off by 2x before, 5x now, WORSE (5 to 2 s, measured 10)")
     assert better.startswith("b: off by 2x before, 1.25x now, better")
     assert not compare(load(path), before)
-
-
-def forget_predictions():
-    prediction.predict_full_graph_s.cache_clear()
-    prediction._price_mini_batches.cache_clear()
-
-
-@pytest.fixture
-def anew():
-    forget_predictions()
-    yield
-    forget_predictions()

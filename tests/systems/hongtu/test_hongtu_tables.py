@@ -129,6 +129,21 @@ SETTINGS += [("gcn", 3, "vanilla", "host"), ("gcn", 2, "+RU", "host"), ("gat", 2
 SETTINGS += [("gat", 2, "+RU", "device", "hongtu-cache")]
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: "-".join(map(str, setting)))
+def test_an_outlook_is_the_epoch_of_training(setting):
+    """Equal to the last digits, except where a kernel also reads free rows of a buffer."""
+    run = run_epoch(*setting)
+    outlook = run.outlook
+    error = outlook.epoch_s / run.modelled.epoch_s - 1
+    assert sum(outlook.stages_s.values()) == pytest.approx(outlook.epoch_s, rel=1e-12)
+    model, _, label, topology, *memory = setting
+    exact = label == "vanilla" or (model == "gcn" and topology == "device")
+    assert abs(error) <= (1e-12 if exact else 2e-3)
+    for name, size in outlook.peak_bytes.items():
+        assert size == pytest.approx(run.peak_bytes[name], rel=1e-2 if memory else 0)
+
+
 @pytest.mark.parametrize("label", ["vanilla", "+RU"])
 def test_an_outlook_knows_the_rows_of_other_nodes(label):
     """Equal where AGGREGATE's price ignores the buffer's rows; otherwise slightly longer."""

@@ -201,25 +201,6 @@ def test_budgets_that_leave_nothing_to_draw_are_refused():
         plan_training(Program(sampler, GNN("GCN", DIMS)))
 
 
-OTHERS = """
-    from gnnbench.hookspecs import hookimpl
-    from gnnbench.records import Parts, Strategy
-
-    BUNDLES = {
-        "subgraphs": Parts("hpgnn-saint", "hpgnn", "hpgnn", "resident", "hpgnn"),
-        "layers": Parts("hpgnn-layerwise", "hpgnn", "hpgnn", "resident", "hpgnn"),
-        "boards": Parts("hpgnn-saint", "hyscale", "hyscale", "host", "hpgnn"),
-    }
-
-    @hookimpl
-    def gnnbench_strategy():
-        return [
-            Strategy(name, "parts of hpgnn", "a test", {"mini-batch": parts})
-            for name, parts in BUNDLES.items()
-        ]
-"""
-
-
 # --------------------------------------------------------------------------- one's own functions
 
 MINE = """
