@@ -75,6 +75,25 @@ def test_it_equals_full_graph_training(model, num_layers, devices, features):
     assert losses(run(setting, features=features)) == pytest.approx(expected, rel=1e-9, abs=0)
 
 
+@pytest.mark.parametrize(
+    ("communication", "options"),
+    [
+        ("cagnet", {}),
+        ("pipegcn", {"staleness": 0}),
+        ("sancus", {"staleness": 0}),
+        ("sancus", {"metric": "embeddings", "change": 0}),
+    ],
+)
+def test_other_exchanges_bring_the_rows_that_are_not_computed(communication, options):
+    setting = setting_for(epochs=3)
+    expected = losses(run(setting, "reference"))
+    for split in ("auto", "communicated"):
+        trace = run(
+            setting, "neutronstar", [("communication", communication)], options, split=split
+        )
+        assert losses(trace) == pytest.approx(expected, rel=1e-9, abs=0)
+
+
 @pytest.mark.parametrize("communication", ["pipegcn", "sancus", "distgnn"])
 def test_with_every_row_read_stale_rows_are_those_of_the_partition(communication):
     setting, swaps = setting_for(epochs=5), [("communication", communication)]
