@@ -6,6 +6,7 @@ import importlib
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -56,6 +57,14 @@ def watchdog(request: pytest.FixtureRequest) -> Iterator[Watchdog]:
     made.start()
     yield made
     made.stop()
+
+
+@pytest.fixture
+def no_hang_and_no_leak(watchdog: Watchdog) -> Iterator[None]:
+    """A test that hangs is killed with the stacks of all threads; one that leaks a thread fails."""
+    before = set(threading.enumerate())
+    yield
+    assert set(threading.enumerate()) <= before
 
 
 @pytest.fixture(scope="session")

@@ -6,9 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pytest
-from click.testing import CliRunner
 
-from gnnbench.cli import main
 from gnnbench.costs import Library
 from gnnbench.costs.bounds import Peaks, find_peaks, least_seconds
 from gnnbench.errors import PluginError
@@ -93,9 +91,6 @@ def test_what_a_platform_states_beyond_a_devices_own_rates_is_believed():
     peaks = find_peaks(replace(HOST, libraries={"some": rates}))
     assert peaks == Peaks(6e9, 8e9, 4 * 2.4e6, 3e12, 4e9, skips=False)
     assert find_peaks(replace(HOST, sampled_edges_per_s=1e7)).drawn_edges_per_s == 4e7
-
-
-# --------------------------------------------------------------------------- who states less
 
 
 @dataclass
@@ -183,65 +178,3 @@ def test_what_the_platform_says_of_drawing_is_believed():
     assert draw(fast) == pytest.approx(1e6 / 4e9)
     measured = {"drawing": LibraryRates(sampled_edges_per_s=2e9)}
     assert draw(replace(HOST, libraries=measured)) == pytest.approx(1e6 / 8e9)
-
-
-FREE = """
-from dataclasses import dataclass
-from gnnbench.costs import Library
-from gnnbench.hookspecs import hookimpl
-from gnnbench.records import Parts, Strategy
-from gnnbench_plugins.reference.kernel import TorchKernel
-from gnnbench_plugins.reference.sampler import NeighbourSampler
-
-@dataclass
-class FreeKernel(TorchKernel):
-    "Takes no time."
-    name = "free"
-    summary = "takes no time"
-    def seconds(self, work, device):
-        return 0.0
-
-@dataclass
-class FreeSampler(NeighbourSampler):
-    "Draws in no time."
-    name = "free"
-    summary = "draws in no time"
-    library = Library(sampled_edges_per_s=1e18)
-
-@hookimpl
-def gnnbench_kernel():
-    return [FreeKernel]
-
-@hookimpl
-def gnnbench_sampler():
-    return [FreeSampler]
-
-@hookimpl
-def gnnbench_strategy():
-    plain = dict(sampler="neighbour", placement="single", communication="vanilla", memory="host",
-                 kernel="torch")
-    return [
-        Strategy(f"free-{kind}", "free", "here", {"mini-batch": Parts(**plain | {kind: "free"})})
-        for kind in ("kernel", "sampler")
-    ]
-"""
-
-
-@pytest.mark.parametrize("kind", ["kernel", "sampler"])
-def test_compare_and_plan_refuse_what_a_device_cannot_do(kind, tmp_path):
-    """And not the check of a plugin alone."""
-    path = tmp_path / "free.py"
-    path.write_text(FREE, encoding="utf-8")
-    shared = (
-        *("--plugin", path, "--platform", "epyc7763x2-4xa5000", "--batch-size", "64"),
-        *("--dataset", "sbm:vertices=300,edges=2k,features=8,classes=3"),
-    )
-    for words in (
-        ("compare", "--plugins", f"free-{kind},reference", "--epochs", "1", *shared),
-        ("plan", f"free-{kind}", *shared),
-    ):
-        result = CliRunner().invoke(main, [str(word) for word in words])
-        said = " ".join(result.output.split())
-        assert f"{kind} 'free' states" in said, said
-        assert "largest rates" in said
-        assert result.exit_code != 0

@@ -16,7 +16,6 @@ from gnnbench.costs.measured import price_measured
 from gnnbench.costs.passes import weigh_edges
 from gnnbench.costs.roofline import mapping_seconds
 from gnnbench.kernels.read_order import BlockOrder
-from gnnbench.platforms.describe import read_platform
 from gnnbench.platforms.machine import Device, LibraryRates, RateCurve
 from gnnbench.plugins import load
 from gnnbench.records import Block, Work
@@ -40,7 +39,6 @@ def written(operations):
 
 
 def moved(operations):
-    """Everything, rows that are picked among it."""
     return sum(
         each.read_bytes + each.written_bytes + each.picked_rows * each.row_bytes
         for each in operations
@@ -156,7 +154,6 @@ def test_where_edges_come_in_order_destinations_rows_are_there_from_the_edge_bef
 
 
 def test_a_described_device_is_priced_as_by_sizes_alone():
-    """So that an outlook, which has nothing else, agrees with the program that it stands for."""
     attention = SUM._replace(form="attention", backward=True)
     known = attention._replace(order=BlockOrder(BLOCK))
     assert kernel("dgl").seconds(known, GPU) == kernel("dgl").seconds(attention, GPU)
@@ -455,36 +452,6 @@ def test_a_measured_curve_stands_for_all_of_a_step():
     assert kernel("pyg").seconds(SUM, own) == pytest.approx(5e-6 + EDGES * ROW / 4e9)
 
 
-def test_a_platform_file_may_have_what_libraries_reach(tmp_path):
-    source = 'source = "measured here"'
-    rates = f'widths = [4], values = [2], core_values = [1], unit = "GB/s", {source}'
-    text = f"""
-name = "x"
-description = "x"
-[host]
-model = "x"
-cores = {{ value = 4, {source} }}
-flops = {{ value = 1, unit = "TFLOP/s", {source} }}
-memory_bandwidth = {{ value = 10, unit = "GB/s", {source} }}
-core_bandwidth = {{ value = 5, unit = "GB/s", {source} }}
-memory = {{ value = 1, unit = "GB", {source} }}
-cache = {{ value = 8, unit = "MB", {source} }}
-sampling = {{ value = 1, unit = "Medges/s", {source} }}
-launch = {{ value = 5, unit = "us", {source} }}
-[host.libraries.dgl]
-aggregate = {{ {rates} }}
-call = {{ value = 100, unit = "us", {source} }}
-sampling = {{ value = 3, unit = "Medges/s", {source} }}
-"""
-    path = tmp_path / "x.toml"
-    path.write_text(text)
-    host = read_platform(path).host
-    assert host.cache_bytes == 8e6
-    assert host.libraries["dgl"] == LibraryRates(
-        aggregate=RateCurve((4,), (2e9,), (1e9,)), call_s=1e-4, sampled_edges_per_s=3e6
-    )
-
-
 # --------------------------------------------------------------------------- loading and sampling
 
 
@@ -556,9 +523,6 @@ def test_cores_that_were_measured_together_draw_one_mini_batch_no_faster_than_th
     assert started == pytest.approx(1.0 + 0.03 + 0.4)
     on_gpu = replace(measured, sampled_edges_per_s=1e8)
     assert price_sampling(work, GPU, library, on_gpu) == pytest.approx(0.03 + 0.01)
-
-
-# --------------------------------------------------------------------------- constants
 
 
 @pytest.mark.parametrize(

@@ -240,9 +240,6 @@ def test_mini_batches_are_new_to_caches_and_full_graphs_are_not(mode, accelerato
     assert set(loads) == ({not accelerators} if mode == "mini-batch" else set())
 
 
-# --------------------------------------------------------------------------- the loss
-
-
 def list_bundles():
     """But for HP-GNN's, whose FPGA computes with no library."""
     registry = plugins.load()
@@ -255,8 +252,7 @@ def list_bundles():
 
 
 def price_epoch(registry, strategy, mode, batch_s, options=None):
-    """Seconds of an epoch on two accelerators, or on a host where the strategy wants that, whose
-    libraries all take ``batch_s`` for a mini-batch's loss and update."""
+    """Return an epoch's seconds where a batch's loss and update take ``batch_s``."""
     bundle = plugins.assemble(registry, registry.strategy(strategy).bundles[mode], options or {})
     rates = dict.fromkeys([bundle.kernel.name], LibraryRates(aggregate=flat(1e9), batch_s=batch_s))
     for platform in (make_platform(2), make_this_host()):
@@ -276,7 +272,6 @@ def price_epoch(registry, strategy, mode, batch_s, options=None):
 
 @pytest.mark.parametrize(("registry", "strategy", "mode"), list_bundles())
 def test_every_strategy_pays_for_its_losses(registry, strategy, mode):
-    """A full-graph epoch has one, and each round of mini-batches."""
     without_s = price_epoch(registry, strategy, mode, 0.0)
     assert without_s is not None, f"{strategy} runs on neither"
     more_s = price_epoch(registry, strategy, mode, 1000.0) - without_s

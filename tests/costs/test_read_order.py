@@ -91,7 +91,6 @@ def test_orders_are_equal_where_the_same_rows_are_read_in_the_same_order() -> No
     ],
 )
 def test_the_order_is_known_of_blocks_that_stay(strategy: str, mode: Mode, known: bool) -> None:
-    """On several devices, some of which draw their halos anew in every epoch."""
     data = make_sparse_dataset()
     workload = replace(fit_workload(data), dims=(data.num_features, 2, data.num_classes))
     setting = Setting(data, make_platform(4), workload, build(workload).shapes)

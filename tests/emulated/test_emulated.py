@@ -134,8 +134,7 @@ def on_the_larger_graph():
 
 
 def test_the_ledger_says_what_the_allocator_sees(train_cases):
-    """Of 20,000 vertices, so that what rounds sizes up does not count; on CUDA devices sums take
-    memory that the ledger does not know."""
+    """20,000 vertices make rounding up negligible; CUDA's sums take more than the ledger's."""
     todo = list(on_the_larger_graph())
     for case, found in zip(todo, train_cases(todo), strict=True):
         assert found["losses"] == pytest.approx(found["expected"], rel=1e-4), case

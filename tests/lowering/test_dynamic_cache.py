@@ -10,7 +10,6 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-import torch
 
 from gnnbench import plugins
 from gnnbench.conformance.graphs import make_dataset, make_workload
@@ -21,7 +20,6 @@ from gnnbench.price.dry_run import DryRun
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import BoolArray, Fetch, IntArray, Parts, RoundTraffic
 from gnnbench.run import train
-from gnnbench.run.feature_cache import CachedRows
 from tests.uneven import make_uneven
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -97,8 +95,6 @@ def train_with(communication, lru):
 
 @pytest.mark.parametrize("communication", ["vanilla", "hyscale"])
 def test_training_with_rows_that_come_and_go_is_the_references_and_as_planned(communication):
-    """Rounds are loaded ahead where they are prefetched, before earlier ones have changed what is
-    on the device. A dry run has the same bytes and spans."""
     trace = train_with(communication, lru=True)
     one, other = (
         [loss for epoch in each.epochs for loss in epoch.round_losses]
@@ -223,46 +219,18 @@ def test_a_cache_larger_than_its_room_ends_the_run():
 # --------------------------------------------------------------------------- a cache that stays
 
 
-def make_cache():
-    """Of ten vertices, rows 2, 0 and 1 on the device of slot 3."""
-    cache = FeatureCache(10)
-    cache.keep(3, ids(2, 0, 1))
-    return cache
-
-
-def copy_rows(cache):
-    rows = CachedRows(cache)
-    rows.keep(3, torch.tensor([[2.0], [0.0], [1.0]]))
-    return rows
-
-
 def serve(cache, slot, *needed):
     fetch = Fetch(slot, ids(*needed), ids(*needed), ids())
     (served,) = cache.serve(RoundTraffic((fetch,), merged=True)).fetches
     return served
 
 
-def test_rows_that_are_cached_do_not_cross():
-    served = serve(make_cache(), 3, 1, 2, 5, 6, 7)
-    assert served.from_host.tolist() == [5, 6, 7]
-    assert served.reused.tolist() == [1, 2]
-    assert serve(make_cache(), 0, 1, 5).from_host.tolist() == [1, 5]
-
-
 def test_the_hit_rate_is_of_the_rows_needed():
-    cache = make_cache()
+    cache = FeatureCache(10)
+    cache.keep(3, ids(2, 0, 1))
     assert cache.notes({3: "gpu3"}) == ()
     serve(cache, 3, 1, 2, 5, 6, 7)
     serve(cache, 3, 0, 8, 9)
     (note,) = cache.notes({3: "gpu3"})
     assert "gpu3 3" in note
     assert "hit rate 37.5% of 8 rows needed" in note
-
-
-def test_rows_are_put_together_in_the_order_asked_for():
-    cache = make_cache()
-    places = cache.find(3, ids(5, 1, 2, 7))
-    rows = copy_rows(cache).assemble(3, 4, places, torch.tensor([[5.0], [7.0]]))
-    assert rows.ravel().tolist() == [5.0, 1.0, 2.0, 7.0]
-    assert make_cache().count_missing(3, ids(5, 1, 2, 7)) == 2
-    assert make_cache().count_missing(0, ids(5, 1)) == 2

@@ -88,8 +88,6 @@ def test_a_program_of_many_steps_is_not_kept(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(CHANGING - {"distgnn"}))
 def test_what_changes_from_epoch_to_epoch_is_seen(name: str) -> None:
-    """Or nothing would tell whether a program that is kept must not be. (DistGNN trains on hosts,
-    of which there is one here.)"""
     epochs, _ = train_epochs(name, "gcn", 4096)
     steps = {
         tuple((span.label, span.place, span.work, span.after) for span in epoch.spans)

@@ -62,7 +62,6 @@ def count_held(strategy, mode, setting):
 
 @pytest.mark.parametrize("mode", ["full-graph", "mini-batch"])
 def test_the_ledger_knows_the_messages_that_pyg_makes_of_attention(setting, tmp_path, mode):
-    """What PyG takes beyond a fused sum, which is most of what it takes."""
     strategies = ("pyg", "reference")
     sent, fused = (count_allocated(s, mode, setting, tmp_path / f"{s}.json") for s in strategies)
     held, fused_held = (count_held(strategy, mode, setting) for strategy in strategies)

@@ -9,13 +9,11 @@ import pytest
 
 from gnnbench import footprint, plugins
 from gnnbench.conformance.graphs import make_dataset, make_workload
-from gnnbench.errors import IncompatibleParts
 from gnnbench.lowering.capacity import plan_rounds
 from gnnbench.lowering.movement import largest_buffers
 from gnnbench.lowering.working_sets import OverlappedSets
 from gnnbench.models import build
 from gnnbench.parts import Setting
-from gnnbench.price.epochs import price_epochs
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.run import train
 from gnnbench_plugins.reference.kernel import TorchKernel
@@ -45,9 +43,6 @@ def bundle_of(swaps=(), chunks=CHUNKS, **options):
 def train_with(setting, *arguments, **options):
     bundle = bundle_of(*arguments, **options)
     return train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
-
-
-# --------------------------------------------------------------------------- the same training
 
 
 @pytest.mark.parametrize(
@@ -97,9 +92,6 @@ def test_overlapping_rounds_train_as_rounds_in_turn_and_hold_what_their_plan_say
         assert least <= held <= least + most_rows * own_features * itemsize
 
 
-# --------------------------------------------------------------------------- who waits for whom
-
-
 def case_of(model, overlap, memory="hongtu"):
     options = (f"sampler.chunks_per_partition={CHUNKS}", f"communication.overlap={overlap}")
     swaps = (f"memory={memory}",)
@@ -107,8 +99,7 @@ def case_of(model, overlap, memory="hongtu"):
 
 
 def pairs(case, later, earlier, behind, *, backward, same_device=True):
-    """Whether the later of each pair waits for the earlier one, of rounds of a layer that are so
-    far apart."""
+    """Return whether each later step waits for the earlier one, ``behind`` rounds apart."""
     steps, before = run(case), ancestors(case)
     found = [
         bool(before[one.index] >> other.index & 1)
@@ -175,9 +166,6 @@ def test_what_a_round_goes_back_from_comes_while_the_last_is_worked_on(model, me
         assert all(pairs(case, "update backward", FETCHED, 0, backward=True))
 
 
-# --------------------------------------------------------------------------- how it is cut
-
-
 def test_chunks_are_cut_for_what_is_held():
     """A memory that has room for rounds in turn, and not for those that overlap, is cut smaller."""
     setting, needed, rounds = setting_of(), {}, {}
@@ -190,26 +178,3 @@ def test_chunks_are_cut_for_what_is_held():
         trace = train_with(setting, chunks=0, communication={"overlap": overlap}, **limits)
         rounds[overlap] = 1 + max(span.round for span in trace.epochs[0].spans)
     assert rounds["true"] > rounds["false"] == 2
-
-
-# --------------------------------------------------------------------------- what it earns
-
-
-@pytest.mark.parametrize("model", ["gcn", "gat"])
-def test_an_epoch_is_shorter_and_crosses_as_much(model):
-    setting, epochs_s, taken_s = setting_of(model), {}, {}
-    for overlap in ("true", "false"):
-        bundle = bundle_of(communication={"overlap": overlap})
-        (price,) = price_epochs(bundle, setting, 1)
-        epochs_s[overlap] = price.epoch_s
-        (epoch,) = train_with(setting, communication={"overlap": overlap}).epochs
-        taken_s[overlap] = sum(span.seconds for span in epoch.spans)
-    assert epochs_s["true"] < epochs_s["false"]
-    assert taken_s["true"] == pytest.approx(taken_s["false"], rel=1e-12)
-
-
-def test_what_has_no_such_rounds_is_refused():
-    swaps = {"sampler": "neighbour", "placement": "single", "memory": "host"}
-    said = r"communication\.overlap is of full graphs.*choose memory"
-    with pytest.raises(IncompatibleParts, match=said):
-        train_with(setting_of(), swaps, **OVERLAP)

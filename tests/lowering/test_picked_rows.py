@@ -17,7 +17,6 @@ from gnnbench.run import feature_parallel, features, input_movement, train
 @pytest.mark.parametrize("strategy", ["reference", "p3"])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_host_picks_by_the_threads_of_the_run(strategy, threads, monkeypatch):
-    """Of features that stay with a trainer, or of P3's columns, which every core fills before."""
     found: list[int] = []
     gather, pick = features.gather_rows, features.pick_rows
     picking = False

@@ -38,7 +38,6 @@ MASKED = ("kernel", "masked", "true")
 
 @cache
 def list_values():
-    """By kind, part and option: texts that an option takes."""
     registry, found = load_registry(), {}
     for each in pins.read_list():
         parts = plan(each).parts
@@ -130,7 +129,6 @@ def test_any_combination_is_refused_in_a_sentence_or_trains_right_and_as_planned
 
 
 def try_to(call, *arguments):
-    """The error that a call refuses with, or what it returns."""
     try:
         return None, call(*arguments)
     except GnnbenchError as error:

@@ -26,8 +26,6 @@ from tests.lowering.waits_of_streams import STREAM_WAITS, STREAMED
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-# --------------------------------------------------------------------------- kept apart
-
 
 @dataclass(frozen=True)
 class Apart:
@@ -39,7 +37,6 @@ class Apart:
 
 
 def crosses(step: Step) -> bool:
-    """Whether a step brings something from one device to another, or to or from the host."""
     return step.source != step.target and "disk" not in (step.source, step.target)
 
 
@@ -112,7 +109,6 @@ A_THREAD_EACH = Apart(
     ),
 )
 
-# --------------------------------------------------------------------------- the table
 
 ENGINES = {
     "host-resident": (
@@ -157,7 +153,6 @@ def steps_by_label(case: Case) -> dict[str, list[Step]]:
 
 
 def list_steps(case: Case, labels: str) -> list[Step]:
-    """Those with one of the labels that bars join; a star is any."""
     names = steps_by_label(case) if labels == "*" else labels.split("|")
     return [step for name in names for step in steps_by_label(case).get(name, ())]
 

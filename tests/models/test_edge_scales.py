@@ -12,7 +12,7 @@ import torch
 from gnnbench import plugins
 from gnnbench.comparison import Request, Variant, compare
 from gnnbench.conformance.graphs import make_dataset, make_platforms, make_workload
-from gnnbench.errors import IncompatibleParts, PluginError
+from gnnbench.errors import PluginError
 from gnnbench.models import BoundBlock, Degrees, EdgeValues, build, list_scales
 from gnnbench.parts import UNIFORM, Setting
 from gnnbench.platforms import load_platform
@@ -187,7 +187,6 @@ def test_scales_change_what_is_trained():
 
 
 def test_a_scale_crosses_with_each_edge():
-    """float32, beside the block's own bytes; what is drawn is the same."""
     registry = plugins.load()
     parts = registry.strategy("data-parallel").bundles["mini-batch"]
     setting = setting_of(batch_size=8)
@@ -204,17 +203,6 @@ def test_a_scale_crosses_with_each_edge():
     assert scaled.edges == plain.edges > 100
     more = scaled.bytes["host_to_device"] - plain.bytes["host_to_device"]
     assert more == 4 * plain.edges
-
-
-def test_models_that_do_other_than_sum_are_refused():
-    with pytest.raises(IncompatibleParts, match="model 'gat' does other than sum rows; choose gcn"):
-        losses_of(SaintSampler(presampled=2), "gat")
-
-
-@pytest.mark.parametrize("presampled", [-1, 10_001])
-def test_a_number_of_epochs_out_of_range_is_refused(presampled):
-    with pytest.raises(IncompatibleParts, match=f"sampler.presampled is {presampled}; give a num"):
-        losses_of(SaintSampler(presampled=presampled))
 
 
 @dataclasses.dataclass
@@ -255,7 +243,6 @@ def test_a_sampler_that_gives_other_scales_than_it_says_is_refused(values, scale
 
 
 def test_a_sampler_of_the_uniform_law_scales_nothing():
-    """Its rows are ranked beside those of others that sum plainly."""
     sampler, setting = begun(Scaling()), setting_of(batch_size=8)
     seeds = sampler.rounds(0)[0]
     unit = Unit(0, sampler.sample(seeds, 0, 1))

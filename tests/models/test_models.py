@@ -337,27 +337,6 @@ def test_unlimited_fanout_equals_the_full_graph(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_chunks_equal_the_full_graph(name: str) -> None:
-    """Chunk by chunk, layer by layer: the same rows as the whole graph at once."""
-    model, x = make_model(name), draw(NUM_VERTICES, DIMS[0])
-    order = np.random.default_rng(0).permutation(NUM_VERTICES).astype(np.int64)
-    bounds = [
-        bind(dispatch.induce_block(GRAPH.indptr, GRAPH.indices, np.sort(part)))
-        for part in np.array_split(order, 3)
-    ]
-    h = x
-    for layer in model.stack:
-        rows = torch.empty(NUM_VERTICES, layer.out_features, dtype=torch.float64)
-        for bound in bounds:
-            out = layer.update(
-                bound, layer.aggregate(bound, h[torch.from_numpy(bound.block.src_ids)])
-            )
-            rows[torch.from_numpy(bound.block.dst_ids)] = out.detach()
-        h = rows
-    torch.testing.assert_close(h, model([whole()] * 2, x), rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_shapes_say_what_the_layers_do(name: str) -> None:
     model, h = make_model(name), draw(NUM_VERTICES, DIMS[0])
     for layer in model.stack:

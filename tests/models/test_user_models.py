@@ -78,7 +78,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def write(folder, stem, body, *offered):
-    """A plugin file; returns its path as ``--plugin`` has it."""
     path = folder / f"{stem}.py"
     text = HEADER + textwrap.dedent(body) + OFFER.format(", ".join(offered))
     path.write_text(text, encoding="utf-8")
@@ -91,7 +90,6 @@ def bundled():
 
 
 def train(registry, model, strategies, num_layers=2, accelerators=3):
-    """The runs of a comparison, each with its check against plain training."""
     request = Request(
         strategies=strategies,
         dataset=make_dataset(),
@@ -174,15 +172,6 @@ def test_what_is_counted_of_a_users_layer(tmp_path):
 
 
 # --------------------------------------------------------------------------- offered by name
-
-
-def test_the_bundled_models_are_the_harness_own():
-    registry = bundled()
-    assert list(registry.models) == ["gcn", "sage", "gin", "gat", "commnet", "ggcn"]
-    for name, model in MODELS.items():
-        assert model.name == name
-        assert registry.model(name) is model
-        assert registry.model_origin(name).plugin == "gnnbench"
 
 
 def test_a_plugin_adds_models_and_says_where_they_come_from(tmp_path):
@@ -334,9 +323,6 @@ def test_a_forward_of_the_wrong_kind_says_what_it_returned(spoil, says):
     assert "forward of model 'mean' (Spoilt)" in str(caught.value)
 
 
-# --------------------------------------------------------------------------- the command line
-
-
 def command(*words):
     return CliRunner().invoke(main, words)
 
@@ -349,28 +335,3 @@ def test_compare_takes_a_model_of_a_plugin_file(tmp_path):
     assert result.exit_code == 0, result.stderr
     assert json.loads(result.stdout)["workload"]["model"] == "mygcn"
     assert "GCN of my own 2 layers" in result.stderr
-
-
-def test_an_unknown_model_is_refused_before_anything_is_loaded(tmp_path):
-    path = write(tmp_path, "mine", GCN, "MyGCN")
-    words = ("--plugins", "hongtu", "--model", "mygnc", "--dataset", "absent.npz")
-    result = command("compare", *words, "--plugin", path)
-    assert result.exit_code == 2
-    assert "there is no model 'mygnc' (did you mean 'mygcn'?)" in result.stderr
-
-
-def test_models_are_listed(tmp_path):
-    path = write(tmp_path, "mine", GCN, "MyGCN")
-    result = command("plugins", "list", "--plugin", path, "--json", "-")
-    models = json.loads(result.stdout)["models"]
-    assert [model["name"] for model in models] == [*MODELS, "mygcn"]
-    assert models[0]["distribution"] == "gnnbench"
-    assert models[-1] == {
-        "name": "mygcn",
-        "title": "GCN of my own",
-        "plugin": path,
-        "distribution": None,
-        "version": None,
-    }
-    assert "GraphSAGE" in result.stderr
-    assert "GCN of my own" in result.stderr

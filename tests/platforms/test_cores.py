@@ -176,7 +176,6 @@ def test_at_a_blocking_link_a_transfer_keeps_both_its_ends():
 
 
 def test_devices_of_one_machine_are_its_cpu_and_no_nodes(machine):
-    """By which the factor that a modelled epoch may be off by is chosen."""
     made = make_workers(parse_cores("cores:1,1"), "cores:1,1")
     assert find_kind(made, ["worker0", "worker1"]) == "cpu"
 
@@ -244,9 +243,6 @@ def test_a_described_platform_is_not_made_of_cores(tmp_path):
     assert not is_made_of_cores(str(tmp_path / "nowhere.toml"))
 
 
-# --------------------------------------------------------------------------- who has what
-
-
 def test_a_host_with_cores_of_its_own_is_a_rank_of_its_own(machine):
     beside = make_workers(parse_cores("cores:1+1,1"), "beside")
     assert assign_ranks((*beside.accelerators, beside.host), beside) == (0, 1, 2)
@@ -268,8 +264,7 @@ def test_a_process_is_on_its_cores_and_nowhere_else_meanwhile():
 
 
 class Clock:
-    """Stands still unless somebody sleeps; ``slept`` for how long each time, and so long the
-    processor has ``computed_s``."""
+    """A clock that stands still unless somebody sleeps; ``slept`` has each sleep."""
 
     def __init__(self):
         self.now_s, self.slept, self.computed_s = 100.0, [], 0.0
@@ -305,8 +300,7 @@ def test_what_is_sent_over_a_lane_crosses_one_after_the_other(clock):
 
 
 def take_over_limited_link(clock, *, blocking, needed):
-    """Take a step that moves 2 s worth of bytes from the host, one that takes 1.5 s of computing,
-    and one that needs what was moved or not; when each began."""
+    """Take steps that send for 2 s, compute for 1.5 s, and need what was sent or not."""
     link = Link("host-a", ("host", "a"), 1000.0, limited=True, blocking=blocking)
     platform = SimpleNamespace(host=SimpleNamespace(name="host"), links=(link,))
     recorder = Recorder(WallClock())
@@ -342,24 +336,17 @@ def take_over_limited_link(clock, *, blocking, needed):
     return began, clock.now_s
 
 
-def test_who_needs_what_crosses_a_limited_link_waits_for_it_and_others_do_not(clock):
-    began, ended = take_over_limited_link(clock, blocking=False, needed=True)
-    assert began == [100.0, 100.0, 102.0]
-    assert ended == 103.0
-    assert clock.slept == [0.5]
-
-
-def test_an_epoch_is_over_when_all_has_crossed(clock):
-    began, ended = take_over_limited_link(clock, blocking=False, needed=False)
-    assert began == [100.0, 100.0, 101.5]
-    assert ended == 102.5
-    assert clock.slept == []
-
-
-def test_at_a_blocking_link_nothing_goes_on_until_it_has_crossed(clock):
-    began, ended = take_over_limited_link(clock, blocking=True, needed=False)
-    assert began == [100.0, 102.0, 103.5]
-    assert ended == 104.5
+@pytest.mark.parametrize(
+    ("blocking", "needed", "starts_s", "end_s"),
+    [
+        (False, True, [100.0, 100.0, 102.0], 103.0),  # a step that needs the rows waits for them
+        (False, False, [100.0, 100.0, 101.5], 102.5),  # an epoch is over when all has crossed
+        (True, False, [100.0, 102.0, 103.5], 104.5),  # nothing goes on until all has crossed
+    ],
+)
+def test_steps_wait_for_what_crosses_a_limited_link(clock, blocking, needed, starts_s, end_s):
+    assert take_over_limited_link(clock, blocking=blocking, needed=needed) == (starts_s, end_s)
+    assert blocking or clock.slept == ([0.5] if needed else [])
 
 
 def test_links_that_are_not_limited_take_what_they_take(clock):
@@ -411,8 +398,7 @@ TWO, HYBRID, UNEQUAL = "two", "hybrid", "unequal"
 
 @pytest.fixture
 def made(machine):
-    """Platforms by name: two cores, one beside a host of its own, two of which the first is slow,
-    and two over a limited link."""
+    """Return platforms by name: two cores, a host of its own, a slow core, a limited link."""
     unequal = Sets((CoreSet(1, speed=0.5), CoreSet(1)))
     return {
         TWO: make_workers(parse_cores("cores:1,1"), TWO),
@@ -485,14 +471,12 @@ def test_transfers_of_a_collective_are_held_by_their_senders(made):
 
 
 def test_a_host_on_the_devices_cores_is_in_the_first_process(made):
-    """Its unit is trained on by the rank of the first device."""
     step = make_step("host", device=2)
     hold_item(made[TWO], step, "mini-batch", hybrid=True)
     assert step.resources == FIRST
 
 
 def test_what_a_process_has_loaded_for_itself_goes_nowhere(made):
-    """Rows of a full graph lie with all processes, and do cross."""
     step = make_step("host-worker0", "transfer", device=0)
     assert hold(made[TWO], step, "mini-batch") == ("worker0", FIRST)
     assert step.work.bytes == 0
@@ -503,7 +487,6 @@ def test_what_a_process_has_loaded_for_itself_goes_nowhere(made):
 
 @pytest.mark.parametrize("strategy", ["hyscale", "hongtu", "mixgcn", "p3", "pyg-multi-gpu"])
 def test_a_whole_epoch_is_held_by_processes_alone(machine, strategy):
-    """Each loads its own units, and a process has no two steps at a time."""
     hybrid = strategy == "hyscale"
     platform = make_workers(parse_cores("cores:1+1" if hybrid else "cores:1,1"), "pair")
     names = {"worker0", "host.train" if hybrid else "worker1"}
@@ -535,7 +518,6 @@ def test_a_host_that_trains_alone_has_threads(machine, strategy, spec, apart):
 
 
 def test_a_step_takes_every_process_its_part_of_reading_the_program(machine):
-    """40 microseconds for each of them, on devices and links."""
     platform = make_workers(parse_cores("cores:1+1,1"), "three")
     assert platform.step_s == pytest.approx(3 * 40e-6)
     (shown,) = [row for row in show_platform(platform) if row.key == "step"]
@@ -550,11 +532,7 @@ def test_a_step_takes_every_process_its_part_of_reading_the_program(machine):
         assert more_s == pytest.approx(3 * 40e-6)
 
 
-# --------------------------------------------------------------------------- one process
-
-
 def test_one_process_is_not_several_devices(machine):
-    """Their times would be those of one after the other."""
     two = make_workers(parse_cores("cores:1,1"), "cores:1,1")
     with pytest.raises(IncompatibleParts, match="each device of platform cores:1,1 is a process"):
         gnnbench.compare("partition", dataset=make_dataset(), platform=two, epochs=1)

@@ -60,7 +60,6 @@ def test_model_prices(clock, work, place, seconds):
 
 
 def test_rows_that_are_picked_cross_a_link_at_a_rate_of_their_own(clock):
-    """Those at another socket at the slower of that and the sockets' link."""
     work = Work("copy", bytes=300, features=5)
     assert clock.seconds(work, "host-gpu0", 0.0) == pytest.approx(2.0 + 300 / 50)
     for rate, across in ((20.0, 20.0), (70.0, 40.0)):
@@ -109,7 +108,6 @@ AGGREGATE = Work("aggregate", edges=60, rows=20, features=2, sources=30)
 
 
 def watch(method, asked):
-    """A kernel that notes each time that it is asked for ``method``."""
 
     class Watched(TORCH):
         pass
@@ -140,7 +138,6 @@ def test_equal_work_on_one_device_is_priced_once(monkeypatch):
 
 
 def test_a_kernel_that_states_seconds_is_asked_each_time():
-    """It may know the block that it has just seen, and not only how large it is."""
     asked = []
     clock = ModelClock(PLATFORM, watch("seconds", asked))
     for _ in range(2):

@@ -136,7 +136,6 @@ def test_messages_of_attention_by_hand():
 
 
 def flight_of(shape, *, backward):
-    """Of one chunk whose rows stay where they are."""
     return footprint.in_flight_bytes(
         shape, CHUNK, (20, 50), 8, backward=backward, first=True, copied=False
     )
@@ -222,9 +221,6 @@ def test_what_is_not_spilled_fits_and_nothing_is_spilled_for_nothing(budget_byte
     assert all(kept_bytes + each.size_bytes > budget_bytes for each in spilled)
 
 
-# --------------------------------------------------------------------------- against a run
-
-
 MEMORIES = ("hongtu", "hongtu-recompute", "hongtu-cache")
 
 
@@ -241,7 +237,6 @@ MEMORIES = ("hongtu", "hongtu-recompute", "hongtu-cache")
 def test_a_run_holds_what_its_plan_says(
     model, memory, communication, in_place, topology, monkeypatch
 ):
-    """Peak bytes of every device, and of the host, from chunks and traffic alone."""
     monkeypatch.setattr(TorchKernel, "adds_in_place", in_place)
     workload = make_workload(model, num_layers=3, epochs=1)
     layers = build(workload).shapes

@@ -68,7 +68,6 @@ def make_platform(count=2, kind="gpu", faster=()):
 def run(
     parts, graph="complete", *, devices=2, kind="gpu", epochs=1, batch=V, options=None, faster=()
 ):
-    """The last epoch's digest, energy and bytes."""
     workload = Workload(
         model="gcn", dims=(F0, F1, F2), epochs=epochs, batch_size=batch, fanouts=(V, V), seed=0
     )
@@ -79,9 +78,6 @@ def run(
     result = digest(trace.epochs[-1], "modelled")
     assert result.stages == busy_by_stage(trace.epochs[-1].spans)
     return result, energy(result.timeline, setting.platform.devices), trace.epochs[-1].bytes
-
-
-# --------------------------------------------------------------------------- what a step takes
 
 
 def aggregated(edges, width):
@@ -95,7 +91,6 @@ def updated(rows, width_in, width_out, products=1):
 
 
 def moved(rows, width):
-    """Within a device's memory."""
     return rows * width * S / MEMORY
 
 
@@ -302,9 +297,6 @@ def test_one_device_with_the_whole_graph_copies_nothing():
     assert not any(counted.values())
 
 
-# -------------------------------------------------------------------------- full graph, host memory
-
-
 def offloaded_epoch(brought, cleared, returned, all_reduce):
     """HongTu's Algorithm 1 with cached aggregates, a chunk a device: ``brought`` is what a layer's
     rows of a width take to come, ``cleared`` and ``returned`` the gradients of the rows below."""
@@ -380,9 +372,6 @@ def test_hongtu_without_deduplication():
     )
     assert result.epoch_s == pytest.approx(expected, rel=1e-12)
     assert counted["device_to_device"] == 0
-
-
-# --------------------------------------------------------------------------- by features
 
 
 def test_mixgcn_in_one_round():
@@ -547,7 +536,6 @@ def test_salient_on_two_devices(precision, size):
 
 
 def test_a_mini_batch_whose_features_are_on_the_device():
-    """Its blocks cross, and the device picks its input rows."""
     parts = Parts("neighbour", "single", "none", "resident", "torch")
     result, _, counted = run(parts, devices=1)
     expected = (

@@ -131,7 +131,6 @@ def test_energy_is_power_times_busy_seconds():
 
 
 def at(place, intervals):
-    """Spans of one place at (begin, end), whatever they hold."""
     return [
         Scheduled(span(number, "update", place, end_s - begin_s), begin_s, end_s)
         for number, (begin_s, end_s) in enumerate(intervals)
@@ -154,7 +153,6 @@ def at(place, intervals):
     ],
 )
 def test_a_place_is_busy_while_anything_runs_there(intervals, busy_s):
-    """In whatever order its spans are listed."""
     for order in (intervals, intervals[::-1]):
         timeline = [*at("gpu", order), *at("other", [(0, 100)])]
         assert busy_seconds(timeline, "gpu") == busy_s
@@ -210,7 +208,6 @@ def summarised(provenance="modelled", reached=None, devices=()):
 
 
 def test_times_are_medians_and_counts_means_over_epochs_with_their_samples():
-    """Of two epochs the median is their mean; of three see below."""
     metrics, _ = summarised()
     expected = {
         "epoch_time": ((8.5 + 4.25) / 2, "s", (8.5, 4.25)),
@@ -257,7 +254,6 @@ def test_cold_epochs_are_in_the_samples_and_in_no_summary():
 
 @pytest.mark.parametrize("warmup", [0, 1, 3])
 def test_edges_a_second_times_the_epoch_are_the_edges(warmup):
-    """With skewed times the mean of the epochs' rates would be another number."""
     epochs, digests = measured_epochs(0.9, 0.1, 0.4, 0.1, 0.2, 0.7)
     trace = Trace(tuple(epochs), {"host": 1}, {}, 0.0)
     metrics, _ = summarise(trace, digests, "measured", "host", None, warmup)

@@ -178,7 +178,6 @@ def test_both_directions_of_the_network_are_used_at_once():
 
 @pytest.mark.parametrize("slow", [0, 1])
 def test_rows_cross_when_both_hosts_have_gathered(slow):
-    """Those of the one are there then, and so is room for them at the other."""
     hosts = list(make_nodes().hosts)
     hosts[slow] = dataclasses.replace(hosts[slow], memory_bandwidth_bytes_per_s=HOST_MEMORY / 100)
     platform = dataclasses.replace(make_nodes(), host=hosts[0], other_hosts=(hosts[1],))
@@ -229,9 +228,6 @@ def test_first_blocks_of_the_other_node_cross_once():
     model = MODEL - F0 * F1 * S
     assert spans_between(trace, "synchronize") == [("node0", model), ("node1", model)]
     assert trace.epochs[0].bytes["host_to_host"] == 2 * block
-
-
-# --------------------------------------------------------------------------- homes
 
 
 def test_a_size_is_divided_as_vertices_are():

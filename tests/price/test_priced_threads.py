@@ -24,7 +24,6 @@ THREADS = HostThreads(1, 2, 3)
 
 @pytest.fixture(scope="module")
 def traced():
-    """An epoch of hyscale whose placement always gives the same threads, and its platform."""
     workload = dataclasses.replace(make_workload("gcn", 2), epochs=1)
     platform = make_platform(2)
     setting = Setting(make_dataset(), platform, workload, build(workload).shapes)

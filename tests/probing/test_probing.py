@@ -54,7 +54,6 @@ def machine() -> Platform:
 
 @pytest.fixture
 def clock(small, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time, which the test itself moves."""
     now = [0.0]
     monkeypatch.setattr("gnnbench.platforms.timing.read_clock", lambda threads: lambda: now[0])
     return now
@@ -62,7 +61,6 @@ def clock(small, monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.fixture(scope="module")
 def probed(small, machine) -> Probed:
-    """Every library that is installed here, measured once."""
     threads = torch.get_num_threads()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(libraries, "PASSES", 1)
@@ -208,8 +206,7 @@ def test_rates_are_those_of_the_kernel(clock, machine) -> None:
 
 
 class _SlowGradients:
-    """A kernel whose sums take a second, and the gradients of whose weights a known time for an
-    edge and a row, by a clock that they move."""
+    """A kernel whose weights' gradients take known seconds, by a clock that it moves."""
 
     library = Library(dot_values_per_s=1e9)
 
@@ -253,8 +250,7 @@ def test_gradients_of_weights_are_measured_without_the_sums_before(clock, machin
 
 
 class _SlowProducts:
-    """A kernel whose UPDATE takes a second for each product, by a clock that it moves, and longer
-    in three of four calls."""
+    """A kernel whose UPDATE takes a second a product, and longer in three of four calls."""
 
     def __init__(self, clock: list[float]) -> None:
         self._clock, self._calls = clock, 0
@@ -293,7 +289,6 @@ def test_products_are_those_of_training(clock, machine) -> None:
 
 @pytest.fixture
 def sweeps(small, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """A moment for each sweep; each lasts two milliseconds or longer."""
     found: list[float] = []
 
     def sweep() -> None:
@@ -368,12 +363,8 @@ def test_what_comes_before_a_run_is_not_counted(clock) -> None:
     assert clock[0] == 3 * 101.0 + 1.0
 
 
-# --------------------------------------------------------------------------- samplers
-
-
 class _SlowSampler:
-    """Draws 10 edges a seed: a call takes a second, and an edge a second of one core, of which
-    three are as fast as two."""
+    """Draws 10 edges a seed: a second a call and an edge, at most twice as fast on cores."""
 
     def __init__(self, clock: list[float]) -> None:
         self._clock = clock

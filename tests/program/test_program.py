@@ -47,8 +47,7 @@ def test_buffers_of_one_name_are_two():
     )
 )
 def test_steps_that_touch_a_buffer_in_turn_never_overlap(uses):
-    """Of two steps that use a buffer, of which one changes it, the later one waits for the earlier,
-    itself or through others; but for two that only add."""
+    """Steps that use a buffer which one of them changes are ordered; two additions are not."""
     found = follow(*(step(*map(tuple, each)) for each in uses))
     behind = []
     for after in found:

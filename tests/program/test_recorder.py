@@ -95,7 +95,6 @@ def test_a_failed_span_leaves_no_trace_and_the_next_may_open(recorder):
 
 
 def test_the_harness_share_is_what_no_span_and_no_part_covers(recorder):
-    """Excluded time is not the epoch's."""
     began_s = time.perf_counter()
     recorder.start_epoch(4)
     with recorder.excluded():

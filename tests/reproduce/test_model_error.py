@@ -106,9 +106,6 @@ def test_the_devices_at_work_say_which_kind_of_machine_it_is(platform, devices, 
     assert find_kind(machine, devices) == kind
 
 
-# --------------------------------------------------------------------------- verdicts
-
-
 @pytest.fixture(autouse=True)
 def known(monkeypatch, tmp_path):
     """Errors of which half a deviation is a row's own, and a quarter the kernel's."""

@@ -65,7 +65,6 @@ NAMED = {"hpgnn-table8": "hpgnn-rivals"}
 
 
 def list_results(paper: str) -> tuple[set[str], set[str]]:
-    """The names of results, and of all else."""
     results, others = set(), set()
     for kind, contents in CONTENTS[paper].items():
         for number, content in enumerate(contents, 1):
@@ -74,7 +73,6 @@ def list_results(paper: str) -> tuple[set[str], set[str]]:
 
 
 def read_left_out(paper: str) -> dict[str, str]:
-    """What the list leaves out of a paper, and what each is."""
     found = {}
     (text,) = {
         each.left_out

@@ -92,7 +92,6 @@ _registries: list[Registry] = []
 
 
 def find_registry() -> Registry:
-    """What is installed, looked for once."""
     if not _registries:
         _registries.append(load_registry(()))
     return _registries[0]
@@ -135,7 +134,6 @@ def main() -> None:
 
 
 def run_forked(rank: int, cases: list[Case], *, shared: bool) -> int:
-    """The exit status."""
     os.environ["RANK"] = str(rank)
     try:
         platform = make_platform(2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import cache
 
 import numpy as np
 import pytest
@@ -22,14 +21,10 @@ from gnnbench.program import Step
 from gnnbench.records import Parts
 from gnnbench.run.host_resident import HostResidentEngine
 from gnnbench.run.recorder import Recorder
+from tests.systems.training import registry
 
 #: Room for the data set and the model, and for nothing that can be spilled.
 LEAST_BYTES = 16_000
-
-
-@cache
-def registry():
-    return plugins.load()
 
 
 def prepared(communication="hongtu", kernel="torch", model="gcn", keeps="hongtu", **memory):
@@ -88,7 +83,6 @@ def test_a_run_that_spills_keeps_nothing_that_it_can_make_again(model, kernel, t
 
 
 def test_a_run_with_a_cap_gives_back_what_lies_idle_between_layers(monkeypatch):
-    """And one without keeps it for the next epoch, whose first touch of it costs nothing then."""
     released: list[None] = []
     monkeypatch.setattr(type(pool), "release", lambda self: released.append(None))
     found = []

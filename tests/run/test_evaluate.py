@@ -23,16 +23,12 @@ from gnnbench.records import Graph, Parts, Workload
 from gnnbench.run import evaluate, host_store, multiplied, train
 from gnnbench.run.evaluate import Evaluator, cut_rows, whole_graph_block
 from gnnbench.run.features import feature_rows
+from tests.systems.training import registry
 from tests.uneven import make_uneven
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 LAYERS = 3
-
-
-@cache
-def registry():
-    return plugins.load()
 
 
 @cache
@@ -145,7 +141,6 @@ def test_features_on_disk_are_read_once(model, block_rows, memory, monkeypatch):
     [("gat", 7, 30), ("sage", 15, 30), ("gcn", 30, 30), ("gcn", 7, 10_000)],
 )
 def test_features_that_are_not_narrower_after_it_are_not_multiplied(model, width, block_rows):
-    """Attention, products as wide as the features, and features that are one block."""
     setting = on_disk(model, width)
     trained = build(setting.workload)
     assert not multiplied.multiplies_first(setting, trained.stack[0], block_rows * 7 * 8)
@@ -183,9 +178,7 @@ def test_what_the_host_cannot_hold_is_spilled(model, tmp_path, monkeypatch):
 def test_evaluation_between_epochs_borrows_the_gradients_memory(
     model, depth, spilled, tmp_path, monkeypatch
 ):
-    """It makes no room of its own, gives what it gives in its own, and training goes on as if
-    nobody had written there: the same losses, parameters and devices' peaks, to the bit. Its
-    blocks are held in the run's ledger, beside what training holds between epochs."""
+    """Borrowing changes no loss, parameter or device peak; its blocks are in the ledger."""
     workload = make_workload(model, depth)
     platform = make_uneven(2)
     host = dataclasses.replace(platform.host, disk_bandwidth_bytes_per_s=1e9)

@@ -33,7 +33,6 @@ def tell(step):
 
 @pytest.mark.parametrize("kind", ["asked", "index_work", "section"])
 def test_who_asks_knows_the_seconds_of_all_steps_up_to_there(recorder, kind):
-    """A step that is asked, one whose work its execution tells, and the end of a section."""
     known = []
 
     def make():
@@ -70,7 +69,6 @@ def test_a_long_section_does_not_hold_all_its_steps(recorder):
 
 @pytest.mark.parametrize("told", [False, True])
 def test_steps_keep_their_order_and_their_waits_whenever_they_are_accounted_for(recorder, told):
-    """Those of a collective among them; and where somebody is told of each before it is done."""
     rows, others = Buffer("rows"), Buffer("others")
     steps = [
         make_step(1, writes=(rows,)),
@@ -91,7 +89,6 @@ def test_steps_keep_their_order_and_their_waits_whenever_they_are_accounted_for(
 
 
 def test_a_step_lasts_as_long_as_its_body_and_no_longer(recorder):
-    """Whatever is done before it is accounted for."""
     now = [0.0]
     track = recorder.track
     track.read, track.since = lambda: now[0], lambda began: (began, now[0] - began)

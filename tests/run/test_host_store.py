@@ -40,7 +40,6 @@ def make_store(directory, budget_bytes, tensors=TENSORS):
 
 
 def hold(plan, capacity_bytes=10**9):
-    """The books with all that is there for the whole run."""
     ledger = Ledger({"host": capacity_bytes})
     plan.allocate(ledger)
     return ledger

@@ -116,8 +116,7 @@ def test_what_arrives_is_put_in_place_in_the_order_of_the_program(group):
 
 
 def test_a_step_waits_for_an_arrival_through_steps_of_other_ranks(group):
-    """A push to this rank, and one to another that waits for it: whoever reads after the last has
-    to have both."""
+    """A push to another rank waits for one to this rank; a later reader needs both."""
     turn, over = Buffer("turn"), Buffer("round is over")
     said, _ = read(
         group,
@@ -159,7 +158,6 @@ def test_a_collective_is_one_all_to_all_and_stays_under_way(group):
 
 
 def test_an_epoch_that_ends_before_its_time_leaves_no_message_behind(group):
-    """The next would take it for one of its own."""
     rank = Rank(group, Recorder(WallClock()), torch.float64, (0, 1, 2))
     moved = Transfer(lambda name: torch.zeros(2), lambda part, name: group.said.append("place"))
     bodies = rank.equip({"move": moved})

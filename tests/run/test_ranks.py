@@ -33,7 +33,6 @@ EVERYTHING = (*STRATEGIES, *VARIANTS)
 
 
 def find_ports(count):
-    """Ports that are free, all at once."""
     probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [probe.getsockname()[1] for probe in probes]
     for probe in probes:
@@ -43,7 +42,6 @@ def find_ports(count):
 
 @cache
 def train_in_processes(dataset, model, groups):
-    """By group, what rank 0 found of every strategy; one process imports for all groups."""
     words = [
         ":".join((str(size), str(port), how, *names))
         for (size, how, names), port in zip(groups, find_ports(len(groups)), strict=True)
@@ -66,8 +64,7 @@ def train_in_processes(dataset, model, groups):
 
 
 def hold(strategy, dataset, model, groups, group):
-    """What the ranks of a group computed against one process, and what they sent against the
-    program gone through without one."""
+    """Compare a group's results with one process, and what it sent with the dry run."""
     case, devices = Case(strategy, dataset, model), group[0]
     found = train_in_processes(dataset, model, groups)[group][strategy]
     if model == "gat" and strategy in FOR_SUMS:
@@ -100,8 +97,7 @@ def hold(strategy, dataset, model, groups, group):
     ],
 )
 def test_processes_train_what_one_process_trains(group, strategy):
-    """On a small graph, GCN. Each group begins with a run for which memory is too small: it ends
-    in all ranks, and the next strategy is trained right."""
+    """Each group first runs out of memory in all ranks, and then trains right."""
     if strategy == TOO_LARGE[group[0]]:
         refused = train_in_processes("small", "gcn", QUICK)[group][strategy]
         assert "out of memory: rows and gradients in flight needs" in refused

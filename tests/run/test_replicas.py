@@ -36,7 +36,6 @@ def assert_same(one, other):
 
 
 def test_going_back_repeats_what_followed():
-    """The moments are gone back to as well, and going on does not change what was saved."""
     replicas = make_replicas()
     replicas.step(gradients(replicas, 1.0))
     before, state = weights(replicas), replicas.save()

@@ -55,7 +55,6 @@ class Run:
 
     @property
     def spans(self) -> list:
-        """Spans without what depends on this machine's speed."""
         return [
             span._replace(wall_start_s=0.0, wall_s=0.0)
             for epoch in self.trace.epochs
@@ -64,7 +63,6 @@ class Run:
 
 
 def losses(trace: Trace) -> list[float]:
-    """Return the loss of each round of each epoch."""
     return [loss for epoch in trace.epochs for loss in epoch.round_losses]
 
 
@@ -96,5 +94,4 @@ def run_bundle(
 
 
 def setting_of(dataset, platform, workload) -> Setting:
-    """Return a workload's setting with the layers of its model."""
     return Setting(dataset, platform, workload, build(workload).shapes)

@@ -45,8 +45,7 @@ HONGTU = Card(
         "tests/systems/hongtu/test_hongtu.py: Figure 6 by hand, and rows that cross as the sets "
         "say",
         "tests/systems/hongtu/test_hongtu_planning.py: Algorithm 4 line by line, no better order",
-        "tests/systems/hongtu/test_hongtu_models.py: equality with plain training, every model "
-        "and memory",
+        "tests/run/test_engines.py: equality with plain training, every model and memory",
         "tests/price/test_hand_counts.py: an epoch by hand",
     ),
 )

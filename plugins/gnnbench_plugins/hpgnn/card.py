@@ -38,6 +38,6 @@ CARD = Card(
         "tests/systems/hpgnn/test_hpgnn_generator.py: the C simulation computes what the "
         "reference does, "
         "counts what the cycle model counts, and trains as torch does",
-        "tests/systems/hpgnn/test_hpgnn.py: the equations by hand, cycles beside them",
+        "tests/systems/hpgnn/test_hpgnn.py: the equations and the cycles by hand",
     ),
 )

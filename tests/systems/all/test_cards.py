@@ -57,7 +57,6 @@ def test_a_card_says_something_under_each_heading_and_whose_maths_are_others(nam
 
 @pytest.mark.parametrize("name", NAMES)
 def test_options_and_calls_that_a_card_names_are_there(name):
-    """A name of two words is an option of one of the strategy's parts, any other is called."""
     strategy = registry().strategy(name)
     options = {
         f"{kind}.{option}"
@@ -126,7 +125,6 @@ def is_about(path, strategy):
 
 @pytest.mark.parametrize("name", REPRODUCED)
 def test_a_system_s_card_names_all_of_its_reproductions(name):
-    """Also those that come out otherwise than in its paper."""
     every = {each for each in registry().reproductions if each.startswith(f"{name}-")}
     assert every
     assert every <= commands_of(registry().strategy(name))

@@ -55,23 +55,6 @@ def test_every_strategy_is_done_and_equal(name, model):
     assert_done_and_equal(run(name, EVERYBODY, model), 10)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("name", "model", "strategies", "count"),
-    [
-        ("amazon_photo", "gcn", EVERYBODY, 10),
-        ("amazon_photo", "sage", EVERYBODY, 10),
-        # Rows of coauthor_physics are 34 kB each.
-        ("coauthor_physics", "gcn", ("hyscale", "hongtu"), 2),
-    ],
-)
-def test_strategies_are_done_and_equal_on_larger_graphs(name, model, strategies, count):
-    """One epoch of two rounds, of few rows."""
-    half = len(dataset(name).train_ids) // 2 + 1
-    how = dict(hidden=32, epochs=1, batch_size=half, fanouts=(4, 3))
-    assert_done_and_equal(run(name, strategies, model, **how), count)
-
-
 def test_gcn_learns_cora_to_78_percent():
     """On the features as they come; with rows normalised 0.82 is usual."""
     how = dict(epochs=100, check=False, modes=("full-graph",))

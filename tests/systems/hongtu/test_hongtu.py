@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from gnnbench.conformance.graphs import make_platform
 from gnnbench.datasets import build
 from gnnbench.lowering.capacity import plan_rounds
-from gnnbench.price.folds import lay_out
 from gnnbench.records import Block, Parts, Round, Unit
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
 from gnnbench_plugins.hongtu.sampler import HongTuSampler, throughputs
@@ -50,7 +49,6 @@ def ids(*values):
 
 
 def reading(slot, rows):
-    """A unit that reads ``rows`` and computes nothing."""
     nothing = np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32)
     return Unit(slot, (Block(np.array(rows, dtype=np.int64), 0, *nothing),))
 
@@ -62,8 +60,6 @@ def plan(sets, owner, **options):
     ]
     return plan_rounds(HongTuCommunication(**options).open(owner), rounds)
 
-
-# --------------------------------------------------------------------------- Figure 6
 
 #: Eight vertices in the partitions {0,1}, {2,3}, {4,5}, {6,7}, two batches. The figure's drawing is
 #: not in the text, so these are neighbour sets with everything that the text says of it: the unions
@@ -109,9 +105,6 @@ def test_figure_6_plan_has_the_sets_of_the_text():
     assert [[p.slot for p in f.from_peers] for f in first.fetches] == [[2], [0, 2], [0, 1], [1]]
 
 
-# --------------------------------------------------------------------------- Equation 4
-
-
 def test_equation_4():
     # 8 rows at 4 rows/s, 19 - 11 between GPUs at 16 rows/s, 11 - 8 within a GPU at 32 rows/s.
     assert cost_s(Volumes(19, 11, 8), Throughputs(4.0, 16.0, 32.0)) == 2.0 + 0.5 + 3 / 32
@@ -130,14 +123,8 @@ def test_throughputs_are_the_first_device_s_links_and_memory():
     assert throughputs(setting) == Throughputs(*(rate / row for rate in expected))
 
 
-# --------------------------------------------------------------------------- Algorithm 4
-
-
 def test_algorithm_4_by_hand():
-    sets = [
-        [ids(0, 1, 2), ids(3, 4), ids(0, 5, 6)],
-        [ids(3, 4, 7), ids(5, 6, 8), ids(0, 1, 9)],
-    ]
+    sets = [[ids(0, 1, 2), ids(3, 4), ids(0, 5, 6)], [ids(3, 4, 7), ids(5, 6, 8), ids(0, 1, 9)]]
     # Phase 1. Batches start as {0,1,2}, {3,4}, {0,5,6}. Partition 1: batch 0 takes chunk 2, which
     # shares {0,1} with it; batch 1 takes chunk 0, {3,4}; batch 2 is left with chunk 1, {5,6}.
     # Unions: {0,1,2,9}, {3,4,7}, {0,5,6,8}.
@@ -177,19 +164,6 @@ def test_the_order_that_is_kept_costs_least_by_equation_4(chunks):
                     assert first == sorted(first)
         assert costs["local"] <= costs["greedy"] <= costs["none"]
     assert worse or chunks != 4
-
-
-def test_chunks_have_balanced_edges():
-    """§4.1: each partition is cut into ranges of about the same number of edges."""
-    dataset = random_dataset(0, vertices=400, edges=2400)
-    setting = make_setting(dataset, make_platform(2), "gcn", 2, 1)
-    cut = HongTuSampler(chunks_per_partition=4).chunks(setting, 2)
-    for slot in range(2):
-        edges = [u.blocks[0].num_edges for r in cut.rounds for u in r.units if u.slot == slot]
-        assert max(edges) - min(edges) <= 2 * (dataset.graph.degrees.max() + 1)
-
-
-# --------------------------------------------------------------------------- the plan
 
 
 @st.composite
@@ -263,9 +237,6 @@ def test_every_needed_row_comes_from_one_place_and_host_rows_are_the_volume(
     assert volumes.with_reuse >= len(np.unique(np.concatenate([s for row in sets for s in row])))
 
 
-# --------------------------------------------------------------------------- bytes of a run
-
-
 def random_dataset(seed, vertices=40, edges=90):
     random = np.random.default_rng(seed)
     return build(
@@ -278,7 +249,6 @@ def random_dataset(seed, vertices=40, edges=90):
 
 
 def sets_of(rounds):
-    """Return N_ij by partition and batch, from the rounds that a sampler made."""
     return [
         [np.sort(round_.units[i].input_ids) for round_ in rounds]
         for i in range(len(rounds[0].units))
@@ -403,7 +373,6 @@ def ways_to_run():
 def test_every_way_to_hold_rows_trains_alike_and_moves_the_volumes(
     model, memory, reused, buffers, num_layers, dtype
 ):
-    """§6 changes where rows stand and nothing else; sums of gradients change their order."""
     p2p, reuse, neighbour_reuse = reused
     setting = setting_for(model, num_layers=num_layers, dtype=dtype)
     trace = train_with(
@@ -448,91 +417,3 @@ def test_each_step_of_the_ablation_moves_what_it_is_named_for():
     for label, (p2p, reuse) in due.items():
         how = dict(recompute=False, p2p=p2p, reuse=reuse, neighbour_reuse=reuse)
         assert_moves(steps[label], expected_bytes(setting, **how))
-
-
-def test_the_notes_give_the_volumes():
-    setting = setting_for("gcn")
-    trace, counted = train_with(setting), count_rows(setting)
-    volumes, vertices = counted.volumes, setting.dataset.graph.num_vertices
-    note = next(n for n in trace.notes if "V_ori" in n)
-    for symbol, rows in (
-        ("V_ori", volumes.original),
-        ("V_+p2p", volumes.with_p2p),
-        ("V_+ru", volumes.with_reuse),
-    ):
-        assert f"{symbol} {rows:,} ({rows / vertices:.2f} |V|)" in note
-    assert f"{counted.relayed:,} " in note
-    (peers,) = (n for n in trace.notes if "peers' transition sets" in n)
-    read = volumes.original - (volumes.with_p2p - counted.relayed)
-    assert f"{read - counted.neighbours:,} copied, {counted.neighbours:,} there" in peers
-
-
-# --------------------------------------------------------------------------- buffers in place
-
-
-def test_a_merged_buffer_copies_nothing_on_a_device_and_holds_less():
-    """Rows that stay cost nothing in place; T_ij and N_ij share most of their rows."""
-    merged, separate = (
-        train_with(setting_for("gcn"), buffers=buffers) for buffers in ("merged", "separate")
-    )
-
-    def labels(trace):
-        epoch = trace.epochs[0]
-        assert epoch.bytes["reused"] > 0
-        on_devices = [s for s in epoch.spans if s.work.op == "copy" and s.place.startswith("gpu")]
-        return {span.label for span in on_devices if span.seconds > 0}
-
-    gradients = {"clear gradients on device", "compact gradients", "average and step"}
-    assert labels(merged) == gradients
-    assert labels(separate) == gradients | {"copy between buffers"}
-    for device in ("gpu0", "gpu1", "gpu2"):
-        assert merged.peak_bytes[device] < separate.peak_bytes[device]
-
-
-# --------------------------------------------------------------------------- interleaving
-
-
-def train_evenly(interleaved):
-    """Vertices v, v + 8, v + 16 and v + 24 know each other, in four partitions of four chunks."""
-    vertices = np.arange(32)
-    dataset = build(
-        "even",
-        np.array([(v, (v + step) % 32) for v in vertices for step in (8, 16)]).T,
-        num_vertices=32,
-        features=np.ones((32, 7), dtype=np.float32),
-        labels=vertices % 3,
-    )
-    # Devices are equal, so that time slots begin together.
-    setting = make_setting(dataset, make_platform(4), "gcn", 2, 1)
-    sampler = {"partitioner": "range", "chunks_per_partition": 4, "search": "none"}
-    trace = run(setting, HONGTU, sampler=sampler, communication={"interleaved": interleaved})
-    return lay_out(trace.epochs[0], "modelled")
-
-
-def asked(item):
-    """Return the device whose buffer a span reads or adds to."""
-    (buffer,) = (name for name in item.span.resources if name.endswith(".buffer"))
-    return buffer.removesuffix(".buffer")
-
-
-def test_interleaved_devices_never_wait_for_each_other():
-    """Algorithm 2, line 6 and Algorithm 3, line 2: in one time slot each asks another peer."""
-    slots, ends = {}, {}
-    for interleaved in (True, False):
-        timeline = train_evenly(interleaved)
-        by_peer, starts = {}, {}
-        for item in timeline:
-            if item.span.label == "device to device":
-                by_peer.setdefault(asked(item), []).append((item.start_s, item.end_s))
-                starts.setdefault(round(item.start_s, 12), []).append(asked(item))
-        assert len(by_peer) == 4
-        # No two devices use one peer's buffer at the same time.
-        for spans in by_peer.values():
-            for (_, end), (start, _) in itertools.pairwise(sorted(spans)):
-                assert start >= end
-        slots[interleaved] = [sorted(peers) for _, peers in sorted(starts.items())]
-        ends[interleaved] = max(item.end_s for item in timeline)
-    # Three time slots a round: two layers forward, and one backward.
-    assert slots[True] == [["gpu0", "gpu1", "gpu2", "gpu3"]] * (3 * 4 * 3)
-    assert len(slots[False]) > len(slots[True])
-    assert ends[True] < ends[False]

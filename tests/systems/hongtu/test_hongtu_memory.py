@@ -1,6 +1,6 @@
 """HongTu §4: memories change where intermediates are kept and which bytes cross, not the maths.
 
-``test_hongtu_models.py`` holds the losses of every memory equal to plain training.
+``tests/run/test_engines.py`` holds the losses of every memory equal to plain training.
 """
 
 from __future__ import annotations
@@ -18,9 +18,6 @@ from gnnbench.records import Parts
 from gnnbench.run import host_resident
 from tests.systems.training import assert_same_training, registry, setting_for
 from tests.systems.training import run as run_parts
-
-MODELS = ("gcn", "gat")
-
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -44,9 +41,6 @@ def run(memory, setting, chunks=3, **options):
 
 def cut(setting, slots, chunks):
     return registry().part("sampler", "hongtu")(chunks_per_partition=chunks).chunks(setting, slots)
-
-
-# --------------------------------------------------------------------------- what crosses
 
 
 def crossing(trace, label):
@@ -105,8 +99,6 @@ def test_in_memory_training_does_not_touch_the_host_link():
     assert moved["device_to_device"] == halo * 8 * (forward + backward)
 
 
-# --------------------------------------------------------------------------- spilling
-
 #: Bytes of the host that no tensor can be spilled from.
 FIXED = 16_000
 
@@ -154,9 +146,6 @@ def test_nothing_is_left_behind_by_a_run_that_fails(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
-# --------------------------------------------------------------------------- refusals
-
-
 def test_memory_and_disks_that_do_not_serve_are_refused(tmp_path):
     setting = with_disk(setting_for("gcn", 2))
     with pytest.raises(DeviceOutOfMemory) as caught:
@@ -168,17 +157,3 @@ def test_memory_and_disks_that_do_not_serve_are_refused(tmp_path):
     with pytest.raises(PlatformError, match="add disk_bandwidth to its"):
         run("hongtu", unknown, host_bytes=FIXED)
     run("hongtu", unknown)
-
-
-@pytest.mark.parametrize(
-    ("communication", "memory", "sentence"),
-    [
-        ("vanilla", "hongtu-im", "keeps vertex data on the device, where communication 'vanilla'"),
-        ("halo", "hongtu", "keeps vertex data on the host, where communication 'halo'"),
-        ("none", "hongtu-im", "uses 2 devices, .* choose communication 'halo'"),
-    ],
-)
-def test_communications_serve_where_the_data_lives(communication, memory, sentence):
-    parts = Parts("hongtu", "hongtu", communication, memory, "torch")
-    with pytest.raises(IncompatibleParts, match=sentence):
-        run_parts(setting_for("gcn", 2), parts)

@@ -16,6 +16,7 @@ from gnnbench.kernels.reference.streams import draw_edges
 from gnnbench.models import MODELS, build
 from gnnbench.partitioning import cut_ranges
 from gnnbench.parts import Setting
+from gnnbench.planning import SilentPasses
 from gnnbench.platforms import describe
 from gnnbench.records import Workload
 from gnnbench.studies import PlanRequest
@@ -27,20 +28,12 @@ PLATFORM = describe.load_platform("epyc7543x4-4xa100")
 PLANNERS = {planner.name: planner for planner in (HongTuPlanner, InMemoryPlanner)}
 
 
-class Silent:
-    def begin(self, label, edges): ...
-
-    def advance(self, edges): ...
-
-    def end(self): ...
-
-
 def make_workload(dims, model="gcn"):
     return Workload(model, dims, 1, 1024, (25, 10), 0, threads=2)
 
 
 def ask(graph, dims, model="gcn"):
-    return PlanRequest(graph, make_workload(dims, model), PLATFORM, MODELS[model], Silent())
+    return PlanRequest(graph, make_workload(dims, model), PLATFORM, MODELS[model], SilentPasses())
 
 
 def plan(graph, dims, strategy="hongtu", model="gcn", **options):
@@ -50,7 +43,6 @@ def plan(graph, dims, strategy="hongtu", model="gcn", **options):
 
 
 def foresee(prospect):
-    """Return the outlook of training by what is counted of the chunks alone."""
     return prospect.foresee(count(prospect))
 
 
@@ -63,7 +55,6 @@ def values(table):
     [("cora", 4), ("cora", 3), pytest.param("ego_twitter", 8, marks=pytest.mark.long)],
 )
 def test_a_plan_has_the_rows_that_training_notes(name, chunks):
-    """Partition, chunks and their order are the sampler's own, so V_ori, V_+p2p and V_+ru are."""
     dataset = datasets.load(name)
     dims = (dataset.num_features, 8, dataset.num_classes)
     request = Request(
@@ -95,7 +86,6 @@ def test_a_plan_has_the_rows_that_training_notes(name, chunks):
 
 
 def test_a_stream_is_planned_like_the_graph_it_makes():
-    """Stored, without the edges that come twice, and cut in ranges, it needs the same rows."""
     stream = RmatStream(3000, 12_000, (0.57, 0.19, 0.19), 5)
     src, dst = (side.astype(np.int64) for side in draw_edges(stream, 0, stream.edges))
     graph, _ = datasets.construct.symmetrise(
@@ -136,9 +126,6 @@ def test_ranges_over_several_stretches():
     assert bounds.tolist() == [0, *cuts.tolist(), len(degrees)]
 
 
-# --------------------------------------------------------------------------- in memory
-
-
 @pytest.mark.parametrize(
     ("name", "model", "accelerators"),
     [
@@ -153,7 +140,6 @@ def test_ranges_over_several_stretches():
     ],
 )
 def test_a_plan_in_memory_has_the_bytes_and_the_time_of_training(name, model, accelerators):
-    """Every device's bytes exactly, with features that are dense, and the epoch."""
     dataset = load_dense(name)
     dims = (dataset.num_features, 32, dataset.num_classes)
     options = {"placement": {"accelerators": accelerators}}

@@ -40,7 +40,7 @@ from gnnbench_plugins.hongtu.volumes import (
     regroup,
     reorganise,
 )
-from tests.systems.training import epoch_s, losses, make_uneven_platform
+from tests.systems.training import losses, make_uneven_platform
 from tests.systems.training import run as run_parts
 
 A100_SERVER = "epyc7543x4-4xa100"
@@ -64,23 +64,17 @@ def setting_on(name, hidden=16):
 
 @cache
 def small_setting(accelerators=3, **host):
-    """The conformance graph, in float64, on a machine whose host may have several sockets."""
     workload, platform = make_workload("gcn", epochs=1), make_uneven_platform(accelerators)
     platform = dataclasses.replace(platform, host=dataclasses.replace(platform.host, **host))
     return Setting(make_dataset(), platform, workload, build(workload).shapes)
 
 
 def run(setting, moved_by="hongtu", **options):
-    """Return the trace of HongTu's parts, with options by part."""
     return run_parts(setting, Parts("hongtu", "hongtu", moved_by, "hongtu", "torch"), **options)
 
 
 def sets_of(rounds):
-    """Return N_ij by partition and batch, from the rounds that a sampler made."""
     return read_sets([[r.units[i].blocks[0] for r in rounds] for i in range(len(rounds[0].units))])
-
-
-# --------------------------------------------------------------------------- Algorithm 4
 
 
 @st.composite
@@ -282,8 +276,7 @@ def fitting_run(setting, size, **sampler):
 
 @pytest.mark.parametrize("accelerators", [1, 3])
 def test_the_least_number_of_chunks_that_fits_is_found(accelerators):
-    """§4.3: "memory consumption can be adjusted by tuning the number of partitions". With exactly
-    the memory that some n chunks took, 0 finds a number that fits, and one chunk less does not."""
+    """With the memory that n chunks took, 0 finds a number that fits; one less does not fit."""
     setting = small_setting(accelerators)
     devices = [device.name for device in setting.platform.accelerators]
 
@@ -350,18 +343,7 @@ def test_a_cheaper_order_that_does_not_fit_is_not_taken():
     assert "so the range order was kept" in cut.notes[-1]
 
 
-def test_plenty_of_memory_makes_one_chunk_a_partition():
-    """§7.1: small graphs' partitions "are not additionally split"."""
-    trace = run(small_setting(), sampler={"chunks_per_partition": 0})
-    assert any("3 partitions of 1 chunk: the least that fit 100 MB" in n for n in trace.notes)
-    assert trace.epochs[0].bytes["reused"] == 0
-
-
-# --------------------------------------------------------------------------- NUMA
-
-
 def host_transfers(trace):
-    """Return the spans on the links between host and devices."""
     return [s for s in trace.epochs[0].spans if s.place.startswith(("pcie", "host-"))]
 
 
@@ -384,41 +366,6 @@ def test_deduplicated_transfers_are_local_and_vanilla_ones_are_not():
     assert labels == {"host to device", "gradients to host"}
 
 
-@pytest.mark.parametrize(
-    ("sockets", "socket_rate", "communication"),
-    [(3, 4e9, "vanilla"), (3, 40e9, "vanilla"), (1, 4e9, "hongtu"), (1, 4e9, "vanilla")],
-)
-def test_remote_bytes_take_the_slower_link(sockets, socket_rate, communication):
-    """A transfer takes the latency, local bytes at the link's rate, remote at the slower rate."""
-    setting = small_setting(sockets=sockets, socket_bandwidth_bytes_per_s=socket_rate)
-    links = {link.name: link for link in setting.platform.links}
-    spans, rates = host_transfers(run(setting, communication)), set()
-    assert any(s.work.remote_bytes for s in spans) == (sockets > 1)
-    for span in spans:
-        link = links[span.place.split(">")[0].split(":")[0]]
-        local = span.work.bytes - span.work.remote_bytes
-        expected = link.latency_s + local / link.bandwidth_bytes_per_s
-        expected += span.work.remote_bytes / min(link.bandwidth_bytes_per_s, socket_rate)
-        assert span.seconds == pytest.approx(expected, rel=1e-12)
-        rates.add(link.bandwidth_bytes_per_s)
-    assert len(rates) == 3
-
-
-def test_rows_spread_over_the_sockets_are_mostly_remote():
-    """§7.6: without NUMA-aware allocation, "resulting in remote memory access overhead"."""
-    setting = small_setting(sockets=3, socket_bandwidth_bytes_per_s=4e9)
-    aware = run(setting)
-    spread = run(setting, placement={"numa_aware": False})
-    (local, none), (crossed, remote) = (
-        (sum(s.work.bytes for s in spans), sum(s.work.remote_bytes for s in spans))
-        for spans in (host_transfers(aware), host_transfers(spread))
-    )
-    assert none == 0
-    assert crossed == local
-    assert remote / crossed == pytest.approx(2 / 3, abs=0.05)
-    assert epoch_s(spread)[0] > epoch_s(aware)[0]
-
-
 def test_devices_are_spread_evenly_over_sockets():
     for accelerators, sockets, expected in (
         (4, 4, [0, 1, 2, 3]),
@@ -436,76 +383,9 @@ def test_devices_are_spread_evenly_over_sockets():
         assert spread.tolist() == [v % sockets for v in range(9)]
 
 
-# --------------------------------------------------------------------------- real graphs
-
-
-@cache
-def planned(name, chunks):
-    """A real graph on four A100, as ranges: its setting and N_ij."""
-    setting = setting_on(name)
-    sampler = HongTuSampler(chunks_per_partition=chunks, search="none")
-    return setting, sets_of(sampler.chunks(setting, 4).rounds)
-
-
-@cache
-def orders(name, chunks):
-    """The orders that the sampler chooses from, and their volumes."""
-    setting, sets = planned(name, chunks)
-    count, rates = setting.dataset.graph.num_vertices, throughputs(setting)
-    as_cut = [list(range(chunks))] * 4
-    greedy = reorganise(sets, count)
-    best = min(as_cut, greedy, key=lambda order: price(sets, order, count, rates))
-    sweeps = bound_sweeps(mark_chunks(sets, count))
-    found = {
-        "range order": as_cut,
-        "Algorithm 4": greedy,
-        "local search": improve(sets, best, count, rates, sweeps),
-        "full search": improve(sets, best, count, rates),
-    }
-    return {name: count_volumes(arrange(sets, order), count) for name, order in found.items()}
-
-
-@pytest.mark.parametrize(
-    ("name", "chunks"),
-    [
-        ("ego_twitter", 32),
-        ("facebook_top8", 8),
-        ("coauthor_physics", 8),
-        ("coauthor_physics", 32),
-    ],
-)
-def test_on_real_graphs_the_search_costs_least_and_a_quarter_of_the_rows_is_saved(name, chunks):
-    """By Equation 4, and Table 8, §7.3: 25 % to 71 % of the rows go, m = 4 and n = 8 or 32.
-
-    More goes where more is read twice: facebook_top8 is read 14 times over in 128 chunks, and its
-    chunks follow each other as its vertices do, so that nearly all of a batch is there already.
-    """
-    found, count = orders(name, chunks), dataset(name).graph.num_vertices
-    original, left = found["local search"].original, found["local search"].with_reuse
-    gone = 1 - left / original
-    assert gone >= 0.25
-    assert gone <= 0.71 or original / count > 4
-
-    rates = throughputs(setting_on(name))
-    costs = {stage: cost_s(volumes, rates) for stage, volumes in found.items()}
-    least = min(costs["range order"], costs["Algorithm 4"])
-    assert costs["full search"] <= costs["local search"] < least
-    # A bounded search gains most of what the full one does, with 8 chunks all of it.
-    assert least - costs["local search"] >= 0.7 * (least - costs["full search"])
-    assert chunks > 8 or costs["local search"] == costs["full search"]
-    if (name, chunks) == ("facebook_top8", 8):
-        # Algorithm 4 brings in more rows than the ranges do, the local search fewer.
-        assert left < found["range order"].with_reuse < found["Algorithm 4"].with_reuse
-
-
 @pytest.mark.parametrize("chunks", [2, 8, 48])
 def test_work_of_preprocessing_does_not_grow_with_the_graph(monkeypatch, chunks):
-    """§7.3 and Table 9 in operations: counted are the pairs of sets that are intersected.
-
-    For m partitions of n chunks Algorithm 4 takes m n^2. A sweep of the local search takes n^2 for
-    its reversals and 5 n^2 a partition for its exchanges. All sweeps together look at
-    ``BOUNDED_MOVES`` exchanges, each of m n^2, or there is one sweep.
-    """
+    """Algorithm 4 intersects m n^2 pairs of sets, a sweep n^2 (5 m + 1); sweeps are bounded."""
     pairs, shared = [0], counting.count_shared_marks
 
     def count(one, other, **how):
@@ -531,7 +411,6 @@ def test_work_of_preprocessing_does_not_grow_with_the_graph(monkeypatch, chunks)
 
 
 def test_chunks_are_ordered_and_traffic_is_planned_once_for_all_epochs(monkeypatch):
-    """Preprocessing is paid once: one order and one plan of a round for all epochs."""
     calls = {"order": 0, "plan": 0}
     plan, make = DeduplicatedTraffic.plan, HongTuSampler.chunks
 

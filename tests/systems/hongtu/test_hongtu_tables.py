@@ -22,7 +22,6 @@ from gnnbench.run import train
 from gnnbench_plugins.hongtu.counts import ChunkCounts, PartitionHomes
 from gnnbench_plugins.hongtu.outlook import Outlook, foresee, make_setting
 from gnnbench_plugins.studies.hongtu import server as servers
-from gnnbench_plugins.studies.hongtu import tables
 from gnnbench_plugins.studies.hongtu.engine import AttentionEngine
 from gnnbench_plugins.studies.hongtu.quoted import (
     DEPTHS,
@@ -50,7 +49,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def count_chunks(rounds, owner, partitions):
-    """The counts of real chunks, from their sets."""
     n, m = len(rounds), partitions
     each, pairs = (n, m), (n, m, m)
     vertices, edges, transition, loaded = (np.zeros(each) for _ in range(4))
@@ -82,16 +80,13 @@ COMMUNICATIONS = {
 
 @dataclass(frozen=True)
 class Run:
-    """A trained epoch, and the outlook from the run's own counts."""
-
     modelled: Digest
     peak_bytes: Mapping[str, int]
     outlook: Outlook
 
 
 def follow_equations(device):
-    """The device with a curve of its peak, so that AGGREGATE takes HyScale-GNN's Equation 11, in
-    which there are edges alone."""
+    """Return the device with its peak as AGGREGATE's rate, so that Equation 11 holds."""
     peak = device.memory_bandwidth_bytes_per_s
     return replace(device, aggregate=RateCurve((1,), (peak,), (peak,)))
 
@@ -101,10 +96,7 @@ def run_epoch(
     model, layers, label, topology, memory="hongtu", *, name="ego_twitter", machine=PLATFORM,
     blind=False,
 ):  # fmt: skip
-    """Train an epoch with n = 8 on as many devices as the machine has.
-
-    ``blind`` devices do not see how many rows a kernel is handed.
-    """
+    """Train an epoch with n = 8; ``blind`` devices do not see how many rows a kernel reads."""
     communication, options = COMMUNICATIONS[label]
     data, platform = load_dense(name), load_platform(machine)
     if blind:
@@ -140,10 +132,7 @@ SETTINGS += [("gat", 2, "+RU", "device", "hongtu-cache")]
 @pytest.mark.long
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: "-".join(map(str, setting)))
 def test_an_outlook_is_the_epoch_of_training(setting):
-    """To the last digits, except where a kernel takes unread rows of a buffer as well.
-
-    No count tells how many of the last places are free.
-    """
+    """Equal to the last digits, except where a kernel also reads free rows of a buffer."""
     run = run_epoch(*setting)
     outlook = run.outlook
     error = outlook.epoch_s / run.modelled.epoch_s - 1
@@ -157,11 +146,7 @@ def test_an_outlook_is_the_epoch_of_training(setting):
 
 @pytest.mark.parametrize("label", ["vanilla", "+RU"])
 def test_an_outlook_knows_the_rows_of_other_nodes(label):
-    """Two nodes' hosts have the rows of their own devices' partitions.
-
-    Epochs are equal to the last digits where AGGREGATE's price does not count the rows of its
-    buffer. Otherwise the outlook is the longer one, as its buffers never become less full.
-    """
+    """Equal where AGGREGATE's price ignores the buffer's rows; otherwise slightly longer."""
     where = dict(name="cora", machine=CLUSTER)
     blind = run_epoch("gcn", 2, label, "device", **where, blind=True)
     assert blind.outlook.epoch_s == pytest.approx(blind.modelled.epoch_s, rel=1e-12)
@@ -204,9 +189,6 @@ def test_rows_at_all_sockets_are_remote_but_for_a_share_each():
     near = PartitionHomes(load_platform(PLATFORM), [0, 1])
     assert near.place(np.array([300, 100]), 1) == HostRows((400,), 300)
     assert near.place(np.array([300, 100]), 0) == HostRows((400,), 100)
-
-
-# --------------------------------------------------------------------------- the quoted data
 
 
 def test_the_papers_tables_agree_with_each_other():
@@ -261,7 +243,6 @@ def test_gradients_are_added_at_the_rate_of_rows_that_lie_apart():
 
 
 def test_the_path_is_priced_as_the_program_is():
-    """On one platform, a path takes the seconds of the epoch that it was found in."""
     for case in (Case(IT_2004), Case(IT_2004, "gat", 2, "baseline"), Case(PRODUCTS, gpus=1)):
         found = servers.foresee_case(case)
         nominal = servers.Server(load_platform(PLATFORM))
@@ -294,20 +275,3 @@ def test_attention_moves_the_rows_of_both_ends():
     assert seconds == pytest.approx(1000 * (7 * 64 + 10) * 4 / 2039e9)
     twice = AttentionEngine(edge_traffic=2.0).seconds(work, device) - device.launch_s
     assert twice == pytest.approx(2 * seconds)
-
-
-def test_memory_of_table_6_is_the_ledgers():
-    """Where the ledger of training has no room, and nowhere else, there are words."""
-    platform = load_platform(PLATFORM)
-    case = Case(IT_2004, "gcn", 2, "in memory")
-    found = servers.foresee_case(case)
-    fullest = max(found.peak_bytes[device.name] for device in platform.accelerators)
-    assert bool(found.reason) == (fullest > platform.accelerators[0].memory_bytes)
-    assert (tables.predict_cell(case, None).text == tables.OVERFLOW) == bool(found.reason)
-    large = servers.foresee_case(Case(PAPERS, "gcn", 2, "in memory"))
-    assert "out of memory" in large.reason or "memory" in large.reason
-    held = tables.tabulate_memory("8/4", "HongTu", TABLE_6["8/4", "HongTu"])
-    host = held[1].cells[3].value
-    assert host > platform.host.memory_bytes
-    assert held[2].cells[3].text == tables.OVERFLOW
-    assert held[2].cells[2].text == tables.FITS

@@ -1,5 +1,4 @@
-"""HP-GNN's generators: a design's files, compiled and run as a C simulation on a real mini-batch,
-beside the reference, the functional model and the cycle model's counts."""
+"""HP-GNN's generators: a design's C simulation beside the reference and the cycle model."""
 
 from __future__ import annotations
 
@@ -60,8 +59,6 @@ from gnnbench_plugins.reference.kernel import TorchKernel
 U250 = load_board("u250")
 WIDTHS = (40, 32, 7)
 PAGE = Path(__file__).parents[3] / "docs" / "fpga.md"
-
-
 LINEAR = Operators(
     scatter=lambda h, w: (h - 1.0) * w * 2.0,
     gather=lambda a, b: b + a,
@@ -127,7 +124,6 @@ class Simulated:
 
 
 def make_csim(generated: Generated, folder: Path, *flags: str) -> Path:
-    """The design's files and its C simulation, built by the folder's own Makefile."""
     generated.write(folder)
     built = subprocess.run(["make", "csim", *flags], cwd=folder, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
@@ -149,7 +145,6 @@ def simulate(
     batches: int = 1,
     labels: np.ndarray | None = None,
 ) -> Simulated:
-    """Run what was built in the folder on batches that are written there."""
     parameters = draw_parameters(generated.abstraction.operators.update_widths)
     write_features(folder / "features.bin", features())
     write_weights(folder / "weights.bin", parameters)
@@ -203,10 +198,7 @@ def add_in_order(stream: EdgeStream, weight: np.ndarray, rows: np.ndarray) -> np
 
 
 def check_sums(simulated: Simulated, move: float = 0.0, factor: float = 1.0) -> None:
-    """Check that sums equal those of the edges in the order of the stream, to the bit.
-
-    A message is ``(h + move) * weight * factor``, where ``factor`` is a power of two.
-    """
+    """Sums equal those in stream order to the bit; a message is ``(h + move) * w * factor``."""
     for number, layer in enumerate(simulated.layers):
         stream, rows = layer.stream, source_rows(number, simulated.results) + np.float32(move)
         sums = add_in_order(stream, layer.edge_weight, rows) * np.float32(factor)
@@ -214,7 +206,6 @@ def check_sums(simulated: Simulated, move: float = 0.0, factor: float = 1.0) -> 
 
 
 def check_sums_and_counts(simulated: Simulated, generated: Generated) -> None:
-    """What was counted is what the cycle model counts, or follows from its rules."""
     check_sums(simulated)
     design = generated.sweep.best.design
     machine = make_machine(generated.board, design)
@@ -246,7 +237,6 @@ def check_sums_and_counts(simulated: Simulated, generated: Generated) -> None:
 
 
 def check_update(simulated: Simulated, operators: Operators) -> None:
-    """A layer's rows are those that Algorithm 3 and UPDATE make of the layer's inputs."""
     for number, layer in enumerate(simulated.layers):
         rows = torch.from_numpy(source_rows(number, simulated.results))
         block = sample()[number]
@@ -275,7 +265,6 @@ class Built:
 
     @property
     def forward(self) -> Simulated:
-        """The simulation with the counts of the forward pass alone, of kernels that cut nothing."""
         launches = 2 * self.generated.board.dies
         return replace(self.simulated, counts=self.simulated.counts[:launches])
 
@@ -297,7 +286,6 @@ DESIGNS: dict[str, tuple[str, tuple[str, ...], Callable[[], Generated]]] = {
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory) -> Callable[[str], Built]:
-    """Build and run a design of ``DESIGNS`` on first use."""
 
     @cache
     def build_once(name: str) -> Built:
@@ -316,7 +304,6 @@ LONG_MODELS = [pytest.param(name, marks=pytest.mark.long) for name in ("SAGE", "
 
 @pytest.mark.parametrize("model", ["GCN", LONG_MODELS[0]])
 def test_it_computes_the_reference(model, built):
-    """Both layers, from X to the logits, equal the reference; counts are the cycle model's."""
     simulated = built(model).forward
     check_sums_and_counts(simulated, built(model).generated)
     workload = Workload(model.lower(), WIDTHS, 1, 64, (10, 5), 0, dtype="float32")
@@ -333,19 +320,6 @@ def test_it_computes_the_reference(model, built):
             h = layer.update(bound, layer.aggregate(bound, h))
             there = torch.from_numpy(simulated.results[number][1])
             torch.testing.assert_close(there, h, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.long
-def test_one_pe_and_two_mini_batches(tmp_path):
-    """The network of one PE has no stage."""
-    generated = generate("GIN", Design(1, 4))
-    make_csim(generated, tmp_path, *QUICKLY)
-    simulated = simulate(generated, prepare("GIN"), tmp_path, batches=2)
-    half = len(simulated.counts) // 2
-    assert simulated.counts[:half] == simulated.counts[half:]
-    once = replace(simulated, counts=simulated.counts[:half])
-    check_sums_and_counts(once, generated)
-    check_update(once, OFF_THE_SHELF["GIN"])
 
 
 @pytest.mark.long
@@ -424,7 +398,6 @@ def sum_messages(operators: Operators, layer: LayerInput, h: torch.Tensor) -> to
 
 @pytest.mark.parametrize("model", ["GCN", "linear", *LONG_MODELS])
 def test_the_host_trains_as_torch_does(model, built):
-    """Three mini-batches that the host draws itself, its losses, and the weights after them."""
     generated, folder = built(model).generated, built(model).folder
     data, steps, targets = dataset(), 3, 64
     parameters = built(model).simulated.parameters
@@ -450,7 +423,6 @@ def test_the_host_trains_as_torch_does(model, built):
 
 
 def train_by_torch(generated, parameters, labels, order, steps):
-    """In float64, on the blocks that the project's own sampler draws."""
     abstraction, graph = generated.abstraction, dataset().graph
     operators, targets = abstraction.operators, abstraction.sampler.targets
     weights = [
@@ -487,17 +459,6 @@ def train_by_torch(generated, parameters, labels, order, steps):
     return losses, [tuple(each.detach() for each in pair) for pair in weights]
 
 
-@pytest.mark.parametrize(
-    ("model", "pieces", "law"),
-    [("GCN", ("a",), "GCN"), ("SAGE", ("own", "a"), "MEAN"), ("GIN", ("own + a",), "ONE")],
-)
-def test_functions_off_the_shelf_are_translated(model, pieces, law, tmp_path):
-    found = translate(model, OFF_THE_SHELF[model])
-    assert (found.gather, found.scatter, found.pieces) == ("a + b", "h * weight", pieces)
-    generate(model).write(tmp_path)
-    assert f"EDGE_LAW = {law};" in (tmp_path / "sampler.h").read_text()
-
-
 def test_slopes_of_linear_functions():
     slopes = differentiate("mine", LINEAR)
     assert slopes.scatter.count("weight") == 1
@@ -526,15 +487,6 @@ def test_functions_without_slopes_have_no_backward_kernel(role, function, messag
     assert "Forward propagation only" in (tmp_path / "README.md").read_text()
     with pytest.raises(UsageError, match=message):
         write_batch(tmp_path / "batch.bin", prepare("GCN"), generated, np.zeros(64, dtype=np.int64))
-
-
-def test_labels_are_those_of_the_targets(tmp_path):
-    for labels in (np.zeros(3, dtype=np.int64), np.full(64, 7)):
-        with pytest.raises(UsageError, match="labels for 64 targets of 7 classes"):
-            write_batch(tmp_path / "batch.bin", prepare("GCN"), generate(), labels)
-
-
-# --------------------------------------------------------------------------- the files
 
 
 def test_the_files_of_a_design(tmp_path):
@@ -625,7 +577,10 @@ def test_a_design_over_the_resources_is_refused(tmp_path):
         rows_per_launch(replace(generate("GCN", Design(4, 64)), board=narrow), 40)
 
 
-def test_a_batch_of_other_layers_is_refused(tmp_path):
+def test_a_batch_of_other_layers_or_labels_is_refused(tmp_path):
+    for labels in (np.zeros(3, dtype=np.int64), np.full(64, 7)):
+        with pytest.raises(UsageError, match="labels for 64 targets of 7 classes"):
+            write_batch(tmp_path / "batch.bin", prepare("GCN"), generate(), labels)
     with pytest.raises(UsageError, match="the batch has 1 layers and the design 2"):
         write_batch(tmp_path / "batch.bin", prepare("GCN")[:1], generate())
     with pytest.raises(UsageError, match="edge weights of its own"):

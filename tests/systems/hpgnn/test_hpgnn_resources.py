@@ -7,10 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from gnnbench import datasets, plugins
-from gnnbench.comparison import Request, compare
-from gnnbench.platforms import load_platform
-from gnnbench.records import RunResult, Workload
 from gnnbench_plugins.hpgnn.boards import load_board
 from gnnbench_plugins.hpgnn.design import Batch, explore
 from gnnbench_plugins.hpgnn.program import GNN, Program, Sampler, generate_design
@@ -26,7 +22,6 @@ from gnnbench_plugins.hpgnn.resources import (
     find_excess,
     usage_of,
 )
-from gnnbench_plugins.studies.hpgnn.designs import WORKLOADS
 
 U250 = load_board("u250")
 #: The widths that once made a design break its budget.
@@ -113,15 +108,6 @@ def test_wide_features_have_a_design_and_published_ones_keep_w_whole():
         assert {point.design.tile for point in explore(published, U250).points} == {0}
 
 
-@pytest.mark.parametrize("workload", WORKLOADS)
-def test_designs_of_the_published_workloads_fit_their_die(workload):
-    batch = WORKLOADS[workload]
-    sweep = explore(batch, U250)
-    budget = budget_of(U250, "die")
-    assert all(fits(point.usage, budget) for point in sweep.points)
-    assert all(point.usage.bram > 0 and point.usage.uram > 0 for point in sweep.points)
-
-
 @pytest.mark.parametrize("model", ["GCN", "SAGE", "GIN"])
 def test_a_generated_design_fits_its_die(model):
     best = generate(model, REDDIT).sweep.best
@@ -142,7 +128,6 @@ def test_block_ram_bounds_the_exploration():
 
 
 def test_what_is_counted_is_what_is_generated(tmp_path):
-    """The sizes of the kernels' arrays are those that are counted."""
     generated = generate("SAGE", REDDIT)
     generated.write(tmp_path)
     buffers = generated.abstraction.batch.buffers
@@ -171,27 +156,6 @@ def test_a_design_may_be_the_whole_boards():
     # One kernel of four times the MACs takes as long as four of one fourth of the rows.
     assert board.sweep.best.propagate_s == pytest.approx(die.sweep.best.propagate_s)
     assert fits(board.sweep.best.usage, budget_of(U250, "board"))
-
-
-def run_on_board(placement: dict[str, str]) -> RunResult:
-    """Two mini-batches of a GCN, trained on the design that is explored."""
-    data = datasets.load("sbm:vertices=1500,edges=12000,features=32,classes=4")
-    workload = Workload("gcn", (32, 32, 4), 1, 200, (5, 5), 0, threads=1)
-    platform = load_platform("epyc7763x2-4xu250")
-    request = Request(
-        ("hpgnn",), data, workload, platform, options={"placement": placement}, check=False
-    )
-    (run,) = compare(request, plugins.load(["gnnbench_plugins.hpgnn"])).runs
-    return run
-
-
-def test_training_takes_the_whole_boards_design_where_it_is_told_to():
-    die, board = run_on_board({}), run_on_board({"scope": "board"})
-    assert die.loss == board.loss
-    for run, scope in ((die, "die"), (board, "board")):
-        (note,) = (note for note in run.notes if note.startswith("u250: n = "))
-        assert f" a {scope} (best of " in note
-    assert die.metrics["epoch_time"].value != board.metrics["epoch_time"].value
 
 
 def test_a_batch_without_update_widths_multiplies_its_rows():

@@ -83,17 +83,6 @@ def test_pairs_sum_to_the_same_with_the_reads_that_are_counted(name, sample):
         assert len(np.unique(pairing.pairs)) == pairing.pairs.size
 
 
-def test_more_is_shared_where_everybody_is_sampled():
-    """Section 2.4: GraphACT is made for subgraph sampling; drawing neighbours leaves few pairs."""
-    graph = datasets.load("ego_twitter").graph
-    drawn = [pair_neighbours(block) for block in sample_neighbours(graph)]
-    whole = [pair_neighbours(block) for block in sample_subgraph(graph)]
-    share_drawn = sum(each.reads for each in drawn) / sum(each.edges for each in drawn)
-    share_whole = sum(each.reads for each in whole) / sum(each.edges for each in whole)
-    print(f"\nreads left of edges: NS {share_drawn:.2f}, SS {share_whole:.2f}")
-    assert share_whole < share_drawn < 1
-
-
 def test_graphact_refuses_gcn():
     with pytest.raises(UsageError, match="all edges have the same weight, and those of gcn differ"):
         price_graphact("gcn", BATCH, (1, 1), Design(4, 256), U250, 16e9)
@@ -150,9 +139,6 @@ def test_the_table():
     assert [cell.text for cell in rows["GraphACT, GCN instead"]] == ["refused"] * 4
     assert "all edges have the same weight, and those of gcn differ" in table.notes[0]
     assert "4.45x over GraphACT and 3.4x over Rubik" in table.notes[1]
-
-
-# --------------------------------------------------------------------------- Table 6
 
 
 def test_all_layouts_have_the_same_mini_batch_and_each_earns_something():

@@ -3,7 +3,6 @@ what each of them moves. Caches, columns of features, partitions, and rows round
 
 from __future__ import annotations
 
-import io
 import re
 from dataclasses import replace
 
@@ -12,26 +11,21 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.console import Console
 
 from gnnbench import datasets
-from gnnbench.comparison import Request, Variant, compare
 from gnnbench.conformance import graphs
-from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts, StageFailed
-from gnnbench.footprint import ROUNDS_UNDER_WAY, mini_batch_bytes
+from gnnbench.errors import StageFailed
+from gnnbench.footprint import mini_batch_bytes
 from gnnbench.parts import EverythingCrosses, Setting
-from gnnbench.platforms import load_platform
 from gnnbench.price.dry_run import DryRun
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import RoundTraffic, Unit, Workload
-from gnnbench.report.comparison import print_comparison
 from gnnbench.run import train
 from gnnbench.run.feature_cache import CachedRows
-from gnnbench_plugins.hyscale.communication import IntegerCommunication
 from gnnbench_plugins.hyscale.rounding import INT8_MAX, pack_rows, unpack_rows
 from gnnbench_plugins.reference.communication import VanillaCommunication
-from tests.systems.bundles import REGISTRY, bundle_of, losses, run_bundle, setting_of
+from tests.systems.bundles import bundle_of, losses, run_bundle, setting_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 PEERS = ("pyg-multi-gpu", "pagraph", "p3", "distdgl-v2")
@@ -79,30 +73,6 @@ def units_of(strategy, setting, epoch=0):
     ]
 
 
-# --------------------------------------------------------------------------- the same maths
-
-
-@pytest.mark.parametrize(("devices", "stages"), [(1, 0), (3, 1), (3, 2)])
-def test_deduplicated_transfers_are_prefetched(graph, devices, stages):
-    """The same losses and the same rows as without prefetching, loaded while others train."""
-    setting = setting_for(graph, devices, batch_size=12)
-    swaps = [("communication", "hyscale-hongtu")]
-    options = {"placement_drm": "false", "placement_cpu_trainer": "false"}
-    found = run("hyscale", setting, swaps, communication_stages=stages, **options)
-    expected = run("hyscale", setting, [("communication", "hongtu")], **options)
-    assert losses(found) == pytest.approx(losses(expected), rel=1e-9, abs=0)
-    assert [epoch.bytes for epoch in found.epochs] == [epoch.bytes for epoch in expected.epochs]
-    assert found.epochs[0].bytes["reused"] > 0
-    spans = found.epochs[0].spans
-    behind = {
-        span.round - spans[earlier].round
-        for span in spans
-        if span.stage == "sample"
-        for earlier in span.after
-    }
-    assert behind == {ROUNDS_UNDER_WAY[stages]}
-
-
 @pytest.mark.parametrize(
     ("devices", "model", "layers"), [(0, "gcn", 2), (1, "gin", 1), (3, "gcn", 2), (8, "sage", 3)]
 )
@@ -111,18 +81,6 @@ def test_peers_train_as_one_device_does(graph, name, model, layers, devices):
     setting = setting_for(graph, devices, model, layers)
     expected = losses(run("reference", setting))
     assert losses(run(name, setting)) == pytest.approx(expected, rel=1e-9, abs=0)
-
-
-@pytest.mark.parametrize(
-    ("swap", "model"), [(("memory", "pagraph"), "gat"), (("communication", "hongtu"), "gcn")]
-)
-def test_hyscale_trains_alike_with_the_parts_of_others(graph, swap, model):
-    setting = setting_for(graph, 3, model)
-    expected = losses(run("reference", setting))
-    options = {"memory_cache_bytes": 60 * ROW} if swap[0] == "memory" else {}
-    ours = run("hyscale", setting, [swap], placement_skew=0.3, **options)
-    assert losses(ours) == pytest.approx(expected, rel=1e-9, abs=0)
-    assert sum(epoch.bytes["reused"] for epoch in ours.epochs) > 0
 
 
 @pytest.mark.parametrize(
@@ -135,7 +93,6 @@ def test_hyscale_trains_alike_with_the_parts_of_others(graph, swap, model):
     ],
 )
 def test_peers_train_alike_on_threads(graph, name, swaps):
-    """All devices are this machine's processor here, so that stages and trainers have threads."""
     setting = setting_for(graph, 3)
     expected = losses(run("reference", setting))
     here = [replace(device, virtual=False) for device in setting.platform.devices]
@@ -143,9 +100,6 @@ def test_peers_train_alike_on_threads(graph, name, swaps):
     bundle = bundle_of(name, swaps)
     trace = train(bundle, replace(setting, platform=platform), WallClock())
     assert losses(trace) == pytest.approx(expected, rel=1e-9, abs=0)
-
-
-# --------------------------------------------------------------------------- multi-GPU baselines
 
 
 def test_multi_gpu_pyg_leaves_the_processor_out(graph):
@@ -187,7 +141,6 @@ def test_distdgl_v2_maps_tasks_once(graph, part):
 
 
 def crossing_with_cache(setting, rows):
-    """With the rows of highest degree cached."""
     return crossing_beside(
         setting, np.argsort(-setting.dataset.graph.degrees, kind="stable")[:rows]
     )
@@ -249,29 +202,6 @@ def test_rows_that_were_read_most_often_before_the_run_are_cached(graph, devices
     assert dry.finish(planned).peak_bytes == trace.peak_bytes
 
 
-@pytest.mark.parametrize(
-    ("strategy", "swaps", "options", "said"),
-    [
-        ("distdgl-v2", [], {"placement_cpu_share": "-0.1"}, "give a part of the seeds, 0 to 1"),
-        ("distdgl-v2", [], {"placement_cpu_share": "1.5"}, "give a part of the seeds, 0 to 1"),
-        ("pagraph", [], {"memory_presampled": 0}, r"memory\.presampled is 0; draw 1 epoch or more"),
-        (
-            "pagraph",
-            [("communication", "hongtu")],
-            {},
-            "memory 'pagraph' caches rows on the devices",
-        ),
-        ("p3", [("communication", "vanilla")], {}, "keeps vertex data on the device"),
-        ("p3", [("communication", "none")], {}, "moves whole rows; choose communication 'p3'"),
-        ("p3", [("placement", "data-parallel")], {}, "gives devices whole rows; choose placement"),
-        ("p3", [("memory", "host")], {}, "keeps vertex data on the host"),
-    ],
-)
-def test_what_cannot_be_put_together_says_why(graph, strategy, swaps, options, said):
-    with pytest.raises(IncompatibleParts, match=said):
-        run(strategy, setting_for(graph, 3), swaps, **options)
-
-
 def test_found_rows_come_from_the_devices_own_copy(graph, monkeypatch):
     """Spoil the copies, and what is trained on them is spoilt."""
     setting = setting_for(graph)
@@ -305,17 +235,6 @@ def test_a_row_that_no_device_has_is_not_reused(graph):
     bundle = replace(bundle_of("pyg-multi-gpu"), communication=Wishful())
     with pytest.raises(StageFailed, match="must bring every row that is not there"):
         train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
-
-
-def test_the_cache_is_in_the_ledger(graph):
-    setting = setting_for(graph)
-    peaks = [
-        run("pagraph", setting, memory_cache_bytes=rows * ROW).peak_bytes["gpu0"]
-        for rows in (100, 101)
-    ]
-    assert peaks[0] > 100 * ROW
-    with pytest.raises(DeviceOutOfMemory, match="cached feature rows"):
-        run("pagraph", setting, memory_cache_bytes=300 * ROW, memory_device_bytes=250 * ROW)
 
 
 @pytest.mark.parametrize(("devices", "stages"), [(1, 2), (3, 0), (3, 1)])
@@ -369,33 +288,12 @@ def test_each_device_caches_what_its_own_memory_holds(graph):
 
 @pytest.mark.parametrize("model", ["gcn", "sage", "gin"])
 def test_mini_batches_take_what_is_foreseen(graph, model):
-    """The most that a device holds, by sizes alone and in the ledger."""
     setting = setting_for(graph, 1, model, 3, batch_size=1000, epochs=1)
     ((unit,),) = units_of("pyg-multi-gpu", setting)
     sizes = (setting.layers, unit.vertices, unit.edges, ITEM)
     foreseen = mini_batch_bytes(*sizes, prepared=1)
     held = run("pagraph", setting, [("memory", "host")]).peak_bytes["gpu0"]
     assert held == foreseen + 2 * setting.parameter_bytes
-
-
-# --------------------------------------------------------------------------- shared transfers
-
-
-def test_concurrent_and_successive_mini_batches_share_what_they_transfer(graph):
-    """HongTu's sections 5.1 and 5.2 on HyScale-GNN's rounds: fewer rows over the host link, as many
-    needed."""
-    setting = setting_for(graph)
-    static = {"placement_drm": "false", "placement_cpu_trainer": "false"}
-    plain = run("hyscale", setting, **static).epochs[0].bytes
-    shared = run("hyscale", setting, [("communication", "hongtu")], **static).epochs[0].bytes
-    needed = sum(len(u.input_ids) for units in units_of("pagraph", setting) for u in units) * ROW
-    topology = plain["host_to_device"] - needed
-    assert shared["host_to_device"] - topology < 0.5 * needed
-    assert shared["device_to_device"] > 0
-    assert shared["reused"] > 0
-    # What is brought in for peers only makes it more.
-    brought = shared["host_to_device"] - topology + shared["reused"] + shared["device_to_device"]
-    assert brought >= needed
 
 
 # --------------------------------------------------------------------------- rounded features
@@ -421,24 +319,6 @@ def test_float16_keeps_within_its_range():
 
 
 NO_CPU = {"placement_cpu_trainer": "false", "placement_drm": "false"}
-
-
-@pytest.mark.parametrize(("precision", "row"), [("float16", 2 * FEATURES), ("int8", FEATURES + 4)])
-def test_bytes_are_counted_and_priced_as_they_cross(graph, precision, row):
-    setting = setting_for(graph)
-    full, rounded = (
-        run("hyscale", setting, communication_precision=p, **NO_CPU).epochs[0]
-        for p in ("full", precision)
-    )
-    needed = sum(len(u.input_ids) for units in units_of("pagraph", setting) for u in units)
-    assert full.bytes["host_to_device"] - rounded.bytes["host_to_device"] == needed * (ROW - row)
-    crossing = [
-        [s.seconds for s in epoch.spans if s.label == "host to device"] for epoch in (full, rounded)
-    ]
-    assert all(short < long for long, short in zip(*crossing, strict=True))
-    # Host memory is read as it is stored.
-    loaded = [sum(s.work.bytes for s in e.spans if s.stage == "load") for e in (full, rounded)]
-    assert loaded[0] == loaded[1] == needed * ROW
 
 
 @pytest.mark.parametrize(
@@ -470,52 +350,12 @@ def test_the_cpu_trainer_reads_rows_as_they_are_stored(graph):
     assert losses(ours) == pytest.approx(cpu_alone, rel=1e-9, abs=0)
 
 
-def test_rounded_rows_are_shown_beside_equal_ones_and_not_ranked(graph):
-    setting = setting_for(graph)
-    variants = (
-        "hyscale",
-        Variant("hyscale", (("communication", "hyscale-float16"),)),
-        Variant("hyscale", (("communication", "hyscale-int8"),)),
-    )
-    platform = load_platform("epyc7763x2-4xa5000")
-    comparison = compare(Request(variants, graph, setting.workload, platform), REGISTRY)
-    equal, *rounded = comparison.runs
-    assert equal.equivalence.max_relative_loss_error <= 1e-9
-    for row, precision in zip(rounded, ("float16", "int8"), strict=True):
-        expected = ("done", f"{precision} features", None)
-        assert (row.status, row.other_maths, row.equivalence) == expected
-        assert row.accuracy["test"] == pytest.approx(equal.accuracy["test"], abs=0.05)
-        assert any("differ from mini-batch training by design" in note for note in row.notes)
-    moved = [row.metrics["host_to_device_bytes"].value for row in comparison.runs]
-    assert moved == sorted(moved, reverse=True)
-    text = io.StringIO()
-    print_comparison(comparison, Console(file=text, width=220))
-    said = " ".join(text.getvalue().split())
-    assert "float16 features: maths differ" in said
-    assert re.search(
-        r"not ranked: hyscale·\S+ \(float16 features: other maths\); "
-        r"hyscale·\S+ \(int8 features: other maths\)\.",
-        said,
-    )
-
-
 def test_on_the_host_alone_nothing_is_rounded(graph):
     setting = setting_for(graph, 0)
     bundle = bundle_of("hyscale", communication_precision="int8")
     assert bundle.other_maths(setting.platform) == ""
     ours = run("hyscale", setting, communication_precision="int8")
     assert losses(ours) == pytest.approx(losses(run("reference", setting)), rel=1e-9, abs=0)
-
-
-def test_rows_of_a_full_graph_are_not_rounded(graph):
-    setting = setting_for(graph, 1)
-    bundle = bundle_of("hongtu", mode="full-graph")
-    said = replace(bundle, communication=IntegerCommunication()).refusal(setting)
-    assert said is not None
-    assert "communication 'hyscale-int8' works for mini-batch training only" in said
-
-
-# --------------------------------------------------------------------------- P3
 
 
 @pytest.mark.parametrize("devices", [1, 3])
@@ -540,31 +380,6 @@ def test_p3_exchanges_products_instead_of_features(graph, devices):
     assert counted["all_reduce"] == 2 * (devices if devices > 1 else 0) * rounds * above
 
 
-def test_what_p3_exchanges_does_not_depend_on_the_features(graph):
-    """Its point: wide features cost nothing on a link, hidden layers do."""
-    wide = datasets.load(f"sbm:vertices=400,edges=2400,features=96,classes={CLASSES}")
-    wide = replace(graph, features=np.resize(wide.features, (400, 96)))
-    narrow_bytes, wide_bytes = (
-        run("p3", setting_for(data)).epochs[0].bytes["all_to_all"] for data in (graph, wide)
-    )
-    assert narrow_bytes == wide_bytes
-    hidden = run("p3", setting_for(graph, dims=(FEATURES, 2 * HIDDEN, CLASSES)))
-    assert hidden.epochs[0].bytes["all_to_all"] == 2 * narrow_bytes
-
-
-def test_a_device_of_p3_has_its_columns_only(graph):
-    setting = setting_for(graph, 4)
-    spans = run("p3", setting).epochs[0].spans
-    pushes = [s for s in spans if s.label == "aggregate forward, some columns"]
-    assert {span.place for span in pushes} == {f"gpu{slot}" for slot in range(4)}
-    assert {span.work.features for span in pushes} == {FEATURES // 4}
-    alone, four = (
-        run("p3", setting_for(graph, devices, batch_size=4)).peak_bytes["gpu0"]
-        for devices in (1, 4)
-    )
-    assert alone - four > 400 * ROW // 2
-
-
 def test_p3_is_for_described_devices(graph):
     setting = setting_for(graph, 2)
     here = tuple(replace(d, torch_device="cuda:0") for d in setting.platform.accelerators)
@@ -572,6 +387,3 @@ def test_p3_is_for_described_devices(graph):
     said = bundle_of("p3").refusal(replace(setting, platform=platform))
     assert said is not None
     assert "is of this machine; choose a described platform" in said
-    attention = bundle_of("p3").refusal(setting_for(graph, 2, "gat"))
-    assert attention is not None
-    assert "needs whole rows; choose gcn, sage, gin or commnet" in attention

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import random
 import signal
@@ -16,7 +15,6 @@ import pytest
 import torch
 
 from gnnbench import datasets
-from gnnbench.comparison import Request, compare
 from gnnbench.errors import (
     DeviceOutOfMemory,
     IncompatibleParts,
@@ -24,34 +22,23 @@ from gnnbench.errors import (
     MissingDependency,
     StageFailed,
 )
-from gnnbench.footprint import ROUNDS_UNDER_WAY
 from gnnbench.lowering.mini_batch import MiniBatchLowering
-from gnnbench.lowering.rounds import open_pipeline
 from gnnbench.parts import hand_out
 from gnnbench.platforms.machine import Device, Link, Platform, RateCurve
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import HostThreads, Parts, Share, StageTimes, Workload
 from gnnbench.run import train
-from gnnbench.run.protocol import Steps, Trainer, _Crew, run_in_turn, run_on_threads
-from gnnbench.run.timers import StreamTimer
+from gnnbench.run.protocol import _Crew
 from gnnbench_plugins.hyscale.drm import Balancer, BalanceWork, decide
 from tests.sessions import keep_opened, on_open
-from tests.systems.bundles import REGISTRY, Run, bundle_of, run_bundle, setting_of
+from tests.systems.bundles import Run, bundle_of, run_bundle, setting_of
 
 HYSCALE = Parts("neighbour", "hyscale", "hyscale", "host", "torch")
 PREFETCH = (0, 1, 2)
 SMALL = Workload("sage", (12, 8, 4), 2, 17, (4, 3), 0, dtype="float64", threads=1)
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(autouse=True)
-def no_hang_and_no_leak(watchdog):
-    """A test that hangs is killed with the stacks of all threads; one that leaks a thread fails."""
-    before = set(threading.enumerate())
-    yield
-    assert set(threading.enumerate()) <= before
+pytestmark = pytest.mark.usefixtures("one_thread", "no_hang_and_no_leak")
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +47,7 @@ def small_graph():
 
 
 def make_machine(accelerators, *, real=False, memory_bytes=10**8, sampled_edges_per_s=1e5):
-    """A host with ``accelerators`` unequal GPUs, slow enough that a small round's sizes matter. Of
-    a ``real`` one all devices are this machine's processor, so that its stages run on threads.
-
-    The rates of all of a step are known: the equations that DRM's guard goes by are the clock's."""
+    """A host with unequal GPUs that state rates of a whole step; ``real`` ones are this CPU."""
 
     def curve(rate, part=1.0):
         return RateCurve((1,), (part * rate,), (part * rate / 8,))
@@ -126,27 +110,6 @@ def one_large_batch(small_graph):
     return run(small_graph, make_machine(1), parts=parts).losses
 
 
-def make_steps(trainers, *, propagate, stages=None, **changed) -> Steps:
-    """Return an engine's steps that compute nothing but what is given."""
-    quiet = {name: lambda index: None for name in ("sample", "load", "transfer")}
-    return Steps(
-        stages=quiet | (stages or {}),
-        propagate=propagate,
-        host="host",
-        trainers=tuple(trainers),
-        **{
-            "assign": lambda index: index,
-            "begin": lambda index: None,
-            "synchronise": lambda index: None,
-            "observe": lambda index: None,
-            **changed,
-        },
-    )
-
-
-# --------------------------------------------------------------------------- same maths
-
-
 @pytest.mark.parametrize(("accelerators", "prefetch"), [(1, 2), (3, 0), (3, 2), (16, 1)])
 @pytest.mark.parametrize("real", [False, True], ids=["in-turn", "threads"])
 def test_any_split_over_any_trainers_equals_one_large_batch(
@@ -174,26 +137,6 @@ def test_any_split_over_any_trainers_equals_one_large_batch(
     assert len(set(losses)) == len(losses) > 10
 
 
-@pytest.mark.parametrize("rule", ["algorithm1", "proportional"])
-@pytest.mark.parametrize(("accelerators", "prefetch"), [(1, 2), (3, 0), (4, 1)])
-def test_drm_that_moves_work_changes_no_loss(
-    small_graph, one_large_batch, accelerators, prefetch, rule
-):
-    result = run(
-        small_graph,
-        make_machine(accelerators),
-        communication_stages=prefetch,
-        placement_rule=rule,
-        placement_skew=0.4,
-        placement_accelerator_sampling="true",
-    )
-    assert result.losses == pytest.approx(one_large_batch, rel=1e-9, abs=0)
-    assert len(set(result.session.history)) > 1
-
-
-# --------------------------------------------------------------------------- threads change nothing
-
-
 @pytest.mark.parametrize(
     ("communication", "stages"),
     [("hyscale", {"communication_stages": each}) for each in PREFETCH] + [("hongtu", {})],
@@ -215,84 +158,13 @@ def test_threads_give_what_taking_turns_gives_to_the_bit(small_graph, communicat
         assert (ours.bytes, ours.work_by_device) == (theirs.bytes, theirs.work_by_device)
 
 
-def test_spans_are_numbered_by_rounds_and_stages(small_graph):
-    result = run(small_graph, make_machine(2, real=True), clock=WallClock())
-    for epoch in result.trace.epochs:
-        assert [span.id for span in epoch.spans] == list(range(len(epoch.spans)))
-        assert [span.round for span in epoch.spans] == sorted(span.round for span in epoch.spans)
-        assert all(earlier < len(epoch.spans) for span in epoch.spans for earlier in span.after)
-        assert 0 <= epoch.harness_s < epoch.wall_s
-
-
-@pytest.mark.parametrize("runner", [run_in_turn, run_on_threads])
-@pytest.mark.parametrize("prefetch", PREFETCH)
-@pytest.mark.parametrize("num_rounds", [0, 1, 3, 4, 11])
-def test_a_split_rests_on_the_times_of_a_fixed_number_of_rounds_before(
-    runner, prefetch, num_rounds
-):
-    """And every stage has the rounds in order, each after the stage before it."""
-    observed, known, log = [], {}, []
-
-    def note(stage):
-        return lambda index: log.append((stage, index))
-
-    def assign(index):
-        known[index] = list(observed)
-        return index
-
-    steps = make_steps(
-        (Trainer("gpu0", 0), Trainer("gpu1", 1), Trainer("host", 1)),
-        assign=assign,
-        stages={name: note(name) for name in ("sample", "load", "transfer")},
-        begin=note("begin"),
-        propagate=lambda index, slot: log.append((f"propagate {slot}", index)),
-        synchronise=note("synchronise"),
-        observe=observed.append,
-    )
-    runner(steps, num_rounds, open_pipeline(prefetch))
-    depth = ROUNDS_UNDER_WAY[prefetch]
-    assert known == {index: list(range(index - depth + 1)) for index in range(num_rounds)}
-    assert observed == list(range(num_rounds))
-    order = ["sample", "load", "transfer", "begin", "propagate 0", "synchronise"]
-    for index in range(num_rounds):
-        places = [log.index((stage, index)) for stage in order]
-        assert places == sorted(places)
-        for slot in range(3):
-            assert places[3] < log.index((f"propagate {slot}", index)) < places[5]
-        # The model of the round before, and a buffer on the device that is free again.
-        if index:
-            assert log.index(("synchronise", index - 1)) < places[3]
-        if index >= 2 and prefetch:
-            assert log.index(("synchronise", index - 2)) < places[2]
-    for stage in order:
-        assert [at for name, at in log if name == stage] == list(range(num_rounds))
-
-
 # --------------------------------------------------------------------------- overlap is real
-
-
-def test_two_stage_prefetching_has_four_rounds_under_way():
-    """A round in every stage at the same moment: each waits until the others have come."""
-    together = threading.Barrier(4)
-
-    def meet(index, place):
-        # Round 3 is sampled while 2 is loaded, 1 transferred and 0 trained.
-        if index == 3 - place:
-            together.wait()
-
-    names = ("sample", "load", "transfer")
-    stages = {name: partial(meet, place=place) for place, name in enumerate(names)}
-    steps = make_steps(
-        [Trainer("gpu0", 0)], stages=stages, propagate=lambda index, slot: meet(index, 3)
-    )
-    run_on_threads(steps, 4, open_pipeline(2))
 
 
 @pytest.mark.parametrize(("cores", "accelerators"), [(1, 0), (2, 0), (3, 0), (1, 1), (2, 1)])
 @pytest.mark.parametrize("real", [False, True], ids=["described", "here"])
 def test_a_host_that_trains_alone_on_few_cores_takes_turns(small_graph, cores, accelerators, real):
-    """Its stages would compete for the cores; an accelerator's overlap with the host's. Who runs
-    the stages, the split, the plan and the spans all follow the one answer."""
+    """Who runs the stages, the split, the plan and the spans follow one answer."""
     machine = make_machine(accelerators, real=real)
     platform = replace(machine, host=replace(machine.host, cores=cores))
     in_turn = accelerators == 0 and cores < 3
@@ -320,25 +192,8 @@ def test_a_host_that_trains_alone_on_few_cores_takes_turns(small_graph, cores, a
             assert (steps[span.round - 1] in span.after) is in_turn
 
 
-def test_trainers_compute_at_the_same_time_unless_they_share_a_processor():
-    together = threading.Barrier(2)
-    alone = threading.Lock()
-
-    def propagate(index, slot):
-        if slot < 2:
-            together.wait()
-            return
-        assert alone.acquire(blocking=False)
-        time.sleep(0.002)
-        alone.release()
-
-    trainers = [Trainer(f"gpu{slot}", min(slot, 2)) for slot in range(5)]
-    run_on_threads(make_steps(trainers, propagate=propagate), 3, open_pipeline(0))
-
-
 @pytest.mark.parametrize("real", [False, True], ids=["described", "here"])
 def test_stages_have_the_threads_they_were_given(small_graph, real):
-    """Of this machine where it is the platform's host; a described host's are priced only."""
     workload = replace(SMALL, epochs=1, threads=0 if real else 1)
     bundle, setting = prepare(
         small_graph, make_machine(1, real=real), workload, placement_drm="false"
@@ -395,125 +250,6 @@ def inject(monkeypatch, fate):
             return original(lowering, round_, *slot)
 
         monkeypatch.setattr(MiniBatchLowering, method, stand_in)
-
-
-def check_failure(caught, faults):
-    """Whatever failed is said, and the first of it in the order of rounds is what is raised."""
-    failures = [caught, *caught.also]
-    assert len(failures) == len(faults.raised)
-    assert caught.round == min(failure.round for failure in failures)
-    for error in failures:
-        if isinstance(error, StageFailed):
-            assert (error.stage, error.round, error.device) in faults.raised
-            assert isinstance(error.__cause__, Injected)
-            assert f"stage {error.stage} of round {error.round} failed on" in str(error)
-        else:
-            assert (error.stage, error.round) in [where[:2] for where in faults.raised]
-            assert f"bytes in stage {error.stage} of round {error.round}," in str(error)
-
-
-class CheckedRounds:
-    """The steps of an engine that computes nothing: they note what came, sleep, and fail.
-
-    A round is a dict of what was done with it, so that one which is lost, or comes twice, shows.
-    """
-
-    ORDER = ("assign", "sample", "load", "transfer", "begin", "synchronize", "observe")
-
-    def __init__(self, trainers, fate, tick):
-        self.trainers = tuple(Trainer(f"gpu{slot}", min(slot, 2)) for slot in range(trainers))
-        self.fate, self.tick = fate, tick
-        self.rounds, self.raised, self.observed = [], [], []
-
-    def steps(self):
-        def stage(name):
-            return lambda round_: self.take(round_, name, "host")
-
-        return make_steps(
-            self.trainers,
-            assign=self.assign,
-            stages={name: stage(name) for name in ("sample", "load", "transfer")},
-            begin=stage("begin"),
-            propagate=lambda round_, slot: self.take(round_, slot, self.trainers[slot].device),
-            synchronise=stage("synchronize"),
-            observe=stage("observe"),
-        )
-
-    def assign(self, index):
-        self.rounds.append({"index": index, "done": []})
-        self.take(self.rounds[-1], "assign", "host")
-        return self.rounds[-1]
-
-    def take(self, round_, step, device):
-        self.tick()
-        stage = "propagate" if isinstance(step, int) else step
-        fated = self.fate()
-        if isinstance(fated, Exception):
-            self.raised.append((stage, round_["index"], device))
-            raise fated
-        if fated:
-            time.sleep(fated)
-        round_["done"].append(step)
-        if step == "observe":
-            self.observed.append(round_["index"])
-
-    def check(self, num_rounds):
-        """Every round was done, once, and in the order of its stages."""
-        assert self.observed == list(range(num_rounds))
-        for round_ in self.rounds:
-            done = round_["done"]
-            assert [step for step in done if isinstance(step, str)] == list(self.ORDER)
-            trained = done[done.index("begin") + 1 : done.index("synchronize")]
-            assert sorted(trained) == list(range(len(self.trainers)))
-
-
-def test_many_rounds_with_random_faults(watchdog):
-    """Of the protocol alone, whose steps cost nothing: every run ends, a whole one has lost no
-    round, and another says what failed first."""
-    draw, kinds, begun = random.Random(7), {"done": 0, "failed": 0}, 0
-    while begun < 1500:
-        lock, fates = threading.Lock(), random.Random(draw.random())
-
-        def fate(lock=lock, fates=fates):
-            with lock:
-                drawn = fates.random()
-            if drawn < 0.005:
-                return Injected("no luck")
-            if drawn < 0.007:
-                return DeviceOutOfMemory("gpu0", "rows", 5, 96, 100)
-            return 0.0005 * fates.random() if drawn < 0.05 else 0.0
-
-        checked = CheckedRounds(draw.randint(1, 6), fate, watchdog.tick)
-        num_rounds, prefetch = draw.randint(1, 20), draw.choice(PREFETCH)
-        try:
-            run_on_threads(checked.steps(), num_rounds, open_pipeline(prefetch))
-        except (StageFailed, DeviceOutOfMemory) as error:
-            kinds["failed"] += 1
-            check_failure(error, checked)
-        else:
-            kinds["done"] += 1
-            assert not checked.raised
-            checked.check(num_rounds)
-        begun += len(checked.rounds)
-    assert min(kinds.values()) > 15, kinds
-
-
-def test_the_failure_of_the_earliest_round_is_raised_and_others_are_beside_it():
-    """Two stages fail at the same moment, in either order."""
-    together = threading.Barrier(2)
-
-    def fail(index, at):
-        if index == at:
-            together.wait()
-            raise Injected(f"in round {index}")
-
-    stages = {"sample": partial(fail, at=3), "transfer": partial(fail, at=1)}
-    steps = make_steps([Trainer("gpu0", 0)], stages=stages, propagate=lambda index, slot: None)
-    for _ in range(10):
-        with pytest.raises(StageFailed) as caught:
-            run_on_threads(steps, 5, open_pipeline(2))
-        assert (caught.value.stage, caught.value.round) == ("transfer", 1)
-        assert [(error.stage, error.round) for error in caught.value.also] == [("sample", 3)]
 
 
 @pytest.mark.parametrize(("stage", "real"), WHERE)
@@ -580,25 +316,6 @@ def test_a_broken_placement_is_refused(small_graph, shares, said):
         train(bundle, setting, WallClock())
 
 
-def test_a_failed_run_is_a_row_of_the_comparison_and_debug_shows_the_cause(
-    monkeypatch, small_graph
-):
-    def fate(stage, *_):
-        if stage == "load":
-            raise Injected("no luck")
-
-    inject(monkeypatch, fate)
-    request = Request(("hyscale",), small_graph, SMALL, make_machine(2), check=False)
-    monkeypatch.delenv("GNNBENCH_DEBUG", raising=False)
-    (row,) = compare(request, REGISTRY).runs
-    assert row.status == "error"
-    assert row.reason.startswith("stage load of round 0 failed on host: Injected: no luck")
-    monkeypatch.setenv("GNNBENCH_DEBUG", "1")
-    with pytest.raises(StageFailed) as caught:
-        compare(request, REGISTRY)
-    assert isinstance(caught.value.__cause__, Injected)
-
-
 @pytest.mark.parametrize(("stage", "real"), WHERE)
 def test_an_interrupt_names_the_stage_and_ends_every_thread(monkeypatch, small_graph, stage, real):
     """Ctrl-C in the midst of a stage; on threads, while the runtime waits for it."""
@@ -627,8 +344,7 @@ def test_an_interrupt_names_the_stage_and_ends_every_thread(monkeypatch, small_g
 def test_an_interrupt_that_does_not_wake_the_runtime_is_noticed_all_the_same(
     monkeypatch, small_graph
 ):
-    """A signal that comes just before the runtime falls asleep does not wake it. One that goes to
-    another thread, as here, does not either."""
+    """A signal that goes to another thread does not wake the runtime."""
     noticed, end = threading.Event(), _Crew.end
 
     def note_and_end(crew):
@@ -699,28 +415,10 @@ def test_accelerators_draw_what_the_host_would_draw(small_graph):
     assert held >= graph.indptr.nbytes + graph.indices.nbytes
 
 
-def test_stage_times_tell_the_two_samplers_apart(small_graph):
-    platform = make_machine(3, sampled_edges_per_s=1e6)
-    plain, drawn = (
-        run(small_graph, platform, **options) for options in ({"placement_drm": "false"}, SAMPLING)
-    )
-    assert {times.sample_accelerator for times in plain.times} == {None}
-    for epoch in drawn.trace.epochs:
-        for index in range(len(epoch.round_losses)):
-            spans = [s for s in epoch.spans if s.round == index and s.label == "sample"]
-            times = drawn.times[epoch.epoch * len(epoch.round_losses) + index]
-            on_gpus = [s.seconds for s in spans if s.place != "host"]
-            assert times.sample_accelerator == max(on_gpus, default=0.0)
-            on_host = math.fsum(s.seconds for s in spans if s.place == "host")
-            assert times.sample_cpu == pytest.approx(on_host, rel=1e-12)
-
-
 @pytest.mark.parametrize("rule", ["algorithm1", "proportional"])
 @pytest.mark.parametrize(("rate", "expected"), [(1e7, 4), (1e2, 0)])
 def test_drm_moves_sampling_to_whoever_is_faster(small_graph, rate, expected, rule):
-    """From the wrong side: none where accelerators sample fast, all where they do so slowly.
-
-    There is one host thread for sampling, so that it is the bottleneck."""
+    """From the wrong side, with one host thread for sampling as the bottleneck."""
     platform = make_machine(4, sampled_edges_per_s=rate)
     platform = replace(
         platform,
@@ -776,38 +474,3 @@ def test_a_sampler_that_would_not_pay_is_left_alone():
 def test_sampling_that_cannot_be_is_refused(small_graph, platform, reason):
     with pytest.raises(IncompatibleParts, match=reason):
         run(small_graph, platform, **SAMPLING)
-
-
-# --------------------------------------------------------------------------- CUDA events
-
-
-class FakeEvent:
-    """An event of a device whose clock runs from 100 ms on, 2 ms between records."""
-
-    clock_ms, waited = 100.0, False
-
-    def __init__(self, enable_timing):
-        assert enable_timing
-        FakeEvent.newest = self
-
-    def record(self, stream):
-        assert stream == "a stream"
-        FakeEvent.clock_ms += 2.0
-        self.at_ms = FakeEvent.clock_ms
-
-    def synchronize(self):
-        self.waited = True
-
-    def elapsed_time(self, later):
-        return later.at_ms - self.at_ms
-
-
-def test_a_stream_is_timed_by_its_events(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
-    before_s = time.perf_counter()
-    timer = StreamTimer("a stream")
-    after_s = time.perf_counter()
-    began_s, lasted_s = timer.since(timer.read())
-    assert FakeEvent.newest.waited
-    assert lasted_s == pytest.approx(0.002)
-    assert before_s + 0.002 <= began_s <= after_s + 0.002 + 1e-9

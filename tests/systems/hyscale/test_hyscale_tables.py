@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -18,69 +17,30 @@ from gnnbench.parts import LayerShape, Setting
 from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Platform, RateCurve
 from gnnbench.records import BatchProfile, HostThreads, StageTimes, Workload
-from gnnbench_plugins.hyscale.drm import Balancer, BalanceThread
 from gnnbench_plugins.hyscale.performance import (
     Prediction,
     Split,
     add_described,
-    note_round,
     plan_split,
     predict,
-    refine_split,
     sampling_seconds,
     trainer_seconds,
 )
-from gnnbench_plugins.studies.hyscale import regret, tables
-from gnnbench_plugins.studies.hyscale.neighbourhoods import PowerLaw, cut_profiles, profile_stand_in
+from gnnbench_plugins.studies.hyscale import regret
+from gnnbench_plugins.studies.hyscale.neighbourhoods import PowerLaw, cut_profiles
 from gnnbench_plugins.studies.hyscale.tables import (
-    BATCH,
     FPGAS,
     GPUS,
-    MAG240M,
-    PAPERS,
     PEAK_TFLOPS,
     PRODUCTS,
     RIVALS,
-    Figure9,
-    Table6,
-    Table7,
     make_task,
-    predict_best,
-    step_gains,
     with_accelerators,
 )
 from tests.sessions import on_open
 from tests.systems.bundles import REGISTRY, bundle_of, run_bundle, setting_of
 
 FANOUTS = (25, 10)
-#: What sampling finds for the three graphs, so that most tests need not sample.
-FOUND = {
-    PRODUCTS: ((69, 64), (23.1, 1.0), 203.0),
-    PAPERS: ((11.5, 10.5), (11.5, 1.0), 68.0),
-    MAG240M: ((8.7, 7.7), (8.7, 1.0), 48.0),
-}
-
-
-@pytest.fixture
-def sampled(monkeypatch):
-    """Mini-batches in proportion to their seeds, of about the sampled sizes."""
-
-    def sample(graph, fanouts):
-        _, inner, outer = FOUND[graph]
-        per_seed = (outer, *inner) if len(fanouts) == 2 else (outer * 3, outer, *inner)
-        return tuple(
-            BatchProfile(
-                size,
-                tuple(round(size * each) for each in per_seed),
-                tuple(round(size * each) for each in (per_seed[0], *per_seed[1:-1])),
-            )
-            for size in (64, 1024, 4096, 16384)
-        )
-
-    monkeypatch.setattr(tables, "sample_graph", sample)
-    tables.epoch_s.cache_clear()
-    yield
-    tables.epoch_s.cache_clear()
 
 
 # --------------------------------------------------------------------------- stand-ins
@@ -104,21 +64,6 @@ def test_neighbours_of_a_symmetric_stand_in_are_met_by_degree():
     # The share that goes to the hundred largest is their share of all degrees.
     assert np.mean(drawn < 100) == pytest.approx(degrees[:100].sum() / degrees.sum(), rel=0.05)
     assert degrees[drawn].mean() == pytest.approx((degrees**2).sum() / degrees.sum(), rel=0.1)
-
-
-def test_profiles_are_those_of_a_neighbour_sampler_on_the_whole_graph():
-    law = PowerLaw(5_000, 12.0, 3.0)
-    profiles = profile_stand_in(law, (5, 3), (16, 64, 256), seed=1)
-    assert profiles == profile_stand_in(law, (5, 3), (16, 64, 256), seed=1)
-    for profile in profiles:
-        v0, v1, v2 = profile.vertices
-        e1, e2 = profile.edges
-        assert v2 == profile.seeds
-        assert v1 <= v2 + e2 <= profile.seeds * 6
-        assert v0 <= v1 + e1 <= v1 * 4
-    # Few neighbours are shared by 16 of 5,000; many by 256.
-    first, last = profiles[0], profiles[-1]
-    assert last.vertices[0] / last.seeds < 0.8 * first.vertices[0] / first.seeds
 
 
 def test_profiles_are_cut_between_two_sizes():
@@ -182,33 +127,6 @@ def test_what_no_equation_has_follows_propagation():
     assert found.busy_s == pytest.approx(without.busy_s + 0.25)
 
 
-def test_refining_a_split_never_makes_it_slower(sampled):
-    for name in (FPGAS, GPUS):
-        platform = load_platform(name)
-        task = make_task(platform, PAPERS, "sage", FANOUTS, 256)
-        profiles = cut_profiles(tables.sample_graph(PAPERS, FANOUTS), 4 * BATCH)
-        devices = platform.accelerators
-        for prefetch in (0, 1, 2):
-            first = plan_split(task, profiles, devices, cpu_trainer=True, prefetch=prefetch)
-            found = refine_split(task, profiles, devices, first, prefetch)
-            before = predict(task, profiles, devices, first, prefetch).execution_s
-            assert predict(task, profiles, devices, found, prefetch).execution_s <= before
-            threads = found.threads
-            assert min(threads.sample, threads.load, threads.train) >= 1
-
-
-def test_a_round_is_described_by_stage():
-    prediction = Prediction(1e-3, 2e-3, 0.0, 3e-3, 0.0, 0.0)
-    observed = [StageTimes(2e-3, 2e-3, 0.0, train_cpu=x) for x in (4e-3, 6e-3, 5e-3)]
-    assert note_round(prediction, observed) == (
-        "a round by stage, predicted/achieved: sampling 1.00 ms/2.00 ms, loading 2.00 ms/2.00 ms, "
-        "training on the CPU 3.00 ms/5.00 ms"
-    )
-
-
-# --------------------------------------------------------------------------- quoted and predicted
-
-
 def test_quoted_rows_agree_with_each_other():
     """Table VII is Table VI times the platforms' peaks, and its speed-ups follow."""
     for rival in RIVALS:
@@ -218,73 +136,6 @@ def test_quoted_rows_agree_with_each_other():
                 assert normalised == pytest.approx(seconds * PEAK_TFLOPS, rel=0.03)
         peaks = [b / a for a, b in zip(rival.seconds, rival.normalised, strict=True) if a]
         assert max(peaks) == pytest.approx(min(peaks), rel=0.01)
-
-
-def test_tables_6_and_7_have_an_error_for_each_cell_of_this_work(sampled):
-    (six,), (seven,) = Table6().run(), Table7().run()
-    for table, scale in ((six, 1.0), (seven, PEAK_TFLOPS)):
-        ours = [row for row in table.rows if row.label.startswith("this work")]
-        for row, rival in zip(ours, RIVALS, strict=True):
-            for cell, quoted in zip(row.cells, rival.ours_s, strict=False):
-                assert (cell.error is None) == (quoted is None)
-        theirs = [row for row in table.rows if row not in ours]
-        assert {cell.provenance for row in theirs for cell in row.cells if cell.value} == {"quoted"}
-        assert ours[0].cells[0].value == pytest.approx(scale * six.rows[1].cells[0].value)
-        assert any(note.startswith("constant, BW_PCIe") for note in table.notes)
-        # What was set with results of the paper in view is said beside the errors.
-        assert {tables.LAW_CHOICE_NOTE, tables.GATHER_CHOICE_NOTE, tables.CPU_FIT_NOTE} <= set(
-            table.notes
-        )
-
-
-def test_transfer_bounds_gcn_on_fpgas_and_propagation_three_layers(sampled):
-    platform = load_platform(FPGAS)
-    assert predict_best(platform, PRODUCTS, "gcn")[0].bottleneck == "transfer"
-    deep, _ = predict_best(platform, PRODUCTS, "sage", (15, 10, 5))
-    assert deep.bottleneck == "propagation"
-
-
-def test_speed_up_grows_until_host_memory_is_the_bottleneck(sampled, monkeypatch):
-    """That a limit is there follows from the equations; where it is was chosen."""
-    monkeypatch.setattr(tables, "COUNTS", (1, 16))
-    monkeypatch.setattr(tables, "GRAPHS", (PRODUCTS,))
-    fpgas, _ = Figure9().run()
-    assert fpgas.axis
-    for row in fpgas.rows:
-        speedups = [cell.value for cell in row.cells]
-        assert speedups[0] == 1.0
-        assert all(after >= 0.99 * before for before, after in pairwise(speedups))
-
-
-def test_host_memory_limits_many_accelerators_and_not_few(sampled):
-    """Section VI-D, whatever the rate is: loading twice as fast helps sixteen, and not four."""
-
-    def gain(count: int) -> float:
-        machine = with_accelerators(load_platform(FPGAS), count)
-        curve = machine.host.gather
-        faster = replace(
-            curve,
-            rates=tuple(2 * rate for rate in curve.rates),
-            core_rates=tuple(2 * rate for rate in curve.core_rates),
-        )
-        twice = replace(machine, host=replace(machine.host, gather=faster))
-        before, after = (predict_best(each, PRODUCTS, "gcn")[0] for each in (machine, twice))
-        return before.execution_s / after.execution_s
-
-    assert gain(4) < 1.02
-    assert gain(16) > 1.1
-    assert with_accelerators(load_platform(GPUS), 6).link("host", "gpu5").latency_s > 0
-
-
-@pytest.mark.parametrize("name", [FPGAS, GPUS])
-def test_no_step_of_figure_11_is_slower_than_the_one_before(sampled, name):
-    platform = load_platform(name)
-    for graph, model in ((PRODUCTS, "sage"), (PAPERS, "gcn"), (MAG240M, "sage")):
-        gains = (1.0, *step_gains(platform, graph, model))
-        assert all(after >= before for before, after in pairwise(gains)), (graph, gains)
-
-
-# --------------------------------------------------------------------------- what is prepared
 
 
 @dataclass
@@ -297,7 +148,6 @@ class Prepared:
 
 
 def keep_prepared(placement):
-    """A list that has what the placement is handed for each run to come, and predicts."""
     kept = []
 
     def keep(session, setting, profiles, _):
@@ -310,12 +160,7 @@ def keep_prepared(placement):
 @pytest.mark.parametrize("model", ["gcn", "sage"])
 @pytest.mark.parametrize("kernel", ["torch", "native"])
 def test_sparse_features_are_predicted_as_training_has_them(kernel, model):
-    """A host that trains alone: ``native`` gets rows as they are stored, ``torch`` dense ones.
-
-    One round of all training vertices, so that the design phase draws the same. Bytes are equal; of
-    seconds all but launches, and Equation 12 counts one product a layer backward where the upper
-    layer has two.
-    """
+    """One round of all vertices: equal bytes, and seconds except launches and one product."""
     graph = datasets.load("sbm:vertices=300,edges=2400,features=40,classes=4")
     values = graph.features * (np.random.default_rng(3).random(graph.features.shape) < 0.1)
     graph = replace(graph, features=sp.csr_matrix(values.astype(np.float32)))
@@ -357,23 +202,13 @@ def train_small(platform, **placement):
 
 
 def predicted_and_achieved(note):
-    """Of a note's two times, in the unit that it prints, the first over the second."""
     found = re.match(r"an epoch predicted/achieved: (\S+) (\S+)/(\S+) (\S+), ([+-]\d+)%, ", note)
     assert found is not None, note
     return found
 
 
-def test_a_described_platforms_epoch_is_predicted_without_and_with_its_fixed_costs():
-    _, (plain, described) = train_small(load_platform(GPUS))
-    assert plain.endswith("the platform's rates, and sampled |V^l| and |E^l|")
-    assert described.endswith("with kernel launches, link latencies and the topology that crosses")
-    errors = [abs(int(predicted_and_achieved(note)[5])) for note in (plain, described)]
-    assert errors[1] < errors[0]
-
-
 def train_a_round(platform):
-    """What is prepared for one round on a platform's accelerators alone, its stage times in
-    training, and the spans."""
+    """Return what is prepared for one round, its stage times in training, and the spans."""
     graph = datasets.load("sbm:vertices=600,edges=5000,features=24,classes=4")
     workload = Workload("gcn", (24, 16, 4), 1, len(graph.train_ids), (5, 3), 0, threads=1)
     options = {"placement_cpu_trainer": False, "placement_drm": False, "communication_stages": 0}
@@ -390,8 +225,7 @@ def describe(prepared):
 
 
 def with_rates_of_steps(platform):
-    """Its GPUs' plain rates as those of all of a step, each of which is one launch then; else a
-    step has the launches of a library's kernels, as far as their work does not hide them."""
+    """Give GPUs their plain rates as those of a whole step, which is one launch then."""
 
     def give(device):
         if device.kind != "gpu":
@@ -407,8 +241,7 @@ def with_rates_of_steps(platform):
 
 @pytest.mark.parametrize("name", [FPGAS, GPUS])
 def test_what_a_description_adds_is_what_training_records(name):
-    """Of one accelerator that has the whole round, whose mini-batch the design phase drew as well:
-    what the link takes, to the last digit, and what launches add to a trainer."""
+    """One accelerator has the whole round: the link's time exactly, and launches."""
     platform = with_rates_of_steps(with_accelerators(load_platform(name), 1))
     plan, times, _ = train_a_round(platform)
     found, plain = describe(plan), plan.prediction
@@ -452,8 +285,6 @@ def test_a_machine_of_ones_own_is_predicted_from_a_design_phase(monkeypatch):
     assert predicted_and_achieved(measured)
 
 
-# --------------------------------------------------------------------------- regret
-
 #: Percent: what it shows, and more than a grid of eighths leaves open.
 MOST = 5.0
 
@@ -470,31 +301,6 @@ def test_moves_lose_little_with_and_without_the_guard(label):
     # Where the plan is wrong there is something to lose, and moving gets it back.
     if label != "FPGAs by cycles":
         assert by_rule["static, as planned"] > 4 * MOST
-
-
-def test_no_rule_is_far_below_the_best_static_split():
-    """It is found by exhaustion on the very clock, but on a grid."""
-    _, regrets = regret.find_regrets(regret.CLOCKS[0])
-    assert all(loss > -MOST for loss in regrets)
-
-
-def test_without_the_guard_every_move_is_made():
-    """A guard that expects every change to make an epoch longer stops them all."""
-    times = StageTimes(4.0, 1.0, 0.0, train_cpu=2.0, train_accelerator=2.0)
-    action = BalanceThread("load", "sample_cpu")
-
-    def balance(expect):
-        balancer = Balancer(64, 8, HostThreads(4, 8, 4), expect=expect)
-        before = balancer.assignment
-        balancer.apply(action, times)
-        return before, balancer.assignment
-
-    plain = balance(None)
-    assert plain[1].threads.sample > plain[0].threads.sample
-    assert plain[1].threads.load < plain[0].threads.load
-    first = plain[0]
-    refused = balance(lambda assignment: 0.0 if assignment == first else 1.0)
-    assert refused[0] == refused[1]
 
 
 def test_host_tasks_may_have_threads_of_their_own_before_prefetching():

@@ -5,17 +5,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import re
 from functools import cache
 
 import numpy as np
 import pytest
 
 from gnnbench import datasets
-from gnnbench.conformance import find_timeline_fault
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.datasets.topology import symmetrise
-from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.lowering.feature_shards import ring_steps
 from gnnbench.lowering.shardings import find_shard_fault
 from gnnbench.parts import divide_evenly
@@ -23,7 +19,7 @@ from gnnbench.price.folds import digest, imbalance
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Parts, Shard, Workload
 from gnnbench.run import train
-from tests.systems.bundles import REGISTRY, bundle_of, setting_of
+from tests.systems.bundles import bundle_of, setting_of
 
 PLAIN = Parts("full-graph", "single", "none", "resident", "torch")
 ITEM = 8
@@ -31,7 +27,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def setting_for(model="gcn", num_layers=2, devices=3, epochs=2, kinds=()):
-    """``kinds`` by accelerator, where they are not all GPUs."""
     platform = make_platform(devices)
     accelerators = tuple(
         dataclasses.replace(device, kind=kind)
@@ -82,32 +77,7 @@ def test_losses_are_those_of_full_graph_training(model, num_layers, workers):
     assert_equal(run(setting, sampler_schedule="reordered"), model, num_layers)
 
 
-@pytest.mark.parametrize(("kernel", "model"), [("native", "commnet"), ("torch", "sage")])
-def test_kernels_that_multiply_first_elsewhere_aggregate_first_here(model, kernel):
-    parts = dataclasses.replace(REGISTRY.strategy("mixgcn").bundles["full-graph"], kernel=kernel)
-    assert_equal(run(setting_for(model, kinds=("cpu",) * 3), parts), model)
-
-
-@pytest.mark.parametrize(
-    ("kinds", "options"),
-    [
-        ((), {"placement_sparse": "host"}),
-        ((), {"placement_sparse": "apart"}),
-        ((), {"placement_sparse": "apart", "placement_sparse_devices": 4}),
-        ((), {"placement_sparse_devices": 2}),
-        ((), {"placement_accelerators": 3}),
-        (("sparse", "sparse"), {}),
-        (("sparse", "gpu", "sparse", "sparse"), {"placement_sparse_devices": 2}),
-        (("sparse",), {"placement_sparse": "shared"}),
-    ],
-)
-def test_groups_of_devices_change_nothing(kinds, options):
-    options = {"sampler_schedule": "reordered", **options}
-    assert_equal(run(setting_for("sage", 3, 5, kinds=kinds), **options), "sage", 3)
-
-
 def test_the_split_set_apart_is_the_best_there_is():
-    """Of five accelerators, by the epochs of training."""
     setting = setting_for("sage", 3, 5)
     options = {"placement_sparse": "apart", "sampler_stages": 3}
     epochs = {
@@ -126,16 +96,7 @@ def test_the_split_set_apart_is_the_best_there_is():
     assert asked.chosen["placement"] == ()
 
 
-@pytest.mark.parametrize(
-    ("schedule", "stages"), [("naive", 0), ("pipelined", 7), ("reordered", 2), ("reordered", 60)]
-)
-def test_schedules_change_nothing(schedule, stages):
-    options = {} if schedule == "naive" else {"sampler_stages": stages}
-    assert_equal(run(setting_for("sage", 3), sampler_schedule=schedule, **options), "sage", 3)
-
-
 def slowed(setting, factor):
-    """The same on devices that compute so many times slower, and send as before."""
     platform = setting.platform
     accelerators = tuple(
         dataclasses.replace(
@@ -152,8 +113,7 @@ def slowed(setting, factor):
 @pytest.mark.parametrize("groups", ["shared", "apart"])
 @pytest.mark.parametrize(("factor", "chosen"), [(1, "naive"), (1e5, "reordered")])
 def test_the_schedule_chosen_is_the_better_one(groups, factor, chosen):
-    """60 vertices: with fast devices messages cost more than a pipeline saves, with slow ones less.
-    Devices that do both have nothing to overlap but messages."""
+    """With fast devices messages cost more than a pipeline saves; with slow ones, less."""
     setting = slowed(setting_for("gcn", 3, 4), factor)
     options = {"placement_sparse": groups}
     if groups == "shared" and chosen == "reordered":
@@ -176,21 +136,10 @@ def test_the_schedule_chosen_is_the_better_one(groups, factor, chosen):
     assert ("naive schedule" in cut) == (chosen == "naive")
 
 
-def test_a_schedule_that_is_asked_for_is_not_weighed():
-    setting = setting_for("gcn", 2, 4)
-    for options in ({"sampler_schedule": "reordered"}, {"sampler_stages": 3}):
-        bundle = mixgcn(**options)
-        bundle = bundle.settle(setting)
-        assert bundle.sampler.chosen_schedule == "reordered"
-        assert len(bundle.sampler.chunks(setting, 1).rounds) > 1
-        assert bundle.chosen["sampler"] == ()
-
-
 @pytest.mark.parametrize(
     ("model", "stages", "devices", "groups"), [("gcn", 1, 4, 2), ("gin", 3, 4, 4), ("gcn", 3, 6, 3)]
 )
 def test_rows_of_the_adjacency_may_be_divided_as_well(model, stages, devices, groups):
-    """Partitions times mixture of parallelism: less of the adjacency on each device."""
     setting = setting_for(model, 3, devices)
     options = {"placement_row_groups": groups, "sampler_stages": stages}
     assert_equal(run(setting, **options), model, 3)
@@ -203,11 +152,7 @@ def test_rows_of_the_adjacency_may_be_divided_as_well(model, stages, devices, gr
 
 
 def count_crossing(rows, width, sparse, dense, shared):
-    """Return how many values of a ``(rows, width)`` matrix cross between two groups of devices.
-
-    They go from ``sparse`` ranges of columns to ``dense`` ranges of rows, of which the first
-    ``shared`` are on the same devices: k d (m - 1) / m of Proposition 3.4, where m divides both.
-    """
+    """Return how many values cross from ``sparse`` column ranges to ``dense`` row ranges."""
     columns, ranges = divide_evenly(width, sparse), divide_evenly(rows, dense)
     stays = sum(
         (of_columns[1] - of_columns[0]) * (of_rows[1] - of_rows[0])
@@ -217,13 +162,7 @@ def count_crossing(rows, width, sparse, dense, shared):
 
 
 def count_all_to_all_bytes(stages, widths, copies, **groups):
-    """Return the bytes of all all-to-alls of an epoch.
-
-    ``stages`` are the vertices of each pipeline stage, ``widths`` d^(0) .. d^(L-1), and ``copies``
-    is how many matrices of that width AGGREGATE gives: 2 where the own row goes beside the mean.
-    Forward, every layer sends its aggregates and all but the last their representations. Backward
-    the gradients of both come back, but for those of the first layer's aggregates.
-    """
+    """Return an epoch's all-to-all bytes; AGGREGATE gives ``copies`` matrices of each width."""
     values = 0
     for layer, width in enumerate(widths):
         times = copies if layer == 0 else 2 * copies + 2
@@ -310,126 +249,7 @@ def test_work_is_balanced_and_memory_shrinks_with_the_devices():
     assert all(size * devices == peaks[1] for devices, size in peaks.items())
 
 
-def test_a_device_too_small_is_said_to_be():
-    setting = setting_for()
-    peak = max(run(setting).peak_bytes[d.name] for d in setting.platform.accelerators)
-    with pytest.raises(DeviceOutOfMemory, match=r"gpu\d is out of memory: .* needs"):
-        run(setting, memory_device_bytes=peak - 1)
-
-
-# --------------------------------------------------------------------------- the pipeline
-
-
-def path_setting():
-    """A path of 64 vertices: its bandwidth is 1, so that 3 stages are enough."""
-    ends = np.arange(63)
-    graph, _ = symmetrise(ends, ends + 1, 64)
-    dataset = datasets.load("sbm:vertices=64,edges=200,features=32,classes=32")
-    workload = Workload("gcn", (32, 32, 32), 1, 64, (0, 0), 0, dtype="float64")
-    return setting_of(dataclasses.replace(dataset, graph=graph), make_platform(2), workload)
-
-
-def test_a_stage_waits_for_what_it_reads_and_for_nothing_else():
-    """Section 3.2.2: aggregation of a stage waits for the updates that hold its in-neighbours."""
-    setting = setting_for("gcn", 3, 3, epochs=1)
-    bundle = mixgcn(sampler_schedule="reordered", sampler_stages=6)
-    trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
-    rounds = bundle.sampler.chunks(setting, 1).rounds
-    stage_of = np.empty(60, dtype=int)
-    for round_ in rounds:
-        stage_of[round_.units[0].output_ids] = round_.index
-    spans = trace.epochs[0].spans
-    by_id = {span.id: span for span in spans}
-    checked = 0
-    for span in spans:
-        if span.label != "aggregate forward" or span.layer == 0:
-            continue
-        waited = {by_id[earlier].round for earlier in span.after}
-        read = {int(stage) for stage in stage_of[rounds[span.round].units[0].input_ids]}
-        assert waited == read
-        assert {by_id[earlier].label.split(",")[0] for earlier in span.after} == {"representations"}
-        checked += 1
-    assert checked == 2 * 3 * 6
-
-
-def overlap_s(setting, **options):
-    """Return how long sparse and dense devices work at the same time, and when the epoch ends."""
-    timeline = digest(run(setting, **options).epochs[0], "modelled").timeline
-    assert find_timeline_fault(timeline) is None
-    sparse, dense = (
-        [(i.start_s, i.end_s) for i in timeline if i.span.stage == stage]
-        for stage in ("aggregate", "update")
-    )
-    both = sum(max(0.0, min(a[1], b[1]) - max(a[0], b[0])) for a in sparse for b in dense)
-    return both, max(item.end_s for item in timeline)
-
-
-def test_groups_take_turns_without_stages_and_overlap_with_them():
-    """Figure 5: (a) alternates; (b) to (d) overlap."""
-    setting = dataclasses.replace(path_setting(), platform=slow_devices(make_platform(4)))
-    groups = {"placement_sparse": "apart"}
-    naive, naive_s = overlap_s(setting, sampler_schedule="naive", **groups)
-    staged, staged_s = overlap_s(setting, sampler_schedule="reordered", sampler_stages=8, **groups)
-    assert naive == 0.0
-    assert staged > 0.0
-    assert staged_s < naive_s
-
-
-def slow_devices(platform):
-    """Devices so slow that launches and links are nothing beside them."""
-    return dataclasses.replace(
-        platform,
-        accelerators=tuple(
-            dataclasses.replace(
-                device, flops_per_s=1e7, memory_bandwidth_bytes_per_s=1e6, launch_s=0.0
-            )
-            for device in platform.accelerators
-        ),
-        links=tuple(dataclasses.replace(link, latency_s=0.0) for link in platform.links),
-    )
-
-
-def test_stages_follow_proposition_3_5():
-    bundle = mixgcn()
-    cut = bundle.sampler.chunks(path_setting(), 1)
-    assert len(cut.rounds) == 3  # 2 * 64 / 63, rounded up
-    (note,) = cut.notes
-    assert note.startswith("64 vertices in 3 pipeline stages, in an order of bandwidth 1;")
-    naive = mixgcn(sampler_schedule="naive").sampler
-    assert len(naive.chunks(path_setting(), 1).rounds) == 1
-
-
 # --------------------------------------------------------------------------- what is refused
-
-
-@pytest.mark.parametrize(
-    ("model", "swap", "options", "said"),
-    [
-        ("gat", {}, {}, "in layer 1 of model 'gat' it needs all features of both ends of an edge"),
-        ("ggcn", {}, {}, "choose a model that sums feature by feature"),
-        ("gcn", {"communication": "halo"}, {}, "choose communication 'mixgcn'"),
-        ("gcn", {"placement": "hongtu"}, {}, "has no ranges of features; choose placement"),
-        ("gcn", {"sampler": "full-graph"}, {}, "shares every round's out by features"),
-        (
-            "gcn",
-            {"placement": "hongtu", "communication": "halo"},
-            {},
-            "leaves it to the placement to share out a stage",
-        ),
-        ("gcn", {}, {"sampler_stages": 61}, "choose 1 to 60, the number of vertices, or 0"),
-        ("gcn", {}, {"sampler_stages": -1}, "choose 1 to 60"),
-        ("gcn", {}, {"sampler_stages": 2, "sampler_schedule": "naive"}, "naive has one stage"),
-        ("gcn", {}, {"placement_row_groups": 2}, "does not divide the 3 devices that aggregate"),
-        ("gcn", {}, {"placement_sparse": "sparse"}, "leaves no sparse device then"),
-        ("gcn", {}, {"placement_sparse": "apart", "placement_sparse_devices": 3}, "no dense"),
-        ("gcn", {}, {"placement_accelerators": -1}, "such devices; give 1 to "),
-    ],
-)
-def test_what_cannot_be_is_refused_in_a_sentence(model, swap, options, said):
-    parts = dataclasses.replace(REGISTRY.strategy("mixgcn").bundles["full-graph"], **swap)
-    refusal = mixgcn(parts, **options).refusal(setting_for(model))
-    assert refusal is not None
-    assert re.search(said, refusal)
 
 
 @pytest.mark.parametrize(

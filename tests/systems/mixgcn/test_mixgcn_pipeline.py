@@ -42,7 +42,6 @@ def make_graph(vertices: int, edges: list[tuple[int, int]]) -> Graph:
 
 @st.composite
 def graphs(draw, most=24):
-    """Small graphs, some with components and vertices without neighbours."""
     vertices = draw(st.integers(1, most))
     ends = st.integers(0, vertices - 1)
     edges = draw(st.lists(st.tuples(ends, ends), max_size=40))
@@ -123,9 +122,6 @@ def test_what_cannot_be_cut_is_refused():
             cut_batches(6, stages)
 
 
-# --------------------------------------------------------------------------- Figure 5
-
-
 @dataclasses.dataclass
 class EvenKernel(TorchKernel):
     """Every call takes as long as its operation says, whatever its size."""
@@ -195,11 +191,7 @@ def test_figure_5_by_hand():
     assert waiting.epoch_s > reordered.epoch_s
 
 
-# --------------------------------------------------------------------------- Proposition 3.5
-
-
 def forward_gaps(outlook: Outlook) -> list[float]:
-    """How long the SPU waits before each batch but the first, forward."""
     steps = sorted(
         (each.start_s, each.end_s)
         for each in outlook.timeline
@@ -211,8 +203,7 @@ def forward_gaps(outlook: Outlook) -> list[float]:
 @given(graph=graphs(), data=st.data())
 @settings(max_examples=25, deadline=None)
 def test_with_enough_stages_no_sparse_step_waits(graph, data):
-    """Proposition 3.5, for any s at or above the least, where a batch is back within one sparse
-    step."""
+    """For any s at or above the least, with updates no longer than a sparse step."""
     ordering = data.draw(st.sampled_from([keep_order, reorder]))(graph)
     least = count_stages(graph.num_vertices, ordering.bandwidth)
     if least is None:
@@ -223,23 +214,6 @@ def test_with_enough_stages_no_sparse_step_waits(graph, data):
     update_s = data.draw(st.sampled_from([0.25, 1.0]))
     outlook = run_schedule(graph, ordering.order, stages, layers=3, update_s=update_s)
     assert max(forward_gaps(outlook)) < 1e-9
-
-
-@given(graph=graphs(), data=st.data())
-@settings(max_examples=25, deadline=None)
-def test_batches_that_read_the_last_wait_at_every_border(graph, data):
-    """What the proposition prevents: the sparse devices wait for one batch's way and back, where no
-    other batch is ready before."""
-    ordering = data.draw(st.sampled_from([keep_order, reorder]))(graph)
-    stages = data.draw(st.integers(1, graph.num_vertices))
-    rounds = count_rounds(graph, ordering.order, stages)
-    # An edge as long as (s - 1) n / s can only join the first batch and the last.
-    if stages > 1 and ordering.bandwidth * stages >= (stages - 1) * graph.num_vertices:
-        assert rounds[0].reads[-1] == stages - 1
-    if any(each.reads[-1] < stages - 1 for each in rounds):
-        return
-    gaps = forward_gaps(run_schedule(graph, ordering.order, stages, layers=3, update_s=0.5))
-    assert [gap for gap in gaps if gap > 1e-9] == [pytest.approx(0.5)] * 2
 
 
 def test_updates_that_are_slower_than_aggregation_leave_sparse_devices_waiting():
@@ -259,7 +233,6 @@ def test_updates_that_are_slower_than_aggregation_leave_sparse_devices_waiting()
 @pytest.mark.parametrize("total", [2, 3, 16, 33])
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_devices_are_shared_out_by_the_price(total, share):
-    """Of one valley the lowest point, with few numbers tried."""
     best, tried = 1 + round(share * (total - 2)), []
 
     def price(count):
@@ -277,13 +250,11 @@ def test_of_equal_prices_the_smaller_number_is_taken():
 
 @pytest.mark.parametrize(("accelerators", "alone"), [(1, True), (0, True), (2, False)])
 def test_one_device_is_given_no_pipeline(accelerators, alone):
-    """Nothing overlaps there, whatever the prices of its batches add up to."""
     machine = load_platform("epyc7543x4-4xa100")
     machine = dataclasses.replace(machine, accelerators=machine.accelerators[:accelerators])
     # A path, whose rows are read by their neighbours alone: several stages are soon back.
     dataset = dataclasses.replace(
-        describe_counted((8, 16, 4), 400),
-        graph=make_graph(400, [(v, v + 1) for v in range(399)]),
+        describe_counted((8, 16, 4), 400), graph=make_graph(400, [(v, v + 1) for v in range(399)])
     )
     workload = Workload("gcn", (8, 16, 4), 1, 16, (5, 5), 0)
     setting = Setting(dataset, machine, workload, build(workload).shapes)

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from gnnbench import datasets, plugins
 from gnnbench.comparison import Request, compare
-from gnnbench.errors import DatasetError, IncompatibleParts
+from gnnbench.errors import DatasetError
 from gnnbench.kernels.dispatch import RmatStream
 from gnnbench.models import MODELS, build
 from gnnbench.parts import Setting
+from gnnbench.planning import SilentPasses
 from gnnbench.platforms import load_platform
-from gnnbench.platforms.machine import Device, Platform, RateCurve
-from gnnbench.records import Dataset, Table, Work, Workload
+from gnnbench.platforms.machine import Platform
+from gnnbench.records import Dataset, Table, Workload
 from gnnbench.studies import PlanRequest
 from gnnbench_plugins.mixgcn.outlook import describe_counted, foresee
 from gnnbench_plugins.mixgcn.placement import MixGCNPlacement
-from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.studies.mixgcn import tables, throughput
 from gnnbench_plugins.studies.mixgcn.throughput import (
     CLUSTER,
@@ -33,6 +32,7 @@ from gnnbench_plugins.studies.mixgcn.throughput import (
     stages_of,
     take_cores,
 )
+from tests.systems.training import registry
 
 NODE = "xeon8462-8xh100-8xspu"
 GPUS = "epyc7763x2-4xa5000"
@@ -44,11 +44,6 @@ def make_workload(dims: tuple[int, ...], model: str = "gcn") -> Workload:
 
 
 @pytest.fixture(scope="module")
-def registry() -> plugins.Registry:
-    return plugins.load()
-
-
-@pytest.fixture(scope="module")
 def small() -> Dataset:
     return datasets.load("sbm:vertices=301,edges=1500,features=37,classes=5")
 
@@ -56,25 +51,16 @@ def small() -> Dataset:
 # --------------------------------------------------------------------------- plans
 
 
-class Silent:
-    def begin(self, label: str, edges: int) -> None: ...
-
-    def advance(self, edges: int) -> None: ...
-
-    def end(self) -> None: ...
-
-
 def plan(
-    registry: plugins.Registry,
     graph: Dataset | RmatStream,
     workload: Workload,
     platform: Platform,
     options: dict[str, dict[str, str]],
 ) -> dict[str, Table]:
-    parts = registry.strategy("mixgcn").bundles["full-graph"]
-    bundle = plugins.assemble(registry, parts, options)
-    request = PlanRequest(graph, workload, platform, MODELS[workload.model], Silent())
-    return {table.name: table for table in registry.planner("mixgcn")().plan(bundle, request)}
+    parts = registry().strategy("mixgcn").bundles["full-graph"]
+    bundle = plugins.assemble(registry(), parts, options)
+    request = PlanRequest(graph, workload, platform, MODELS[workload.model], SilentPasses())
+    return {table.name: table for table in registry().planner("mixgcn")().plan(bundle, request)}
 
 
 def values(table: Table) -> dict[str, list[float | None]]:
@@ -92,18 +78,16 @@ def values(table: Table) -> dict[str, list[float | None]]:
         ("xeon8462x4-32xh100", "gcn", {"accelerators": "10"}, "pipelined", 5),
     ],
 )
-def test_sizes_alone_give_what_training_gives(
-    registry, small, platform, model, placement, schedule, stages
-):
+def test_sizes_alone_give_what_training_gives(small, platform, model, placement, schedule, stages):
     machine = load_platform(platform)
     workload = make_workload((37, 11, 6, 5), model)
     sampler = {"schedule": schedule, "stages": str(stages)}
     options = {"sampler": sampler, "placement": placement}
     request = Request(("mixgcn",), small, workload, machine, options=options, check=False)
-    (run,) = compare(request, registry).runs
+    (run,) = compare(request, registry()).runs
     assert run.status == "done", run.reason
-    parts = registry.strategy("mixgcn").bundles["full-graph"]
-    bundle = plugins.assemble(registry, parts, options)
+    parts = registry().strategy("mixgcn").bundles["full-graph"]
+    bundle = plugins.assemble(registry(), parts, options)
     counted = describe_counted(workload.dims, 301)
     setting = Setting(counted, machine, workload, build(workload).shapes)
     outlook = foresee(bundle, setting, bundle.sampler.count_rounds(small.graph))
@@ -115,8 +99,8 @@ def test_sizes_alone_give_what_training_gives(
     assert peak == run.metrics["peak_device_bytes"].value
 
 
-def test_a_plan_over_a_dataset_has_its_orders(registry, small):
-    planned = plan(registry, small, make_workload((37, 11, 5)), load_platform(NODE), {})
+def test_a_plan_over_a_dataset_has_its_orders(small):
+    planned = plan(small, make_workload((37, 11, 5)), load_platform(NODE), {})
     rows = values(planned["orders"])
     assert planned.keys() == {"orders"}
     for label, ordering in (
@@ -128,48 +112,17 @@ def test_a_plan_over_a_dataset_has_its_orders(registry, small):
         assert rows[label] == [ordering.bandwidth, ordering.granularity, asked, stages]
 
 
-def test_a_stream_is_planned_from_its_size(registry):
+def test_a_stream_is_planned_from_its_size():
     machine = load_platform(NODE)
     stream = RmatStream(100_000, 800_000, (0.57, 0.19, 0.19), 0)
-    planned = plan(registry, stream, make_workload((16, 8, 4)), machine, {})
+    planned = plan(stream, make_workload((16, 8, 4)), machine, {})
     rows = values(planned["schedules"])
     assert [rows[name][0] for name in ("naive", "staged")] == [1, 64]
     # Proposition 3.4: n rows of f^0, f^1 and f^1 forward, 2 f^1 backward.
     assert values(planned["exchange"])["epoch"] == [4e5 * 32, 4e5 * 16, 4e5 * 48]
     asked = {"sampler": {"schedule": "naive"}}
-    alone = plan(registry, stream, make_workload((16, 8, 4)), machine, asked)
+    alone = plan(stream, make_workload((16, 8, 4)), machine, asked)
     assert values(alone["schedules"]) == {"naive": rows["naive"]}
-
-
-def test_a_stream_is_divided_as_training_would_divide_it(registry):
-    """Accelerators set apart: as many as make the epoch shortest, of all there are."""
-    machine = load_platform(GPUS)
-    stream = RmatStream(100_000, 8_000_000, (0.57, 0.19, 0.19), 0)
-    naive = {"schedule": "naive"}
-    epochs = {}
-    for count in range(4):
-        options = {
-            "sampler": naive,
-            "placement": {"sparse": "apart", "sparse_devices": str(count)},
-        }
-        planned = plan(registry, stream, make_workload((64, 64, 4)), machine, options)
-        epochs[count] = values(planned["schedules"])["naive"][1]
-    assert epochs[0] == min(epochs.values())
-    assert len(set(epochs.values())) == 3
-
-
-@pytest.mark.parametrize(
-    ("options", "model", "words"),
-    [
-        ({"placement": {"sparse": "sparse"}}, "gcn", "leaves no sparse device then"),
-        ({"sampler": {"stages": "2000"}}, "gcn", "choose 1 to 1,000"),
-        ({}, "gat", "needs all features of both ends"),
-    ],
-)
-def test_what_cannot_be_planned(registry, options, model, words):
-    stream = RmatStream(1000, 8000, (0.57, 0.19, 0.19), 0)
-    with pytest.raises(IncompatibleParts, match=words):
-        plan(registry, stream, make_workload((16, 4), model), load_platform(GPUS), options)
 
 
 # --------------------------------------------------------------------------- tables
@@ -177,7 +130,6 @@ def test_what_cannot_be_planned(registry, options, model, words):
 
 @pytest.fixture
 def few_graphs(monkeypatch: pytest.MonkeyPatch):
-    """One stand-in, one graph that is there, and one that is not."""
     spec = "orkut:0.0002"
     monkeypatch.setattr(tables, "QUOTED", {spec: tables.QUOTED["orkut:0.01"]})
     monkeypatch.setattr(tables, "REAL", ("sbm", "nowhere"))
@@ -189,61 +141,6 @@ def few_graphs(monkeypatch: pytest.MonkeyPatch):
         return real("sbm:vertices=120,edges=270,features=9,classes=3" if name == "sbm" else name)
 
     monkeypatch.setattr(datasets, "load", load)
-
-
-@pytest.mark.usefixtures("few_graphs")
-def test_table_4_has_stages_and_speed_ups_beside_the_paper_s():
-    orders, spu, cpu = tables.Table4().run()
-    stand_in, real = orders.rows
-    assert (stand_in.label, real.label) == ("orkut:0.0002", "sbm")
-    n, _, b, share, granularity, stages = (cell.value for cell in stand_in.cells)
-    assert stages == -(-2 * n // (n - b))
-    assert share == b / n
-    assert granularity == (n - b) / (2 * n)
-    assert stand_in.cells[-1].quoted == 11
-    assert real.cells[-1].quoted is None
-    assert any("nowhere is left out" in note for note in orders.notes)
-    for table in (spu, cpu):
-        columns = dict(zip(table.columns, table.rows[0].cells, strict=True))
-        assert columns["s"].value == stages
-        ratio = columns["pipelined"].value / columns["reordered"].value
-        assert columns["speed-up"].value == ratio
-        # What exceeds one is compared: the paper's 1.07 is 7 %.
-        assert columns["speed-up"].quoted is None
-        assert columns["earned"].unit == "%"
-        assert columns["earned"].quoted == pytest.approx(7)
-        assert columns["earned"].value == pytest.approx(100 * (ratio - 1))
-        assert [cell.quoted for cell in table.rows[1].cells] == [None] * len(table.columns)
-        assert 0 <= columns["idle, reordered"].value < 100
-    assert "MixGCN SPU" in spu.notes[0]
-    assert "Xeon" in cpu.notes[0]
-    told = ["Equation 11" in " ".join(table.notes) for table in (spu, cpu)]
-    assert told == [follows_equation_11("sparse"), follows_equation_11("host")] == [True, False]
-
-
-def follows_equation_11(sparse: str) -> bool:
-    """Whether AGGREGATE takes a row for every edge over the memory's bandwidth, and a launch."""
-    device = MixGCNPlacement(sparse=sparse).aggregators(load_platform(NODE))[0]
-    work = Work("aggregate", edges=10**7, rows=10**6, features=128, sources=10**6)
-    rows_s = 10**7 * 128 * 4 / device.memory_bandwidth_bytes_per_s
-    return TorchKernel().seconds(work, device) == pytest.approx(device.launch_s + rows_s)
-
-
-@pytest.mark.usefixtures("few_graphs")
-def test_chosen_numbers_are_never_worse_than_equal_ones(monkeypatch):
-    monkeypatch.setattr(tables, "QUOTED", {})
-    monkeypatch.setattr(tables, "STAGES", (2, 4))
-    node = load_platform(NODE)
-    four = tuple(node.device(name) for name in ("gpu0", "gpu1", "spu0", "spu1"))
-    node = dataclasses.replace(node, accelerators=four)
-    monkeypatch.setattr(tables, "load_platform", lambda _: node)
-    (table,) = tables.GroupSizes().run()
-    assert [row.label for row in table.rows] == ["sbm"]
-    for row in table.rows:
-        equal_s, sparse, dense, chosen_s, speedup = (cell.value for cell in row.cells)
-        assert sparse + dense == 4
-        assert chosen_s <= equal_s
-        assert speedup == equal_s / chosen_s
 
 
 @pytest.mark.usefixtures("few_graphs")
@@ -304,73 +201,6 @@ def test_table_5_is_what_the_timer_says():
     assert {cell.provenance for row in table.rows for cell in row.cells} == {"measured"}
 
 
-# --------------------------------------------------------------------------- trained epochs
-
-
-def slow_aggregation() -> Platform:
-    """Two SPUs that take a second for some ten thousand values, two GPUs that update while they
-    do, and links that cost next to nothing. The GPUs multiply narrow rows as fast as wide ones
-    (HyScale-GNN's Equation 12), or else their updates would pace the pipeline."""
-    platform = load_platform(NODE)
-
-    def change(device: Device) -> Device:
-        if device.kind == "sparse":
-            return dataclasses.replace(device, memory_bandwidth_bytes_per_s=4e4, launch_s=0.0)
-        rate = RateCurve((1,), (1e5,), (1e5,))
-        return dataclasses.replace(device, flops_per_s=1e5, update=rate, launch_s=0.0)
-
-    devices = tuple(
-        change(device)
-        for device in platform.accelerators
-        if device.name in ("gpu0", "gpu1", "spu0", "spu1")
-    )
-    links = tuple(
-        dataclasses.replace(link, bandwidth_bytes_per_s=1e15, latency_s=1e-12)
-        for link in platform.links
-    )
-    return dataclasses.replace(platform, accelerators=devices, links=links)
-
-
-def shuffled_band(vertices: int, width: int) -> Dataset:
-    """Every vertex has the ``width`` before and after it for neighbours, but for the numbering."""
-    place = np.random.default_rng(1).permutation(vertices)
-    steps = [(place[:-d], place[d:]) for d in range(1, width + 1)]
-    src, dst = (np.concatenate(ends) for ends in zip(*steps, strict=True))
-    graph, _ = datasets.construct.symmetrise(src, dst, vertices)
-    like = datasets.load(f"sbm:vertices={vertices},edges={4 * vertices},features=8,classes=3")
-    return dataclasses.replace(like, graph=graph)
-
-
-@pytest.mark.parametrize("model", ["gcn", "gin"])
-def test_reordered_training_leaves_no_sparse_step_idle(registry, model):
-    """Proposition 3.5 on the spans of a run: with s stages of a good order the SPUs never wait,
-    with as many stages of the vertices as numbered they do, at each border of two layers."""
-    data, machine = shuffled_band(240, 20), slow_aggregation()
-    ordering = tables.reorder(data.graph)
-    stages = tables.count_stages(240, ordering.bandwidth)
-    assert stages == 3
-    numbered = tables.count_rounds(data.graph, tables.keep_order(data.graph).order, stages)
-    assert all(each.reads[-1] == stages - 1 for each in numbered)
-    idle_s = {}
-    for schedule in ("pipelined", "reordered"):
-        options = {"sampler": {"schedule": schedule, "stages": str(stages)}}
-        workload = make_workload((8, 8, 8, 3), model)
-        request = Request(("mixgcn",), data, workload, machine, options=options, check=False)
-        (run,) = compare(request, registry).runs
-        assert run.status == "done", run.reason
-        spans = [each for each in run.timeline if each.span.stage == "aggregate"]
-        for name in ("spu0", "spu1"):
-            own = sorted((each.start_s, each.end_s) for each in spans if each.span.place == name)
-            # Three layers forward, and the gradients of two.
-            assert len(own) == 5 * stages
-            gaps = [after[0] - before[1] for before, after in pairwise(own)]
-            idle_s[schedule, name] = [gap for gap in gaps if gap > 1e-9]
-    for name in ("spu0", "spu1"):
-        assert idle_s["reordered", name] == []
-        # Forward between layers 1 and 2, 2 and 3; backward between 3 and 2.
-        assert len(idle_s["pipelined", name]) == 3
-
-
 # --------------------------------------------------------------------------- Figure 7, four nodes
 
 REDDIT = GRAPHS[0]
@@ -421,8 +251,7 @@ def test_a_peer_sends_what_its_partitions_read():
 
 
 def test_what_does_not_come_out_says_what_would_have_to_be_otherwise(monkeypatch):
-    """Half of the paper's ratio over PipeGCN and all of the others': cores twice as fast would mend
-    it, up to where they aggregate as fast as GPUs update."""
+    """Cores twice as fast mend half of the ratio, until the GPUs' updates take longer."""
     peers = {"DistDGL": 4.2, "CAGNET": 10.4, "PipeGCN": 0.95, "Sancus": 5.5}
     stages = {"MixGCN-CPU": (1.1, {"aggregate": 1.0, "update": 0.1, "transfer": 0.05})}
     stages["MixGCN-SPU"] = (0.5, {"aggregate": 1 / 3.8, "update": 0.1, "transfer": 0.05})

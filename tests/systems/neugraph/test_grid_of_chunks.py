@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
 from gnnbench.conformance.graphs import make_platform
 from gnnbench.datasets import load
-from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts
+from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.footprint import size_of
 from gnnbench.kernels.dispatch import edge_cut
 from gnnbench.lowering.working_sets import StreamedSets
 from gnnbench.price.dry_run import DryRun
-from gnnbench.price.folds import digest
 from tests.systems import training
 from tests.systems.training import (
     PLAIN,
@@ -44,9 +41,6 @@ def bundle_of(swaps=(), chunks=CHUNKS, **options):
 def run(setting, chunks=CHUNKS, swaps=(), **options):
     options = {"sampler": {"chunks_per_device": chunks}, **options}
     return training.run(setting, "neugraph", dict(swaps).items(), **options)
-
-
-# --------------------------------------------------------------------------- the grid
 
 
 @pytest.mark.parametrize(("devices", "chunks"), [(1, 1), (1, 4), (3, 2)])
@@ -88,9 +82,6 @@ def test_every_edge_is_in_one_piece(devices, chunks):
     assert sorted(found) == sorted(due)
 
 
-# --------------------------------------------------------------------------- the same training
-
-
 @pytest.mark.parametrize(
     ("model", "memory", "communication", "kernel"),
     [
@@ -109,27 +100,6 @@ def test_pieces_add_up_to_the_whole(model, memory, communication, kernel):
     pieces = run(on_cpus(setting_of(model, epochs=2)), swaps=swaps)
     plain = training.run(setting_of(model, accelerators=1, epochs=2), PLAIN)
     assert_same_training(pieces, plain)
-
-
-@pytest.mark.parametrize(
-    ("model", "memory"),
-    [
-        ("gcn", "neugraph"),
-        ("gat", "neugraph"),
-        ("gat", "hongtu"),
-        ("gat", "hongtu-recompute"),
-        ("gat", "hongtu-cache"),
-    ],
-)
-def test_whole_chunks_can_be_streamed_too(model, memory):
-    """Their layers' intermediates can be kept, with the input rows for attention."""
-    swaps = {"sampler": "hongtu", "memory": memory}
-    streamed = training.run(setting_of(model, epochs=2), "neugraph", swaps.items())
-    plain = training.run(setting_of(model, accelerators=1, epochs=2), PLAIN)
-    assert_same_training(streamed, plain)
-
-
-# --------------------------------------------------------------------------- what crosses
 
 
 def count_read(setting, cut):
@@ -178,9 +148,6 @@ def test_bytes_by_hand():
     )
 
 
-# --------------------------------------------------------------------------- what is held
-
-
 @pytest.mark.parametrize(
     ("memory", "overlap", "topology"),
     [
@@ -227,45 +194,6 @@ def test_the_least_chunks_that_fit_are_cut():
             plan(count, device_bytes=size - 1)
 
 
-# --------------------------------------------------------------------------- when
-
-
-def spans_of(setting, **options):
-    (epoch,) = run(setting, **options).epochs
-    timeline = digest(epoch, "modelled", setting.platform).timeline
-    return [(each.span, each.start_s, each.end_s) for each in timeline]
-
-
-def test_rows_cross_while_a_piece_is_worked_on():
-    """Rows of the next piece alone cross early: they take the place of the piece before."""
-    setting = setting_of()
-    ends = []
-    for overlap in (True, False):
-        found = spans_of(setting, communication={"overlap": overlap})
-        ends.append(max(end_s for *_, end_s in found))
-        for slot, layer in itertools.product(range(DEVICES), range(3)):
-            sent, work = (
-                {
-                    span.round: (start_s, end_s)
-                    for span, start_s, end_s in found
-                    if span.label == label and span.layer == layer and of_slot(span, slot)
-                }
-                for label in ("host to device", "aggregate forward")
-            )
-            rounds = sorted(work)
-            assert sorted(sent) == rounds
-            assert all(sent[r][1] <= work[r][0] for r in rounds)
-            before = 2 if overlap else 1
-            assert all(work[r - before][1] <= sent[r][0] for r in rounds[before:])
-            meets = [sent[r][0] < work[r - 1][1] for r in rounds[1:]]
-            assert any(meets) if overlap else not any(meets)
-    assert ends[0] < ends[1]
-
-
-def of_slot(span, slot):
-    return any(f"gpu{slot}" in name for name in span.resources)
-
-
 def test_update_follows_the_last_piece():
     setting = setting_of()
     (epoch,) = run(setting).epochs
@@ -289,43 +217,3 @@ def test_update_follows_the_last_piece():
             back = [each for each in follows(span) if each.label == "update backward"]
             place = span.layer, span.place, span.round - span.round % pieces
             assert place in {(each.layer, each.place, each.round) for each in back}
-
-
-def test_a_plan_is_what_is_run():
-    setting = setting_of("sage")
-    trace, plan = run(setting), DryRun(bundle_of(), setting)
-    epoch = plan.run_epoch(0)
-    assert epoch.bytes == trace.epochs[0].bytes
-    assert [s.seconds for s in epoch.spans] == [s.seconds for s in trace.epochs[0].spans]
-    assert dict(plan.finish([epoch]).peak_bytes) == dict(trace.peak_bytes)
-
-
-# --------------------------------------------------------------------------- what does not fit
-
-
-@pytest.mark.parametrize(
-    ("model", "swaps", "sentence"),
-    [
-        ("gat", {}, "needs all of them at once, as the softmax of attention does"),
-        ("gcn", {"communication": "hongtu"}, "keeps rows of one for the next in buffers"),
-        ("gcn", {"memory": "hongtu-recompute"}, "computes layer 1 again from its input rows"),
-        (
-            "gcn",
-            {"memory": "resident", "communication": "halo"},
-            "memory 'resident' keeps them on the devices",
-        ),
-        (
-            "gat",
-            {"sampler": "hongtu", "communication": "hongtu"},
-            "puts those of the next round in their places",
-        ),
-    ],
-)
-def test_what_cannot_be_in_pieces_is_refused(model, swaps, sentence):
-    with pytest.raises(IncompatibleParts, match=sentence):
-        training.run(setting_of(model), "neugraph", swaps.items())
-
-
-def test_a_number_of_chunks_is_checked():
-    with pytest.raises(IncompatibleParts, match="chunks_per_device is -1; give from 1 to 256, or"):
-        run(setting_of(), chunks=-1)

@@ -5,17 +5,11 @@ m workers, worker i with the vertices V_i; R are the remote neighbours of all of
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
 import pytest
 
-from gnnbench.datasets import load
 from gnnbench.partitioning import deal_out
-from gnnbench.platforms import load_platform
 from gnnbench.price.folds import imbalance
-from gnnbench.records import Workload
-from gnnbench_plugins.studies.mixgcn import figures
 from gnnbench_plugins.studies.mixgcn.figures import SYSTEMS, Job, cut_graph
 from tests.systems import training
 from tests.systems.training import losses, registry, sent
@@ -35,9 +29,6 @@ def run(name, setting):
     return training.run(setting, name, **options)
 
 
-# --------------------------------------------------------------------------- the maths
-
-
 @pytest.mark.parametrize(
     ("model", "num_layers", "devices"),
     [("gcn", 3, 3), ("sage", 2, 8), ("gin", 4, 2), ("gat", 2, 3), ("gat", 2, 1)],
@@ -48,9 +39,6 @@ def test_it_equals_full_graph_training(name, model, num_layers, devices):
     assert losses(run(name, setting)) == pytest.approx(
         losses(run("reference", setting)), rel=1e-9, abs=0
     )
-
-
-# --------------------------------------------------------------------------- what crosses
 
 
 def test_distdgl_sends_features_of_l_hops_before_an_iteration_and_computes_the_rest():
@@ -80,9 +68,6 @@ def test_a_random_partition_has_as_many_vertices_in_every_part(parts):
     assert sizes.sum() == 60
     assert sizes.max() - sizes.min() <= 1
     assert (deal_out(60, parts, seed=4) == deal_out(60, parts, seed=4)).all()
-
-
-# --------------------------------------------------------------------------- counts
 
 
 def metis_owner(setting, parts):
@@ -123,7 +108,6 @@ def test_a_cut_counts_what_its_parts_reach_and_read():
 @pytest.mark.parametrize("devices", [1, 3, 4])
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_the_figures_count_what_the_engine_counts(name, devices):
-    """Memory, volume and balance, to the byte, in epochs in which everything is under way."""
     setting = setting_for(devices)
     workload = setting.workload
     job = Job(setting.dataset.graph, workload)
@@ -136,66 +120,3 @@ def test_the_figures_count_what_the_engine_counts(name, devices):
     ]
     assert usage.volume_bytes == np.mean(crossed[-2:])
     assert usage.imbalance == pytest.approx(imbalance(trace.epochs[-1].work_by_device))
-
-
-# --------------------------------------------------------------------------- the figures
-
-
-def test_mop_s_memory_volume_and_balance_scale_and_those_of_others_do_not():
-    """Figures 9 to 11 on a stand-in for Orkut."""
-    workload = Workload("gcn", (128, 128, 128, 32), 1, 1, (0, 0, 0), 0)
-    job, workers = Job(load("orkut:0.001").graph, workload), (1, 2, 4, 8, 16, 32)
-    used = {name: [use(job, m) for m in workers] for name, use in SYSTEMS.items()}
-    mixed = used.pop("mixgcn")
-    # "MixGCN exhibits linear memory scaling"; baselines "only minimal memory savings".
-    held = [each.feature_bytes * m for each, m in zip(mixed, workers, strict=True)]
-    assert held == pytest.approx([held[0]] * 6, rel=0.01)
-    # Its volume is constant up to (m - 1) / m: rows of both shardings on a worker do not cross.
-    whole = [
-        each.volume_bytes * m / (m - 1) for each, m in zip(mixed[1:], workers[1:], strict=True)
-    ]
-    assert whole == pytest.approx([whole[0]] * 5, rel=1e-3)
-    assert mixed[-1].imbalance == pytest.approx(1.0, abs=0.005)
-    volumes = {name: [each.volume_bytes for each in found[1:]] for name, found in used.items()}
-    for name, found in used.items():
-        assert found[-1].feature_bytes > 1.5 * found[3].feature_bytes / 4, name
-        assert found[-1].feature_bytes > 2 * mixed[-1].feature_bytes, name
-        assert volumes[name] == sorted(volumes[name]), name
-        assert volumes[name][-1] > 1.5 * volumes[name][0], name
-    assert volumes["cagnet"][-1] == pytest.approx(31 * volumes["cagnet"][0])
-    assert volumes["cagnet"][-1] > volumes["partition"][-1]
-    assert volumes["pipegcn"] == volumes["partition"]
-    ratio = {name: found[-1].imbalance for name, found in used.items()}
-    assert ratio["cagnet"] == ratio["sancus"] < ratio["partition"] == ratio["pipegcn"]
-    assert ratio["partition"] > 1.1
-
-
-def test_the_tables_name_what_they_are_measured_against_and_what_is_not_here(monkeypatch):
-    monkeypatch.setattr(figures, "DATASETS", ("orkut:0.0003", "not-here"))
-    monkeypatch.setattr(figures, "load_jobs", cache(figures.load_jobs.__wrapped__))
-    monkeypatch.setattr(figures, "usage_of", cache(figures.usage_of.__wrapped__))
-    for name in ("mixgcn-figure9", "mixgcn-figure10", "mixgcn-figure11"):
-        tables = registry().reproduction(name)().run()
-        assert len(tables) == (2 if name == "mixgcn-figure9" else 1)
-        for table in tables:
-            assert [row.label for row in table.rows] == list(SYSTEMS)
-            assert (table.axis, table.columns[-1]) == ("workers", "32")
-            assert any("not-here is left out" in note for note in table.notes)
-            if name != "mixgcn-figure11":
-                assert any("1 is DistDGL on a node of 8 workers" in note for note in table.notes)
-                distdgl = dict(zip([row.label for row in table.rows], table.rows, strict=True))
-                assert distdgl["distdgl-full-graph"].cells[3].value == 1.0
-
-
-def test_workers_of_a_node_are_nearer_to_each_other_than_to_those_of_others():
-    """Section 4.1: four nodes of eight H100, connected with InfiniBand."""
-    platform = load_platform("xeon8462x4-32xh100")
-    first, second, *_, last = platform.accelerators
-    inside, between = platform.link(first.name, second.name), platform.link(first.name, last.name)
-    # NVLink's 900 GB/s for both directions, and a port of 400 Gbit/s.
-    assert inside.bandwidth_bytes_per_s == 900e9 / 2
-    assert between.bandwidth_bytes_per_s == 400e9 / 8
-    assert inside.latency_s < between.latency_s
-    # A GPU has one port to the network, which all its peers on other nodes share.
-    lanes = {platform.route(first, peer).lanes[0] for peer in platform.accelerators[8:]}
-    assert len(lanes) == 1

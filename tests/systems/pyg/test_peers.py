@@ -23,7 +23,7 @@ from gnnbench.conformance.graphs import make_dataset, make_platform
 from gnnbench.datasets import dgl_library as importing
 from gnnbench.errors import MissingDependency
 from gnnbench.models import BoundBlock, Degrees
-from gnnbench.parts import Adjacency, Bundle, Kernel, Setting
+from gnnbench.parts import Bundle, Kernel, Setting
 from gnnbench.records import Block, BoolArray, Workload
 from gnnbench_plugins.dgl.kernel import DGLKernel
 from gnnbench_plugins.dgl.sampler import DGLSampler
@@ -85,7 +85,6 @@ def bind(edges: BoolArray, kernel: Kernel) -> BoundBlock:
 
 
 def small_setting(model: str = "gcn", **workload: Any) -> Setting:
-    """Return a setting on the conformance graph, with fan-outs of 4 and 4."""
     workload = {"fanouts": (4, 4), **workload}
     layers = len(workload["fanouts"])
     return make_setting(make_dataset(), make_platform(1), model, layers, 1, **workload)
@@ -190,7 +189,6 @@ def test_constant_weights_make_no_messages(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_pyg_transposes_a_block_once() -> None:
-    """The first backward pass sorts; the second one does not."""
     block = block_of(BIPARTITE)
     adjacency = PyGKernel().adjacency(block, torch.float32, CPU)
     h = draw(block.num_src, 3, dtype=torch.float32)
@@ -206,9 +204,6 @@ def test_pyg_transposes_a_block_once() -> None:
     again = list_backward()
     assert "aten::sort" not in again
     assert {"aten::mm", "aten::addmm", "aten::_sparse_mm"} & again
-
-
-# --------------------------------------------------------------------------- models
 
 
 @pytest.mark.parametrize(
@@ -393,7 +388,6 @@ def listing(blocks: tuple[Block, ...]) -> list[list[list[int]]]:
 
 
 def test_dgl_draws_depend_on_seed_epoch_and_batch_alone() -> None:
-    """The conformance suite's law of sampling holds for the draws themselves."""
     setting = small_setting()
     sampler, reference = begun(setting), NeighbourSampler()
     reference.begin(setting)
@@ -410,7 +404,6 @@ def test_dgl_draws_depend_on_seed_epoch_and_batch_alone() -> None:
 
 
 def digest_draws() -> str:
-    """Return a hash of everything that an epoch draws."""
     sampler = begun(small_setting())
     drawn = [listing(sampler.sample(seeds, 0, 0)) for seeds in sampler.rounds(0)]
     return hashlib.sha256(str(drawn).encode()).hexdigest()
@@ -440,25 +433,6 @@ def test_pyg_output_becomes_blocks(hops: bool) -> None:
     assert [block.num_dst for block in blocks] == [3, 2]
     assert blocks[0].indices.dtype == np.int32
     assert blocks[0].src_ids.dtype == blocks[0].indptr.dtype == np.int64
-
-
-def test_pyg_blocks_are_what_trim_to_layer_keeps() -> None:
-    from torch_geometric.utils import trim_to_layer
-
-    output = sampler_output(hops=True)
-    blocks = blocks_of(output, num_seeds=2, num_layers=2)
-    x, edge_index = output.node, torch.stack((output.row, output.col))
-    for layer, block in enumerate(blocks):
-        x, edge_index, _ = trim_to_layer(
-            layer,
-            output.num_sampled_nodes,
-            output.num_sampled_edges,
-            x,
-            edge_index,
-        )
-        assert x.tolist() == block.src_ids.tolist()
-        adjacency: Adjacency = PyGKernel().adjacency(block, torch.float32, CPU)
-        assert edge_index.tolist() == [adjacency.edge_src.tolist(), adjacency.edge_dst.tolist()]
 
 
 def test_pyg_output_without_edges_becomes_empty_blocks() -> None:
@@ -503,7 +477,6 @@ def test_pyg_sampler_needs_a_library_that_loads(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_pyg_draws_are_seeded_and_leave_torch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sampler around PyG's draw, with a draw that shows the state of torch's generator."""
     import torch_geometric.typing
     from torch_geometric.sampler import NeighborSampler, SamplerOutput
 
@@ -537,7 +510,6 @@ def test_pyg_draws_are_seeded_and_leave_torch_alone(monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture
 def bundle_of_pyg() -> Bundle:
-    """PyG's sampler and kernel; the parts that ``refuses`` does not read are left out."""
     return Bundle(PyGSampler(), None, None, None, PyGKernel())  # type: ignore[arg-type]
 
 
@@ -581,13 +553,6 @@ def test_a_fresh_process_imports_late_quietly_and_draws_the_same(tmp_path: Path)
     assert absent == (not importing.graphbolt_loads(package))
     assert drawn == digest_draws()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_absent_graphbolt_says_so() -> None:
-    stand_in = importing.AbsentGraphBolt("dgl.graphbolt")
-    with pytest.raises(ImportError, match="no GraphBolt library"):
-        stand_in.FusedCSCSamplingGraph  # noqa: B018
-    assert not hasattr(stand_in, "__path__")
 
 
 def test_graphbolt_loads_only_for_this_torch(

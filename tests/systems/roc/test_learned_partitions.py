@@ -11,9 +11,8 @@ import pytest
 
 from gnnbench.conformance.graphs import make_platform
 from gnnbench.datasets import from_arrays
-from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts
+from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.parts import SwappingMemory
-from gnnbench.price.dry_run import DryRun
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.program import Free, Hold
 from gnnbench.records import Graph
@@ -22,12 +21,7 @@ from gnnbench_plugins.reference.sampler import balance_ranges
 from gnnbench_plugins.roc.cost import VertexFeatures, cut_evenly, learn_weights
 from gnnbench_plugins.roc.memory import RocMemory, find_least
 from tests.systems import training
-from tests.systems.training import (
-    assert_same_training,
-    list_before,
-    make_setting,
-    prepare,
-)
+from tests.systems.training import assert_same_training, list_before, make_setting, prepare
 from tests.uneven import on_cpus
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -105,8 +99,7 @@ def test_cuts_are_where_half_is_spent():
 
 
 def lopsided():
-    """Half of the vertices have many neighbours, half none: balanced edges leave one device nearly
-    all of the vertices, and UPDATE is most of what they take."""
+    """Half of the vertices have all edges, so that balanced edges leave UPDATE unbalanced."""
     random = np.random.default_rng(4)
     edges = random.integers(0, 300, (2, 6000))
     features = random.normal(size=(1200, 256)).astype(np.float32)
@@ -148,9 +141,6 @@ def test_nothing_is_learned_where_one_device_trains_or_none_is_asked_for():
     setting = setting_of()
     bounds = bundle_of(sampler={"learned": 0}).begin(setting).sampler.cut(setting, 2)
     assert bounds.tolist() == balance_ranges(setting.dataset.graph, 2).tolist()
-    for count in (-1, 101):
-        with pytest.raises(IncompatibleParts, match=f"sampler.learned is {count}; give a number"):
-            run(setting, sampler={"learned": count})
 
 
 # --------------------------------------------------------------------------- what waits on the host
@@ -288,15 +278,6 @@ def test_as_little_is_swapped_as_makes_room():
         run(setting, memory={"device_bytes": least // 2})
 
 
-def test_a_plan_is_what_training_does():
-    setting, options = setting_of(), {"memory": {"swap": "all"}}
-    trace, plan = run(setting, **options), DryRun(bundle_of(**options), setting)
-    epoch = plan.run_epoch(0)
-    assert epoch.bytes == trace.epochs[0].bytes
-    assert [s.seconds for s in epoch.spans] == [s.seconds for s in trace.epochs[0].spans]
-    assert dict(plan.finish([epoch]).peak_bytes) == dict(trace.peak_bytes)
-
-
 def test_the_next_layer_waits_for_what_crosses():
     spans = run(setting_of(), memory={"swap": "all"}).epochs[0].spans
     outs = [s for s in spans if s.label == "intermediates to host"]
@@ -319,12 +300,6 @@ def test_the_next_layer_waits_for_what_crosses():
 def test_a_host_that_trains_has_nothing_to_swap():
     trace = run(setting_of(accelerators=0), memory={"swap": "all"})
     assert trace.epochs[0].bytes["device_to_host"] == 0
-
-
-@pytest.mark.parametrize("communication", ["pipegcn", "bnsgcn", "sancus"])
-def test_rows_that_outlive_an_epoch_are_refused(communication):
-    with pytest.raises(IncompatibleParts, match="choose communication 'halo', or memory 'resid"):
-        run(setting_of(), [("communication", communication)])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,17 +11,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from gnnbench.comparison import Request, compare
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.errors import IncompatibleParts
 from gnnbench.platforms import load_platform
 from gnnbench.price.dry_run import DryRun
 from gnnbench.price.folds import digest
 from gnnbench.price.model_clock import ModelClock
-from gnnbench.ranking import group_runs
-from gnnbench.records import Workload
 from gnnbench.run import train
-from tests.systems.bundles import REGISTRY, bundle_of, losses, setting_of
+from tests.systems.bundles import bundle_of, losses, setting_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -54,7 +50,6 @@ def epoch_s(epoch, setting):
 
 
 def draw(setting, epoch=0):
-    """By round and device, the blocks of its part."""
     sampler = bundle_of("salient").sampler
     sampler.begin(setting)
     devices = len(setting.platform.accelerators)
@@ -64,9 +59,6 @@ def draw(setting, epoch=0):
         parts = [(slot, seeds[a:b]) for slot, (a, b) in enumerate(pairwise(bounds))]
         found.append({slot: sampler.sample(part, epoch, 1) for slot, part in parts if len(part)})
     return found
-
-
-# --------------------------------------------------------------------------- the same maths
 
 
 @pytest.mark.parametrize(("model", "devices"), [("gcn", 1), ("sage", 3), ("gat", 3)])
@@ -89,36 +81,8 @@ def test_half_precision_is_training_on_rounded_features():
     assert found != pytest.approx(losses(run(setting_for(), "reference")), rel=1e-9, abs=0)
 
 
-def rank(strategies, options=None):
-    """The rows of a comparison by their names, of one group that did the same work."""
-    dataset = make_dataset()
-    request = Request(
-        strategies=strategies,
-        dataset=dataset,
-        workload=Workload("sage", (dataset.num_features, 8, dataset.num_classes), 2, 8, (3, 2), 0),
-        platform=load_platform("epyc7763x2-4xa5000"),
-        options=options or {},
-    )
-    (group,) = group_runs(compare(request, REGISTRY))
-    return {row.label: row for row in group.rows}
-
-
-def test_rows_are_ranked_with_the_baselines_and_in_half_precision_are_not():
-    rows = rank(("data-parallel", "pyg-multi-gpu", "salient"))
-    assert [row.ranked for row in rows.values()] == [True] * 3
-    seconds = {name: row.done[0].metrics["epoch_time"].value for name, row in rows.items()}
-    assert seconds["salient"] < seconds["pyg-multi-gpu"]
-    half = rank(("salient",), {"communication": {"precision": "half"}})["salient"]
-    assert not half.ranked
-    assert half.other_maths == "float16 features"
-
-
-# --------------------------------------------------------------------------- what crosses and stays
-
-
 def test_the_host_keeps_features_in_half_precision():
-    """The whole graph's rows, and those of rounds that are loaded and not transferred: one for each
-    of the eight threads, and the one that is about to cross."""
+    """All rows, and those of at most nine rounds that are loaded and not transferred."""
     setting = setting_for(devices=1, epochs=1)
     full, half = (run(setting, communication_precision=each) for each in ("full", "half"))
     read = [len(parts[0][0].src_ids) for parts in draw(setting)]
@@ -126,9 +90,6 @@ def test_the_host_keeps_features_in_half_precision():
     rows = setting.dataset.graph.num_vertices + staged
     saved = full.peak_bytes["host"] - half.peak_bytes["host"]
     assert saved == rows * setting.dataset.num_features * (ITEM - HALF)
-
-
-# --------------------------------------------------------------------------- who prepares, and when
 
 
 def test_threads_take_rounds_in_turn_and_a_device_has_its_own():
@@ -148,21 +109,6 @@ def test_threads_take_rounds_in_turn_and_a_device_has_its_own():
     }
 
 
-def test_preparing_ahead_and_transferring_ahead_each_take_time_off():
-    setting = setting_for(devices=2, epochs=1)
-    steps = REGISTRY.strategy("salient").ablation
-    taken = []
-    for step in steps:
-        options = {f"{kind}_{name}": value for kind, name, value in step.options}
-        (epoch,) = run(setting, swaps=step.swaps, **options).epochs
-        taken.append(epoch_s(epoch, setting))
-    assert taken == sorted(taken, reverse=True)
-    assert len(set(taken)) == len(taken) == 3
-
-
-# --------------------------------------------------------------------------- several nodes
-
-
 def test_every_node_has_all_features_and_no_row_crosses_the_network():
     platform = load_platform("epyc7763x4-8xa5000")
     setting = setting_for(epochs=1, platform=platform)
@@ -177,22 +123,6 @@ def test_every_node_has_all_features_and_no_row_crosses_the_network():
     features = setting.dataset.graph.num_vertices * setting.dataset.num_features * ITEM
     more = run(setting).peak_bytes["node1"] - shared.peak_bytes["node1"]
     assert more >= features // 2 - features // 8
-
-
-# --------------------------------------------------------------------------- what is said
-
-
-@pytest.mark.parametrize(
-    ("workers", "devices", "sentence"),
-    [
-        (-1, 1, "sampler.workers is -1 for each of 1 devices"),
-        (9, 1, "has 8 cores; give 1 to 8, or 0 for all"),
-        (3, 3, "sampler.workers is 3 for each of 3 devices.*give 1 to 2, or 0 for all"),
-    ],
-)
-def test_threads_that_the_host_has_no_cores_for_are_refused(workers, devices, sentence):
-    with pytest.raises(IncompatibleParts, match=sentence):
-        DryRun(bundle_of("salient", sampler_workers=workers), setting_for(devices=devices))
 
 
 @pytest.mark.parametrize(

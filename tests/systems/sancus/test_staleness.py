@@ -41,7 +41,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def setting_for(model="gcn", devices=3):
-    """The accelerators are called CPU nodes, which ``sancus`` does not mind."""
     return training.setting_for(model, devices, epochs=7, kind="cpu")
 
 
@@ -50,7 +49,6 @@ def bundle_of(name, **options):
 
 
 def run(name, setting=None, **options):
-    """Train on three nodes where nothing else is asked for."""
     setting = setting or setting_for()
     return training.run(setting, name, **({"communication": options} if options else {}))
 
@@ -65,13 +63,11 @@ def partition_of(name):
 
 
 def count_halo(name):
-    """Return the rows that devices read of others, all of them together."""
     owner, needs = partition_of(name)
     return sum(int((owner[ids] != reader).sum()) for reader, ids in needs.items())
 
 
 def hidden_dims():
-    """Return the width of the features, and those of the hidden layers."""
     features, *hidden = setting_for().workload.dims[:-1]
     return features, hidden
 
@@ -94,23 +90,6 @@ def test_without_staleness_it_is_full_graph_training(name, fresh, model, devices
     trace = run(name, setting, **fresh)
     assert losses(trace) == pytest.approx(losses(run("reference", setting)), rel=1e-9, abs=0)
     assert not any(span.label == "measure change" for e in trace.epochs for span in e.spans)
-
-
-def test_stale_rows_of_attention_are_those_of_the_first_epoch_or_missing():
-    """Dense matrices hold GCN to more below; attention's rows are late in the same epochs."""
-    setting = setting_for("gat")
-    stale, fresh = losses(run("sancus", setting, staleness=3)), losses(run("reference", setting))
-    # The second epoch's rows are those of the first, from before the first update.
-    assert stale[0] == pytest.approx(fresh[0], rel=1e-9)
-    assert all(abs(a - b) > 1e-6 for a, b in zip(stale[1:], fresh[1:], strict=True))
-    assert stale[-1] < stale[0]
-    # Rows of peers that arrive later are zero in the first epoch, whatever the delay.
-    for name, bound in (("pipegcn", "staleness"), ("distgnn", "delay")):
-        one, two = (losses(run(name, setting, **{bound: delay})) for delay in (1, 2))
-        assert one[0] == two[0] != pytest.approx(fresh[0], rel=1e-6)
-        assert one[2] != two[2]
-        assert one[-1] < one[0]
-        assert two[-1] < two[0]
 
 
 class Exchange(Function):
@@ -229,14 +208,12 @@ class Changes:
         return np.tile(np.array(due)[self.owner], (3, 1))
 
     def count(self, epoch, layer):
-        """How many rows are broadcast, each to two peers."""
         sizes = np.bincount(self.owner, minlength=3)
         return sum(int(sizes[slot]) for slot in range(3) if self.due[epoch, layer, slot])
 
 
 @cache
 def adapt(bound):
-    """A run whose copies are bounded in their change, and what it should have done."""
     owner, _ = partition_of("sancus")
     changes = Changes(owner, bound)
     expected = train_densely(owner, changes, watch=changes.watch)
@@ -259,8 +236,7 @@ def test_sancus_broadcasts_what_has_changed_by_more_than_its_bound(bound):
 
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_a_change_is_measured_and_told_and_what_was_sent_is_kept(bound):
-    """Each device reads its rows twice, those that are there and those that it sent, and tells two
-    others a number; it writes down what it sends."""
+    """Each device reads its rows twice, sends two numbers, and keeps what it broadcasts."""
     trace, changes, _ = adapt(bound)
     features, hidden = hidden_dims()
     num = len(changes.owner)
@@ -445,11 +421,7 @@ def test_rows_of_pipegcn_cross_as_in_partition_parallelism_hidden_behind_computa
     ],
 )
 def test_devices_hold_copies_and_gradients_of_earlier_epochs(name, option, delay, buffers):
-    """Rows that were read are kept, and buffers for those under way.
-
-    Each of r bins is under way once; otherwise there is a buffer for each epoch of a transfer.
-    SANCUS keeps the rows of broadcasts alone, whose gradients are never late.
-    """
+    """Copies are kept, with a buffer for each epoch of a transfer; each bin is sent once."""
     features, hidden = hidden_dims()
     owner, needs = partition_of(name)
     fresh, stale = (run(name, **{option: value}).peak_bytes for value in (0, delay))
@@ -466,49 +438,11 @@ def test_devices_hold_copies_and_gradients_of_earlier_epochs(name, option, delay
     assert len(set(held)) > 1
 
 
-# --------------------------------------------------------------------------- what is refused
-
-
-@pytest.mark.parametrize(
-    ("name", "option", "sentence"),
-    [
-        ("sancus", {"staleness": -1}, "communication.staleness is -1; let a copy be 0 epochs"),
-        ("sancus", {"change": -1}, "communication.change is -1; let a copy be used again up to"),
-        (
-            "sancus",
-            {"metric": "embeddings", "stale_gradients": "true"},
-            "gradients wait for as many epochs as rows, and with communication.metric=embeddings",
-        ),
-        ("distgnn", {"delay": -1}, "communication.delay is -1; make it 0 epochs"),
-        ("pipegcn", {"staleness": -1}, "communication.staleness is -1; let rows arrive 0 epochs"),
-        ("pipegcn", {"decay_rate": 1}, "communication.decay_rate is 1.0; it is a share of what"),
-    ],
-)
-def test_bounds_that_mean_nothing_are_refused(name, option, sentence):
-    with pytest.raises(IncompatibleParts, match=sentence):
-        run(name, **option)
-
-
 def test_a_part_of_a_broadcast_is_refused():
     one = np.zeros(1, dtype=np.int64)
     read = Read(1, one, one, np.arange(3))
     with pytest.raises(ValueError, match="2 of 3 rows of slot 1 would cross"):
         read.pick(np.array([True, True, False]))
-
-
-# --------------------------------------------------------------------------- DistGNN's cluster
-
-
-def test_nodes_share_their_port_between_all_peers():
-    platform = load_platform("ecs-r5x16")
-    assert [device.kind for device in platform.accelerators] == ["cpu"] * 16
-    node0, node1 = platform.accelerators[:2]
-    assert platform.route(node0, node1).lanes == ("node0>host", "host>node1")
-    # Every port is as fast as fitted, both ways; nominally it has 20 Gbps.
-    rates = {link.bandwidth_bytes_per_s for link in platform.links}
-    assert rates == {0.27e9}
-    assert max(rates) < 20e9 / 8
-    assert platform.mark("node-node.bandwidth").kind == "fitted"
 
 
 def test_distgnn_trains_on_the_host_where_no_nodes_are_described():
@@ -525,9 +459,6 @@ def test_a_partition_alone_reads_nothing_late_and_says_nothing_of_it(name):
     assert not any(" of peers " in note for note in alone)
     late = "one node trains alone, so that nothing is late; platform ecs-r5x16 has 16"
     assert (late in alone) == (name == "distgnn")
-
-
-# --------------------------------------------------------------------------- DistDGL
 
 
 @pytest.mark.parametrize("devices", [1, 2, 4])
