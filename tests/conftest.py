@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -46,6 +47,14 @@ def run() -> Callable[..., Result]:
         return CliRunner().invoke(main, [str(word) for word in words])
 
     return run_command
+
+
+@pytest.fixture(scope="session")
+def registry() -> Any:
+    """The installed plugins."""
+    from gnnbench import plugins
+
+    return plugins.load()
 
 
 @pytest.fixture

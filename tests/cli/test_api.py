@@ -156,9 +156,7 @@ def test_swaps_and_options_are_values(found):
         ({"epochs": 0}, "epochs is 0; give a whole number"),
         ({"hidden": 1.5}, "hidden is 1.5"),
         ({"fanouts": [3]}, r"fanouts are \[3\] for 2 layers"),
-        ({"swap": {"kernle": "native"}}, "there is no part 'kernle'"),
         ({"options": {"drm": False}}, "'drm' is not PART.option"),
-        ({"options": {"placement.drn": False}}, "drn"),
         ({"dataset": "coro"}, "there is no dataset 'coro'"),
     ],
 )

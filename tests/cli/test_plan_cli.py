@@ -151,17 +151,11 @@ def test_a_dataset_has_its_own_widths(run, small):
         ("hongtu STREAM --model gnc", "there is no model 'gnc'"),
         ("hongtu STREAM --platform nowhere", "nowhere"),
         ("hongtu STREAM --set sampler.chunks=3", "has no option 'chunks'"),
-        (
-            "hongtu STREAM --set sampler.chunks_per_partition=-1",
-            "give each partition at least 1 chunk",
-        ),
-        (
-            "hongtu STREAM --set sampler.partitioner=metis",
-            "a stream of edges cannot be partitioned by metis",
-        ),
+        ("hongtu STREAM --set sampler.chunks_per_partition=-1", "give each partition at least 1"),
+        ("hongtu STREAM --set sampler.partitioner=metis", "cannot be partitioned by metis"),
         (
             "hongtu STREAM --set placement.accelerators=9",
-            "placement.accelerators is 9, and platform epyc7543x4-4xa100 has 4",
+            "is 9, and platform epyc7543x4",
         ),
         (
             "hongtu STREAM --vertices 1M --set sampler.chunks_per_partition=20000",

@@ -25,11 +25,6 @@ BUNDLED = tuple(strategy.name for strategy in plugins.load().strategies)
 CHECKS = {check.name: check for check in conformance.CHECKS}
 
 
-@pytest.fixture(scope="module")
-def registry():
-    return plugins.load()
-
-
 #: What other maths, or the want of options to choose, leave nothing to say about.
 APPLIES_NOT = {
     "same-maths": {"bnsgcn", "distgnn", "pipegcn", "sancus"},

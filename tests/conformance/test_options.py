@@ -43,11 +43,6 @@ UNLIKELY = {
 
 
 @pytest.fixture(scope="module")
-def registry():
-    return plugins.load()
-
-
-@pytest.fixture(scope="module")
 def graph(tmp_path_factory):
     path = tmp_path_factory.mktemp("data") / "small.npz"
     datasets.save_npz(graphs.make_dataset(), path)

@@ -65,8 +65,7 @@ def install(tmp_path, monkeypatch):
         sys.modules.pop(entry.name, None)
 
 
-def test_bundled_reference_is_found():
-    registry = plugins.load()
+def test_bundled_reference_is_found(registry):
     assert registry.problems == ()
     assert registry.strategy("reference").bundles["mini-batch"] == PLAIN
     assert registry.origin(registry.part("kernel", "torch")).distribution == "gnnbench"
@@ -241,8 +240,7 @@ def test_strategy_that_cannot_be_put_together_is_refused(install, mode, kernel, 
         registry.strategy("loose")
 
 
-def test_unknown_names_list_what_there_is():
-    registry = plugins.load()
+def test_unknown_names_list_what_there_is(registry):
     with pytest.raises(PluginError, match=r"no strategy 'referense' \(did you mean 'reference'"):
         registry.strategy("referense")
     with pytest.raises(PluginError, match=r"no kernel 'cuda'.*torch"):
@@ -326,14 +324,12 @@ def test_option_of_a_type_that_text_cannot_give_is_the_plugins_fault():
         parse_option(Tunable, "odd", "1")
 
 
-def test_part_without_options_says_so():
-    registry = plugins.load()
+def test_part_without_options_says_so(registry):
     with pytest.raises(UsageError, match="'vanilla' has no option 'depth'; it takes no options"):
         parse_option(registry.part("communication", "vanilla"), "depth", "1")
 
 
-def test_assemble_gives_the_named_parts_with_their_options():
-    registry = plugins.load()
+def test_assemble_gives_the_named_parts_with_their_options(registry):
     options = {"memory": {"device_bytes": "2GB"}, "placement": {"on_host": "yes"}}
     bundle = plugins.assemble(registry, PLAIN, options)
     assert isinstance(bundle, Bundle)
@@ -342,16 +338,14 @@ def test_assemble_gives_the_named_parts_with_their_options():
     assert bundle.placement.on_host is True
 
 
-def test_assemble_refuses_options_of_no_part():
-    registry = plugins.load()
+def test_assemble_refuses_options_of_no_part(registry):
     with pytest.raises(UsageError, match="no part 'memroy'"):
         plugins.assemble(registry, PLAIN, {"memroy": {"device_bytes": "1"}})
     with pytest.raises(UsageError, match="memory 'host' has no option 'bytes'"):
         plugins.assemble(registry, PLAIN, {"memory": {"bytes": "1"}})
 
 
-def test_value_that_a_part_refuses_is_a_usage_error():
-    registry = plugins.load()
+def test_value_that_a_part_refuses_is_a_usage_error(registry):
     origins = dict(registry.part_origins)
     with_tunable = plugins.Registry(
         parts={**registry.parts, ("placement", "tunable"): Tunable},
