@@ -63,7 +63,6 @@ def run(graph, strategy, setting, platform):
 
 
 def assert_refused(result, case):
-    """Exit status 2, and one sentence on standard error."""
     assert result.exit_code == 2, f"{case}: {result.output}"
     (sentence,) = result.stderr.splitlines()
     assert sentence.startswith("gnnbench: error: "), case

@@ -251,8 +251,6 @@ def test_unknown_names_list_what_there_is(registry):
 
 @dataclass(frozen=True)
 class Tunable(SeedPlacement):
-    """A placement with an option of every type."""
-
     name: ClassVar[str] = "tunable"
     summary: ClassVar[str] = "for the tests"
 

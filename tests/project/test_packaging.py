@@ -80,7 +80,6 @@ def installed(sources, tmp_path_factory):
 
 
 def run_installed(installed, work, *words):
-    """Run Python on the unpacked wheel, in a folder with no sources near it."""
     paths = {"PYTHONPATH": str(installed), "XDG_CACHE_HOME": str(work)}
     return run_python(*words, cwd=work, env={**os.environ, **paths}, check=True).stdout
 
