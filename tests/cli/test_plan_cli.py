@@ -189,14 +189,6 @@ def test_chunks_as_few_as_fit(run):
     assert "the least power of two that fits 300 kB a device" in " ".join(table["notes"])
 
 
-def test_a_part_can_be_swapped(run, small):
-    words = ("plan", "hyscale", "--dataset", small, "--json", "-")
-    plain = cells_of(read_document(run(*words)), "run traffic")
-    cached = cells_of(read_document(run(*words, "--swap", "memory=pagraph")), "run traffic")
-    assert plain["host to device"][0] > cached["host to device"][0] > 0.0
-    assert "there is no memory 'nothing'" in one_sentence(run(*words, "--swap", "memory=nothing"))
-
-
 @pytest.mark.parametrize(
     "words",
     [
