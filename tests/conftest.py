@@ -51,7 +51,7 @@ def run() -> Callable[..., Result]:
 
 @pytest.fixture(scope="session")
 def registry() -> Any:
-    """The installed plugins."""
+    """Return the registry of the installed plugins."""
     from gnnbench import plugins
 
     return plugins.load()

@@ -208,7 +208,7 @@ def test_chunks_as_few_as_fit(run):
     ids=lambda words: words[0],
 )
 def test_a_plan_over_a_dataset_is_what_compare_finds(run, small, tmp_path, words):
-    """Also of the documentation's placement: bytes, peaks, stages and epoch to the last digits."""
+    """Bytes, peaks, stages and epochs agree, also for the documentation's placement."""
     plugin = tmp_path / "theirs.py"
     (theirs,) = (each for each in EXAMPLES if "LeaderPlacement" in each)
     plugin.write_text(theirs, encoding="utf-8")

@@ -253,7 +253,7 @@ def make_case(width, dtype, names, *, ascending=True, edges=1500):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("names", [FACTORS[0], FACTORS[-1]], ids=["plain", "all factors"])
 def test_widths_ways_threads_and_stores_give_the_same_bits(level, dtype, names, monkeypatch):
-    """Into rows that begin anywhere, and nothing beside the output is written."""
+    """Outputs start at any address, and nothing beside them is written."""
     monkeypatch.setenv("GNNBENCH_SIMD", level)
     monkeypatch.setattr(aggregation, "BLOCK_SOURCES", 8)
     # Several threads work on matrices as small as these.

@@ -210,7 +210,7 @@ TABLE = np.zeros((4, 3), dtype=np.float32)
 READ_ONLY = TABLE.copy()
 READ_ONLY.flags.writeable = False
 IDS = np.array([0, 1], dtype=np.int64)
-#: By function arguments that are right, and of each change what is said.
+#: Correct arguments by function, and the message for each wrong one.
 RIGHT = {
     "gather_rows": {"source": TABLE, "ids": IDS},
     "scatter_add_rows": {"target": TABLE, "ids": IDS, "values": TABLE[:2].copy()},
