@@ -1,4 +1,4 @@
-"""What a command printed, and Python in a process of its own."""
+"""Readers of a command's output, and a way to run Python in a subprocess."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def one_sentence(result: Result, status: int = 2) -> str:
 
 
 def run_python(*words: object, **how: Any) -> subprocess.CompletedProcess[str]:
-    """Run Python in a process of its own, whose output is kept."""
+    """Run Python in a subprocess and keep its output."""
     command = [sys.executable, *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, **how)
 

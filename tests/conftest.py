@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -47,6 +48,14 @@ def run() -> Callable[..., Result]:
         return CliRunner().invoke(main, [str(word) for word in words])
 
     return run_command
+
+
+@pytest.fixture(scope="session")
+def registry() -> Any:
+    """Return the registry of the installed plugins."""
+    from gnnbench import plugins
+
+    return plugins.load()
 
 
 @pytest.fixture

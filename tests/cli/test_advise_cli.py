@@ -94,10 +94,7 @@ def test_the_cheapest_platform_within_a_time(run, monkeypatch):
     [
         (("--device-memory", "none"), "such as 24GB"),
         (("--device-memory", "4GB", "--platform", "r6i-12xlarge"), "no accelerator"),
-        (("--plugins", "hongtoo"), "did you mean"),
-        (("--swap", "memory=nowhere"), "no memory"),
         (("--set", "memory.colour=red"), "has an option 'colour'"),
-        (("--set", "sampler.chunks_per_partition=few"), "a whole number"),
         (("--target", "beauty"), "beauty"),
     ],
 )

@@ -156,7 +156,6 @@ def test_swaps_and_options_are_values(found):
         ({"epochs": 0}, "epochs is 0; give a whole number"),
         ({"hidden": 1.5}, "hidden is 1.5"),
         ({"fanouts": [3]}, r"fanouts are \[3\] for 2 layers"),
-        ({"swap": {"kernle": "native"}}, "there is no part 'kernle'"),
         ({"options": {"drm": False}}, "'drm' is not PART.option"),
         ({"options": {"placement.drn": False}}, "drn"),
         ({"fanouts": [3, -1]}, r"fanouts is \[3, -1\]; give a list of whole numbers from 0"),

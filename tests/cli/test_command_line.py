@@ -263,31 +263,22 @@ def test_an_interrupted_comparison_is_told_in_every_output(run, answer, tmp_path
 #: A placement that ends the process when it is asked which devices it trains on.
 LEAVING = """
 import sys
-from dataclasses import dataclass
-from typing import ClassVar
 
 from gnnbench.hookspecs import hookimpl
-from gnnbench.records import Parts, Strategy
 from gnnbench_plugins.reference.placement import SinglePlacement
+from suites.faults.fault import make_part, offer
 
-
-@dataclass(frozen=True)
-class Leaving(SinglePlacement):
-    name: ClassVar[str] = "leaving"
-
-    def trainers(self, platform):
-        sys.exit(0)
+LEAVING = make_part(SinglePlacement, "leaving", "ends", trainers=lambda *given: sys.exit(0))
 
 
 @hookimpl
 def gnnbench_placement():
-    return [Leaving]
+    return [LEAVING]
 
 
 @hookimpl
 def gnnbench_strategy():
-    parts = Parts("neighbour", "leaving", "vanilla", "host", "torch")
-    return [Strategy("leaving", "for a test", "gnnbench", {"mini-batch": parts})]
+    return [offer(LEAVING)]
 """
 
 

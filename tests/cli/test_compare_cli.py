@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from gnnbench.cli import main
 from gnnbench.datasets import find_shared_data
 from gnnbench.results.schema import read_json
-from tests.commands import one_sentence, read_runs
+from tests.commands import read_runs
 
 GRAPH = "sbm:vertices=120,edges=600,features=8,classes=3"
 QUICK = ("--epochs", "2", "--hidden", "8", "--threads", "1")
@@ -99,27 +99,3 @@ def test_a_swap_adds_a_row_and_repeats_are_kept_apart(run):
         ("hongtu·vanilla", 0, "vanilla"),
         ("hongtu·vanilla", 1, "vanilla"),
     ]
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("--plugins", "hongto"), "hongtu"),
-        (("--dataset", "coraa"), "cora"),
-        (("--dataset", "none.npz"), "none.npz"),
-        (("--platform", "abacus"), "abacus"),
-        (("--platform", "none.toml"), "none.toml"),
-        (("--swap", "communication=telepathy"), "telepathy"),
-        (("--swap", "communication=none"), "communication 'none'"),
-        (("--set", "memory.device_bytes=lots"), "size in bytes"),
-        (("--set", "memory.colour=red"), "colour"),
-        (("--plugin", "no_such_module"), "no_such_module"),
-        (("--plugin", "none.py"), "none.py"),
-    ],
-)
-def test_unknown_names_and_parts_that_do_not_fit(run, tmp_path, words, says):
-    out = tmp_path / "result.json"
-    out.write_text("precious")
-    defaults = ("--plugins", "hongtu", "--dataset", "cora")
-    assert says in one_sentence(run("compare", *defaults, *words, *QUICK, "--json", out))
-    assert out.read_text() == "precious"

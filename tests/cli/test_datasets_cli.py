@@ -71,15 +71,6 @@ def test_import_keeps_directions_and_weights_where_told(run, tmp_path):
         }
 
 
-def test_import_does_not_overwrite_unless_told(run, edges, tmp_path):
-    out = tmp_path / "mine.npz"
-    assert run("datasets", "import", edges, "--out", out).exit_code == 0
-    before = out.read_bytes()
-    assert "--overwrite" in one_sentence(run("datasets", "import", edges, "--out", out))
-    assert out.read_bytes() == before
-    assert run("datasets", "import", edges, "--out", out, "--overwrite").exit_code == 0
-
-
 def test_import_into_a_folder_and_use_it_by_name(run, cache, edges):
     (cache / "unused").mkdir(parents=True)
     result = run("datasets", "import", edges, "--out", cache / "kept", "--scale-features", "rows")

@@ -32,11 +32,6 @@ def find_commands():
     return list(dict.fromkeys(command for command in commands if "·" not in command))
 
 
-@pytest.fixture(scope="module")
-def registry():
-    return plugins.load()
-
-
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
     """Files that a command would write may be written."""

@@ -88,10 +88,11 @@ def test_tables_as_a_web_page(run, tmp_path):
     assert "name one" in run("reproduce", "--html", path).stderr
 
 
-LEDGER = """
+NAPS = """
+import time
 from gnnbench.hookspecs import hookimpl
-from gnnbench.records import LedgerEntry, Table
-from gnnbench.studies import Ledger
+from gnnbench.records import Cell, LedgerEntry, Table, TableRow
+from gnnbench.studies import Ledger, MeasuredReproduction
 
 
 class Naps(Ledger):
@@ -106,17 +107,34 @@ class Naps(Ledger):
         return (Table(name="naps", title="naps", columns=(), rows=()),)
 
 
+class OwnNaps(MeasuredReproduction):
+    name = "own-naps"
+    summary = "how long a nap takes"
+
+    def run(self):
+        taken_s = self.timer.measure(lambda: time.sleep(0.02))
+        row = TableRow("short", (Cell(taken_s, "s", "measured"),))
+        return (Table(name="own-naps", title="naps", columns=("nap",), rows=(row,)),)
+
+
 @hookimpl
 def gnnbench_reproduction():
-    return [Naps]
+    return [Naps, OwnNaps]
 """
 
 
-def test_a_ledgers_entries_stand_beside_its_tables(run, tmp_path):
+def test_a_ledgers_entries_stand_beside_tables_and_what_is_measured_is_handed_a_timer(
+    run, tmp_path
+):
     path = tmp_path / "naps.py"
-    path.write_text(LEDGER)
-    document = read_document(run("reproduce", "naps", "--plugin", path, "--json", "-"))
-    assert document["tables"][0]["name"] == "naps"
+    path.write_text(NAPS)
+    words = ("naps", "own-naps", "--plugin", path, "--json", "-")
+    document = read_document(run("reproduce", *words))
+    ledger, own = document["tables"]
+    assert (ledger["name"], own["name"]) == ("naps", "own-naps")
+    ((taken,),) = [row["cells"] for row in own["rows"]]
+    assert taken["provenance"] == "measured"
+    assert taken["value"] >= 0.02
     (cell,) = document["cells"]
     assert (cell["id"], cell["kind"], cell["machine"]) == ("nap", "cpu", "bed")
     assert (cell["measured"], cell["predicted"], cell["unit"]) == (4.0, 5.0, "s")
@@ -134,39 +152,6 @@ def test_constants_are_printed_and_written_with_their_marks(run):
     fitted = sum(each["mark"] == "fitted" for each in constants)
     assert f"{len(constants)} constants stand for the world, {fitted} of which" in screen
     assert "hyscale-figure9 (saturation): half of" in screen
-
-
-MEASURED = """
-import time
-from gnnbench.hookspecs import hookimpl
-from gnnbench.records import Cell, Table, TableRow
-from gnnbench.studies import MeasuredReproduction
-
-
-class Naps(MeasuredReproduction):
-    name = "naps"
-    summary = "how long a nap takes"
-
-    def run(self):
-        taken_s = self.timer.measure(lambda: time.sleep(0.02))
-        row = TableRow("short", (Cell(taken_s, "s", "measured"),))
-        return (Table(name="naps", title="naps", columns=("nap",), rows=(row,)),)
-
-
-@hookimpl
-def gnnbench_reproduction():
-    return [Naps]
-"""
-
-
-def test_it_is_handed_a_timer(run, tmp_path):
-    path = tmp_path / "naps.py"
-    path.write_text(MEASURED)
-    (cell,) = read_document(run("reproduce", "naps", "--plugin", path, "--json", "-"))["tables"][0][
-        "rows"
-    ][0]["cells"]
-    assert cell["provenance"] == "measured"
-    assert cell["value"] >= 0.02
 
 
 def test_short_calls_are_timed_five_times_and_long_ones_until_a_second_is_over(monkeypatch):

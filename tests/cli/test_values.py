@@ -205,14 +205,11 @@ def test_threads_are_counted_up_to_the_limit_of_the_system():
         "few, many = count(8), count(100_000)\n"
         "print(few, many)\n"
     )
-    limit = 4 * 2**30
-    ended = run_python(
-        "-c",
-        program,
-        check=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
-    )
-    few, many = map(int, ended.stdout.split())
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_AS, (4 * 2**30, 4 * 2**30))
+
+    few, many = map(int, run_python("-c", program, check=True, preexec_fn=limit).stdout.split())
     assert few == 8
     assert 8 < many < 100_000
 

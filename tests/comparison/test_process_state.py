@@ -17,6 +17,8 @@ from gnnbench.comparison.process_state import SETTINGS, ProcessState, RandomStre
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.ranking import group_runs
 from gnnbench.report.verdict import summarise
+from gnnbench_plugins.reference.kernel import TorchKernel
+from suites.faults.fault import make_part, offer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -44,36 +46,17 @@ MODULES = {
     "gc": gc, "logging": logging, "np": np, "os": os, "random": random, "signal": signal,
     "sys": sys, "torch": torch, "THREADS": torch.set_num_threads,
 }  # fmt: skip
-PLUGIN = """
-import gc, logging, os, random, signal, sys
-from dataclasses import dataclass
-from typing import ClassVar
-import numpy as np
-import torch
-from gnnbench.hookspecs import hookimpl
-from gnnbench.records import Parts, Strategy
-from gnnbench_plugins.reference.kernel import TorchKernel
 
-@dataclass
-class Careless(TorchKernel):
-    name: ClassVar[str] = "careless"
 
-    def adjacency(self, block, dtype, device):
-        found = super().adjacency(block, dtype, device)
-        torch.autograd.set_detect_anomaly(True)
-        os.chdir("/")
-        torch.rand(3)
-        return found
+def leave_changed(self, block, dtype, device):
+    found = TorchKernel.adjacency(self, block, dtype, device)
+    torch.autograd.set_detect_anomaly(True)
+    os.chdir("/")
+    torch.rand(3)
+    return found
 
-@hookimpl
-def gnnbench_kernel():
-    return [Careless]
 
-@hookimpl
-def gnnbench_strategy():
-    parts = Parts("full-graph", "single", "none", "resident", "careless")
-    return [Strategy("careless", "leaves state behind", "a test", {"full-graph": parts})]
-"""
+CARELESS = make_part(TorchKernel, "careless", "leaves state behind", adjacency=leave_changed)
 
 
 def test_every_setting_is_restored_and_named():
@@ -89,9 +72,7 @@ def test_every_setting_is_restored_and_named():
 
 def test_a_careless_row_is_named_and_no_other_row_runs_with_its_settings(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    path = tmp_path / "careless.py"
-    path.write_text(PLUGIN, encoding="utf-8")
-    registry = plugins.load([str(path)])
+    registry = plugins.load(objects=[CARELESS, offer(CARELESS, "full-graph")])
     anomalies = []
 
     class Watched:

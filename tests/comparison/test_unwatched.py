@@ -129,7 +129,6 @@ def registry():
 
 @pytest.fixture(autouse=True)
 def few_epochs(monkeypatch):
-    """Enough epochs after the last training epoch, for tests."""
     monkeypatch.setattr(row_runs, "ENOUGH_SAMPLES", 12)
 
 

@@ -66,7 +66,6 @@ def show(comparison, details=False):
 
 @pytest.fixture(autouse=True)
 def few_epochs(monkeypatch):
-    """Fewer epochs where rows take turns."""
     monkeypatch.setattr(row_runs, "ENOUGH_SAMPLES", 4)
 
 
@@ -76,8 +75,6 @@ def cut_in_ten(self, epoch):
 
 @dataclass(frozen=True)
 class Even(SeedPlacement):
-    """All accelerators, even shares."""
-
     name: ClassVar[str] = "even"
     summary: ClassVar[str] = "all accelerators, even shares"
 
@@ -274,8 +271,6 @@ class Unlike(BaseException):
 
 
 class Mute(Exception):
-    """Cannot say what it is."""
-
     def __str__(self):
         raise RuntimeError("no words")
 

@@ -26,11 +26,6 @@ BUNDLED = tuple(strategy.name for strategy in plugins.load().strategies)
 CHECKS = {check.name: check for check in conformance.CHECKS}
 
 
-@pytest.fixture(scope="module")
-def registry():
-    return plugins.load()
-
-
 #: What other maths, or the want of options to choose, leave nothing to say about.
 APPLIES_NOT = {
     "same-maths": {"bnsgcn", "distgnn", "pipegcn", "sancus"},
@@ -252,20 +247,9 @@ def test_blocks_that_do_not_fit_on_each_other_are_found():
 
 
 def entry(number, start_s, seconds, resource="gpu0", after=(), end_s=None):
+    of_gpu = ("aggregate", "work", resource, (resource,), Work("aggregate"), after)
     span = Span(
-        id=number,
-        stage="aggregate",
-        label="work",
-        place=resource,
-        resources=(resource,),
-        work=Work("aggregate"),
-        after=after,
-        epoch=0,
-        round=0,
-        layer=0,
-        seconds=seconds,
-        wall_start_s=0.0,
-        wall_s=0.0,
+        number, *of_gpu, epoch=0, round=0, layer=0, seconds=seconds, wall_start_s=0, wall_s=0
     )
     return Scheduled(span, start_s, start_s + seconds if end_s is None else end_s)
 

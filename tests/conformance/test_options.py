@@ -43,11 +43,6 @@ UNLIKELY = {
 
 
 @pytest.fixture(scope="module")
-def registry():
-    return plugins.load()
-
-
-@pytest.fixture(scope="module")
 def graph(tmp_path_factory):
     path = tmp_path_factory.mktemp("data") / "small.npz"
     datasets.save_npz(graphs.make_dataset(), path)
@@ -68,7 +63,6 @@ def run(graph, strategy, setting, platform):
 
 
 def assert_refused(result, case):
-    """Exit status 2, and one sentence on standard error."""
     assert result.exit_code == 2, f"{case}: {result.output}"
     (sentence,) = result.stderr.splitlines()
     assert sentence.startswith("gnnbench: error: "), case

@@ -1,4 +1,4 @@
-"""A cache that is empty, and a data set as a folder."""
+"""Fixtures of data sets: an empty cache, and a data set as a folder."""
 
 import pytest
 

@@ -119,13 +119,6 @@ def test_invalid_file_is_refused_in_one_sentence(tmp_path, base, spoil, array, r
     assert "\n" not in message
 
 
-def test_topology_that_can_be_mended_names_the_command(tmp_path):
-    for indices in ([1, 2, 0, 1, 3, 2], [2, 0, 2, 1, 3, 2]):
-        path = write(tmp_path, dense() | {"indices": np.array(indices, np.int32)})
-        with pytest.raises(DatasetError, match="gnnbench datasets import"):
-            load_npz(path)
-
-
 @pytest.mark.parametrize(
     ("index_dtype", "feature_dtype"),
     [
@@ -215,15 +208,6 @@ def test_round_trip(tmp_path, arrays):
     assert again.num_classes == dataset.num_classes
     assert sp.issparse(again.features) == sp.issparse(dataset.features)
     assert [file.name for file in (tmp_path / "new").iterdir()] == ["copy.npz"]
-
-
-def test_round_trip_keeps_the_notes(tmp_path):
-    dataset = load("sbm:vertices=200,edges=800,features=8,classes=4")
-    save_npz(dataset, tmp_path / "made.npz")
-    again = load_npz(tmp_path / "made.npz")
-    assert again.digest() == dataset.digest()
-    assert again.notes == dataset.notes
-    assert any("synthetic" in note for note in again.notes)
 
 
 def test_round_trip_of_a_topology_stays_a_topology(tmp_path):

@@ -1,4 +1,4 @@
-"""Folders of data sets in use: what is mapped, asked for ahead, and read from disk in training."""
+"""Folders of data sets in use: mapped arrays, read-ahead, and reads from disk in training."""
 
 import ctypes
 import dataclasses
@@ -106,7 +106,7 @@ def test_ranges_are_the_pages_of_the_rows(rows, width):
 
 
 def test_what_is_asked_for_is_read(tmp_path):
-    """More ranges than one call takes, of of a file of which nothing is in memory."""
+    """Ask for more ranges than one call takes, in a file whose pages are not in memory."""
     pages, apart = 1100, mapped._GAP_PAGES + 3
     with (tmp_path / "many").open("w+b") as file:
         file.write(os.urandom(mmap.PAGESIZE) * pages * apart)

@@ -65,13 +65,8 @@ def run_program(limit="", **variables):
     if not variables:
         for name in (*MALLOC_VARIABLES, "GLIBC_TUNABLES"):
             chosen.pop(name, None)
-    done = run_python(
-        "-c",
-        PROGRAM.replace("LIMIT", limit),
-        env={**chosen, "NUMPY_MADVISE_HUGEPAGE": "0"},
-        check=True,
-    )
-    return done.stdout.splitlines()
+    program, chosen = PROGRAM.replace("LIMIT", limit), {**chosen, "NUMPY_MADVISE_HUGEPAGE": "0"}
+    return run_python("-c", program, env=chosen, check=True).stdout.splitlines()
 
 
 @pytest.mark.skipif(not GLIBC, reason="mallopt is glibc's")

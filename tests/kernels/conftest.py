@@ -2,7 +2,6 @@
 
 import pytest
 
-from gnnbench import plugins
 from tests.kernels.blocks import BLOCKS
 
 LEVELS = ["baseline", "avx2", "avx512"]
@@ -33,8 +32,3 @@ def both_ways(request, monkeypatch):
 def block(request):
     found = request.param
     return found
-
-
-@pytest.fixture(scope="module")
-def registry():
-    return plugins.load()

@@ -38,8 +38,6 @@ def list_widths(level, dtype):
 
 @dataclass
 class Case:
-    """A product: its matrix, its rows, and any of its factors."""
-
     matrix: SparseMatrix
     h: Float
     factors: dict[str, Any]
@@ -102,7 +100,6 @@ def make_factors(matrix, dtype, names, make=make_numbers):
 
 
 def make_mask(shape, kind):
-    """Elements that are wanted: of all sorts."""
     generator = np.random.default_rng(5)
     wanted = generator.random(shape) < 0.5
     if kind in ("all", "none"):
@@ -135,7 +132,6 @@ def assert_close(ours, theirs, scale=1.0):
 
 
 def strided(rows, room, offset):
-    """The same rows, as columns of a wider array."""
     wide = np.full((len(rows), rows.shape[1] + room), np.nan, dtype=rows.dtype)
     wide[:, offset : offset + rows.shape[1]] = rows
     return wide[:, offset : offset + rows.shape[1]]
@@ -257,7 +253,7 @@ def make_case(width, dtype, names, *, ascending=True, edges=1500):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("names", [FACTORS[0], FACTORS[-1]], ids=["plain", "all factors"])
 def test_widths_ways_threads_and_stores_give_the_same_bits(level, dtype, names, monkeypatch):
-    """Into rows that begin anywhere, and nothing beside the output is written."""
+    """Outputs start at any address, and nothing beside them is written."""
     monkeypatch.setenv("GNNBENCH_SIMD", level)
     monkeypatch.setattr(aggregation, "BLOCK_SOURCES", 8)
     # Several threads work on matrices as small as these.
@@ -533,7 +529,6 @@ E = np.ones(3, dtype=np.float32)
 @settings(max_examples=80)
 @given(st.data())
 def test_malformed_matrices_raise(pure, data):
-    """Any row pointers and indices either are a matrix, or raise."""
     wild = st.one_of(
         st.integers(-3, 9), st.sampled_from([2**31, 2**62, -(2**63), 2**63 - 1, -(2**31)])
     )
@@ -570,7 +565,6 @@ def test_bad_matrices_raise(change, message):
 
 
 def unaligned(*shape):
-    """Contiguous float32, at an odd address."""
     array = np.zeros(4 * np.prod(shape) + 1, dtype=np.uint8)[1:].view("f4").reshape(shape)
     assert not array.flags.aligned
     return array
@@ -648,7 +642,6 @@ def test_own_needs_the_destinations_among_the_sources():
 
 
 def bad_calls():
-    """A function's name, its arguments, and how the error begins."""
     out, source = aggregation.aggregate_max(SMALL, H)
     outside, below = source.copy(), source.copy()
     outside[0, 0], below[0, 0] = 3, -2

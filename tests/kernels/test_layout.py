@@ -210,18 +210,8 @@ def test_bandwidth(graph, data):
 def test_streaming(graph, parts, method, balance, slack, passes, data):
     num_vertices = len(graph[0]) - 1
     order = data.draw(st.none() | orders_of(num_vertices))
-    part = assert_alike(
-        lambda: layout.partition_stream(
-            *graph,
-            parts,
-            method=method,
-            balance=balance,
-            slack=slack,
-            passes=passes,
-            order=order,
-            seed=4,
-        )
-    )
+    how = {"method": method, "balance": balance, "slack": slack, "passes": passes, "order": order}
+    part = assert_alike(lambda: layout.partition_stream(*graph, parts, **how, seed=4))
     assert part.dtype == np.int32
     assert len(part) == num_vertices
     loads = np.ones(num_vertices, dtype=np.int64)

@@ -41,7 +41,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture
 def masks(monkeypatch):
-    """Those of the products that are taken, in turn."""
     used = []
     plain = aggregation.aggregate
 

@@ -186,7 +186,6 @@ def test_rows_come_and_gradients_go_back_exactly_as_asked_for(communication, sch
 
 
 def check_sizes(communication, traffic, moves):
-    """Buffers are as large as the largest round needs."""
     largest = largest_buffers(traffic)
     for slot, rows in largest.items():
         mine = [fetch for item in traffic for fetch in item.fetches if fetch.slot == slot]
@@ -249,7 +248,6 @@ def block_of(rows, num_dst, edges):
 
 
 def with_edges(unit, random):
-    """The unit with some destinations, and edges to them."""
     rows = unit.input_ids.tolist()
     num_dst = random.randint(0, len(rows))
     pairs = itertools.product(range(num_dst), range(len(rows)))

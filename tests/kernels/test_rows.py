@@ -185,52 +185,6 @@ def test_no_array_is_read_outside(data):
         assert outcomes() == ours
 
 
-TABLE = np.zeros((4, 3), dtype=np.float32)
-READ_ONLY = TABLE.copy()
-READ_ONLY.flags.writeable = False
-IDS = np.array([0, 1], dtype=np.int64)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"source": TABLE[:, :2]}, "source must be a contiguous two-dimensional"),
-        ({"source": TABLE.astype(np.int32)}, "source must be a contiguous two-dimensional"),
-        ({"bfloat16": True}, "source is float32; bfloat16 is carried as uint16"),
-        ({"ids": IDS.astype(np.int16)}, "ids is int16"),
-        ({"ids": np.array([-1, 2])}, "ids hold -1 to 2; every one must be a row of source"),
-        ({"out": np.empty((2, 4), dtype=np.float32)}, "out must be a contiguous writeable"),
-        ({"out": np.empty((2, 6), dtype=np.float32)[:, ::2]}, "out must be a contiguous writeable"),
-        ({"out": TABLE[2:]}, "out shares memory with source"),
-        ({"threads": -1}, "threads is -1"),
-        ({"source": TABLE.astype(np.uint16), "out": TABLE[:2]}, "contiguous writeable uint16"),
-    ],
-)
-def test_bad_gathers_raise(change, message):
-    with pytest.raises(ValueError, match=message):
-        rows.gather_rows(**{"source": TABLE, "ids": IDS, **change})
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"target": TABLE.astype(np.uint16)}, "target is uint16; pass bfloat16=True"),
-        ({"target": np.broadcast_to(TABLE[:1], (4, 3))}, "target must be a contiguous"),
-        ({"target": READ_ONLY}, "target must be a contiguous writeable"),
-        ({"target": TABLE.astype(np.float64)}, "values are float32 with shape"),
-        ({"values": TABLE}, r"pass float32 with shape \(2, 3\)"),
-        ({"values": TABLE[:2, :2]}, "values must be a contiguous"),
-        ({"values": TABLE[:2]}, "target shares memory with values"),
-        ({"ids": np.array([0, 4])}, "ids hold 0 to 4; every one must be a row of target"),
-        ({"threads": -1}, "threads is -1"),
-    ],
-)
-def test_bad_additions_raise(change, message):
-    arguments = {"target": TABLE, "ids": IDS, "values": TABLE[:2].copy(), **change}
-    with pytest.raises(ValueError, match=message):
-        rows.scatter_add_rows(**arguments)
-
-
 @pytest.mark.usefixtures("anywhere")
 @pytest.mark.parametrize("kind", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("id_types", [(np.int32, np.int32), (np.int64, np.int32)])
@@ -252,9 +206,40 @@ def test_moves_rows_in_order(kind, id_types):
             assert same(ours, expected, False)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+TABLE = np.zeros((4, 3), dtype=np.float32)
+READ_ONLY = TABLE.copy()
+READ_ONLY.flags.writeable = False
+IDS = np.array([0, 1], dtype=np.int64)
+#: Correct arguments by function, and the message for each wrong one.
+RIGHT = {
+    "gather_rows": {"source": TABLE, "ids": IDS},
+    "scatter_add_rows": {"target": TABLE, "ids": IDS, "values": TABLE[:2].copy()},
+    "move_rows": {"source": TABLE, "source_ids": IDS, "target_ids": IDS},
+}
+WRONG = {
+    "gather_rows": [
+        ({"source": TABLE[:, :2]}, "source must be a contiguous two-dimensional"),
+        ({"source": TABLE.astype(np.int32)}, "source must be a contiguous two-dimensional"),
+        ({"bfloat16": True}, "source is float32; bfloat16 is carried as uint16"),
+        ({"ids": IDS.astype(np.int16)}, "ids is int16"),
+        ({"ids": np.array([-1, 2])}, "ids hold -1 to 2; every one must be a row of source"),
+        ({"out": np.empty((2, 4), dtype=np.float32)}, "out must be a contiguous writeable"),
+        ({"out": np.empty((2, 6), dtype=np.float32)[:, ::2]}, "out must be a contiguous writeable"),
+        ({"out": TABLE[2:]}, "out shares memory with source"),
+        ({"threads": -1}, "threads is -1"),
+        ({"source": TABLE.astype(np.uint16), "out": TABLE[:2]}, "contiguous writeable uint16"),
+    ],
+    "scatter_add_rows": [
+        ({"target": TABLE.astype(np.uint16)}, "target is uint16; pass bfloat16=True"),
+        ({"target": READ_ONLY}, "target must be a contiguous writeable"),
+        ({"target": TABLE.astype(np.float64)}, "values are float32 with shape"),
+        ({"values": TABLE}, r"pass float32 with shape \(2, 3\)"),
+        ({"values": TABLE[:2, :2]}, "values must be a contiguous"),
+        ({"values": TABLE[:2]}, "target shares memory with values"),
+        ({"ids": np.array([0, 4])}, "ids hold 0 to 4; every one must be a row of target"),
+        ({"threads": -1}, "threads is -1"),
+    ],
+    "move_rows": [
         ({"source": TABLE[:, :2]}, "source must be a contiguous two-dimensional"),
         ({"target": TABLE[:, :2]}, "target must be a contiguous two-dimensional"),
         ({"target": TABLE.astype(np.float64)}, "source is float32 and target float64"),
@@ -266,11 +251,16 @@ def test_moves_rows_in_order(kind, id_types):
         ({"target_ids": np.array([-1, 0])}, "target_ids hold -1 to 0; every one must be a row of"),
         ({"threads": -1}, "threads is -1"),
     ],
-)
+}
+
+
 @pytest.mark.usefixtures("anywhere")
-def test_bad_moves_raise_and_write_nothing(change, message):
+@pytest.mark.parametrize(
+    ("name", "change", "message"), [(name, *row) for name, each in WRONG.items() for row in each]
+)
+def test_bad_arguments_raise_and_nothing_is_moved(name, change, message):
     target = np.full((4, 3), 7, dtype=np.float32)
-    arguments = {"source": TABLE, "source_ids": IDS, "target": target, "target_ids": IDS, **change}
+    moved = {"target": target} if name == "move_rows" else {}
     with pytest.raises(ValueError, match=message):
-        rows.move_rows(**arguments)
+        getattr(rows, name)(**{**RIGHT[name], **moved, **change})
     assert (target == 7).all()

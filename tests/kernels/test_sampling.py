@@ -38,7 +38,6 @@ class Case:
 
 
 def make_graph(num_vertices, pairs):
-    """The symmetric graph of some vertex pairs; self loops are left out."""
     edges = sorted({(u, v) for a, b in pairs if a != b for u, v in ((a, b), (b, a))})
     rows = np.array([u for u, _ in edges], dtype=np.int64)
     counts = np.bincount(rows, minlength=num_vertices)

@@ -29,7 +29,6 @@ def graph():
 
 
 def answer_with(monkeypatch, part):
-    """Have METIS return a partition, or what a call does."""
     monkeypatch.setattr(
         pymetis, "part_graph", lambda *_, **how: (0, part(how) if callable(part) else part)
     )

@@ -13,7 +13,6 @@ EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8")
 
 
 def part_of(example):
-    """The kind and the name of the one part that an example offers."""
     (kind,) = re.findall(r"^def gnnbench_(\w+)\(\):", example, re.M)
     (name,) = re.findall(r'name: ClassVar\[str\] = "(.*)"', example)
     return kind, name

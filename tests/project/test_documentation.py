@@ -69,17 +69,8 @@ def test_the_page_of_cards_has_every_clause_of_every_strategy():
 @pytest.mark.long
 def test_the_site_builds_and_a_reader_fetches_nothing_from_elsewhere(tmp_path):
     site = tmp_path / "site"
-    done = run_python(
-        "-m",
-        "mkdocs",
-        "build",
-        "--strict",
-        "--quiet",
-        "--site-dir",
-        str(site),
-        cwd=ROOT,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-    )
+    words = ("-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", site)
+    done = run_python(*words, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
     assert done.returncode == 0, done.stderr
     assert not done.stderr.strip()
     pages = list(site.rglob("*.html"))

@@ -80,14 +80,8 @@ def installed(sources, tmp_path_factory):
 
 
 def run_installed(installed, work, *words):
-    """Run Python on the unpacked wheel, in a folder with no sources near it."""
-    done = run_python(
-        *words,
-        cwd=work,
-        env={**os.environ, "PYTHONPATH": str(installed), "XDG_CACHE_HOME": str(work)},
-        check=True,
-    )
-    return done.stdout
+    paths = {"PYTHONPATH": str(installed), "XDG_CACHE_HOME": str(work)}
+    return run_python(*words, cwd=work, env={**os.environ, **paths}, check=True).stdout
 
 
 def test_a_wheel_has_all_files_of_the_sources(installed):

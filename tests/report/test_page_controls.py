@@ -61,8 +61,6 @@ def make_example():
 
 
 class Page:
-    """What somebody sees and does."""
-
     def __init__(self, driver, address):
         self.driver = driver
         self.address = address
@@ -272,7 +270,6 @@ def wait(happened, seconds=120.0):
 
 
 def download(page, folder, button):
-    """The file that a button gives."""
     got = folder / "got"
     before = set(got.glob("*"))
     button.send_keys(Keys.ENTER)

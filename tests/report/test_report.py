@@ -264,7 +264,6 @@ def test_all_rows_that_are_level_are_named():
 
 
 def take_turns(ours, theirs, warmup=1):
-    """Two measured rows whose epochs took turns."""
     runs = []
     for label, samples in (("a", ours), ("b", theirs)):
         run = make_run(label, epoch_s=samples, provenance="measured")
@@ -482,8 +481,6 @@ VOID = {"meta", "rect", "line", "circle", "input"}
 
 
 class Reader(HTMLParser):
-    """Checks that tags balance, and collects tags, attributes and text."""
-
     def __init__(self):
         super().__init__()
         self.open = []

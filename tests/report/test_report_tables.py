@@ -162,11 +162,8 @@ def test_columns_that_do_not_fit_move_to_another_panel_whole():
     [
         (0.403, "s", "403 ms"),
         (3.906, "s", "3.91 s"),
-        (502.8, "s", "503 s"),
         (6260.2, "s", "6,260 s"),
         (177.19, "GiB", "177 GiB"),
-        (12.86, "GiB", "12.9 GiB"),
-        (3.9e9, "B", "3.90 GB"),
         (0.0, "s", "0 s"),
         (1.6, "", "1.60"),
         (math.inf, "s", "inf s"),

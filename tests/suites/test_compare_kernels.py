@@ -449,15 +449,9 @@ def test_where_no_time_is_left_three_rounds_are_run(monkeypatch, tmp_path, minut
 @pytest.mark.long
 def test_report_has_every_kernel_and_its_peers():
     """The command in a process of its own, on small graphs and a stream that is measured."""
-    done = run_python(
-        "-m",
-        "suites.compare_kernels",
-        "--quick",
-        "--json",
-        "-",
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-    )
+    words = ("-m", "suites.compare_kernels", "--quick", "--json", "-")
+    paths = os.pathsep.join(path for path in sys.path if path)
+    done = run_python(*words, cwd=ROOT, env={**os.environ, "PYTHONPATH": paths})
     assert done.returncode == 0, done.stderr
     assert "95 % interval" in done.stderr
     assert "\n2 of " in done.stderr

@@ -34,47 +34,36 @@ hidden = 4
 #: Two that train like the reference, but raise or die before it while a file is there.
 MOODY = """
 import os, pathlib, signal
-from dataclasses import dataclass
-from typing import ClassVar
 from gnnbench.hookspecs import hookimpl
-from gnnbench.records import Parts, Strategy
 from gnnbench_plugins.reference.kernel import TorchKernel
+from suites.faults.fault import make_part, offer
 
 MOOD = pathlib.Path(__file__).with_name("mood")
 
-@dataclass
-class Raising(TorchKernel):
-    name: ClassVar[str] = "raising"
-
+def begin_or(fail):
     def begin(self, setting):
         if MOOD.exists():
-            raise RuntimeError("in a bad mood")
-        super().begin(setting)
+            fail()
+        TorchKernel.begin(self, setting)
+    return begin
 
-@dataclass
-class Dying(TorchKernel):
-    name: ClassVar[str] = "dying"
+def complain():
+    raise RuntimeError("in a bad mood")
 
-    def begin(self, setting):
-        if MOOD.exists():
-            os.kill(os.getpid(), signal.SIGKILL)
-        super().begin(setting)
+PARTS = [
+    make_part(TorchKernel, "raising", "raises", begin=begin_or(complain)),
+    make_part(
+        TorchKernel, "dying", "dies", begin=begin_or(lambda: os.kill(os.getpid(), signal.SIGKILL))
+    ),
+]
 
 @hookimpl
 def gnnbench_kernel():
-    return [Raising, Dying]
+    return PARTS
 
 @hookimpl
 def gnnbench_strategy():
-    return [
-        Strategy(
-            name,
-            "the reference in a mood",
-            "a test",
-            {"mini-batch": Parts("neighbour", "single", "vanilla", "host", name)},
-        )
-        for name in ("raising", "dying")
-    ]
+    return [offer(part) for part in PARTS]
 """
 
 

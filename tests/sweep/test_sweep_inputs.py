@@ -41,7 +41,6 @@ def gnnbench_kernel():
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A current folder with a data set, and a sweep of it."""
     monkeypatch.chdir(tmp_path)
     data = datasets.load("sbm:vertices=60,edges=200,features=4,classes=3")
     datasets.save_npz(data, tmp_path / "tiny.npz")

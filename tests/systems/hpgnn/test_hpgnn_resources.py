@@ -11,6 +11,7 @@ from gnnbench_plugins.hpgnn.boards import load_board
 from gnnbench_plugins.hpgnn.design import Batch, explore
 from gnnbench_plugins.hpgnn.program import GNN, Program, Sampler, generate_design
 from gnnbench_plugins.hpgnn.resources import (
+from gnnbench_plugins.studies.hpgnn.designs import WORKLOADS
     Buffers,
     Design,
     Usage,
