@@ -11,7 +11,6 @@ from gnnbench_plugins.hpgnn.boards import load_board
 from gnnbench_plugins.hpgnn.design import Batch, explore
 from gnnbench_plugins.hpgnn.program import GNN, Program, Sampler, generate_design
 from gnnbench_plugins.hpgnn.resources import (
-from gnnbench_plugins.studies.hpgnn.designs import WORKLOADS
     Buffers,
     Design,
     Usage,
@@ -23,6 +22,7 @@ from gnnbench_plugins.studies.hpgnn.designs import WORKLOADS
     find_excess,
     usage_of,
 )
+from gnnbench_plugins.studies.hpgnn.designs import WORKLOADS
 
 U250 = load_board("u250")
 #: The widths that once made a design break its budget.
