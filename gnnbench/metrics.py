@@ -52,8 +52,7 @@ def summarise(
     of one, so that two columns never contradict each other: edges a second are HyScale-GNN
     Equation 5, vertices a second HP-GNN Equation 3.
     ``energy`` is there where every device that was busy has a stated power, ``time_to_accuracy``
-    where the target was ``reached`` in so many epochs; measured, it includes the preparation before
-    the first one.
+    where the target was ``reached`` in so many epochs.
     """
     epochs, epoch_s = trace.epochs, [item.epoch_s for item in digests]
 
@@ -89,9 +88,7 @@ def summarise(
     if joules and len(joules) == len(digests):
         metrics["energy"] = Metric(fmean(joules), "J", "modelled", tuple(joules))
     if reached is not None:
-        reached_s = _sum_first(epoch_s, reached, provenance, warmup)
-        if provenance == "measured":
-            reached_s += trace.preprocessing_s
+        reached_s = _sum_first(epoch_s, reached, provenance, warmup, trace.preprocessing_s)
         metrics["time_to_accuracy"] = Metric(reached_s, "s", provenance)
     return metrics, _summarise_stages(digests, provenance, warmup)
 
@@ -121,12 +118,18 @@ def _time_of(values: Sequence[float], unit: str, origin: Provenance, warmup: int
     return Metric(_centre(values[warmup:], origin), unit, origin, tuple(values), warmup)
 
 
-def _sum_first(seconds: Sequence[float], count: int, provenance: Provenance, warmup: int) -> float:
-    """What so many epochs take: modelled, the sum of the first ones; measured, as many times the
-    time of an epoch, since who runs first would pay for what every process does once."""
+def _sum_first(
+    seconds: Sequence[float], count: int, provenance: Provenance, warmup: int, before_s: float
+) -> float:
+    """Return what the first ``count`` epochs take.
+
+    A modelled time is their sum. A measured one is as many times the time of an epoch, since the
+    first row of a process would pay for what every process does once, with the preparation
+    ``before_s``, which is measured too.
+    """
     if provenance != "measured":
         return sum(seconds[:count])
-    return count * _centre(seconds[warmup:], provenance)
+    return before_s + count * _centre(seconds[warmup:], provenance)
 
 
 def _centre(seconds: Sequence[float], provenance: Provenance) -> float:
