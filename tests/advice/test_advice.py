@@ -16,7 +16,7 @@ from gnnbench.advice.pricing import LINK_METRICS, Pricer, read_metric
 from gnnbench.advice.questions import count_swaps
 from gnnbench.advice.search import Effort, Search, choose_effort, find_space
 from gnnbench.advice.sentences import SAME, compare_rows, describe_row
-from gnnbench.advice.tables import summarise
+from gnnbench.advice.tables import make_table, summarise
 from gnnbench.advice.variations import (
     list_variations,
     with_device_memory,
@@ -280,6 +280,17 @@ def test_the_answer_says_what_to_use_and_how_many_times_as_fast_it_is(found):
         assert len(gain) == count
         assert all("is 3.00 times as fast as the best strategy" in each for each in gain)
         assert "How wrong that may be is not known" in unknown
+
+
+def test_the_table_has_each_choice_s_figures_in_their_columns(found):
+    (answer,) = found.answers
+    table = make_table(answer)
+    assert table.columns == ("epoch", "at least", "at most", "peak device", "links")
+    for row, choice in zip(table.rows, answer.choices, strict=True):
+        metrics = choice.run.metrics
+        links = [metrics[name].value for name in LINK_METRICS if name in metrics]
+        figures = [choice.epoch_s, *choice.interval_s, metrics["peak_device_bytes"].value]
+        assert [cell.value for cell in row.cells] == [*figures, sum(links)]
 
 
 def scale_epoch(run, seconds):
