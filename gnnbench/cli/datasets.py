@@ -189,7 +189,8 @@ def import_graph(
     stem = catalogue.choose_name(file, name)
     target, in_folder = choose_target(stem, out_path, scaling, overwrite)
     ids_path = target.with_name(f"{target.name.removesuffix('.npz')}.ids.txt")
-    read = [path for path in (file, features, labels, split) if path is not None]
+    named = [path for path in (file, features, labels, split) if path is not None]
+    read = [each for path in named for each in (path, *catalogue.list_files(path))]
     check_files(json_path, *catalogue.list_files(target), ids_path, files=read)
     extras = catalogue.Extras(
         features, labels, split, string_ids, keep_isolated, directed, weighted
