@@ -30,10 +30,11 @@ from gnnbench.preparation import (
     AdviceJob,
     Job,
     PlanJob,
-    find_kind,
     make_request,
     parse_strategies,
     read_field,
+    read_options,
+    read_swaps,
     show_value,
 )
 from gnnbench.waiting import wait_briefly
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
         Comparison,
         Dataset,
         Mode,
-        PartKind,
         RunResult,
         Strategy,
         Table,
@@ -114,7 +114,7 @@ def compare(
         epochs=epochs,
         batch_size=batch_size,
         fanouts=_as_given(fanouts),
-        swaps=_read_swaps(swap),
+        swaps=read_swaps(swap),
         options=read_options(options),
         learning_rate=learning_rate,
         scaling=scaling,
@@ -175,7 +175,7 @@ def plan(
     registry, ((name, own_swaps),), model_name = _load_plugins([strategy], model, plugins)
     job = PlanJob(
         strategy=name,
-        swaps=(*own_swaps, *_read_swaps(swap)),
+        swaps=(*own_swaps, *read_swaps(swap)),
         dataset=_as_given(dataset),
         sizes=sizes,
         widths=_as_given(dims),
@@ -244,7 +244,7 @@ def advise(
         fanouts=_as_given(fanouts),
         platform=_as_given(platform),
         device_memory=device_memory,
-        swaps=_read_swaps(swap),
+        swaps=read_swaps(swap),
         options=read_options(options),
         seed=seed,
         threads=threads,
@@ -576,39 +576,3 @@ def _check_sizes(
     if dims is None:
         raise UsageError("say how wide the layers are, such as dims=[256, 128, 64].")
     return vertices, edges
-
-
-def _read_swaps(swap: Mapping[str, str] | None) -> tuple[tuple[PartKind, str], ...]:
-    pairs = _read_pairs("swap", swap, "kernel", "native")
-    return tuple((find_kind(kind), str(name)) for kind, name in pairs)
-
-
-def _read_pairs(
-    name: str, given: Mapping[str, T] | None, key: str, value: T
-) -> tuple[tuple[str, T], ...]:
-    """The items of a mapping from texts to values of the types of ``value``, an example.
-
-    Raises ``UsageError`` for anything else.
-    """
-    kinds = (str,) if name == "swap" else (str, int, float)
-    if given is None:
-        return ()
-    if not isinstance(given, Mapping) or not all(
-        isinstance(one, str) and isinstance(other, kinds) for one, other in given.items()
-    ):
-        raise UsageError(
-            f"{name} is {show_value(given)}; give a dict, such as {{{key!r}: {value!r}}}."
-        )
-    return tuple(given.items())
-
-
-def read_options(options: Mapping[str, OptionValue] | None) -> dict[PartKind, dict[str, str]]:
-    """``{"placement.drm": False}`` as texts by kind of part and option."""
-    read: dict[PartKind, dict[str, str]] = {}
-    for target, value in _read_pairs("options", options, "placement.drm", False):
-        kind, dot, option = target.partition(".")
-        if not dot or not option:
-            raise UsageError(f"option {target!r} is not PART.option, such as placement.drm.")
-        text = str(value).lower() if isinstance(value, bool) else str(value)
-        read.setdefault(find_kind(kind), {})[option] = text
-    return read
