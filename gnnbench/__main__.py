@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import NoReturn
 
 from gnnbench import signals
@@ -13,9 +14,15 @@ NO_PLUGINS = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "PYDANTIC_DISABLE_PLUGINS": 
 
 
 def start() -> NoReturn:
-    """Run the command line. Ctrl-C and SIGTERM end it in a sentence from here on, also while its
-    modules are imported, and change nothing any more once it has its exit status."""
+    """Run the command line. Signals end it in a sentence from here on, also while its modules are
+    imported. They change nothing any more once it has its exit status."""
     signals.take()
+    if not _has_folder():
+        print(
+            "gnnbench: error: the current folder was deleted; go to one that is there.",
+            file=sys.stderr,
+        )
+        signals.leave(2)
     for variable, value in NO_PLUGINS.items():
         os.environ.setdefault(variable, value)
     try:
@@ -27,6 +34,15 @@ def start() -> NoReturn:
     except SystemExit as ended:
         signals.leave(ended.code if isinstance(ended.code, int) else 0)
     raise AssertionError("click ends every command")
+
+
+def _has_folder() -> bool:
+    """Whether the current folder exists; libraries that torch loads abort the process without."""
+    try:
+        os.getcwd()
+    except OSError:
+        return False
+    return True
 
 
 if __name__ == "__main__":

@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from gnnbench.arguments import OptionValue, check_sizes, is_list_of, read_options, read_swaps
 from gnnbench.errors import UsageError
 from gnnbench.preparation import (
     AdviceJob,
@@ -35,6 +34,8 @@ from gnnbench.preparation import (
     make_request,
     parse_strategies,
     read_field,
+    read_options,
+    read_swaps,
     show_value,
 )
 from gnnbench.waiting import wait_briefly
@@ -63,6 +64,8 @@ if TYPE_CHECKING:
 
 #: A strategy by name, ``"hongtu:kernel=dgl"`` with another part, or an object.
 StrategyLike: TypeAlias = "str | Strategy"
+#: The value of a part's option, as a part declares it or as text with a unit (``"2GB"``).
+OptionValue: TypeAlias = "str | int | float | bool"
 #: What advice makes least.
 Target: TypeAlias = 'Literal["time", "memory", "traffic"]'
 #: What an object that shows progress has.
@@ -169,7 +172,7 @@ def plan(
     """
     from gnnbench.planning import make_plan, prepare_plan
 
-    sizes = check_sizes(dataset is not None, vertices, edges, dims)
+    sizes = _check_sizes(dataset is not None, vertices, edges, dims)
     registry, ((name, own_swaps),), model_name = _load_plugins([strategy], model, plugins)
     job = PlanJob(
         strategy=name,
@@ -498,7 +501,7 @@ def _load_plugins(
     from gnnbench.plugins import load
     from gnnbench.records import Strategy
 
-    if not is_list_of(plugins, object):
+    if not _is_list_of(plugins, object):
         raise UsageError(f"plugins is {show_value(plugins)}; give a list of modules or objects.")
     if not isinstance(model, str) and not (isinstance(model, type) and issubclass(model, Layer)):
         raise UsageError(f"model is {show_value(model)}; give a name or a class of layers.")
@@ -509,7 +512,7 @@ def _load_plugins(
     words = () if strategies is None else strategies
     if isinstance(words, (str, Strategy)):
         words = [words]
-    if not is_list_of(words, (str, Strategy)):
+    if not _is_list_of(words, (str, Strategy)):
         raise UsageError(
             f"strategies is {show_value(strategies)}; give names, such as ['hyscale', 'hongtu']."
         )
@@ -556,3 +559,21 @@ def _own_threads() -> Iterator[None]:
 def _as_given(value: object) -> Any:
     """A value of a wider type than a field has, which the job reads or refuses."""
     return value
+
+
+def _is_list_of(value: object, kind: type | tuple[type, ...]) -> bool:
+    """Whether a value is a list or a tuple, of objects of a kind alone."""
+    return isinstance(value, (list, tuple)) and all(isinstance(each, kind) for each in value)
+
+
+def _check_sizes(
+    named: bool, vertices: int | str | None, edges: int | str | None, dims: Sequence[int] | None
+) -> tuple[int | str, int | str] | None:
+    """The sizes of a graph to draw; None where a data set is named instead."""
+    if named == (vertices is not None) or (vertices is None) != (edges is None):
+        raise UsageError("give either dataset, or both vertices and edges.")
+    if vertices is None or edges is None:
+        return None
+    if dims is None:
+        raise UsageError("say how wide the layers are, such as dims=[256, 128, 64].")
+    return vertices, edges

@@ -55,10 +55,22 @@ def explain(error: OSError | ValueError) -> str:
     A ``ValueError`` is what Python raises for a name that no file system can hold.
     """
     if isinstance(error, OSError):
+        if is_full(error) and error.errno is None:
+            return f"the disk took a part of it only ({error})"
         return _REASONS.get(error.errno or 0) or error.strerror or str(error)
     if isinstance(error, UnicodeError):
         return "its name has characters that no file's has"
     return "its name has a null byte"
+
+
+def is_full(error: OSError) -> bool:
+    """Whether a disk, a quota or a limit had no room for what was written.
+
+    NumPy raises an error without a number where a disk took a part of an array only.
+    """
+    if error.errno is None:
+        return "requested and" in str(error)
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _describe_kind(mode: int) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from numbers import Real
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnnbench.capacity import check_dims, check_records, check_threads, check_widths
 from gnnbench.cores import count_cores
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 # Spelt out, not imported: `gnnbench --help` does without NumPy and torch. Tests hold them equal.
 PART_NAMES = ("sampler", "placement", "communication", "memory", "kernel")
+T = TypeVar("T")
 #: Of a value that is refused, so many characters are repeated.
 _SHOWN = 60
 
@@ -344,6 +346,45 @@ def find_kind(text: str) -> PartKind:
         if text.strip() == kind:
             return kind  # type: ignore[return-value]
     raise UsageError(f"there is no part {text!r}; the parts are {', '.join(PART_NAMES)}.")
+
+
+def read_swaps(swap: Mapping[str, str] | None) -> tuple[tuple[PartKind, str], ...]:
+    """``{"kernel": "native"}`` as kinds of parts and parts' names. Raises ``UsageError``."""
+    pairs = _read_pairs("swap", swap, "kernel", "native")
+    return tuple((find_kind(kind), name) for kind, name in pairs)
+
+
+def _read_pairs(
+    name: str, given: Mapping[str, T] | None, key: str, value: T
+) -> tuple[tuple[str, T], ...]:
+    """The items of a mapping from texts to values of the types of ``value``, an example.
+
+    Raises ``UsageError`` for anything else.
+    """
+    kinds = (str,) if name == "swap" else (str, Real)
+    if given is None:
+        return ()
+    if not isinstance(given, Mapping) or not all(
+        isinstance(one, str) and isinstance(other, kinds) for one, other in given.items()
+    ):
+        raise UsageError(
+            f"{name} is {show_value(given)}; give a dict, such as {{{key!r}: {value!r}}}."
+        )
+    return tuple(given.items())
+
+
+def read_options(
+    options: Mapping[str, str | int | float | bool] | None,
+) -> dict[PartKind, dict[str, str]]:
+    """``{"placement.drm": False}`` as texts by kind of part and option. Raises ``UsageError``."""
+    read: dict[PartKind, dict[str, str]] = {}
+    for target, value in _read_pairs("options", options, "placement.drm", False):
+        kind, dot, option = target.partition(".")
+        if not dot or not option:
+            raise UsageError(f"option {target!r} is not PART.option, such as placement.drm.")
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        read.setdefault(find_kind(kind), {})[option] = text
+    return read
 
 
 # --------------------------------------------------------------------------- data and machines

@@ -1,10 +1,12 @@
-"""Ctrl-C and SIGTERM end the command in one sentence: with status 130 and 143, and no traceback.
+"""Ctrl-C, SIGTERM and SIGHUP end the command in one sentence: with status 130, 143 and 129, and no
+traceback.
 
-Both arrive as ``KeyboardInterrupt``, so that whatever cleans up after the one does after the other.
+All arrive as ``KeyboardInterrupt``, so that whatever cleans up after one does after the others.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -14,8 +16,12 @@ from typing import NoReturn
 
 from gnnbench.rank import end, is_watched
 
-#: A shell's for a command that a signal has ended.
-INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
+#: What a command is that each signal has ended. A terminal that closes sends SIGHUP.
+WORDS = {
+    signal.SIGINT: "interrupted",
+    signal.SIGTERM: "terminated",
+    signal.SIGHUP: "its terminal was closed",
+}
 #: A second signal after this long ends the process whatever it is doing; some senders send two.
 INSIST_S = 1.0
 #: Until an interrupt that could not be raised is tried once more.
@@ -36,7 +42,7 @@ class _Came:
 
 def take() -> None:
     """Have the signals end this process in order; they stay ignored where they are."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in WORDS:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _interrupt)
     signal.signal(signal.SIGALRM, _raise_or_defer)
@@ -61,8 +67,8 @@ def is_interrupt(error: BaseException) -> bool:
 
 
 def status() -> int:
-    """What an interrupted command exits with."""
-    return TERMINATED if _Came.number == signal.SIGTERM else INTERRUPTED
+    """What an interrupted command exits with, which is a shell's for the signal."""
+    return 128 + (_Came.number or signal.SIGINT)
 
 
 def say(where: str = "") -> int:
@@ -71,8 +77,9 @@ def say(where: str = "") -> int:
     told, _Came.said = _Came.said, has_come()
     # A rank is ended by the command that started it, which says why.
     if not (told or is_watched()):
-        word = "terminated" if status() == TERMINATED else "interrupted"
-        print(f"gnnbench: error: {word}{where}.", file=sys.stderr, flush=True)
+        word = WORDS[signal.Signals(_Came.number or signal.SIGINT)]
+        with contextlib.suppress(OSError):  # the terminal may be gone
+            print(f"gnnbench: error: {word}{where}.", file=sys.stderr, flush=True)
     return status()
 
 
@@ -81,6 +88,7 @@ def leave(code: int) -> NoReturn:
     if signal.getsignal(signal.SIGINT) == _interrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.signal(signal.SIGALRM, signal.SIG_IGN)
     end(code)
 

@@ -1,8 +1,8 @@
 """The command line. Commands import what they need when they run, so that ``--help`` is instant.
 
 Exit status: 0 all done; 1 a check failed; 2 wrong usage; 3 a run failed; 4 nothing ran; 130 when
-interrupted, 143 when terminated. An error is one sentence on standard error; ``--debug`` shows its
-traceback too.
+interrupted, 143 when terminated, 129 when its terminal was closed. An error is one sentence on
+standard error; ``--debug`` shows its traceback too.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from gnnbench.cli.reproduce import reproduce
 from gnnbench.cli.screen import complain, escape, guarded_output
 from gnnbench.cli.sweep import report, sweep
 from gnnbench.errors import GnnbenchError, Interrupted, is_host_memory_error
+from gnnbench.files import explain, is_full
 from gnnbench.waiting import wait_briefly
 
 
@@ -118,6 +119,12 @@ def _say_error(error: Exception, line: CommandLine) -> int:
         _complain(
             f"this machine has not enough memory for what was asked for{_in_brackets(error)}; "
             f"ask for a smaller graph, or fewer and narrower layers.{hint}"
+        )
+        return 3
+    if isinstance(error, OSError) and is_full(error):
+        _complain(
+            f"a file could not be written: {explain(error)}; free some of the disk, or set TMPDIR "
+            f"to a folder on another one.{hint}"
         )
         return 3
     _complain(f"unexpected {_sentence(what)}{hint}")

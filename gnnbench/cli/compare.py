@@ -272,8 +272,8 @@ def run_comparison(
 
 
 def exit_status(comparison: Comparison) -> int:
-    """130 or 143 after a signal, 3 when a run failed unexpectedly, 4 when none is done, 1 when one
-    is not equal, else 0.
+    """129, 130 or 143 after a signal, 3 when a run failed unexpectedly, 4 when none is done, 1 when
+    one is not equal, else 0.
 
     Running out of device memory is an answer, not a failure.
     """

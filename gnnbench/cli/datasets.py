@@ -212,7 +212,8 @@ def import_graph(
         features, labels, split, string_ids, keep_isolated, directed, weighted,
         *(None if delimiter is None else DELIMITERS[delimiter], heading),
     )  # fmt: skip
-    read = [path for path in (file, features, labels, split) if path is not None]
+    named = [path for path in (file, features, labels, split) if path is not None]
+    read = [each for path in named for each in (path, *catalogue.list_files(path))]
     if check_only:
         check_files(json_path, files=read)
         print_read(catalogue.import_graph(file, extras, name=name), json_path)

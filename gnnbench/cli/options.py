@@ -406,9 +406,9 @@ def check_files(
 
         inputs.append(find_platform(platform) or Path(platform))
     if plugins:
-        from gnnbench.plugins import find_file as find_plugin
+        from gnnbench.plugins.sources import list_files as list_plugin_files
 
-        inputs += [find_plugin(text) or Path(text) for text in plugins]
+        inputs += [each for text in plugins for each in list_plugin_files(text)]
     check_outputs(outputs, inputs)
 
 

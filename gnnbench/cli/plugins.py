@@ -241,7 +241,7 @@ def check_plugin(
     from gnnbench.cli.compare import parse_settings
     from gnnbench.preparation import load_dataset
 
-    check_files(json_path, plugins=extra_plugins)
+    check_files(json_path, dataset=dataset, plugins=extra_plugins, settings=settings)
     registry = load_registry(extra_plugins, [_find_named(name)])
 
     from gnnbench.conformance import check_strategy

@@ -86,6 +86,16 @@ def bring_entry(entry: metadata.EntryPoint) -> object:
         ) from error
 
 
+def list_files(text: str) -> list[Path]:
+    """The files that ``--plugin TEXT`` may run, whether or not they are there: of a package all."""
+    file = find_file(text) or Path(text)
+    if file.name != "__init__.py":
+        return [file]
+    with contextlib.suppress(OSError, ValueError):
+        return [file, *(each for each in file.parent.rglob("*") if each.suffix != ".pyc")]
+    return [file]
+
+
 def bring_module(name: str) -> object:
     try:
         return importlib.import_module(name)

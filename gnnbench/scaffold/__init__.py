@@ -8,8 +8,8 @@ from pathlib import Path
 from string import Template
 
 from gnnbench import plugins
-from gnnbench.errors import UsageError
-from gnnbench.files import explain, publish_folder
+from gnnbench.errors import GnnbenchError, UsageError
+from gnnbench.files import explain, is_full, publish_folder
 from gnnbench.results.output import make_folder
 
 __all__ = ["create"]
@@ -34,7 +34,7 @@ def create(name: str, folder: Path) -> tuple[Path, ...]:
     It offers a strategy ``name`` with a placement and a communication of its own. Raises
     ``UsageError``, with nothing written, for a name that is not lower-case words joined by hyphens
     or that a plugin offers already, and where ``folder/gnnbench-NAME`` exists or cannot be
-    written.
+    written. Raises ``GnnbenchError`` where the disk is full.
     """
     if not _NAME.fullmatch(name):
         raise UsageError(
@@ -68,7 +68,8 @@ def create(name: str, folder: Path) -> tuple[Path, ...]:
             f"{target} exists already; choose another name or another folder."
         ) from error
     except OSError as error:
-        raise UsageError(
+        kind = GnnbenchError if is_full(error) else UsageError
+        raise kind(
             f"{target} cannot be written: {explain(error)}; choose another name or another folder."
         ) from error
     return tuple(sorted(target / place for place in texts))

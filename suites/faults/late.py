@@ -270,7 +270,7 @@ IN_COMPARE = (
     ),
     sampler(
         "late-draws-repeated", "from the second epoch on all have the same neighbours",
-        "have the very same neighbours", sample=draw_by(epoch=lambda self, seeds, n: min(n, 1)),
+        "were drawn for the same vertex", sample=draw_by(epoch=lambda self, seeds, n: min(n, 1)),
     ),
     sampler(
         "late-seeds-skipped", "the last seed of a round is skipped from the third epoch on",

@@ -75,16 +75,22 @@ PLAN = "plan hongtu --dataset ring.npz --platform mine.toml --plugin plug.py"
         "plugins list --plugin plug.py --json plug.py",
         "plugins show hongtu --plugin plug.py --json plug.py",
         "plugins check reference --plugin plug.py --json plug.py",
+        "plugins check reference --dataset ring.npz --json ring.npz",
+        "plugins list --plugin pack/__init__.py --json pack/part.py",
+        "datasets import pack --json pack/part.py",
         "reproduce --plugin plug.py --json plug.py",
     ],
 )
 def test_what_a_command_reads_is_not_overwritten(run, files, monkeypatch, words):
     (files / "link.npz").symlink_to("ring.npz")
+    (files / "pack").mkdir()
+    for name in ("__init__.py", "part.py"):
+        (files / "pack" / name).write_text("raise AssertionError('it began')")
     monkeypatch.chdir(files)
     monkeypatch.setattr(gnnbench.comparison, "compare", None)
-    before = {path: path.read_bytes() for path in files.iterdir() if path.is_file()}
+    before = {path: path.read_bytes() for path in files.rglob("*") if path.is_file()}
     assert "would be overwritten, and the command reads it" in one_sentence(run(*words.split()))
-    assert {path: path.read_bytes() for path in files.iterdir() if path.is_file()} == before
+    assert {path: path.read_bytes() for path in files.rglob("*") if path.is_file()} == before
 
 
 def test_datasets_and_modules_by_name_are_not_overwritten_either(run, files, cache, monkeypatch):
@@ -426,3 +432,45 @@ def test_a_data_folder_that_cannot_be_read_has_no_datasets(run, monkeypatch):
     monkeypatch.setenv("GNNBENCH_DATA", os.pathsep.join(["n" * 300, "/dev/null", "/nowhere"]))
     assert run("datasets", "list").exit_code == 0
     assert "no dataset 'ring'" in one_sentence(run("datasets", "info", "ring"))
+
+
+#: The command line in a process whose files may have a few kilobytes.
+LIMITED = """
+import resource, sys
+import gnnbench_plugins.hongtu
+from gnnbench.__main__ import start
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+start()
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("datasets make sbm --out wide.npz", "wide.npz could not be written: the file would be"),
+        ("datasets make sbm --out wide", "wide could not be written: the disk took a part of it"),
+        ("plugins list --json list.json", "list.json could not be written: the file would be"),
+    ],
+)
+def test_a_disk_without_room_is_a_sentence_and_leaves_nothing(files, words, says):
+    before = sorted(files.rglob("*"))
+    ended = subprocess.run(
+        [sys.executable, "-c", LIMITED, *words.split()],
+        cwd=files,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "XDG_CACHE_HOME": "/nonexistent"},
+    )
+    assert (ended.returncode, ended.stdout) == (3, ""), ended.stderr
+    assert says in ended.stderr
+    assert ended.stderr.count("\n") == 1
+    assert sorted(files.rglob("*")) == before
+
+
+def test_a_temporary_file_without_room_is_a_sentence(run, files, monkeypatch):
+    def load(*_, **__):
+        raise OSError("4096 requested and 512 written")
+
+    monkeypatch.setattr(gnnbench.datasets, "load", load)
+    said = one_sentence(run("datasets", "info", files / "ring.npz"), 3)
+    assert "a file could not be written: the disk took a part of it only" in said

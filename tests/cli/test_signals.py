@@ -9,7 +9,11 @@ import pytest
 
 #: Only prevents a hang.
 HANGING_S = 600
-ENDS = {signal.SIGINT: (130, "interrupted"), signal.SIGTERM: (143, "terminated")}
+ENDS = {
+    signal.SIGINT: (130, "interrupted"),
+    signal.SIGTERM: (143, "terminated"),
+    signal.SIGHUP: (129, "its terminal was closed"),
+}
 GRAPH = "sbm:vertices=60,edges=200,features=4,classes=2"
 COMPARE = ("compare", "--plugins", "hongtu", "--dataset", GRAPH, "--epochs", "2")
 COMPARE += ("--no-plain", "--no-check", "--threads", "1")
@@ -105,7 +109,7 @@ IN_TRAINING = {
     "gnnbench_plugins.hongtu.sampler:read_sets": signal.SIGINT,
     "gnnbench.run.evaluate:Evaluator.evaluate": signal.SIGTERM,
 }
-AFTER = {"gnnbench.results.schema:to_document": signal.SIGTERM}
+AFTER = {"gnnbench.results.schema:to_document": signal.SIGHUP}
 IGNORED, STAGE = "ignored", "stage"
 #: One thread that does not prefetch.
 UNPREFETCHED = ("compare", "--plugins", "hyscale", "--dataset", GRAPH, "--platform", "local")
@@ -166,3 +170,18 @@ def test_ignored_signals_stay_ignored(ended):
     _, status, out, error = ended[IGNORED]
     assert (status, error) == (0, "")
     assert "hongtu" in out
+
+
+def test_a_current_folder_that_was_deleted_is_said(tmp_path):
+    program = (
+        f"import os; os.rmdir({str(tmp_path)!r}); from gnnbench.__main__ import start; start()"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program, "plugins", "list"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=HANGING_S,
+    )
+    said = "gnnbench: error: the current folder was deleted; go to one that is there.\n"
+    assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", said)

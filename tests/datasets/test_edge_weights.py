@@ -91,7 +91,7 @@ def test_models_without_weights_say_so():
     dataset = of_arrays(None, weighted=True, directed=False)
     for model, used in (("gcn", True), ("sage", False)):
         request = make_request(
-            Job([("reference", ())], dataset=dataset, model=model), plugins.load()
+            Job(strategies=[("reference", ())], dataset=dataset, model=model), plugins.load()
         )
         assert request.workload.edge_weights is used
         note = "edge weights were not used: GraphSAGE takes none"
