@@ -37,7 +37,6 @@ from gnnbench.comparison.run import (
     empty_result,
     needs_all,
 )
-from gnnbench.comparison.yardstick import Yardstick
 from gnnbench.datasets import edge_convention
 from gnnbench.errors import GnnbenchError, IncompatibleParts
 from gnnbench.kernels.pages import keep_pages, trim_heap
@@ -114,10 +113,7 @@ def compare(
         found = [refusals[row] for row in group if row in refusals]
         if group and len(found) == len(group) and all(each.status != "error" for each in found):
             raise IncompatibleParts(found[0].reason)
-    yardstick = None if request.platform.virtual else Yardstick(request.workload.threads)
-    scene = Scene(
-        request, registry, setting, progress or SilentProgress(), processes, yardstick=yardstick
-    )
+    scene = Scene(request, registry, setting, progress or SilentProgress(), processes)
     load = MachineLoad()
     runner = _RowRunner(scene, guard)
     for repeat in range(request.repeats):

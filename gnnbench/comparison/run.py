@@ -21,7 +21,7 @@ from gnnbench.comparison.process_state import ProcessState, RandomStreams
 from gnnbench.comparison.progress import Progress
 from gnnbench.comparison.request import PlannedRow, Request
 from gnnbench.comparison.rows import options_for
-from gnnbench.comparison.yardstick import Yardstick, state_paces
+from gnnbench.comparison.yardstick import Paces
 from gnnbench.design_phase import with_design_phase
 from gnnbench.errors import (
     DeviceOutOfMemory,
@@ -31,7 +31,7 @@ from gnnbench.errors import (
     StageFailed,
     words_of,
 )
-from gnnbench.metrics import YARDSTICK, summarise, with_error
+from gnnbench.metrics import summarise, with_error
 from gnnbench.model_error import find_kind
 from gnnbench.models import GNN, build
 from gnnbench.models.products import projected_layers
@@ -79,8 +79,7 @@ BUNDLED = "gnnbench_plugins"
 class Scene:
     """What all runs of a comparison share. ``processes`` are the ranks, of which this is the
     first. ``shared`` is what plain training of all rows has in common. ``state`` are the settings
-    of the process as they were before the first run. Where times are measured, ``yardstick`` is
-    timed beside each epoch."""
+    of the process as they were before the first run."""
 
     request: Request
     registry: Registry
@@ -89,7 +88,6 @@ class Scene:
     processes: Processes | None = None
     shared: Shared = field(default_factory=Shared)
     state: ProcessState = field(default_factory=ProcessState)
-    yardstick: Yardstick | None = None
 
 
 def needs_all(bundle: Bundle, setting: Setting) -> bool:
@@ -111,7 +109,7 @@ class Run:
         self._led: Processes | None = None
         self._digests: list[Digest] = []
         self._epochs: list[EpochTrace] = []
-        self._paces: list[float] = []
+        self._paces = Paces(self._setting)
         self._timed_s = 0.0
         self._threads = LeftThreads()
         self._random = RandomStreams()
@@ -216,8 +214,7 @@ class Run:
         with self._threads.at_turn():
             epoch = self._training.run_epoch(number)
         self._restore_state()
-        if self._scene.yardstick is not None:
-            self._paces.append(self._scene.yardstick.measure())
+        self._paces.measure()
         found = digest(epoch, self._clock.provenance, self._setting.platform)
         self._digests.append(found)
         # Spans are in the digest's timeline, of which the last is kept.
@@ -256,22 +253,15 @@ class Run:
             self._reached,
             warmup,
         )
-        if self._paces:
-            metrics[YARDSTICK] = state_paces(self._paces, warmup)
         work = state_work(self._bundle, setting, trace)
-        return RunResult(
-            strategy=row.strategy,
-            label=row.label,
-            mode=row.mode,
-            parts=row.parts,
-            repeat=self._repeat,
-            status="done",
+        return replace(
+            empty_result(row, self._repeat, "done", ""),
             loss=tuple(epoch.loss for epoch in trace.epochs[: setting.workload.epochs]),
             accuracy=self._accuracy,
             equivalence=self._judge(checked),
             other_maths=self._other_maths,
             work=work,
-            metrics=with_error(metrics, work.kind),
+            metrics=self._paces.state(with_error(metrics, work.kind), warmup),
             stages=stages,
             timeline=self._digests[-1].timeline,
             notes=tuple(self._note(trace, metrics["epoch_time"].value)),
