@@ -37,7 +37,6 @@ from gnnbench.comparison.run import (
     empty_result,
     needs_all,
 )
-from gnnbench.comparison.yardstick import Yardstick
 from gnnbench.datasets import edge_convention
 from gnnbench.errors import GnnbenchError, IncompatibleParts
 from gnnbench.kernels.pages import keep_pages, trim_heap
@@ -110,10 +109,7 @@ def compare(
     guard = DatasetGuard(request.dataset)
     rows, refusals = _find_rows(request, registry, setting, processes, guard)
     _require_some(rows, refusals)
-    yardstick = None if request.platform.virtual else Yardstick(request.workload.threads)
-    scene = Scene(
-        request, registry, setting, progress or SilentProgress(), processes, yardstick=yardstick
-    )
+    scene = Scene(request, registry, setting, progress or SilentProgress(), processes)
     load = MachineLoad()
     runner = _RowRunner(scene, guard)
     for repeat in range(request.repeats):

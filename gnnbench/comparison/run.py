@@ -22,7 +22,7 @@ from gnnbench.comparison.process_state import ProcessState, RandomStreams
 from gnnbench.comparison.progress import Progress
 from gnnbench.comparison.request import PlannedRow, Request
 from gnnbench.comparison.rows import options_for
-from gnnbench.comparison.yardstick import Yardstick, state_paces
+from gnnbench.comparison.yardstick import Paces
 from gnnbench.design_phase import with_design_phase
 from gnnbench.errors import (
     DeviceOutOfMemory,
@@ -32,7 +32,7 @@ from gnnbench.errors import (
     StageFailed,
     words_of,
 )
-from gnnbench.metrics import YARDSTICK, summarise, with_error
+from gnnbench.metrics import summarise, with_error
 from gnnbench.model_error import find_kind
 from gnnbench.models import GNN, build
 from gnnbench.models.products import projected_layers
@@ -87,8 +87,7 @@ BUNDLED = "gnnbench_plugins"
 class Scene:
     """What all runs of a comparison share. ``processes`` are the ranks, of which this is the
     first. ``shared`` is what plain training of all rows has in common. ``state`` are the settings
-    of the process as they were before the first run. Where times are measured, ``yardstick`` is
-    timed beside each epoch."""
+    of the process as they were before the first run."""
 
     request: Request
     registry: Registry
@@ -97,7 +96,6 @@ class Scene:
     processes: Processes | None = None
     shared: Shared = field(default_factory=Shared)
     state: ProcessState = field(default_factory=ProcessState)
-    yardstick: Yardstick | None = None
 
 
 def needs_all(bundle: Bundle, setting: Setting) -> bool:
@@ -119,7 +117,7 @@ class Run:
         self._led: Processes | None = None
         self._digests: list[Digest] = []
         self._epochs: list[EpochTrace] = []
-        self._paces: list[float] = []
+        self._paces = Paces(self._setting)
         self._timed_s = 0.0
         self._left_work, self._throttled = LeftWork(), Throttled()
         self._random = RandomStreams()
@@ -231,8 +229,7 @@ class Run:
         number = len(self._epochs)
         with self._left_work.at_turn(), self._throttled.at_turn():
             epoch, found = self._train(number)
-        if self._scene.yardstick is not None:
-            self._paces.append(self._scene.yardstick.measure())
+        self._paces.measure()
         if self._examination is not None:
             self._examination.look(epoch)
         self._digests.append(found)
@@ -277,17 +274,10 @@ class Run:
             self._reached,
             warmup,
         )
-        if self._paces:
-            metrics[YARDSTICK] = state_paces(self._paces, warmup)
         evidence = None if self._examination is None else self._examination.evidence
         work = state_work(self._bundle, setting, trace, evidence)
-        return RunResult(
-            strategy=row.strategy,
-            label=row.label,
-            mode=row.mode,
-            parts=row.parts,
-            repeat=self._repeat,
-            status="done",
+        return replace(
+            empty_result(row, self._repeat, "done", ""),
             loss=tuple(epoch.loss for epoch in trace.epochs[: setting.workload.epochs]),
             accuracy=self._accuracy,
             equivalence=None
@@ -295,7 +285,7 @@ class Run:
             else self._examination.conclude(checked, work.sampling),
             other_maths=self._other_maths,
             work=work,
-            metrics=with_error(metrics, work.kind),
+            metrics=self._paces.state(with_error(metrics, work.kind), warmup),
             stages=stages,
             timeline=self._digests[-1].timeline,
             notes=tuple(self._note(trace, metrics["epoch_time"].value)),

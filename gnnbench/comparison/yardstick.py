@@ -1,20 +1,22 @@
 """How fast this machine is at each turn: the same small work, timed beside every measured epoch.
 
 Two result files are compared through it. A row of the comparison would not do: files need not
-share one, and its own code may change between them. The work fits in a core's caches, so that it
-takes about a millisecond and leaves the caches of the next row mostly as they were.
+share one, and its own code may change between them. The work takes about a
+millisecond. It fits in a core's caches, and leaves most of what the next row has there.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from statistics import median
 
 import numpy as np
 import torch
 
 from gnnbench.kernels.dispatch import gather_rows
+from gnnbench.metrics import YARDSTICK
+from gnnbench.parts import Setting
 from gnnbench.records import Metric
 
 #: A product of two square matrices, and all rows of a table of 2 MiB in another order.
@@ -42,6 +44,23 @@ class Yardstick:
         return time.perf_counter() - began_s
 
 
-def state_paces(paces: Sequence[float], warmup: int) -> Metric:
-    """Return the metric of the seconds beside each epoch; the first ``warmup`` are in no median."""
-    return Metric(median(paces[warmup:]), "s", "measured", tuple(paces), warmup)
+class Paces:
+    """The yardstick's seconds beside each epoch of a run; none where times are modelled."""
+
+    def __init__(self, setting: Setting) -> None:
+        virtual = setting.platform.virtual
+        self._yardstick = None if virtual else Yardstick(setting.workload.threads)
+        self._seconds: list[float] = []
+
+    def measure(self) -> None:
+        """Time the yardstick once."""
+        if self._yardstick is not None:
+            self._seconds.append(self._yardstick.measure())
+
+    def state(self, metrics: Mapping[str, Metric], warmup: int) -> Mapping[str, Metric]:
+        """Return the metrics and that of the yardstick; the first ``warmup`` count in no median."""
+        if not self._seconds:
+            return metrics
+        seconds = median(self._seconds[warmup:])
+        paces = Metric(seconds, "s", "measured", tuple(self._seconds), warmup)
+        return {**metrics, YARDSTICK: paces}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gnnbench.parts import UNSHUFFLED
 from gnnbench.ranking import (
@@ -164,6 +166,11 @@ def _compare_accuracy(groups: Sequence[Group]) -> list[str]:
         ]
         if not rows:
             continue
+        labels = Counter(row.label for row in rows)
+        rows = [
+            replace(row, label=f"{row.label} ({row.mode})") if labels[row.label] > 1 else row
+            for row in rows
+        ]
         ranked = sorted((row for row in rows if all(row.reached)), key=_find_reaching_s)
         told = [_tell_reaching(row, provenance) for row in ranked]
         told += [

@@ -622,3 +622,9 @@ def test_curves_survive_losses_that_are_not_finite():
     chart = draw_curves("loss", {"a": (1.0, float("nan"), 0.5), "b": (float("inf"),)})
     assert "nan," not in chart.split("</desc>")[1]
     assert 'd="M' in chart
+
+
+def test_times_to_accuracy_of_one_label_in_two_modes_are_told_apart():
+    runs = (reach(make_run("a"), 2.0), reach(make_run("a", "mini-batch"), 3.0))
+    words = summarise(group_runs(make_comparison(*runs)))[-1]
+    assert "a (full-graph) 2.00 s, a (mini-batch) 3.00 s" in words
