@@ -7,6 +7,7 @@ rows that begin at the same parameters.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -116,6 +117,7 @@ class PlainTraining:
         self._degrees = Degrees.of(setting.dataset, setting.workload)
         self._wide = _find_wide_layers(setting)
         self._graph: Block | None = None
+        self._models: dict[tuple[torch.dtype, frozenset[int]], GNN] = {}
         self._reads_sparse = 0 in self._wide and _is_sparse(setting)
 
     def _find_projected(self, *, whole: bool) -> frozenset[int]:
@@ -190,13 +192,19 @@ class PlainTraining:
     ) -> Pass:
         """The update's forward pass over all batches; with a ``generator`` attention weights are
         nudged by a unit of rounding."""
-        workload = replace(self._setting.workload, dtype=_name(dtype))
-        projected = self._find_projected(whole=not update.units)
-        model = build(workload, projected, self._setting.model)
+        model = self._make_model(dtype, self._find_projected(whole=not update.units))
         model.load_state_dict(update.parameters)
         with torch.enable_grad(), Bends() as bends:
             logits = [self._compute(model, batch, dtype, generator) for batch in batches]
         return Pass(model, torch.cat(logits), tuple(bends.found))
+
+    def _make_model(self, dtype: torch.dtype, projected: frozenset[int]) -> GNN:
+        """A model of its own for each pass; drawing parameters takes longer than a copy of them."""
+        key = dtype, projected
+        if key not in self._models:
+            workload = replace(self._setting.workload, dtype=_name(dtype))
+            self._models[key] = build(workload, projected, self._setting.model)
+        return copy.deepcopy(self._models[key])
 
     def _compute(
         self, model: GNN, batch: Batch, dtype: torch.dtype, generator: torch.Generator | None

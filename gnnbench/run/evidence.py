@@ -5,7 +5,7 @@ are twice too large change nearly nothing, and two right runs in float32 drift a
 is kept as it was before the optimiser: the parameters that it starts from, the vertices whose loss
 it takes, their logits, and the gradients of the loss.
 
-Some updates are kept whole, to be computed once more. Other updates are looked at: their parameters,
+Some updates are kept whole, to be computed once more. Others are looked at: their parameters,
 their gradients and the logits that have a loss are kept until the epoch is over. A second optimiser
 follows the parameters of every update. Every mini-batch is held against its sampler's word.
 """
