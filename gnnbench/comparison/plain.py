@@ -235,11 +235,9 @@ class PlainTraining:
         known = self._shared.aggregates.get(dtype) if keeps else None
         if known is not None:
             return known
-        workload = replace(
-            self._setting.workload, dtype=_name(dtype), threads=torch.get_num_threads()
-        )
-        own = replace(self._setting, workload=workload)
-        rows = feature_rows(own, bound.block.src_ids, sparse=self._reads_sparse)
+        own = replace(self._setting, workload=replace(self._setting.workload, dtype=_name(dtype)))
+        threads = torch.get_num_threads()
+        rows = feature_rows(own, bound.block.src_ids, sparse=self._reads_sparse, threads=threads)
         found = layer.aggregate(bound, rows)
         if keeps:
             self._shared.aggregates[dtype] = found
