@@ -7,6 +7,7 @@ rows that begin at the same parameters.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -119,6 +120,7 @@ class PlainTraining:
         self._degrees = Degrees.of(setting.dataset, setting.workload)
         self._wide = _find_wide_layers(setting)
         self._graph: Block | None = None
+        self._models: dict[tuple[torch.dtype, frozenset[int]], GNN] = {}
         self._reads_sparse = 0 in self._wide and _is_sparse(setting)
 
     def _find_projected(self, *, whole: bool) -> frozenset[int]:
@@ -192,14 +194,20 @@ class PlainTraining:
         rounded: Rounded | None = None,
     ) -> Pass:
         """Return the update's forward pass over all batches, ``rounded`` where that is given."""
-        workload = replace(self._setting.workload, dtype=_name(dtype))
-        projected = self._find_projected(whole=not update.units)
-        model = build(workload, projected, self._setting.model)
+        model = self._make_model(dtype, self._find_projected(whole=not update.units))
         model.load_state_dict(update.parameters)
         shares = rounded is None  # others must not be off by the same
         with torch.enable_grad(), Bends() as bends, rounded or nullcontext():
             logits = [self._compute(model, batch, dtype, shares=shares) for batch in batches]
         return Pass(model, torch.cat(logits), tuple(bends.found), rounded)
+
+    def _make_model(self, dtype: torch.dtype, projected: frozenset[int]) -> GNN:
+        """A model of its own for each pass; drawing parameters takes longer than a copy of them."""
+        key = dtype, projected
+        if key not in self._models:
+            workload = replace(self._setting.workload, dtype=_name(dtype))
+            self._models[key] = build(workload, projected, self._setting.model)
+        return copy.deepcopy(self._models[key])
 
     def _compute(self, model: GNN, batch: Batch, dtype: torch.dtype, *, shares: bool) -> Tensor:
         whole = shares and len(batch.ids) == self._setting.dataset.graph.num_vertices
@@ -223,11 +231,9 @@ class PlainTraining:
         known = self._shared.aggregates.get(dtype) if keeps else None
         if known is not None:
             return known
-        workload = replace(
-            self._setting.workload, dtype=_name(dtype), threads=torch.get_num_threads()
-        )
-        own = replace(self._setting, workload=workload)
-        rows = feature_rows(own, bound.block.src_ids, sparse=self._reads_sparse)
+        own = replace(self._setting, workload=replace(self._setting.workload, dtype=_name(dtype)))
+        threads = torch.get_num_threads()
+        rows = feature_rows(own, bound.block.src_ids, sparse=self._reads_sparse, threads=threads)
         found = layer.aggregate(bound, rows)
         if keeps:
             self._shared.aggregates[dtype] = found
