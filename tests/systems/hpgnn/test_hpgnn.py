@@ -154,7 +154,7 @@ def test_a_sweep_is_a_table_and_json():
     assert [row.label for row in table.rows if "best" in row.label] == ["n = 4, m = 256 (best)"]
     read = json.loads(to_json(sweep))
     assert read["provenance"] == "modelled"
-    assert read["best"]["design"] == {"n": 4, "m": 256}
+    assert read["best"]["design"] == {"n": 4, "m": 256, "tile": 0}
     assert len(read["points"]) == len(sweep.points)
 
 
