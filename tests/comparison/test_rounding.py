@@ -67,17 +67,20 @@ def test_right_rows_are_equal_where_sums_are_rounding_alone(registry, count):
 
 def test_a_rounded_pass_is_off_by_units_of_its_summands_forward_and_backward():
     """The columns sum to zero, of 40 summands of size 1: each sum may be off by 40 units. Results
-    of other operations are off by a unit of their own, and rows that are copied are exact."""
+    of other operations are off by a unit of their own, zeros by less than the smallest normal
+    number, and rows that are copied are exact."""
     unit = torch.finfo(torch.float64).eps
     h = torch.tensor([[1.0, 3.0], [-1.0, -3.0]], dtype=torch.float64).repeat(20, 1).requires_grad_()
     ones = torch.ones(1, 40, dtype=torch.float64)
     with Rounded(torch.float64, 1) as mode:
         sums = torch.cat([h.sum(dim=0, keepdim=True), ones @ h])
         picked, scaled = h.index_select(0, torch.arange(3)), 3 * h
+        nothing = torch.zeros(9, dtype=torch.float64) * 3
     sums, off = sums.detach().abs(), (scaled - 3 * h).abs().detach()
     assert 0 < float(sums[:, 0].max()) <= 40 * unit
     assert 40 * unit < float(sums[:, 1].max()) <= 120 * unit
     assert torch.equal(picked, h[:3])
+    assert 0 < float(nothing.abs().max()) <= torch.finfo(torch.float64).tiny
     assert 0.5 * unit < float((off / h.detach().abs()).max()) <= 3.5 * unit
     with mode:
         (slopes,) = torch.autograd.grad((torch.tanh(h) @ torch.ones(2, 1).double()).sum(), h)
