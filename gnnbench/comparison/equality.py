@@ -29,6 +29,7 @@ from torch.nn.functional import cross_entropy
 
 from gnnbench.comparison.identities import (
     SUM_SHARE,
+    find_natural_size,
     find_step_error,
     find_sum_errors,
     is_chain,
@@ -232,7 +233,7 @@ class Reference:
             deviations.append(self._hold_loss(update, found, own_loss, loss))
         if is_chain(self._setting):
             expected = None if self._partial else (begins * found.double()).sum()
-            deviations += self._hold_sums(update, expected)
+            deviations += self._hold_sums(update, expected, float(begins.norm()))
         return Judgement(0.0, tuple(deviations))
 
     def _draw_spots(self, update: Update) -> IntArray:
@@ -248,11 +249,17 @@ class Reference:
 
     # ------------------------------------------------------------------ what is held
 
-    def _hold_sums(self, update: Update, expected: Tensor | None) -> list[Deviation]:
+    def _hold_sums(
+        self, update: Update, expected: Tensor | None, gradient: float
+    ) -> list[Deviation]:
         """Numbers of a chain's gradients that rounding alone moves."""
         share = SUM_SHARE if self._dtype == torch.float32 else self._floor
         names = [name for name, value in update.parameters.items() if value.dim() > 1]
         errors = find_sum_errors(update, expected)
+        if max(errors) > share:
+            natural = find_natural_size(update, self._plain.feature_norm, gradient)
+            least = natural * torch.finfo(self._dtype).eps / share
+            errors = find_sum_errors(update, expected, least)
         return [
             Deviation(f"the sum of the gradient of {name} in {update.name}", error, share)
             for name, error in zip(reversed(names), errors, strict=True)

@@ -11,6 +11,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -128,6 +129,13 @@ class PlainTraining:
         its aggregates of the features are computed once for all updates."""
         once = whole and self._keeps and not self._reads_sparse
         return self._wide - {0} if once else self._wide
+
+    @cached_property
+    def feature_norm(self) -> float:
+        """The Frobenius norm of the features."""
+        features = self._setting.dataset.features
+        values = features if isinstance(features, np.ndarray) else features.data
+        return float(np.linalg.norm(values))
 
     @property
     def held_bytes(self) -> int:

@@ -48,9 +48,9 @@ def test_a_right_row_is_equal_where_attention_underflows(registry):
     setting = dataclasses.replace(setting, workload=dataclasses.replace(setting.workload, seed=0))
     parts = registry.strategy("native").bundles["mini-batch"]
     trained = suite.train_row(registry, setting, parts, 1)
-    (judged,) = suite.hold_row(registry, setting, parts, trained, Shared())
-    assert not judged.fault
-    assert any(each.error > 1e-3 for each in judged.deviations)
+    judged = list(suite.hold_row(registry, setting, parts, trained, Shared()))
+    assert not any(each.fault for each in judged)
+    assert any(part.error > 1e-3 for each in judged for part in each.deviations)
 
 
 @pytest.mark.parametrize("count", [17, 50])
@@ -61,8 +61,9 @@ def test_right_rows_are_equal_where_sums_are_rounding_alone(registry, count):
     for strategy in ("reference", "native", "pyg"):
         parts = registry.strategy(strategy).bundles["full-graph"]
         trained = suite.train_row(registry, setting, parts)
-        held = suite.hold_row(registry, setting, parts, trained, shared)
-        assert [judged.fault for judged in held] == ["", "", ""], strategy
+        held = list(suite.hold_row(registry, setting, parts, trained, shared))
+        assert len(held) == 5
+        assert not any(judged.fault for judged in held), (strategy, held)
 
 
 def test_a_rounded_pass_is_off_by_units_of_its_summands_forward_and_backward():
