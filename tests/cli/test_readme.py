@@ -73,7 +73,8 @@ def test_a_command_that_is_printed_can_be_typed(registry, command):
         chosen = parse_strategies(strategies)
         if any(name in MADE_BY_READER for name, _ in chosen):
             return
-        parse_fanouts(given["fanouts"], given["layers"])
+        fanouts = parse_fanouts(given["fanouts"])
+        assert fanouts is None or len(fanouts) == given["layers"]
         if not given["extra_plugins"]:
             registry.model(given["model"])
         request = Request(

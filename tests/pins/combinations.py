@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
-from gnnbench.cli.compare import parse_fanouts, parse_settings, parse_strategies
+from gnnbench.cli.compare import parse_settings, parse_strategies
 from gnnbench.records import PART_KINDS, Mode, PartKind
 
 HERE = Path(__file__).resolve().parent
@@ -90,7 +90,7 @@ class Combination:
     def counts(self) -> tuple[int, ...]:
         """The fan-outs, from the seeds outwards: 5, 4, 3, ... unless the line says others."""
         few = ",".join(str(max(1, 5 - depth)) for depth in range(self.layers))
-        return parse_fanouts(self.fanouts or few, self.layers)
+        return tuple(map(int, (self.fanouts or few).split(",")))
 
 
 #: What of a combination a word ``name=value`` may say.

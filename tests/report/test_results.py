@@ -50,11 +50,12 @@ def test_run_keys_are_the_contracts(content):
     assert set(done["accuracy"]) == {"train", "val", "test"}
     assert done["equivalence"] == {
         "reference": "full-graph", "max_relative_loss_error": 3e-7, "equal": True, "fault": "",
-        "sampling": "every neighbour",
+        "sampling": "every neighbour", "updates": 0, "looked_at": [0, 0],
     }  # fmt: skip
     assert done["work"] == {
         "updates": 1, "seeds": 8621, "edges": 10**9, "devices": ["gpu0"],
-        "sampling": "every neighbour", "kind": None, "ranked": True, "why_not": "",
+        "sampling": "every neighbour", "kind": None, "different": [], "ranked": True,
+        "why_not": "",
     }  # fmt: skip
     assert done["stages"]["transfer"] == {"value": 0.059, "provenance": "modelled"}
 

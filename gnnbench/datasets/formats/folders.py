@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,7 +27,7 @@ _VALIDATION = 500
 def find_planetoid(path: Path) -> tuple[Path, str] | None:
     """Return the folder and the name of planetoid's files: those of ``path``, a folder with one
     dataset, or one of its files; None where it is something else."""
-    if path.is_dir():
+    if os.path.isdir(path):
         graphs = sorted(path.glob("ind.*.graph"))
         return (path, graphs[0].name[4:-6]) if len(graphs) == 1 else None
     start, _, rest = path.name.partition(".")
@@ -107,7 +108,8 @@ def _read_numbers(file: Path) -> IntArray:
 def find_ogb(path: Path) -> Path | None:
     """Return the folder of OGB's files where ``path`` is one, or its ``raw`` inside, else None."""
     home = path.parent if path.name == "raw" else path
-    return home if any((home / "raw").glob("edge.csv*")) else None
+    raw = home / "raw"
+    return home if os.path.isdir(raw) and any(raw.glob("edge.csv*")) else None
 
 
 def read_ogb(home: Path, *, weighted: bool) -> RawGraph:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -109,7 +110,7 @@ def recognise(file: Path) -> str:
         return "ogb"
     if find_planetoid(file) is not None:
         return "planetoid"
-    if file.is_dir():
+    if os.path.isdir(file):
         raise DatasetError(
             f"{file}: this folder holds neither one planetoid dataset (ind.NAME.*) nor one of OGB "
             f"(raw/edge.csv.gz); give the path of a graph to import."

@@ -535,7 +535,7 @@ def test_the_pages_program(tmp_path, monkeypatch, capsys):
     assert run.equivalence is not None
     assert run.equivalence.holds
     # It trains on the very design that was generated.
-    best = re.match(r"Design\(n=(\d+), m=(\d+)\)", printed)
+    best = re.match(r"Design\(n=(\d+), m=(\d+), tile=0\)", printed)
     assert best is not None
     assert any(f"n = {best[1]}, m = {best[2]} a die (given" in note for note in run.notes)
     assert printed.splitlines()[0] in PAGE.read_text(encoding="utf-8")
