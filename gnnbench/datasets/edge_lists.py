@@ -47,7 +47,7 @@ class EdgeList:
 
     @property
     def a_line(self) -> str:
-        """What a line of it is."""
+        """The name of a line in sentences."""
         edge = _NAMED_EDGE if self.names else _AN_EDGE
         return edge if self.weight is None else f"{edge} with a weight"
 
@@ -71,9 +71,9 @@ def find_edge_list(
 ) -> EdgeList:
     """Return how a text of edges is to be read.
 
-    A first line is a ``heading``, unless that is said, where its ids are no integers and those of
-    the next line are, or, of ``names``, where it has what columns of edges are called. A heading
-    that calls two columns source and target, or the like, says where they are.
+    ``heading`` says whether the first line is one. By default it is a heading if its ids are no
+    integers and those of the next line are. Of ``names`` it is one if it has usual names of
+    columns. A heading with such names also says which columns are source and target.
 
     Raises :class:`DatasetError` for a text that is no edge list.
     """

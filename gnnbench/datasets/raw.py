@@ -64,7 +64,7 @@ class RawGraph:
         return tuple(f"{ids[one]} -> {ids[other]}" for one, other in ends.T.tolist())
 
     def ids_for(self, rows: Ids | None) -> Ids:
-        """Return the ids by which another file knows vertices, whose ``rows`` have these ids.
+        """Return the ids of vertices in another file; ``rows`` are the ids of its rows.
 
         An array's rows have none: the first is of the first vertex, whichever number the format of
         the graph gives it.
@@ -76,8 +76,7 @@ class RawGraph:
 def assemble(
     name: str, raw: RawGraph, attached: Attached | None = None, *, directed: bool = False
 ) -> Dataset:
-    """Return the dataset of a graph, with what other files have of its vertices in place of its
-    own."""
+    """Return the dataset of a graph; features, labels and split of other files replace its own."""
     features, labels, masks = raw.features, raw.labels, raw.masks
     notes = list(raw.notes)
     if attached is not None and attached.features is not None:

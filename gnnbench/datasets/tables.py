@@ -1,8 +1,9 @@
 """Texts in columns: lists of edges, and what files have of each vertex.
 
-A text is read only if every line fits one grammar: one delimiter, one number of columns, comments
-(``#`` and ``%``) on lines of their own, quotes around what holds the delimiter, and at most one
-heading. pyarrow parses it, in pieces of whole lines, so that a text may be larger than memory.
+A text is read only if every line fits one grammar. It has one delimiter and one number of columns.
+Comments (``#`` and ``%``) stand on their own lines. Cells that contain the delimiter are quoted. At
+most one line is a heading. pyarrow parses a text in pieces of whole lines, so that it may be larger
+than memory.
 """
 
 from __future__ import annotations
@@ -90,8 +91,8 @@ def find_grammar(
     """Return how the lines of a text are divided; no heading has been looked for.
 
     ``least`` columns are needed for ``what`` a line is to be, and the first ``numbers`` hold whole
-    numbers. Raises :class:`DatasetError` for a text without data, for one whose first lines have no
-    delimiter in common, and for one where several fit.
+    numbers. Raises :class:`DatasetError` for a text without data, and where no delimiter or several
+    fit the first lines.
     """
     lines = list(islice(data_lines(file, remedy), _SAMPLE_LINES))
     if not lines:

@@ -25,8 +25,10 @@ _VALIDATION = 500
 
 
 def find_planetoid(path: Path) -> tuple[Path, str] | None:
-    """Return the folder and the name of planetoid's files: those of ``path``, a folder with one
-    dataset, or one of its files; None where it is something else."""
+    """Return the folder and the dataset's name if ``path`` belongs to planetoid, else None.
+
+    ``path`` is a folder with one dataset, or one of its files.
+    """
     if os.path.isdir(path):
         graphs = sorted(path.glob("ind.*.graph"))
         return (path, graphs[0].name[4:-6]) if len(graphs) == 1 else None

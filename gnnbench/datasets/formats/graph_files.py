@@ -69,7 +69,7 @@ def _as_ids(names: list[Any]) -> Ids:
 
 
 def _numbered(file: Path, edges: Any, ids: Ids, notes: tuple[str, ...], weights: Any) -> RawGraph:
-    """Return a graph whose vertices have ``ids``, ascending."""
+    """Return a graph; ``ids`` are those of its vertices, ascending."""
     plain = ids.dtype.kind == "i" and bool((ids == np.arange(len(ids))).all())
     if not plain:
         what = "ids" if ids.dtype.kind == "i" else "names"
@@ -88,9 +88,9 @@ def _numbered(file: Path, edges: Any, ids: Ids, notes: tuple[str, ...], weights:
 def read_metis(file: Path, *, weighted: bool) -> RawGraph:
     """Read a graph as METIS 5 has it (manual, section 4.1.1); its vertices count from 1.
 
-    The first line has the vertices, the edges, and, perhaps, a format ``abc`` and a number of
-    weights of each vertex: ``a`` says that lines begin with a size, ``b`` that weights of the
-    vertex follow, and ``c`` that a weight stands behind each neighbour.
+    The first line has the numbers of vertices and edges. A format ``abc`` and the number of weights
+    of each vertex may follow. With ``a`` each line begins with a size. With ``b`` it continues with
+    the vertex's weights. With ``c`` a weight follows each neighbour.
     """
     lines = _metis_lines(file)
     number, header = next(lines, (0, []))
@@ -145,7 +145,7 @@ def _metis_lines(file: Path) -> Iterator[tuple[int, list[int]]]:
 
 
 def _check_metis(file: Path, edges: Any, count: int, promised: int) -> None:
-    """Refuse a graph whose edges are not those promised, each once in both directions."""
+    """Refuse other edges than were promised, or edges that are not listed at both ends."""
     found = edges.shape[1]
     if found == 0:
         raise DatasetError(f"{file}: there are no edges in it; a GNN needs at least one.")

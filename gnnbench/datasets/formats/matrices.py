@@ -45,7 +45,7 @@ _GENDER = 1
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """What a Matrix Market file says before its entries, on lines 1 to ``lines``."""
+    """The header of a Matrix Market file: lines 1 to ``lines``."""
 
     rows: int
     columns: int
@@ -180,8 +180,8 @@ def _as_csr(file: Path, arrays: Mapping[str, AnyArray], name: str) -> scipy.spar
 def read_matlab(file: Path, *, weighted: bool) -> RawGraph:
     """Read the only square sparse matrix of a MATLAB file, or ``A`` of SuiteSparse's ``Problem``.
 
-    Facebook100 keeps what it knows of people in ``local_info``: gender is their class, and all else
-    features, one for each value, as Lim et al. (NeurIPS 2021) have it.
+    Facebook100 has columns on each person in ``local_info``. As in Lim et al. (NeurIPS 2021),
+    gender is the class, and each value of the other columns is a feature.
     """
     try:
         with open_input(file) as stream:
@@ -236,7 +236,7 @@ def _as_graph(
     valued: bool = True,
     first: int = 0,
 ) -> RawGraph:
-    """Return the graph of an adjacency matrix, whose values are weights where it is ``valued``."""
+    """Return the graph of an adjacency matrix; its values are weights if it is ``valued``."""
     rows, columns = matrix.shape
     if rows != columns:
         raise DatasetError(
