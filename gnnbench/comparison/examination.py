@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import psutil
-import torch
 
 from gnnbench.comparison.equality import Judgement, Reference
 from gnnbench.comparison.plain import PlainTraining, Shared
@@ -18,18 +16,8 @@ from gnnbench.parts import Bundle, MiniBatchSampler, Setting
 from gnnbench.plugins import Registry, assemble
 from gnnbench.records import EpochTrace, Equivalence, PartKind
 from gnnbench.run import Evidence
+from gnnbench.run.processors import host_threads
 from gnnbench.units import format_si
-
-
-@contextmanager
-def on_one_thread() -> Iterator[None]:
-    """Let torch compute what is small on this thread alone, which does not wait for others."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 class Plain(NamedTuple):
@@ -83,7 +71,7 @@ class Examination:
                 return
             with self._streams.at_turn():
                 plain = self._open_plain()
-                with on_one_thread():
+                with host_threads(1):  # what is small does not wait for others
                     found = plain.reference.look(update, epoch.round_losses[update.round])
             self.evidence.fault = found.fault or None
 

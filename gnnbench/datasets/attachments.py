@@ -8,7 +8,6 @@ them. Nothing is ever unpickled.
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,12 +32,13 @@ from gnnbench.datasets.tables import (
     split_line,
 )
 from gnnbench.datasets.topology import AnyArray
+from gnnbench.datasets.torch_files import as_numpy, load_torch
 from gnnbench.errors import DatasetError
-from gnnbench.files import FileRefused, open_input
 from gnnbench.records import IntArray
 
 #: Ids of vertices as the files have them: integers, or texts.
 Ids = IntArray | npt.NDArray[np.str_]
+_NO_TENSORS = "no tensors"
 #: The shares of a split, by number.
 _SHARES = ("train", "val", "test")
 
@@ -103,10 +103,10 @@ def read_split(
         with Archive(file) as archive:
             return None, {name: archive.read(name) for name in archive.names}
     if file.suffix == ".pt":
-        held = _load_tensors(file)
+        held = load_torch(file, _NO_TENSORS)
         if not isinstance(held, dict):
             raise DatasetError(f"{file}: it holds no mapping; save train, val and test by name.")
-        return None, {str(name): _as_numpy(file, value) for name, value in held.items()}
+        return None, {str(name): as_numpy(file, value) for name, value in held.items()}
     ids, columns = _read_text(file, string_ids, "an id and train, val or test", str, ".npz, .pt")
     if len(columns) != 1:
         raise DatasetError(f"{file}: give an id and train, val or test on each line.")
@@ -118,38 +118,11 @@ def read_split(
 def read_array(file: Path) -> AnyArray:
     """The array of a ``.npy`` file, or the tensor of a ``.pt``, without unpickling anything."""
     if file.suffix == ".pt":
-        return _as_numpy(file, _load_tensors(file))
+        return as_numpy(file, load_torch(file, _NO_TENSORS))
     found = ArrayFile.find(file)
     # Whoever asks for it makes another of it.
     check_memory(str(file), "reading it", 2 * found.header.size_bytes)
     return found.read()
-
-
-def _load_tensors(file: Path) -> object:
-    import torch
-
-    from gnnbench.datasets.pickles import arrays_only
-
-    try:
-        with open_input(file) as stream, arrays_only(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return torch.load(stream, map_location="cpu", weights_only=True)
-    except FileRefused as error:
-        raise DatasetError(f"{file}: {error.reason}; give the path of a tensor.") from error
-    except Exception as error:  # whatever a damaged file makes torch raise
-        raise DatasetError(
-            f"{file}: this holds no tensors that can be read ({_first_line(error)}); save them "
-            f"with torch.save."
-        ) from error
-
-
-def _as_numpy(file: Path, held: object) -> AnyArray:
-    import torch
-
-    if not isinstance(held, torch.Tensor):
-        raise DatasetError(f"{file}: it holds a {type(held).__name__}, not a tensor; save one.")
-    array: AnyArray = held.to_dense().numpy(force=True)
-    return array
 
 
 def _read_text(
@@ -183,8 +156,3 @@ def _of_dimensions(file: Path, array: AnyArray, count: int) -> AnyArray:
             f"{wanted}."
         )
     return array
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__

@@ -17,7 +17,7 @@ from gnnbench.datasets.attachments import Ids, read_array
 from gnnbench.datasets.content import choose_weights
 from gnnbench.datasets.edge_lists import find_edge_list, note_doubts, read_edges
 from gnnbench.datasets.formats.folders import find_planetoid
-from gnnbench.datasets.formats.libraries import load_torch, read_data
+from gnnbench.datasets.formats.libraries import read_data
 from gnnbench.datasets.formats.recognition import DESCRIPTIONS, READERS, recognise
 from gnnbench.datasets.memory import check_memory
 from gnnbench.datasets.npz import read_npz
@@ -29,11 +29,13 @@ from gnnbench.datasets.texts import (
     strip_compression,
 )
 from gnnbench.datasets.topology import MAX_VERTICES, AnyArray
+from gnnbench.datasets.torch_files import as_numpy, load_torch
 from gnnbench.errors import DatasetError
 from gnnbench.records import Dataset, IntArray
 
 _LONGEST_NAME = 200
 _SHOWN_EDGES = 5
+_NO_GRAPH = "no tensors and no graph of PyTorch Geometric"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,13 +118,15 @@ def _read(file: Path, kind: str, extras: Extras, attached: Attached) -> RawGraph
         return READERS[kind](file, weighted=extras.weighted)
     if kind == "gnnbench":
         return _read_npz(file)
-    if kind == "torch" and not hasattr(held := load_torch(file), "shape"):
-        return read_data(file, held, weighted=extras.weighted)
     if kind == "edges":
         pairs, weights, notes, read_as = _read_text(file, extras)
     else:
+        held = load_torch(file, _NO_GRAPH) if kind == "torch" else read_array(file)
+        if not hasattr(held, "shape"):
+            return read_data(file, held, weighted=extras.weighted)
         choose_weights(str(file), None, weighted=extras.weighted)
-        pairs, weights, notes, read_as = _read_array(file), None, (), ""
+        edges = as_numpy(file, held) if kind == "torch" else cast("AnyArray", held)
+        pairs, weights, notes, read_as = _as_pairs(file, edges), None, (), ""
     found = _number(file, pairs, notes, attached, extras.keep_isolated)
     return replace(found, weights=weights, read_as=read_as)
 
@@ -174,9 +178,8 @@ def _read_npz(file: Path) -> RawGraph:
 # --------------------------------------------------------------------------- edge lists
 
 
-def _read_array(file: Path) -> Ids:
+def _as_pairs(file: Path, edges: AnyArray) -> Ids:
     """Return the ends of every edge of an array, ``(E, 2)``."""
-    edges = read_array(file)
     if edges.ndim != 2 or 2 not in edges.shape or edges.dtype.kind not in "iu":
         raise DatasetError(
             f"{file}: it has shape {edges.shape} and dtype {edges.dtype}; give integers of "

@@ -60,8 +60,8 @@ class RawGraph:
             ends = np.stack((indices[:count], rows))
         else:
             ends = self.edges[:, :count]
-        ids = self.list_ids()
-        return tuple(f"{ids[one]} -> {ids[other]}" for one, other in ends.T.tolist())
+        called = ends + self.first if self.ids is None else self.ids[ends]
+        return tuple(f"{one} -> {other}" for one, other in called.T.tolist())
 
     def ids_for(self, rows: Ids | None) -> Ids:
         """Return the ids of vertices in another file; ``rows`` are the ids of its rows.

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import warnings
 from pathlib import Path
-from typing import Any
 
 from gnnbench.datasets import dgl_library
 from gnnbench.datasets.memory import check_memory
@@ -16,42 +13,6 @@ from gnnbench.files import FileRefused, open_input
 
 #: What a file of ``dgl.save_graphs`` begins with.
 _DGL_BEGINS = (0xDD2E4FF046B4A13F).to_bytes(8, "little")
-
-
-def load_torch(file: Path) -> object:
-    """Return what ``torch.save`` has stored, tensors, containers and PyG's ``Data`` alone."""
-    import torch
-
-    try:
-        with open_input(file) as stream, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with torch.serialization.safe_globals(_find_data_classes(file)):
-                return torch.load(stream, map_location="cpu", weights_only=True)
-    except FileRefused as error:
-        raise DatasetError(f"{file}: {error.reason}; give the path of a tensor.") from error
-    except Exception as error:  # whatever a damaged file makes torch raise
-        raise DatasetError(
-            f"{file}: it holds no tensors and no graph of PyTorch Geometric that can be read "
-            f"without running code of the file; save tensors, or one Data, with torch.save."
-        ) from error
-
-
-def _find_data_classes(file: Path) -> list[Any]:
-    """Return the classes of PyG that the file names; PyG is imported only for these."""
-    import torch
-
-    with contextlib.suppress(Exception):  # what is wrong with the file is said when it is read
-        found = torch.serialization.get_unsafe_globals_in_checkpoint(file)
-        wanted = [name for name in found if name.startswith("torch_geometric.data.")]
-        if wanted:
-            from torch_geometric.data import data, storage
-
-            classes = (
-                data.Data, data.DataEdgeAttr, data.DataTensorAttr,
-                storage.GlobalStorage, storage.NodeStorage, storage.EdgeStorage,
-            )  # fmt: skip
-            return list(classes)
-    return []
 
 
 def read_data(file: Path, held: object, *, weighted: bool) -> RawGraph:
