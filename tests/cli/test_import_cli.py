@@ -21,6 +21,9 @@ NAMES = ["ann", "bob", "cy", "dora", "eve"]
 OPEN = b"{'shape': " + b"(" * 900 + b"}\n"
 BRACKETS = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(OPEN)) + OPEN
 
+#: A compressed text without its end; with no time in it, which would be in the test's name.
+CUT_GZIP = gzip.compress(b"0 1.5\n" * 99, mtime=0)[:-9]
+
 
 @pytest.fixture
 def edges(tmp_path):
@@ -176,7 +179,7 @@ def test_an_edge_index_is_a_graph(imported, save, name):
         ("y.txt", "0 a\n\u00b2 b\n", "--labels", "line 2: '\u00b2 b' is not an id and a class"),
         ("y.txt", "0 99999999999999999999999\n", "--labels", "1e+23 and other values"),
         ("y.csv.gz", "0 a\n1 b\n", "--labels", "Not a gzipped file"),
-        ("x.csv.gz", gzip.compress(b"0 1.5\n" * 99, mtime=0)[:-9], "--features", "may be truncated"),
+        ("x.csv.gz", CUT_GZIP, "--features", "may be truncated"),
         ("x.npy", BRACKETS, "--features", "this is no array of numbers"),
         ("s.npy", X, "--split", "give .npz, .pt, or text in UTF-8"),
     ],

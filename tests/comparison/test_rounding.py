@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,8 +14,6 @@ from gnnbench.comparison.rounding import Rounded
 from suites import equality as suite
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-CASES = Path(__file__).parents[3] / "shared" / "cases"
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +38,7 @@ def test_attention_to_one_edge_alone_rounds_as_far_as_any_right_row(registry, st
 
 def test_a_right_row_is_equal_where_attention_underflows(registry):
     """Native's kernels flush attention weights below the smallest normal number to zero."""
-    piece = CASES / "right-row-refused" / "piece.npz"
-    if not piece.exists():
-        pytest.skip(f"{piece} is not here")
+    piece = datasets.find_shared_data().parent / "cases" / "right-row-refused" / "piece.npz"
     setting = suite.make_row(datasets.load(str(piece)), "gat", 256, 2, epochs=1)
     setting = dataclasses.replace(setting, workload=dataclasses.replace(setting.workload, seed=0))
     parts = registry.strategy("native").bundles["mini-batch"]
