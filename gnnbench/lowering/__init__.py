@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from gnnbench.lowering.base import Lowering
 from gnnbench.lowering.device_resident import DeviceResidentLowering
-from gnnbench.lowering.feature_parallel import FeatureParallelLowering
 from gnnbench.lowering.feature_shards import FeatureShardsLowering
 from gnnbench.lowering.host_resident import HostResidentLowering
 from gnnbench.lowering.mini_batch import MiniBatchLowering
@@ -19,7 +18,7 @@ __all__ = ["Lowering", "choose_lowering"]
 def choose_lowering(bundle: Bundle) -> type[Lowering]:
     """What makes the programs of a bundle's epochs."""
     if bundle.mode == "mini-batch":
-        return FeatureParallelLowering if bundle.by_features else MiniBatchLowering
+        return MiniBatchLowering
     if bundle.by_features:
         return FeatureShardsLowering
     if isinstance(bundle.memory, OffloadingMemory):

@@ -70,7 +70,7 @@ class DeviceResidentLowering(Swapping):
             size = self._count_feature_bytes(slot)
             ledger.allocate(device.name, "vertex features on the device", size)
             if self.halo is not None:
-                size = self.count_topology(self.halo.whole_blocks_of(slot))
+                size = self.frame.count_topology(self.halo.whole_blocks_of(slot))
                 ledger.allocate(device.name, "graph that halos are drawn of", size)
             elif not swaps:
                 ledger.allocate_all(device.name, tuple(self._size_kept(slot)))
@@ -188,7 +188,7 @@ class DeviceResidentLowering(Swapping):
             yield from self._backward_layer(number, gradients, below)
             gradients = below
         yield from self._free(held)
-        yield from self._synchronise(self._meeting, self._round)
+        yield from self.reduction.synchronise(self._meeting, self._round)
 
     def _open(self, name: str) -> list[Buffer]:
         return [Buffer(name) for _ in self.trainers]

@@ -82,7 +82,7 @@ class ShardsLayout(Lowering):
     def prepare(self, ledger: Ledger) -> None:
         """Cut the rounds into shards, and place what devices hold all the time."""
         setting, placement = self.setting, self.placement
-        allocate_host_graph(ledger, setting, self.homes)
+        allocate_host_graph(ledger, setting, self.frame.homes)
         cut = self._sampler.chunks(setting, len(self.trainers))
         rounds, self.cut_notes = cut.rounds, cut.notes
         if any(len(round_.units) != 1 for round_ in rounds):
@@ -307,7 +307,7 @@ class FeatureShardsLowering(ShardsLayout):
         work = work._replace(features=self.width(number, slot), order=self._find_order(block))
         step = self._step(op, "aggregate", number, index, slot, work)
         if block is not None:
-            self._announce(step, block)
+            self.frame.announce(step, block)
         return step
 
     def _update(self, number: int, index: int, whole: Buffers, updated: Buffers) -> Iterator[Step]:

@@ -45,7 +45,7 @@ class FullGraphLowering(Lowering):
     def prepare(self, ledger: Ledger) -> None:
         """Partition, plan the traffic, and place what stays for the whole run."""
         setting, bundle = self.setting, self.bundle
-        allocate_host_graph(ledger, setting, self.homes)
+        allocate_host_graph(ledger, setting, self.frame.homes)
         capacity = TrainerCapacity(bundle, ledger, self.trainers, self._shapes, self._itemsize)
         cut = self._sampler.chunks(setting, len(self.trainers), capacity)
         self.cut_notes = cut.notes

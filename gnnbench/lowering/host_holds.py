@@ -43,7 +43,7 @@ class HostHolds(FullGraphLowering):
         """Room for a unit's rows of other hosts on its own, where they are between two links."""
         here, device = self.hosts[plan.slot], self.trainers[plan.slot].name
         rows = max(
-            sum(count for _, count in self.homes.list_abroad(each.by_host, here))
+            sum(count for _, count in self.frame.homes.list_abroad(each.by_host, here))
             for each in crossing
         )
         return [Hold(here.name, f"rows of other hosts, {device}", rows * row_bytes)] if rows else []

@@ -96,7 +96,7 @@ class HostResidentLowering(HostHolds):
         ``copied`` says that the host has a copy of the features beside the data set's, and what it
         cannot hold is spilled to the ``directory``, if there is one.
         """
-        self.homes, self.plans, self.buffer_rows = homes, plans, buffer_rows
+        self.frame.homes, self.plans, self.buffer_rows = homes, plans, buffer_rows
         self._shares_rows = self.bundle.shares_rows
         self._sets = self._make_sets()
         self.policies, self.streams = self._sets.policies, self._sets.streams
@@ -113,7 +113,7 @@ class HostResidentLowering(HostHolds):
         """h^0 .. h^L, two buffers for their gradients and the cached aggregates, as ``HostPlan``
         divides them between memory and disk; all are there for the whole run."""
         setting, host = self.setting, self.platform.host
-        allocate_host_graph(ledger, setting, self.homes)
+        allocate_host_graph(ledger, setting, self.frame.homes)
         tensors = host_tensors(
             self._shapes,
             self.policies,
@@ -129,12 +129,16 @@ class HostResidentLowering(HostHolds):
         if self.lends:
             budget_bytes -= budget_bytes // LENT_SHARE
         on_disk = stays_on_disk(setting) and not copied
-        self.host = HostPlan(tensors, budget_bytes, directory, self.homes, features_on_disk=on_disk)
+        self.host = HostPlan(
+            tensors, budget_bytes, directory, self.frame.homes, features_on_disk=on_disk
+        )
         if self.host.spilled and self.platform.virtual:
             _ = self.platform.disk  # refuses a platform that cannot price it
         self.host.allocate(ledger)
         saved = SavedSizes(self.layers, self.bundle.kernel, setting.workload)
-        self._make = HostSteps(setting, self.trainers, self.layers, self.host, saved, self.homes)
+        self._make = HostSteps(
+            setting, self.trainers, self.layers, self.host, saved, self.frame.homes
+        )
 
     def notes(self) -> tuple[str, ...]:
         """What was spilled, and what stays on disk."""
@@ -160,7 +164,7 @@ class HostResidentLowering(HostHolds):
         yield from self._meet(self._make.take_loss())
         for number in reversed(range(len(self.layers))):
             yield from self._backward_layer(number)
-        yield from self._synchronise(self._meeting, self._make.round)
+        yield from self.reduction.synchronise(self._meeting, self._make.round)
 
     def _meet(self, parts: Iterable[Sequence[Step]]) -> Iterator[Step]:
         """What is done once for all devices: by each host its part, one step after the other."""

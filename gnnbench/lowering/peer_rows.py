@@ -85,7 +85,7 @@ class PeerRows(RowChanges):
     def _draw_halo(self, halo: SampledHalo, slot: int, step: Step) -> None:
         halo.draw(self._epoch, slot)
         blocks = [*halo.whole_blocks_of(slot), *halo.blocks_of(slot).values()]
-        size = self.count_topology(blocks)
+        size = self.frame.count_topology(blocks)
         step.work = Work("copy", rows=len(halo.halos[slot]), bytes=size)
 
     def _see_blocks(self, steps: Iterator[Step], *, first: bool) -> Iterator[Step]:
@@ -122,7 +122,7 @@ class PeerRows(RowChanges):
             return None
         if what == "rows" and number in self._measured:
             return np.full(read.rows, self._due[read.slot])
-        with self.deciding():
+        with self.frame.deciding():
             return self.staleness.choose(self._epoch, number, what, read)
 
     def _exchange(self, op: str, crossing: Crossing, width: int, *, push: bool) -> Step:

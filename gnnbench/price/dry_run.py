@@ -87,7 +87,7 @@ def read_epoch(
     for device in lowering.workers:
         recorder.count_work(device.name, 0.0)
     items = lowering.run_epoch(epoch)
-    if lowering.in_processes:
+    if lowering.frame.in_processes:
         items = hold_processes(items, lowering)
     take_items(items, recorder, ledger, None)
     seeds = lowering.count_seeds()

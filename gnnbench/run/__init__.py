@@ -20,7 +20,6 @@ from gnnbench.run.base import Engine
 from gnnbench.run.collectives import Processes
 from gnnbench.run.device_resident import DeviceResidentEngine
 from gnnbench.run.evidence import Evidence
-from gnnbench.run.feature_parallel import FeatureParallelEngine
 from gnnbench.run.feature_shards import FeatureShardsEngine
 from gnnbench.run.host_resident import HostResidentEngine
 from gnnbench.run.host_store import IdleMemory
@@ -56,8 +55,7 @@ def make_engine(
 ) -> Engine:
     """The engine that trains such a bundle; its parts must have begun."""
     if bundle.mode == "mini-batch":
-        made = FeatureParallelEngine if bundle.by_features else MiniBatchEngine
-        return made(bundle, setting, recorder, evidence, processes)
+        return MiniBatchEngine(bundle, setting, recorder, evidence, processes)
     if bundle.by_features:
         return FeatureShardsEngine(bundle, setting, recorder, evidence, processes)
     if isinstance(bundle.memory, OffloadingMemory):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import chain, islice
 
 import numpy as np
@@ -19,6 +20,7 @@ from gnnbench.mapped import ReadAhead
 from gnnbench.models import Degrees, Layer
 from gnnbench.models.products import keeps_sparse, projected_layers
 from gnnbench.parts import Bundle, Setting
+from gnnbench.platforms.machine import Device
 from gnnbench.program import Item
 from gnnbench.records import Block, EpochTrace, IntArray
 from gnnbench.run.arrivals import Arrivals, LimitedLinks
@@ -39,6 +41,24 @@ MOST_KEPT: Bound[int] = 4096
 LEAST_BLOCK = Block(
     np.zeros(1, dtype=np.int64), 1, np.arange(2, dtype=np.int64), np.zeros(1, dtype=np.int32)
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """The devices that this process computes on: ``slots``, of all ``trainers`` of a run."""
+
+    setting: Setting
+    trainers: tuple[Device, ...]
+    slots: tuple[int, ...]
+    dtype: torch.dtype
+
+    def has(self, slot: int) -> bool:
+        """Whether a device is this process's."""
+        return slot in self.slots
+
+    def device(self, slot: int) -> torch.device:
+        """Return the torch device of a trainer."""
+        return torch.device(self.trainers[slot].torch_device)
 
 
 class Engine(ABC):
@@ -77,7 +97,12 @@ class Engine(ABC):
             ranks = assign_ranks(self._trainers, setting.platform)
             self._rank = Rank(processes, recorder, self._dtype, ranks)
         #: The devices that this process has, by slot.
-        self._here = tuple(slot for slot in range(len(self._trainers)) if self._has(slot))
+        self._here = tuple(
+            slot
+            for slot in range(len(self._trainers))
+            if self._rank is None or self._rank.has(slot)
+        )
+        self._site = Here(setting, self._trainers, self._here, self._dtype)
         self._arrivals = Arrivals(recorder) if self._rank is None else self._rank.arrivals
         self._links = LimitedLinks(setting.platform, self._arrivals)
         #: What its devices are held to: a process has one, or all of theirs are alike.
@@ -108,11 +133,11 @@ class Engine(ABC):
         return self.replicas.on(self._trainers[slot]).stack[number]
 
     def _device(self, slot: int) -> torch.device:
-        return torch.device(self._trainers[slot].torch_device)
+        return self._site.device(slot)
 
     def _has(self, slot: int) -> bool:
         """Whether a device is this process's."""
-        return self._rank is None or self._rank.has(slot)
+        return self._site.has(slot)
 
     def _rank_of_slots(self) -> tuple[Sequence[int], int]:
         """By slot, which process has the device, and which this one is."""

@@ -38,7 +38,7 @@ class DeviceResidentEngine(Engine):
         """Lower, bind the blocks, and put the features on the devices."""
         stack = self.replicas.master.stack
         self._lowering = DeviceResidentLowering(self._bundle, self._setting, stack)
-        self._lowering.deciding = self._recorder.inside_part
+        self._lowering.frame.deciding = self._recorder.inside_part
         self._lowering.read_change = self._read_change
         self._lowering.prepare(self.ledger)
         self._bounds: dict[UnitKey, tuple[BoundBlock, ...]] = {}

@@ -54,7 +54,7 @@ class HostResidentEngine(HostMovement):
         if not isinstance(lowering, HostResidentLowering):
             raise TypeError("vertex data on the host takes memories that offload")
         self._lowering = lowering
-        self._lowering.deciding = self._recorder.inside_part
+        self._lowering.frame.deciding = self._recorder.inside_part
         self._lowering.lends = self.lends
         self._lowering.prepare(self.ledger)
         train_ids = self._setting.dataset.train_ids

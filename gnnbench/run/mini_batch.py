@@ -17,107 +17,93 @@ from torch import Tensor
 
 from gnnbench.lowering.mini_batch import MiniBatchLowering
 from gnnbench.lowering.rounds import RoundUnderWay
-from gnnbench.lowering.units import needs_aggregate_gradient
 from gnnbench.models import BoundBlock, list_scales
 from gnnbench.parts import MiniBatchSampler
 from gnnbench.program import Item, Section
 from gnnbench.records import Block, EpochTrace, IntArray, Unit
+from gnnbench.run.base import Engine
+from gnnbench.run.columns import ColumnProducts
 from gnnbench.run.execute import Bodies
-from gnnbench.run.feature_cache import CachedRows
-from gnnbench.run.input_movement import InputMovement, UnitKey
-from gnnbench.run.movement import Buffers
-from gnnbench.run.passes import (
-    AggregateTape,
-    UpdateTape,
-    run_aggregate,
-    run_aggregate_backward,
-    run_update,
-    run_update_backward,
-    take_gradients,
-)
+from gnnbench.run.input_rows import InputRows
 from gnnbench.run.processors import (
     AS_IT_IS,
-    StagingBuffers,
     Stream,
     host_threads,
     on_stream,
     open_streams,
 )
+from gnnbench.run.propagation import Passes, Propagation
 from gnnbench.run.protocol import Steps, Trainer, run_in_turn, run_on_threads
 from gnnbench.run.recorder import Track
 from gnnbench.run.timers import HostTimer
 
 
-class Propagation:
-    """What a trainer has of the unit that it computes: its rows or their gradients, ``(n, f)``, and
-    of its layers so far the blocks and tapes; when it is done, the sum of its seeds' losses and its
-    part of the gradients of the round's mean loss."""
-
-    __slots__ = ("aggregates", "bounds", "gradients", "loss_sum", "rows", "updates")
-    rows: Tensor
-
-    def __init__(self) -> None:
-        self.bounds: list[BoundBlock] = []
-        self.aggregates: list[AggregateTape] = []
-        self.updates: list[UpdateTape] = []
-        self.loss_sum = 0.0
-        self.gradients: list[Tensor] = []
-
-
-class MiniBatchEngine(InputMovement):
+class MiniBatchEngine(Engine):
     """Trains by the program of :class:`MiniBatchLowering`, whose operations are methods."""
 
-    lowers: type[MiniBatchLowering] = MiniBatchLowering
-    #: Parameters whose gradients are not averaged, by their places.
-    _apart: tuple[int, ...] = ()
+    _lowering: MiniBatchLowering
 
     def prepare(self) -> None:
         """Lower, and put the features where they stay for the whole run."""
         bundle, setting = self._bundle, self._setting
-        self._rounding = bundle.rounding
-        lowering = self._lowering = self.lowers(bundle, setting, self.replicas.master.stack)
-        lowering.deciding = self._recorder.inside_part
-        lowering.loader_threads = torch.get_num_threads()
+        stack = self.replicas.master.stack
+        lowering = self._lowering = MiniBatchLowering(bundle, setting, stack)
+        lowering.frame.deciding = self._recorder.inside_part
+        lowering.loading.loader_threads = torch.get_num_threads()
         if self._recorder.measures:
-            lowering.time_sampling = self._time_sampling
+            lowering.sampling.time_sampling = self._time_sampling
         if self._evidence is not None:
-            lowering.show = self._keep_unit
+            lowering.sampling.show = self._keep_unit
         lowering.prepare(self.ledger)
-        self._scales = list_scales(lowering.sampler, setting)
-        self._stacks = {slot: self.replicas.on(self._trainers[slot]).stack for slot in self._here}
         opened = open_streams(tuple(self._trainers[slot] for slot in self._here))
         self._streams = {
             slot: opened[device.name]
             for slot, device in enumerate(self._trainers)
             if device.name in opened
         }
-        self._staging = StagingBuffers(lowering.pipeline.under_way)
-        overlaps = lowering.pipeline.under_way > 1 or len(self._trainers) > 1
+        pipeline = lowering.frame.pipeline
+        overlaps = pipeline.under_way > 1 or len(self._trainers) > 1
         in_turn = self._platform.virtual or not overlaps or self._rank is not None
         self._run = run_in_turn if in_turn else run_on_threads
-        self._cached = CachedRows(lowering.cache)
-        self._cached.fill(setting, self._trainers, self._here)
-        self._place_features()
-        self._use(self._make_bodies())
-
-    def _make_bodies(self) -> Bodies:
-        return {
-            **self._list_transfers(),
-            "aggregate forward": self._aggregate_forward,
-            "update forward": self._update_forward,
-            "loss": self._take_loss,
-            "update backward": self._update_backward,
-            "aggregate backward": self._aggregate_backward,
+        self._rows = InputRows(
+            self._site, lowering, self._streams, self._ahead, sparse=self._sparse
+        )
+        self._scales = list_scales(lowering.frame.sampler, setting)
+        self._passes = Passes(self._site, self._bind, self.replicas, self._rows, self._keep_logits)
+        self._columns: ColumnProducts | None = None
+        #: Parameters whose gradients are not averaged, by their places.
+        self._apart: tuple[int, ...] = ()
+        bodies: Bodies = {
+            **self._rows.list_bodies(),
+            **self._passes.list_bodies(),
             "gather": self._gather,
             "average": self._average,
         }
+        if lowering.columns is not None:
+            self._columns = ColumnProducts(
+                self._site, lowering.columns.ranges, self.replicas, self._passes
+            )
+            self._apart = (self._columns.place_of_weight,)
+            bodies = {**bodies, **self._columns.list_bodies()}
+        self._use(bodies)
+
+    def _bind(self, slot: int, number: int, block: Block) -> BoundBlock:
+        """Return a block as a layer reads it on a device."""
+        return BoundBlock(
+            block,
+            self._bundle.kernel,
+            self._degrees,
+            self._dtype,
+            self._device(slot),
+            scales=self._scales[number] if self._scales else None,
+        )
 
     def _keep_unit(self, index: int, unit: Unit, seeds: IntArray) -> None:
         """Let a mini-batch be kept or looked at."""
         if self._evidence is not None:
             with self._recorder.excluded():
                 self._evidence.add_unit(
-                    self._lowering.sampler, self._epoch, index, self._num_rounds, unit, seeds
+                    self._lowering.frame.sampler, self._epoch, index, self._num_rounds, unit, seeds
                 )
 
     # ------------------------------------------------------------------ one epoch
@@ -130,11 +116,12 @@ class MiniBatchEngine(InputMovement):
         recorder, lowering, host = self._recorder, self._lowering, self._host.name
         self._start_epoch(epoch)
         torch_threads = torch.get_num_threads()
-        self._own_threads = cache(lambda count: lowering.count_threads(count) or torch_threads)
+        self._own_threads = cache(
+            lambda count: lowering.frame.count_threads(count) or torch_threads
+        )
         self._loss_sums: list[float] = []
-        self._loaded, self._inputs = {}, {}
-        self._buffers = Buffers()
-        self._at_work = [Propagation() for _ in self._trainers]
+        self._rows.start_epoch()
+        self._passes.start_epoch()
         seeds = lowering.start_epoch(epoch)
         self._num_rounds = len(seeds)
         if self._evidence is not None:
@@ -161,7 +148,7 @@ class MiniBatchEngine(InputMovement):
             trainers=tuple(Trainer(d.name, d.torch_device) for d in self._trainers),
         )
         with self._exchanging(), self._ahead.scattered():
-            self._run(steps, len(seeds), lowering.pipeline)
+            self._run(steps, len(seeds), lowering.frame.pipeline)
         counts = lowering.count_seeds()
         losses = [loss / count for loss, count in zip(self._loss_sums, counts, strict=True)]
         return self._end_epoch(sum(self._loss_sums) / sum(counts), losses, sum(counts))
@@ -203,81 +190,16 @@ class MiniBatchEngine(InputMovement):
         ):
             yield track
 
-    # ------------------------------------------------------------------ propagation
-
-    def _bind(self, slot: int, number: int, block: Block) -> BoundBlock:
-        return BoundBlock(
-            block,
-            self._bundle.kernel,
-            self._degrees,
-            self._dtype,
-            self._device(slot),
-            scales=self._scales[number] if self._scales else None,
-        )
-
-    def _aggregate_forward(self, key: UnitKey, number: int, block: Block) -> None:
-        at_work, bound = self._at_work[key[1]], self._bind(key[1], number, block)
-        rows = at_work.rows if number else self._inputs.pop(key)
-        tape = run_aggregate(self._stacks[key[1]][number], bound, rows, first=number == 0)
-        at_work.bounds.append(bound)
-        at_work.aggregates.append(tape)
-
-    def _update_forward(self, key: UnitKey, number: int, block: Block) -> None:
-        at_work, layer = self._at_work[key[1]], self._stacks[key[1]][number]
-        aggregate = at_work.aggregates[number].output
-        needs = needs_aggregate_gradient(layer, first=number == 0)
-        tape = run_update(layer, at_work.bounds[number], aggregate, needs_input_gradient=needs)
-        at_work.updates.append(tape)
-        at_work.rows = tape.output.detach()
-
-    def _take_loss(self, key: UnitKey, ids: IntArray, weight: float) -> None:
-        at_work = self._at_work[key[1]]
-        self._keep_logits(ids, at_work.rows, key[0])
-        labels = self._labels[torch.from_numpy(ids)].to(at_work.rows.device)
-        logits = at_work.rows.requires_grad_()
-        loss = torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
-        torch.autograd.backward(loss, torch.full_like(loss, weight))
-        if logits.grad is None:
-            raise RuntimeError("the loss has no gradient")
-        at_work.rows, at_work.loss_sum = logits.grad, loss.item()
-
-    def _update_backward(self, key: UnitKey, number: int, block: Block) -> None:
-        at_work = self._at_work[key[1]]
-        below = run_update_backward(at_work.updates.pop(), at_work.rows)
-        if below is None:
-            self._end(key[1])
-        else:
-            at_work.rows = below
-
-    def _aggregate_backward(self, key: UnitKey, number: int, block: Block) -> None:
-        at_work, layer = self._at_work[key[1]], self._stacks[key[1]][number]
-        bound, tape = at_work.bounds.pop(), at_work.aggregates.pop()
-        source = run_aggregate_backward(layer, bound, tape, at_work.rows, first=number == 0)
-        if number == 0:
-            self._end(key[1])
-        elif source is None:
-            raise RuntimeError("a layer above the first returned no gradient")
-        else:
-            at_work.rows = source
-
-    def _end(self, slot: int) -> None:
-        """The first layer is done: the model's gradients are those of the unit."""
-        at_work = self._at_work[slot]
-        at_work.bounds.clear()
-        at_work.aggregates.clear()
-        del at_work.rows
-        at_work.gradients = take_gradients(self._stacks[slot])
-
     # ------------------------------------------------------------------ synchronisation
 
     def _gather(self, slot: int) -> None:
-        at_work = self._at_work[slot]
+        at_work = self._passes.at_work[slot]
         at_work.gradients = [part.to("cpu") for part in at_work.gradients]
 
     def _average(self, index: int, slots: tuple[int, ...]) -> None:
         """The gradients summed in the order of trainers, in the memory of the first's where that is
         the host's, and over processes. Those of several trainers have been gathered on the host."""
-        done = [self._at_work[slot] for slot in slots if self._has(slot)]
+        done = [self._passes.at_work[slot] for slot in slots if self._has(slot)]
         totals = self._reduce(self._add_up(done), self._apart)
         self._loss_sums.append(sum([each.loss_sum for each in done]))
         self._step([total.cpu() for total in totals], index)
@@ -286,23 +208,24 @@ class MiniBatchEngine(InputMovement):
 
     def _add_up(self, done: Sequence[Propagation]) -> list[Tensor]:
         """The gradients of what trainers here have done of a round, which may be nothing."""
-        if not done:
-            return [torch.zeros_like(each) for each in self.replicas.parameters]
-        totals = done[0].gradients
+        if done:
+            totals = done[0].gradients
+        else:
+            totals = [torch.zeros_like(each) for each in self.replicas.parameters]
         for other in done[1:]:
             for total, part in zip(totals, other.gradients, strict=True):
                 total += part
-        return totals
+        return totals if self._columns is None else self._columns.replace_own(totals)
 
     def _time_sampling(
         self, rounds: Sequence[IntArray], size: int
     ) -> tuple[tuple[int, float], ...]:
         """How long sampling takes, as the first process has measured it."""
         if self._rank is None:
-            return _time_sampling(self._lowering.sampler, self._host.cores, rounds, size)
+            return _time_sampling(self._lowering.frame.sampler, self._host.cores, rounds, size)
         timed: tuple[tuple[int, float], ...] = ()
         if not self._rank.processes.rank:
-            timed = _time_sampling(self._lowering.sampler, self._host.cores, rounds, size)
+            timed = _time_sampling(self._lowering.frame.sampler, self._host.cores, rounds, size)
         return self._rank.processes.share(timed)
 
 

@@ -26,7 +26,7 @@ from gnnbench.kernels.slabs import SMALLEST_BYTES
 from gnnbench.mapped import ReadAhead, count_written
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Block, Workload
-from gnnbench.run import Evidence, Training, features, input_movement
+from gnnbench.run import Evidence, Training, features, input_rows
 from gnnbench.run.host_movement import HostMovement
 from tests.datasets.conftest import SBM
 
@@ -216,7 +216,7 @@ def test_rows_of_a_mini_batch_are_asked_for(made, monkeypatch):
     """All of them, a page at a time, and none is looked at that has not been asked for."""
     monkeypatch.setattr(mapped, "WINDOW_BYTES", mmap.PAGESIZE)
     asked, used = [], []
-    feature_rows = input_movement.feature_rows
+    feature_rows = input_rows.feature_rows
 
     def note(setting, ids, **options):
         assert ids.tolist() in asked
@@ -224,7 +224,7 @@ def test_rows_of_a_mini_batch_are_asked_for(made, monkeypatch):
         return feature_rows(setting, ids, **options)
 
     monkeypatch.setattr(ReadAhead, "_ask", lambda self, rows: asked.append(rows.tolist()))
-    monkeypatch.setattr(input_movement, "feature_rows", note)
+    monkeypatch.setattr(input_rows, "feature_rows", note)
     dataset = datasets.load(str(made))
     run_once(dataset, "hyscale", "mini-batch")
     assert used

@@ -11,7 +11,7 @@ from gnnbench.conformance.graphs import make_dataset, make_this_host, make_workl
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.price.wall_clock import WallClock
-from gnnbench.run import feature_parallel, features, input_movement, train
+from gnnbench.run import columns, features, input_rows, train
 
 
 @pytest.mark.parametrize("strategy", ["reference", "p3"])
@@ -35,8 +35,8 @@ def test_the_host_picks_by_the_threads_of_the_run(strategy, threads, monkeypatch
             picking = False
 
     monkeypatch.setattr(features, "gather_rows", keep_threads)
-    monkeypatch.setattr(input_movement, "pick_rows", pick_rows)
-    monkeypatch.setattr(feature_parallel, "pick_rows", pick_rows)
+    monkeypatch.setattr(input_rows, "pick_rows", pick_rows)
+    monkeypatch.setattr(columns, "pick_rows", pick_rows)
     workload = dataclasses.replace(make_workload("sage", 2), threads=threads)
     setting = Setting(make_dataset(), make_this_host(), workload, build(workload).shapes)
     registry = plugins.load()

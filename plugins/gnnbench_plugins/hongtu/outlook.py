@@ -147,7 +147,7 @@ def lay_out(
     model = build(setting.workload, projected, setting.model, masked=masks_gradients(bundle))
     if not isinstance(bundle.memory, OffloadingMemory):
         shards = DeviceResidentLowering(bundle, setting, model.stack)
-        allocate_host_graph(ledger, setting, shards.homes)
+        allocate_host_graph(ledger, setting, shards.frame.homes)
         shards.lay_out(ledger, plan_shards(counts))
         return shards
     placement = bundle.placement

@@ -3,7 +3,7 @@ compute."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -13,9 +13,9 @@ from gnnbench.lowering.feature_cache import Admission
 from gnnbench.lowering.mini_batch import MiniBatchLowering
 from gnnbench.lowering.movement import Exchange, SlotMovement
 from gnnbench.lowering.rounds import Load
-from gnnbench.parts import RoundedLoading
+from gnnbench.mapped import ReadAhead
 from gnnbench.records import IndexArray, IntArray
-from gnnbench.run.base import Engine
+from gnnbench.run.base import Here
 from gnnbench.run.execute import Bodies
 from gnnbench.run.feature_cache import CachedRows
 from gnnbench.run.features import feature_rows, mapped_features, pick_rows
@@ -27,22 +27,43 @@ from gnnbench.run.ranks import Transfer
 UnitKey = tuple[int, int]
 
 
-class InputMovement(Engine):
-    """Moves input rows as :class:`MiniBatchLowering` says; see the module's docstring."""
+class InputRows:
+    """The input rows of a process's units: gathered in host memory, and brought to its devices.
 
-    _lowering: MiniBatchLowering
-    _rounding: RoundedLoading | None
-    _streams: dict[int, Streams]
-    _staging: StagingBuffers
-    _cached: CachedRows
-    #: Rows on the host that go to a device, in parts, and on a device before they are put together;
-    #: input rows of units; and buffers that accelerators share.
-    _loaded: dict[UnitKey, tuple[Tensor, ...]]
-    _inputs: dict[UnitKey, Tensor]
-    _buffers: Buffers
+    ``inputs`` are the rows ``(n, f)`` of units that wait for their propagation.
+    """
 
-    def _list_transfers(self) -> Bodies:
-        """What the steps compute that move rows."""
+    def __init__(
+        self,
+        here: Here,
+        lowering: MiniBatchLowering,
+        streams: Mapping[int, Streams],
+        ahead: ReadAhead,
+        *,
+        sparse: bool,
+    ) -> None:
+        self._here, self._setting = here, here.setting
+        self._rounding = lowering.frame.rounding
+        self._streams, self._ahead, self._sparse = streams, ahead, sparse
+        self._staging = StagingBuffers(lowering.frame.pipeline.under_way)
+        self._cached = CachedRows(lowering.loading.cache)
+        self._cached.fill(here.setting, here.trainers, here.slots)
+        self._features: dict[int, Tensor] = {}
+        if lowering.frame.resident and lowering.columns is None:
+            everything = np.arange(here.setting.dataset.graph.num_vertices)
+            rows = feature_rows(here.setting, everything, sparse=False)
+            self._features = {slot: rows.to(here.device(slot)) for slot in here.slots}
+
+    def start_epoch(self) -> None:
+        """Forget the rows of the last epoch."""
+        #: Rows on the host on their way to a device, in parts, or on a device before assembly.
+        self._loaded: dict[UnitKey, tuple[Tensor, ...]] = {}
+        self.inputs: dict[UnitKey, Tensor] = {}
+        #: Buffers that accelerators share.
+        self._buffers = Buffers()
+
+    def list_bodies(self) -> Bodies:
+        """Return the bodies of the steps that move rows, by operation."""
         return {
             "load": self._load,
             "transfer": self._transfer,
@@ -53,16 +74,9 @@ class InputMovement(Engine):
             "pick rows": self._pick_rows,
         }
 
-    def _place_features(self) -> None:
-        """All feature rows on every device that trains, where they are there."""
-        if self._lowering.resident:
-            everything = np.arange(self._setting.dataset.graph.num_vertices)
-            rows = feature_rows(self._setting, everything, sparse=False)
-            self._features = {slot: rows.to(self._device(slot)) for slot in self._here}
-
     def _load(self, index: int, loads: Sequence[Load], threads: int) -> None:
         """Gather rows in host memory, and pack those that are transferred."""
-        own = [load for load in loads if self._has(load.slot)]
+        own = [load for load in loads if self._here.has(load.slot)]
         for load in own:
             self._ahead.begin(load.ids)
         for load in own:
@@ -71,10 +85,10 @@ class InputMovement(Engine):
             if load.slot in self._streams:
                 # Page-locked memory for rows that a CUDA device will copy.
                 width = self._setting.dataset.num_features
-                out = self._staging.take(load.slot, index, count, width, self._dtype)
+                out = self._staging.take(load.slot, index, count, width, self._here.dtype)
             rows = self._pick_features(load.ids, threads, out)
             if not load.transferred:
-                self._inputs[key] = rows
+                self.inputs[key] = rows
             elif self._rounding is not None:
                 self._loaded[key] = self._rounding.pack(rows)
             else:
@@ -89,19 +103,19 @@ class InputMovement(Engine):
         if mapped_features(setting) is None:
             return feature_rows(setting, ids, sparse=self._sparse, threads=threads, out=out)
         if out is None:
-            out = torch.empty(len(ids), setting.dataset.num_features, dtype=self._dtype)
+            out = torch.empty(len(ids), setting.dataset.num_features, dtype=self._here.dtype)
         for window in self._ahead.walk(ids):
             feature_rows(setting, ids[window], sparse=False, threads=threads, out=out[window])
         return out
 
     def _pick_rows(self, key: UnitKey, ids: IntArray) -> None:
         """Input rows out of the features on the device."""
-        if self._has(key[1]):
+        if self._here.has(key[1]):
             threads = self._setting.workload.threads
             self._hand_over(key, pick_rows(self._features[key[1]], ids, threads))
 
     def _transfer(self, key: UnitKey, move: SlotMovement, apart: bool) -> None:
-        where = self._device(move.slot)
+        where = self._here.device(move.slot)
         parts = self._loaded.pop(key)
         crossed = tuple(part.to(where, non_blocking=True) for part in parts)
         if apart:
@@ -116,13 +130,13 @@ class InputMovement(Engine):
         crossed = self._loaded.pop(key)
         rows = crossed[0]
         if self._rounding is not None:
-            rows = self._rounding.unpack(crossed, self._dtype)
+            rows = self._rounding.unpack(crossed, self._here.dtype)
         if move.direct:
             rows = self._cached.assemble(move.slot, count, places, rows)
         self._keep_rows(key, move, rows)
 
     def _admit(self, key: UnitKey, admitted: Admission) -> None:
-        self._cached.admit(key[1], admitted, self._inputs[key])
+        self._cached.admit(key[1], admitted, self.inputs[key])
 
     def _keep_rows(self, key: UnitKey, move: SlotMovement, rows: Tensor) -> None:
         """Rows on a device are its unit's, or go to the buffer from which they are shared."""
@@ -130,7 +144,7 @@ class InputMovement(Engine):
             self._hand_over(key, rows)
             return
         width = self._setting.dataset.num_features
-        self._buffers.make_room(move.slot, move.buffer_rows, width, self._dtype, rows.device)
+        self._buffers.make_room(move.slot, move.buffer_rows, width, self._here.dtype, rows.device)
         self._buffers.load(move, rows)
 
     def _pull(self, move: SlotMovement, pull: Exchange) -> None:
@@ -147,6 +161,6 @@ class InputMovement(Engine):
 
     def _hand_over(self, key: UnitKey, rows: Tensor) -> None:
         """Rows made on the copy stream are used on the other, and not to be freed before."""
-        self._inputs[key] = rows
+        self.inputs[key] = rows
         if streams := self._streams.get(key[1]):
             rows.record_stream(streams.compute.stream)

@@ -1,0 +1,182 @@
+"""What a lowering shares with its stages: the parts, the model's layers, and the devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+
+import numpy as np
+import torch
+
+from gnnbench.lowering.homes import Homes
+from gnnbench.lowering.rounds import Pipeline, RoundUnderWay, open_pipeline
+from gnnbench.models import Layer
+from gnnbench.models.products import keeps_sparse, projected_layers
+from gnnbench.parts import (
+    Bundle,
+    DeviceMemory,
+    Kernel,
+    LoadingMemory,
+    MiniBatchSampler,
+    SeedPlacement,
+    Setting,
+)
+from gnnbench.platforms.machine import Device
+from gnnbench.program import Buffer, Step
+from gnnbench.records import Block, ByteKind, IntArray, Loading, Work
+
+
+class Frame:
+    """The parts, layers and devices of a run.
+
+    ``trainers`` are the devices that train, ``slots`` their indices by name, and ``hosts`` the host
+    of each trainer. ``homes`` says which host has each vertex. ``itemsize`` is in bytes. A reader
+    may set ``deciding``, which makes a context in which parts take decisions: its time is the
+    parts' own, not the harness's.
+    """
+
+    deciding: Callable[[], AbstractContextManager[None]] = nullcontext
+
+    def __init__(self, bundle: Bundle, setting: Setting, layers: tuple[Layer, ...]) -> None:
+        self.bundle = bundle
+        self.setting = setting
+        self.layers = layers
+        self.platform = setting.platform
+        self.trainers = bundle.placement.trainers(setting.platform)
+        self.slots = {device.name: slot for slot, device in enumerate(self.trainers)}
+        self.hosts = tuple(setting.platform.host_of(device) for device in self.trainers)
+        self.homes = Homes.spread(setting.platform, setting.dataset.graph.num_vertices)
+        self.itemsize = setting.workload.itemsize
+        self._expects = type(bundle.kernel).expect is not Kernel.expect
+
+    @property
+    def in_processes(self) -> bool:
+        """Whether each trainer is a process on cores of this machine.
+
+        A host that trains alone is one process, and its trainer has the host's threads.
+        """
+        return all(device.pinned for device in self.trainers) and self.trainers != self.hosts
+
+    def count_topology(self, blocks: Iterable[Block]) -> int:
+        """Return the bytes of blocks, as links transfer them and devices store them.
+
+        Edge weights, float32, are included where the model reads them.
+        """
+        weighted = any(layer.weighted for layer in self.layers)
+        return sum(block.topology_bytes + 4 * weighted * block.num_edges for block in blocks)
+
+    def announce(self, step: Step, block: Block) -> None:
+        """Let the kernel know which block a step aggregates over, if the kernel asks for it."""
+        if self._expects:
+            backward = step.op == "aggregate backward"
+            step.index_work = partial(self._expect, block, backward)
+
+    def _expect(self, block: Block, backward: bool, step: Step) -> None:
+        self.bundle.kernel.expect(block, backward=backward)
+
+    def cross(
+        self, source: Device, target: Device, index: int, label: str, work: Work, kind: ByteKind
+    ) -> Step:
+        """Return a transfer in round ``index`` whose bytes are of a ``kind``, without buffers."""
+        route = self.platform.route(source, target)
+        step = Step("", (), "transfer", label, route.place, route.lanes, work, round=index)
+        step.moves = ((kind, work.bytes),)
+        return step
+
+
+class RoundFrame(Frame):
+    """The frame of mini-batch training, with what all stages of a round need to know.
+
+    ``preparers`` is how many threads of a trainer's host draw and load one whole mini-batch each,
+    in turn. Where it is 0, all threads share each mini-batch. ``resident`` says that features are
+    on the devices. ``stored`` has the number of stored values of each sparse feature row, or is
+    None. ``row_bytes`` is the size of a feature row, ``packed_bytes`` its size on a link, and
+    ``picked_bytes`` its size in the host's memory.
+    """
+
+    preparers: int = 0
+
+    def __init__(self, bundle: Bundle, setting: Setting, layers: tuple[Layer, ...]) -> None:
+        super().__init__(bundle, setting, layers)
+        if not isinstance(bundle.sampler, MiniBatchSampler):
+            raise TypeError("a mini-batch lowering takes mini-batch samplers")
+        if not isinstance(bundle.placement, SeedPlacement):
+            raise TypeError("a mini-batch lowering takes placements that share out seeds")
+        self.sampler, self.placement = bundle.sampler, bundle.placement
+        self.loading: Loading = bundle.sampler.loading
+        self.host_takes_loss = bundle.placement.host_takes_loss
+        self.resident = isinstance(bundle.memory, DeviceMemory)
+        memory, features = bundle.memory, setting.dataset.features
+        self.replicated = isinstance(memory, LoadingMemory) and memory.replicated
+        projected = projected_layers(bundle, setting)
+        sparse = keeps_sparse(bundle, setting, self.trainers, projected) and not self.resident
+        self.stored: IntArray | None = None
+        if sparse and not isinstance(features, np.ndarray):
+            self.stored = np.diff(features.indptr)
+        self.prefetch = bundle.prefetch_stages(setting.platform)
+        self.pipeline: Pipeline = open_pipeline(self.prefetch)
+        host = self.platform.host.name
+        self.accelerator_slots = tuple(
+            slot for slot, device in enumerate(self.trainers) if device.name != host
+        )
+        self._set_row_sizes()
+        #: By round, the buffer that is written when every trainer has the new model.
+        self.ends: list[Buffer] = []
+
+    def _set_row_sizes(self) -> None:
+        self.width = self.setting.dataset.num_features
+        self.row_bytes = self.packed_bytes = self.width * self.itemsize
+        self.rounding = self.bundle.rounding
+        self.keeps_packed = False
+        if self.rounding is not None:
+            single = self.setting.workload.dtype == "float32"
+            dtype = torch.float32 if single else torch.float64
+            self.packed_bytes = self.rounding.row_bytes(self.width, dtype)
+            alone = len(self.accelerator_slots) == len(self.trainers)
+            self.keeps_packed = self.rounding.keeps_packed and alone
+        self.picked_bytes = self.packed_bytes if self.keeps_packed else self.row_bytes
+
+    @property
+    def loads_apart(self) -> bool:
+        """Whether each unit's rows are loaded by one thread or by the process that trains it."""
+        return bool(self.preparers) or self.in_processes
+
+    def over(self, index: int) -> tuple[Buffer, ...]:
+        """Return the buffer that is written at the end of a round, or nothing before the first."""
+        return (self.ends[index],) if index >= 0 else ()
+
+    def drawn(self, round_: RoundUnderWay, slot: int) -> Buffer:
+        """Return the buffer that is written once a trainer's mini-batch is drawn.
+
+        Where all threads share each mini-batch, it is written once all mini-batches are drawn.
+        """
+        return round_.drawn[slot] if self.preparers else round_.sampled
+
+    def host_thread(self, stage: str, host: Device, index: int, slot: int) -> str:
+        """Return the resource of a host that a stage of a round occupies.
+
+        It is all of the host's threads together, or the one that prepares the mini-batch of the
+        trainer ``slot``.
+        """
+        if self.preparers and host is self.hosts[slot]:
+            return f"{host.name}.prepare {slot}.{index % self.preparers}"
+        return f"{host.name}.{stage}"
+
+    def count_threads(self, planned: int) -> int:
+        """Return how many of this machine's threads a kernel may use; 0 means all.
+
+        At most as many as the workload allows, and as many as are ``planned`` for the host if the
+        host is this machine.
+        """
+        allowed = self.setting.workload.threads
+        if not planned or self.platform.host.virtual:
+            return allowed
+        return min(planned, allowed) if allowed else planned
+
+    def send(self, slot: int, index: int, label: str, work: Work) -> Step:
+        """Return a transfer to an accelerator from its host, without buffers."""
+        host, device = self.hosts[slot], self.trainers[slot]
+        step = self.cross(host, device, index, label, work, "host_to_device")
+        step.device = slot
+        return step

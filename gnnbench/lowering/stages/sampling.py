@@ -1,0 +1,129 @@
+"""Sampling: one mini-batch for each share of a round's seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from gnnbench.lowering.frame import RoundFrame
+from gnnbench.lowering.memory import compute_resource
+from gnnbench.lowering.rounds import SAMPLE, RoundUnderWay
+from gnnbench.program import Buffer, Item, Section, Step, Take
+from gnnbench.records import BatchProfile, IntArray, Share, Unit, Work
+
+#: Seconds that sampling the given number of seeds of some rounds took, by number of threads.
+TimeSampling = Callable[[Sequence[IntArray], int], tuple[tuple[int, float], ...]]
+#: Receives the index of a round, one of its mini-batches, and the seeds of the mini-batch.
+Show = Callable[[int, Unit, IntArray], None]
+
+
+class Sampling:
+    """The sampling stage.
+
+    A reader of the program may set ``time_sampling``, where sampling is measured, and ``show``,
+    which receives every mini-batch.
+    """
+
+    time_sampling: TimeSampling = staticmethod(lambda rounds, size: ())
+    show: Show = staticmethod(lambda index, unit, seeds: None)
+
+    def __init__(self, frame: RoundFrame) -> None:
+        self._frame = frame
+
+    def profile(self) -> list[tuple[BatchProfile, IntArray]]:
+        """Return profiles of mini-batches of 1/16 to 1 round, each with its V^0.
+
+        The placement's design phase reads them.
+        """
+        sampler = self._frame.sampler
+        rounds, threads = sampler.rounds(0), self._frame.setting.workload.threads
+        seeds = rounds[0]
+        profiles = []
+        for size in sorted({max(1, len(seeds) // 2**k) for k in range(5)}):
+            unit = Unit(0, sampler.sample(seeds[:size], 0, threads))
+            timed = self.time_sampling(rounds, size)
+            profile = BatchProfile(size, unit.vertices, unit.edges, timed)
+            profiles.append((profile, unit.input_ids))
+        return profiles
+
+    def sample(self, round_: RoundUnderWay, epoch: int) -> Iterator[Item]:
+        """Yield the steps that draw the mini-batches of a round.
+
+        The host draws a mini-batch, or the accelerator that trains on it; the neighbours are equal.
+        Sampling begins once the round is let in, when an earlier one has been synchronised.
+        """
+        frame, index, seconds = self._frame, round_.index, round_.sample_host_s
+        let_in = frame.over(index - frame.pipeline.under_way)
+        yield Section(index, (SAMPLE, 0), round_.threads.sample)
+        for share, seeds in round_.shares.values():
+            host = frame.hosts[share.slot]
+            device = frame.trainers[share.slot] if share.samples else host
+            there: tuple[Buffer, ...] = (round_.sampled,)
+            if frame.preparers:
+                round_.drawn[share.slot] = Buffer("mini-batch of a trainer")
+                there = (round_.sampled, round_.drawn[share.slot])
+            drawn = (Buffer("mini-batch on the device"),) if share.samples else there
+            step = Step(
+                "",
+                (),
+                "sample",
+                "sample",
+                device.name,
+                compute_resource(device, host, "sample")
+                if share.samples
+                else (frame.host_thread("sample", host, index, share.slot),),
+                Work("sample"),
+                round=index,
+                reads=let_in,
+                adds=drawn,
+                index_work=partial(self._draw, round_, epoch, share, seeds),
+            )
+            yield step
+            self.show(index, round_.units[-1], seeds)
+            if share.samples:
+                round_.sample_accelerator_s = max(round_.sample_accelerator_s, step.seconds)
+                yield from self._send_input_ids(round_, round_.units[-1], drawn, there)
+            else:
+                seconds[host.name] = seconds.get(host.name, 0.0) + step.seconds
+
+    def _draw(
+        self, round_: RoundUnderWay, epoch: int, share: Share, seeds: IntArray, step: Step
+    ) -> None:
+        """Draw one mini-batch, and set the sizes of its step."""
+        frame, threads = self._frame, round_.threads.sample
+        blocks = frame.sampler.sample(seeds, epoch, frame.count_threads(threads))
+        unit = Unit(share.slot, blocks)
+        round_.units.append(unit)
+        step.edges, step.vertices = sum(unit.edges), sum(unit.vertices)
+        planned = 0 if share.samples else threads or (1 if frame.preparers else 0)
+        # Each trainer's loader starts its workers when the epoch begins.
+        first = round_.index == 0 and len(round_.units) == 1
+        starts = (frame.preparers or planned // len(frame.trainers)) if first else 0
+        step.work = Work(
+            "sample",
+            step.edges,
+            rows=len(seeds),
+            threads=planned,
+            layers=len(unit.blocks),
+            starts=starts,
+        )
+
+    def _send_input_ids(
+        self,
+        round_: RoundUnderWay,
+        unit: Unit,
+        drawn: tuple[Buffer, ...],
+        there: tuple[Buffer, ...],
+    ) -> Iterator[Item]:
+        """Send V^0 of a mini-batch that an accelerator drew to the host, which loads the rows."""
+        frame = self._frame
+        device, size = frame.trainers[unit.slot], unit.input_ids.nbytes
+        taken = Take(device.name, {round_.topology: frame.count_topology(unit.blocks)})
+        round_.held[unit.slot] = [taken]
+        yield taken
+        work = Work("copy", rows=len(unit.input_ids), bytes=size)
+        label, host = "input vertices to the host", frame.hosts[unit.slot]
+        step = frame.cross(device, host, round_.index, label, work, "device_to_host")
+        step.device = unit.slot
+        step.stage, step.reads, step.adds = "sample", drawn, there
+        yield step
