@@ -5,23 +5,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 
-from gnnbench.kernels.read_order import BlockOrder
 from gnnbench.lowering.frame import Frame
-from gnnbench.lowering.memory import compute_resource, describe_store
+from gnnbench.lowering.memory import describe_store
 from gnnbench.lowering.stages.averaging import Reduction
-from gnnbench.lowering.units import size_backward
 from gnnbench.models import Layer
 from gnnbench.parts import (
     Bundle,
-    RowTransfer,
     SeedSession,
     Session,
     Setting,
-    TrafficSession,
 )
 from gnnbench.platforms.machine import Device
-from gnnbench.program import Buffer, Item, Ledger, Step
-from gnnbench.records import Block, BlockSize, IntArray, PartKind, ReadOrder, Work
+from gnnbench.program import Item, Ledger
+from gnnbench.records import PartKind
 
 
 class Lowering(ABC):
@@ -48,15 +44,6 @@ class Lowering(ABC):
         self.slots = frame.slots
         self.hosts = frame.hosts
         self.reduction = Reduction(frame, ring=bundle.communication.all_reduce == "ring")
-        self._itemsize = frame.itemsize
-        self._orders: dict[int, BlockOrder] = {}
-
-    def _open_traffic(self, owner: IntArray) -> TrafficSession:
-        """Return the session that plans the sources of every round's rows."""
-        communication = self.bundle.communication
-        if not isinstance(communication, RowTransfer):
-            raise TypeError(f"communication {communication.name!r} transfers no rows")
-        return communication.open(owner)
 
     @abstractmethod
     def prepare(self, ledger: Ledger) -> None:
@@ -68,11 +55,6 @@ class Lowering(ABC):
     @abstractmethod
     def run_epoch(self, epoch: int) -> Iterator[Item]:
         """Yield the items of one epoch; epochs follow each other from 0."""
-
-    @property
-    def keeps_blocks(self) -> bool:
-        """Whether every epoch reads the same blocks."""
-        return self.steady
 
     @property
     def steady(self) -> bool:
@@ -102,66 +84,6 @@ class Lowering(ABC):
     def notes(self) -> tuple[str, ...]:
         """Return sentences for the reader of the result about decisions of the lowering."""
         return describe_store(self.setting)
-
-    # ------------------------------------------------------------------ a device's compute
-
-    def _compute(
-        self,
-        op: str,
-        device: Device,
-        number: int,
-        operands: tuple[object, ...],
-        *,
-        round_index: int,
-        reads: tuple[Buffer, ...],
-        writes: tuple[Buffer, ...] = (),
-        adds: tuple[Buffer, ...] = (),
-        block: Block | BlockSize,
-        gemms: int = 1,
-    ) -> Step:
-        """Return AGGREGATE or UPDATE of a layer over a block, forward or backward, as ``op`` says.
-
-        UPDATE has ``gemms`` matrix products.
-        """
-        layer = self.layers[number]
-        aggregates = op.startswith("aggregate")
-        if aggregates:
-            work = self._size_products(number, layer.aggregate_work(block, self._itemsize))
-            work = work._replace(order=self._find_order(block))
-        else:
-            work = layer.update_work(block.num_dst, self._itemsize, gemms)
-        if op.endswith("backward"):
-            work = size_backward(work, first=number == 0)
-        step = Step(
-            op,
-            operands,
-            "aggregate" if aggregates else "update",
-            op,
-            device.name,
-            compute_resource(device, self.platform.host, "aggregate" if aggregates else "update"),
-            work,
-            number,
-            round_index,
-            reads,
-            writes,
-            adds,
-            device=self.slots[device.name],
-        )
-        if aggregates and isinstance(block, Block):
-            self.frame.announce(step, block)
-        return step
-
-    def _size_products(self, number: int, work: Work) -> Work:
-        """Return the size of AGGREGATE; a subclass may leave out products of zeros."""
-        return work
-
-    def _find_order(self, block: Block | BlockSize | None) -> ReadOrder | None:
-        """Return the order in which sums over a block read rows, if the block stays."""
-        if not (self.keeps_blocks and isinstance(block, Block) and block.lists_edges):
-            return None
-        if id(block) not in self._orders:
-            self._orders[id(block)] = BlockOrder(block)
-        return self._orders[id(block)]
 
 
 def collect_notes(lowering: Lowering) -> tuple[str, ...]:

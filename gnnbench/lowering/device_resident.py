@@ -1,45 +1,62 @@
 """Full-graph training whose vertex data lives on the devices, a partition's rows on each.
 
-A device keeps all that its own units make. What they read of others' rows crosses the links between
-devices, and gradients go back (``peer_rows``): at every layer. Or, where a unit has a block for
-each layer, it computes some of them itself, out of its own rows and of those that it reads below;
-of a layer for which it computes all that it reads, nothing crosses, is copied or goes back. One
-device that has the whole graph is the case in which no layer's rows do.
+A device keeps all that its own units make. Rows that they read of other devices cross the links
+between devices, and gradients go back (``stages.peers``), at every layer. A unit with a block for
+each layer computes some of these rows itself, from its own rows and from those that it reads below.
+Nothing crosses, is copied or goes back of a layer for which it computes all that it reads. On one
+device with the whole graph, no layer's rows cross.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from gnnbench.footprint import (
-    ChunkSize,
-    in_flight_bytes,
-    mask_bytes,
-    size_of,
-    sparse_bytes,
-)
-from gnnbench.lowering.sampled_halo import SampledHalo
-from gnnbench.lowering.shards import ShardPlan, Shards, ShardUnit, Staleness
-from gnnbench.lowering.swapping import Swapping, name_kept
+from gnnbench.footprint import size_of, sparse_bytes
+from gnnbench.lowering.base import Lowering
+from gnnbench.lowering.shards import Progress, ShardPlan, Shards, Staleness
+from gnnbench.lowering.stages.changes import Changes, ReadChange
+from gnnbench.lowering.stages.chunking import Chunking
+from gnnbench.lowering.stages.halo import SampledHalo
+from gnnbench.lowering.stages.peers import Crossing, Peers
+from gnnbench.lowering.stages.shard_memory import ShardMemory, name_kept
+from gnnbench.lowering.stages.swapping import Swapping
+from gnnbench.lowering.stages.unit_passes import UnitPasses
+from gnnbench.models import Layer
 from gnnbench.models.products import keeps_sparse, projected_layers
-from gnnbench.parts import Broadcast, Chunks, SwappingMemory
+from gnnbench.parts import Broadcast, Bundle, Session, Setting, SwappingMemory
 from gnnbench.program import Buffer, Free, Hold, Item, Ledger, Step
-from gnnbench.records import RoundTraffic, Work
+from gnnbench.records import PartKind, Work
+
+#: The name in a ledger of chunks' topologies that stay on a device.
+TOPOLOGIES = "chunk topologies"
 
 
-class DeviceResidentLowering(Swapping):
-    """Everything of a partition on its device; see the module's docstring.
+class DeviceResidentLowering(Lowering):
+    """Everything of a partition on its device.
 
-    ``cut`` are the shards of a graph that is partitioned, with the rows that are in them.
+    ``cut`` are the shards of a graph that is partitioned, with the rows in them. ``now`` says where
+    an epoch stands. ``halo`` draws halos where they are sampled. A reader that computes sets
+    ``read_change`` before ``prepare``.
     """
 
     cut: ShardPlan
+    now: Progress
+    halo: SampledHalo | None = None
+    read_change: ReadChange | None = None
+
+    def __init__(self, bundle: Bundle, setting: Setting, layers: tuple[Layer, ...]) -> None:
+        super().__init__(bundle, setting, layers)
+        self._chunking = Chunking(self.frame, TOPOLOGIES)
+        self._passes = UnitPasses(self.frame, self._size_products)
 
     # ------------------------------------------------------------------ preparation
 
-    def _adopt(self, ledger: Ledger, cut: Chunks, traffic: Sequence[RoundTraffic]) -> None:
+    def prepare(self, ledger: Ledger) -> None:
+        """Partition, plan the traffic, and place what stays for the whole run."""
+        cut, traffic = self._chunking.cut(ledger)
+        self.cut_notes = cut.notes
         self.cut = ShardPlan(
             cut,
             traffic,
@@ -53,63 +70,97 @@ class DeviceResidentLowering(Swapping):
         self.lay_out(ledger, self.cut)
 
     def lay_out(self, ledger: Ledger, shards: Shards) -> None:
-        """Train on ``shards``, which may be sizes alone. Each device holds its topologies, the
-        features of its partition and all that its own units make; where halos are drawn, the last
-        is another size in every epoch."""
-        self.shards, self.whole, self.swaps = shards, shards.whole, {}
-        self.staleness = Staleness(self.bundle.communication)
-        self._prepare_changes()
+        """Train on ``shards``, which may be sizes alone, and place what stays for the whole run.
+
+        Each device holds its topologies, the features of its partition and all that its own units
+        make. The units have other sizes in every epoch where halos are drawn.
+        """
+        frame, self.whole = self.frame, shards.whole
+        frame.keeps_blocks = self.halo is None
+        now = self.now = Progress(shards, Staleness(self.bundle.communication))
+        self._memory = ShardMemory(frame, now)
+        self._changes = Changes(frame, now, self.read_change)
+        self._peers = Peers(frame, now, self._changes, self.halo)
+        self._swapping = Swapping(frame, now, self._memory)
         drawn = self.bundle.halo_sampling(self.platform) is not None
         if drawn and self.halo is None:
             raise TypeError("halos are drawn of rows, and these are sizes alone")
         swaps = isinstance(self.bundle.memory, SwappingMemory)
         units = () if drawn else shards.units
         chunks = ((unit.slot, size_of(block)) for unit in units for block in unit.topologies)
-        self._place_on_devices(ledger, chunks)
+        self._chunking.place(ledger, chunks)
         for slot, device in enumerate(self.trainers):
             size = self._count_feature_bytes(slot)
             ledger.allocate(device.name, "vertex features on the device", size)
             if self.halo is not None:
-                size = self.frame.count_topology(self.halo.whole_blocks_of(slot))
+                size = frame.count_topology(self.halo.whole_blocks_of(slot))
                 ledger.allocate(device.name, "graph that halos are drawn of", size)
             elif not swaps:
                 ledger.allocate_all(device.name, tuple(self._size_kept(slot)))
             if not shards.undivided:
                 self._place_for_peers(ledger, slot)
-        self._plan_swaps(ledger)
+        self._swapping.plan_swaps(ledger)
         for slot, device in enumerate(self.trainers if swaps else ()):
             ledger.allocate_all(device.name, tuple(self._size_kept(slot)))
 
+    @property
+    def shards(self) -> Shards:
+        """The rows of each device in the current epoch."""
+        return self.now.shards
+
+    @property
+    def staleness(self) -> Staleness:
+        """The rule by which rows and gradients may be stale."""
+        return self.now.staleness
+
+    @property
+    def swaps(self) -> Mapping[int, Mapping[int, int]]:
+        """By slot and layer, the bytes of intermediates that cross in one direction."""
+        return self._swapping.swaps
+
+    def scale_of(self, crossing: Crossing) -> float:
+        """Return the factor of rows that cross, and of their gradients."""
+        return self._peers.scale_of(crossing)
+
+    def sessions(self) -> Mapping[PartKind, Session]:
+        """Return what the communication part has opened for this run."""
+        return {"communication": self._chunking.traffic}
+
+    def count_seeds(self) -> tuple[int, ...]:
+        """Return the number of training vertices, in one update."""
+        return (len(self.setting.dataset.train_ids),)
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what stays on disk, and how often rows had changed by too little to cross."""
+        return (*super().notes(), *self._changes.notes())
+
     def _size_kept(self, slot: int) -> Iterator[tuple[str, int]]:
-        """What a device keeps of each layer from forward to backward, and has there all the time:
-        names and bytes."""
+        """Yield the names and bytes of what a device always keeps of layers for backward."""
         away = self.swaps.get(slot, {})
-        for number, shape in enumerate(self._shapes):
+        for number in range(len(self.layers)):
             if number not in away:
-                yield name_kept(number), self._count_kept(slot, number)
-            if self.layers[number].masks_below:
-                chunks = self._chunks_of(slot, number)
-                size = sum(mask_bytes(chunk.rows, shape.in_features) for chunk in chunks)
-                yield f"mask of layer {number + 1}'s input", size
+                yield name_kept(number), self._memory.count_kept(slot, number)
+            yield from self._memory.list_masks(slot, number)
 
     def _hold_drawn(self) -> tuple[Hold, ...]:
-        """What devices hold of the units that they have in one epoch alone."""
+        """Return what devices hold of the units of one epoch."""
         holds = []
         for slot, device in enumerate(self.trainers):
-            topology = sum(self._adjacency_bytes(chunk) for chunk in self._chunks_of(slot, 0))
-            sizes = ((self._topologies, topology), *self._size_kept(slot))
+            chunks = self._memory.chunks_of(slot, 0)
+            topology = sum(map(self._chunking.adjacency_bytes, chunks))
+            sizes = ((TOPOLOGIES, topology), *self._size_kept(slot))
             holds += [Hold(device.name, name, size) for name, size in sizes]
         return tuple(holds)
 
     @property
     def sparse(self) -> bool:
-        """Whether the features stay as they are stored, in sparse rows."""
+        """Whether the features stay in sparse rows, as they are stored."""
         projected = projected_layers(self.bundle, self.setting)
         alone = self.shards.undivided
         return alone and keeps_sparse(self.bundle, self.setting, self.trainers, projected)
 
     def _size_products(self, number: int, work: Work) -> Work:
-        """Of sparse features the stored values alone are multiplied."""
+        """Return the size of AGGREGATE that multiplies only the stored values of features."""
         features = self.setting.dataset.features
         if number or not self.sparse or isinstance(features, np.ndarray):
             return work
@@ -119,12 +170,12 @@ class DeviceResidentLowering(Swapping):
     def _count_feature_bytes(self, slot: int) -> int:
         features, count = self.setting.dataset.features, self.shards.count_rows(slot, 0)
         if self.sparse and not isinstance(features, np.ndarray):
-            return int(sparse_bytes(count, features.nnz, self._itemsize))
-        return count * self.layers[0].in_features * self._itemsize
+            return int(sparse_bytes(count, features.nnz, self.frame.itemsize))
+        return count * self.layers[0].in_features * self.frame.itemsize
 
     def _place_for_peers(self, ledger: Ledger, slot: int) -> None:
-        """What a device holds, besides its shard, for rows that cross and for those that did."""
-        name, shapes, item = self.trainers[slot].name, self._shapes, self._itemsize
+        """Place what a device holds, besides its shard, for rows that cross or have crossed."""
+        name, shapes, item = self.trainers[slot].name, self.frame.shapes, self.frame.itemsize
         crossing = [number for number in range(len(shapes)) if self.shards.crosses(number)]
         widest = max((shapes[number].in_features for number in crossing), default=0)
         if count := self.shards.broadcast_rows:
@@ -135,7 +186,7 @@ class DeviceResidentLowering(Swapping):
                 chunk.num_src * shapes[number].in_features * item
                 for number in crossing
                 if shapes[number].cacheable
-                for chunk in self._chunks_of(slot, number)
+                for chunk in self._memory.chunks_of(slot, number)
             )
             ledger.allocate(name, "stale rows", size)
         if self.staleness.keeps("gradients"):
@@ -147,33 +198,21 @@ class DeviceResidentLowering(Swapping):
             ledger.allocate(name, "stale gradients", size)
         if self.staleness.delay:
             ledger.allocate(name, "rows under way", 0)
-        self._place_sent(ledger, slot)
-
-    def _chunks_of(self, slot: int, number: int) -> list[ChunkSize]:
-        """The sizes of a device's blocks in one layer."""
-        units = [unit for unit in self.shards.units if unit.slot == slot]
-        return [size_of(unit.block_at(number)) for unit in units]
+        self._changes.place(ledger, slot)
 
     # ------------------------------------------------------------------ one epoch
 
     @property
-    def keeps_blocks(self) -> bool:
-        """Unless halos are drawn."""
-        return self.halo is None
-
-    @property
     def steady(self) -> bool:
-        """Unless halos are drawn, or rows or gradients may be stale."""
-        return self.keeps_blocks and not self.bundle.stale
+        """Whether every epoch is the same program: no halos are drawn, and nothing is stale."""
+        return self.halo is None and not self.bundle.stale
 
     def run_epoch(self, epoch: int) -> Iterator[Item]:
-        """All layers forward, the loss, all layers backward, and the update."""
-        self._epoch, self._round = epoch, 0
-        #: After it all devices go on together; and the shards of a layer's rows, by slot.
-        self._meeting = Buffer("start")
+        """Yield all layers forward, the loss, all layers backward, and the update."""
+        self.now.epoch, self.now.round, self.now.meeting = epoch, 0, Buffer("start")
         held: tuple[Hold, ...] = ()
         if self.halo is not None:
-            yield from self._draw_halos(self.halo)
+            yield from self._peers.draw_halos(self.halo)
             held = self._hold_drawn()
             yield from held
         rows = self._open("features")
@@ -188,7 +227,7 @@ class DeviceResidentLowering(Swapping):
             yield from self._backward_layer(number, gradients, below)
             gradients = below
         yield from self._free(held)
-        yield from self.reduction.synchronise(self._meeting, self._round)
+        yield from self.reduction.synchronise(self.now.meeting, self.now.round)
 
     def _open(self, name: str) -> list[Buffer]:
         return [Buffer(name) for _ in self.trainers]
@@ -198,49 +237,30 @@ class DeviceResidentLowering(Swapping):
     def _forward_layer(
         self, number: int, rows: list[Buffer], outputs: list[Buffer]
     ) -> Iterator[Item]:
-        yield from self._measure_changes(number, rows)
-        yield from self._hold_kept(number)
-        for index, units in enumerate(self.shards.rounds):
-            self._round = index
+        yield from self._changes.measure(number, rows)
+        yield from self._swapping.hold_kept(number)
+        for index, units in enumerate(self.now.shards.rounds):
+            self.now.round = index
             arrived, inputs = Buffer("rows have arrived"), {}
             for unit in units:
                 into = inputs[unit.slot] = rows[unit.slot]
-                if self.shards.crosses(number):
+                if self.now.shards.crosses(number):
                     into = inputs[unit.slot] = Buffer("input rows")
-                    yield from self._read_shards(number, unit, rows, into, arrived)
+                    yield from self._peers.read_shards(number, unit, rows, into, arrived)
             after = Buffer("round is over")
             for unit in units:
-                holds = self._hold_unit(number, unit, backward=False)
+                holds = self._memory.hold_unit(number, unit, backward=False)
                 yield from holds
                 key, output = (number, index, unit.slot), outputs[unit.slot]
-                ready = (inputs[unit.slot], arrived, self._meeting)
+                ready = (inputs[unit.slot], arrived, self.now.meeting)
                 block, count = unit.block_at(number), unit.blocks[0].num_src
-                steps = self._forward_unit(key, block, ready, (output, after), count)
-                yield from self._see_blocks(steps, first=number == 0)
+                steps = self._passes.forward(key, block, ready, (output, after), count)
+                yield from self._peers.see_blocks(steps, first=number == 0)
                 yield from self._free(holds)
             if units:
-                self._meeting = after
-        yield from self._let_rows_go(number)
-        yield from self._swap_out(number)
-
-    # ------------------------------------------------------------------ memory of one unit
-
-    def _hold_unit(self, number: int, unit: ShardUnit, *, backward: bool) -> tuple[Hold, ...]:
-        """What one unit of one layer takes on its device while it is worked on."""
-        copied = self.shards.crosses(number)
-        if not backward and copied and self.staleness.keeps("rows"):
-            return ()
-        slot, count = unit.slot, self.shards.count_rows
-        size = in_flight_bytes(
-            self._shapes[number],
-            size_of(unit.block_at(number)),
-            (count(slot, number + 1), count(slot, number)),
-            self._itemsize,
-            backward=backward,
-            first=number == 0,
-            copied=copied,
-        )
-        return (Hold(self.trainers[slot].name, "rows and gradients in flight", size),)
+                self.now.meeting = after
+        yield from self._swapping.let_rows_go(number)
+        yield from self._swapping.swap_out(number)
 
     @staticmethod
     def _free(holds: tuple[Hold, ...]) -> Iterator[Free]:
@@ -254,7 +274,7 @@ class DeviceResidentLowering(Swapping):
         after = Buffer("loss is known")
         for slot, device in enumerate(self.trainers):
             width = self.layers[-1].shape.out_features
-            size = self.shards.num_owned[slot] * width * self._itemsize
+            size = self.now.shards.num_owned[slot] * width * self.frame.itemsize
             yield Step(
                 "loss",
                 (slot,),
@@ -262,47 +282,47 @@ class DeviceResidentLowering(Swapping):
                 "loss",
                 device.name,
                 (device.name,),
-                Work("copy", rows=self.shards.num_train[slot], bytes=2 * size, form="loss"),
+                Work("copy", rows=self.now.shards.num_train[slot], bytes=2 * size, form="loss"),
                 len(self.layers),
-                self._round,
-                (logits[slot], self._meeting),
+                self.now.round,
+                (logits[slot], self.now.meeting),
                 (gradients[slot],),
                 (after,),
                 device=slot,
             )
-        self._meeting = after
+        self.now.meeting = after
 
     def _backward_layer(
         self, number: int, gradients: list[Buffer], below: list[Buffer]
     ) -> Iterator[Item]:
-        returns = number > 0 and self.shards.crosses(number)
-        yield from self._swap_in(number)
+        returns = number > 0 and self.now.shards.crosses(number)
+        yield from self._swapping.swap_in(number)
         if returns:
             yield from self._clear_shards(number, below)
-        for index, units in enumerate(self.shards.rounds):
-            self._round = index
+        for index, units in enumerate(self.now.shards.rounds):
+            self.now.round = index
             after = Buffer("round is over")
             for unit in units:
                 key, rows = (number, index, unit.slot), below[unit.slot]
                 if returns:
                     rows = Buffer("gradients of the input rows")
-                holds = self._hold_unit(number, unit, backward=True)
+                holds = self._memory.hold_unit(number, unit, backward=True)
                 yield from holds
-                ready = (gradients[unit.slot], self._meeting)
-                steps = self._backward_unit(key, unit.block_at(number), ready, (rows, after))
-                yield from self._see_blocks(steps, first=number == len(self.layers) - 1)
+                ready = (gradients[unit.slot], self.now.meeting)
+                steps = self._passes.backward(key, unit.block_at(number), ready, (rows, after))
+                yield from self._peers.see_blocks(steps, first=number == len(self.layers) - 1)
                 if returns:
-                    yield from self._return_to_shards(number, unit, rows, below, after)
+                    yield from self._peers.return_to_shards(number, unit, rows, below, after)
                 yield from self._free(holds)
             if units:
-                self._meeting = after
-        yield from self._free_kept(number)
+                self.now.meeting = after
+        yield from self._swapping.free_kept(number)
 
     def _clear_shards(self, number: int, below: list[Buffer]) -> Iterator[Step]:
         """The layer's input gradients, zero."""
         after, width = Buffer("gradients are clear"), self.layers[number].in_features
         for slot, device in enumerate(self.trainers):
-            count = self.shards.count_rows(slot, number)
+            count = self.now.shards.count_rows(slot, number)
             yield Step(
                 "clear gradients",
                 (number, slot),
@@ -310,12 +330,12 @@ class DeviceResidentLowering(Swapping):
                 "clear gradients",
                 device.name,
                 (device.name,),
-                Work("copy", rows=count, bytes=count * width * self._itemsize),
+                Work("copy", rows=count, bytes=count * width * self.frame.itemsize),
                 number,
-                self._round,
-                (self._meeting,),
+                self.now.round,
+                (self.now.meeting,),
                 (below[slot],),
                 (after,),
                 device=slot,
             )
-        self._meeting = after
+        self.now.meeting = after

@@ -76,6 +76,7 @@ class ShardsLayout(Lowering):
         if not isinstance(bundle.placement, ShardPlacement):
             raise TypeError("the lowering of feature shards takes placements by shards")
         self._sampler, self.placement = bundle.sampler, bundle.placement
+        self.frame.keeps_blocks = True
 
     # ------------------------------------------------------------------ preparation
 
@@ -125,17 +126,17 @@ class ShardsLayout(Lowering):
         allocate_model(ledger, self.setting, self.trainers[slot])
         for number, layer in enumerate(self.layers):
             width = layer.aggregate_features + layer.out_features
-            size = self._count_updated(slot) * width * self._itemsize
+            size = self._count_updated(slot) * width * self.frame.itemsize
             name = f"kept intermediates of layer {number + 1}"
             ledger.allocate(self.trainers[slot].name, name, size)
 
     def _place_aggregator(self, ledger: Ledger, slot: int) -> None:
         name = self.trainers[slot].name
         pieces = [self.shards.pieces[number, slot] for number in self.rounds]
-        factors = max(layer.shape.edge_factors for layer in self.layers) * self._itemsize
+        factors = max(layer.shape.edge_factors for layer in self.layers) * self.frame.itemsize
         topology = sum(piece.topology_bytes + factors * piece.size.num_edges for piece in pieces)
         ledger.allocate(name, "adjacency on the device", topology)
-        features = self.shards.num_held(slot) * self.width(0, slot) * self._itemsize
+        features = self.shards.num_held(slot) * self.width(0, slot) * self.frame.itemsize
         ledger.allocate(name, "feature columns on the device", features)
         for number, layer in enumerate(self.layers):
             if layer.masks_below:
@@ -169,7 +170,7 @@ class ShardsLayout(Lowering):
     # ------------------------------------------------------------------ memory
 
     def _hold(self, slot: int, tensor: str, elements: int) -> Hold:
-        return Hold(self.trainers[slot].name, tensor, elements * self._itemsize)
+        return Hold(self.trainers[slot].name, tensor, elements * self.frame.itemsize)
 
     def _hold_columns(self, number: int, tensor: str) -> list[Hold]:
         """Rows of a layer's input, or their gradients, at all aggregators that have columns."""
@@ -302,9 +303,9 @@ class FeatureShardsLowering(ShardsLayout):
 
     def _aggregate_step(self, op: str, number: int, index: int, slot: int) -> Step:
         size = self.shards.pieces[index, slot].size
-        work = self.layers[number].aggregate_work(size, self._itemsize)
+        work = self.layers[number].aggregate_work(size, self.frame.itemsize)
         block = self.shards.blocks.get((index, slot))
-        work = work._replace(features=self.width(number, slot), order=self._find_order(block))
+        work = work._replace(features=self.width(number, slot), order=self.frame.find_order(block))
         step = self._step(op, "aggregate", number, index, slot, work)
         if block is not None:
             self.frame.announce(step, block)
@@ -315,7 +316,7 @@ class FeatureShardsLowering(ShardsLayout):
         layer = self.layers[number]
         for slot in self._updaters(index):
             rows = self.shards.rows_of(index, slot)
-            work = layer.update_work(rows, self._itemsize)
+            work = layer.update_work(rows, self.frame.itemsize)
             step = self._step("update forward", "update", number, index, slot, work)
             step.reads, step.writes = (whole[index, slot],), (updated[index, slot],)
             step.edges, step.vertices = self._edges[index, slot], rows * (1 if number else 2)
@@ -327,7 +328,7 @@ class FeatureShardsLowering(ShardsLayout):
         width = self.layers[-1].out_features
         for slot in self._updaters(index):
             rows = self.shards.rows_of(index, slot)
-            size = 2 * rows * width * self._itemsize
+            size = 2 * rows * width * self.frame.itemsize
             # The optimiser's part of it once, whatever the rounds.
             form: Form = "loss" if index == self.rounds[0] else "plain"
             work = Work("copy", rows=self._seeds[index, slot], bytes=size, form=form)
@@ -348,7 +349,7 @@ class FeatureShardsLowering(ShardsLayout):
             for slot in self._updaters(index):
                 rows = self.shards.rows_of(index, slot)
                 gemms = update_gemms(layer, first=number == 0)
-                work = layer.update_work(rows, self._itemsize, gemms)
+                work = layer.update_work(rows, self.frame.itemsize, gemms)
                 step = self._step("update backward", "update", number, index, slot, work)
                 step.reads, step.writes = (ready[index, slot],), (parts[index, slot],)
                 step.adds = (self._sums[slot],)
@@ -411,7 +412,7 @@ class FeatureShardsLowering(ShardsLayout):
         """An all-to-all between aggregators and updaters, a step for each pair."""
         steps, name = [], what.name
         overlaps = self._aggregate_overlaps if what.of_pieces else self._row_overlaps
-        item_bytes = self._itemsize * (self.copies(number) if what.of_pieces else 1)
+        item_bytes = self.frame.itemsize * (self.copies(number) if what.of_pieces else 1)
         for overlap in overlaps[index]:
             width = self.width(number, overlap.aggregator)
             if not width:
@@ -465,7 +466,7 @@ class FeatureShardsLowering(ShardsLayout):
             self._sums = {slot: Buffer("sums of the gradients") for slot in sums}
             for source, target, begin, end in pieces:
                 route = self.platform.route(self.trainers[source], self.trainers[target])
-                size = (end - begin) * self._itemsize
+                size = (end - begin) * self.frame.itemsize
                 steps.append(
                     Step(
                         "all-reduce gradients",

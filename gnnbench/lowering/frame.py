@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import torch
 
+from gnnbench.kernels.read_order import BlockOrder
 from gnnbench.lowering.homes import Homes
 from gnnbench.lowering.rounds import Pipeline, RoundUnderWay, open_pipeline
 from gnnbench.models import Layer
@@ -24,18 +25,20 @@ from gnnbench.parts import (
 )
 from gnnbench.platforms.machine import Device
 from gnnbench.program import Buffer, Step
-from gnnbench.records import Block, ByteKind, IntArray, Loading, Work
+from gnnbench.records import Block, BlockSize, ByteKind, IntArray, Loading, ReadOrder, Work
 
 
 class Frame:
     """The parts, layers and devices of a run.
 
     ``trainers`` are the devices that train, ``slots`` their indices by name, and ``hosts`` the host
-    of each trainer. ``homes`` says which host has each vertex. ``itemsize`` is in bytes. A reader
-    may set ``deciding``, which makes a context in which parts take decisions: its time is the
-    parts' own, not the harness's.
+    of each trainer. ``homes`` says which host has each vertex. ``shapes`` are the layers' shapes as
+    the kernel stores them. ``itemsize`` is in bytes. ``keeps_blocks`` says that every epoch reads
+    the same blocks. A reader may set ``deciding``, a context in which parts take decisions. Its
+    time is the parts' own, not the harness's.
     """
 
+    keeps_blocks: bool = False
     deciding: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def __init__(self, bundle: Bundle, setting: Setting, layers: tuple[Layer, ...]) -> None:
@@ -48,7 +51,9 @@ class Frame:
         self.hosts = tuple(setting.platform.host_of(device) for device in self.trainers)
         self.homes = Homes.spread(setting.platform, setting.dataset.graph.num_vertices)
         self.itemsize = setting.workload.itemsize
+        self.shapes = tuple(bundle.kernel.shape_of(layer.shape) for layer in layers)
         self._expects = type(bundle.kernel).expect is not Kernel.expect
+        self._orders: dict[int, BlockOrder] = {}
 
     @property
     def in_processes(self) -> bool:
@@ -65,6 +70,14 @@ class Frame:
         """
         weighted = any(layer.weighted for layer in self.layers)
         return sum(block.topology_bytes + 4 * weighted * block.num_edges for block in blocks)
+
+    def find_order(self, block: Block | BlockSize | None) -> ReadOrder | None:
+        """Return the order in which sums over a block read rows, if the block stays."""
+        if not (self.keeps_blocks and isinstance(block, Block) and block.lists_edges):
+            return None
+        if id(block) not in self._orders:
+            self._orders[id(block)] = BlockOrder(block)
+        return self._orders[id(block)]
 
     def announce(self, step: Step, block: Block) -> None:
         """Let the kernel know which block a step aggregates over, if the kernel asks for it."""

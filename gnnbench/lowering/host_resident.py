@@ -16,8 +16,8 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gnnbench.footprint import ChunkSize, host_tensors, reads_topology
+from gnnbench.lowering.base import Lowering
 from gnnbench.lowering.homes import Homes
-from gnnbench.lowering.host_holds import HostHolds
 from gnnbench.lowering.host_plan import (
     HostPlan,
     UnitPlan,
@@ -27,11 +27,15 @@ from gnnbench.lowering.host_plan import (
 from gnnbench.lowering.host_steps import HostSteps
 from gnnbench.lowering.memory import allocate_host_graph, stays_on_disk
 from gnnbench.lowering.movement import largest_buffers, plan_movement
+from gnnbench.lowering.stages.chunking import Chunking
+from gnnbench.lowering.stages.host_holds import HostHolds
+from gnnbench.lowering.stages.unit_passes import UnitPasses
 from gnnbench.lowering.working_sets import WorkingSets
+from gnnbench.models import Layer
 from gnnbench.models.saved import SavedSizes
-from gnnbench.parts import Chunks, OffloadingMemory, PartitionPlacement
+from gnnbench.parts import Bundle, OffloadingMemory, PartitionPlacement, Session, Setting
 from gnnbench.program import Buffer, Free, Hold, Item, Ledger, Step
-from gnnbench.records import BufferRows, IntArray, RoundTraffic
+from gnnbench.records import BufferRows, IntArray, PartKind
 
 #: One in so many of the host's bytes for vertex data stays free for whoever borrows idle memory.
 LENT_SHARE = 8
@@ -39,23 +43,33 @@ LENT_SHARE = 8
 Buffers = tuple[Buffer, ...]
 
 
-class HostResidentLowering(HostHolds):
+class HostResidentLowering(Lowering):
     """Representations and gradients of all layers on the host; see the module's docstring.
 
     ``host`` says where tensors lie, ``policies`` what becomes of each layer's intermediates, and
     ``plans`` has the units of every round. Of a graph that is partitioned, ``owner`` is the slot of
-    each vertex.
+    each vertex, and a chunk comes in ``pieces``, one a round.
     """
 
-    _topologies = "chunk topologies, unless memory.topology=host,"
     host: HostPlan
     plans: Sequence[Sequence[UnitPlan]]
     owner: IntArray
+    pieces: int = 1
+
+    def __init__(self, bundle: Bundle, setting: Setting, layers: tuple[Layer, ...]) -> None:
+        super().__init__(bundle, setting, layers)
+        name = "chunk topologies, unless memory.topology=host,"
+        self._chunking = Chunking(self.frame, name)
+        self._passes = UnitPasses(self.frame)
+        self.frame.keeps_blocks = True
 
     # ------------------------------------------------------------------ preparation
 
-    def _adopt(self, ledger: Ledger, cut: Chunks, traffic: Sequence[RoundTraffic]) -> None:
-        self.owner = owner = cut.owner
+    def prepare(self, ledger: Ledger) -> None:
+        """Partition, plan the traffic, and place what stays for the whole run."""
+        cut, traffic = self._chunking.cut(ledger)
+        self.cut_notes, self.owner, self.pieces = cut.notes, cut.owner, cut.pieces
+        owner = cut.owner
         placement, memory = self.bundle.placement, self.bundle.memory
         if not (isinstance(placement, PartitionPlacement) and isinstance(memory, OffloadingMemory)):
             raise TypeError("vertex data on the host takes partitions and memories that offload")
@@ -99,13 +113,14 @@ class HostResidentLowering(HostHolds):
         self.frame.homes, self.plans, self.buffer_rows = homes, plans, buffer_rows
         self._shares_rows = self.bundle.shares_rows
         self._sets = self._make_sets()
+        self._holds = HostHolds(self.frame, self._sets, buffer_rows)
         self.policies, self.streams = self._sets.policies, self._sets.streams
         chunks = [(plan.slot, plan.chunk) for units in plans for plan in units]
-        self._place_on_devices(ledger, () if self.streams else chunks)
+        self._chunking.place(ledger, () if self.streams else chunks)
         self._place_on_host(ledger, [chunk for _, chunk in chunks], copied, directory)
 
     def _make_sets(self) -> WorkingSets:
-        return WorkingSets(self.bundle, self._shapes, self._itemsize)
+        return WorkingSets(self.bundle, self.frame.shapes, self.frame.itemsize)
 
     def _place_on_host(
         self, ledger: Ledger, chunks: Sequence[ChunkSize], copied: bool, directory: Path | None
@@ -115,12 +130,12 @@ class HostResidentLowering(HostHolds):
         setting, host = self.setting, self.platform.host
         allocate_host_graph(ledger, setting, self.frame.homes)
         tensors = host_tensors(
-            self._shapes,
+            self.frame.shapes,
             self.policies,
             num_vertices=setting.dataset.graph.num_vertices,
             num_sources=sum(chunk.rows for chunk in chunks),
             num_edges=sum(chunk.num_edges for chunk in chunks),
-            itemsize=self._itemsize,
+            itemsize=self.frame.itemsize,
             own_features=copied,
         )
         budget_bytes = ledger.free_bytes(host.name)
@@ -140,8 +155,16 @@ class HostResidentLowering(HostHolds):
             setting, self.trainers, self.layers, self.host, saved, self.frame.homes
         )
 
+    def sessions(self) -> Mapping[PartKind, Session]:
+        """Return what the communication part has opened for this run."""
+        return {"communication": self._chunking.traffic}
+
+    def count_seeds(self) -> tuple[int, ...]:
+        """Return the number of training vertices, in one update."""
+        return (len(self.setting.dataset.train_ids),)
+
     def notes(self) -> tuple[str, ...]:
-        """What was spilled, and what stays on disk."""
+        """Return what was spilled, and what stays on disk."""
         return (*super().notes(), *self.host.notes())
 
     # ------------------------------------------------------------------ one epoch
@@ -154,12 +177,12 @@ class HostResidentLowering(HostHolds):
     def run_epoch(self, epoch: int) -> Iterator[Item]:
         """All layers forward, the loss, all layers backward, and the update."""
         self.host.clear()
-        self._kept_bytes = [0] * len(self.trainers)
+        self._holds.start_epoch()
         self._make.round = 0
         #: After it all devices go on together.
         self._meeting = Buffer("start")
         for number in range(len(self.layers)):
-            holds = self._hold_buffers(number, backward=False)
+            holds = self._holds.hold_buffers(number, backward=False)
             yield from during(holds, self._forward_layer(number))
         yield from self._meet(self._make.take_loss())
         for number in reversed(range(len(self.layers))):
@@ -181,9 +204,9 @@ class HostResidentLowering(HostHolds):
             arrived = yield from self._bring(number, plans)
             after = Buffer("round is over")
             for plan in plans:
-                holds = self._hold_unit(number, plan, backward=False)
+                holds = self._holds.hold_unit(number, plan, backward=False)
                 yield from during(holds, self._forward(number, plan, arrived, (), (after,)))
-                yield from self._keep(number, plan, 1)
+                yield from self._holds.keep(number, plan, 1)
             if plans:
                 self._meeting = after
 
@@ -199,7 +222,7 @@ class HostResidentLowering(HostHolds):
             arrived = sent
         key = (number, make.round, plan.slot)
         into = made + computed
-        yield from self._forward_unit(key, plan.block, arrived, into, plan.inputs)
+        yield from self._passes.forward(key, plan.block, arrived, into, plan.inputs)
         steps = make.store(number, plan, "outputs")
         if policy == "cache":
             steps += make.store(number, plan, "aggregates")
@@ -215,7 +238,7 @@ class HostResidentLowering(HostHolds):
         loaded, arrived = Buffer("rows from the host"), Buffer("rows from peers")
         for plan in plans:
             steps = in_turn(self._make.bring(number, plan), (self._meeting,), (loaded,))
-            yield from during(self._hold_crossing(number, plan), steps)
+            yield from during(self._holds.hold_crossing(number, plan), steps)
         for plan in plans:
             turn = Buffer("requests of a device")
             for step in self._make.exchange(number, plan, push=False):
@@ -228,7 +251,7 @@ class HostResidentLowering(HostHolds):
     def _backward_layer(self, number: int) -> Iterator[Item]:
         if number:
             yield from self._meet(self._make.clear_gradients(number))
-        holds = self._hold_buffers(number, backward=True)
+        holds = self._holds.hold_buffers(number, backward=True)
         yield from during(holds, self._backward_rounds(number))
         if self.policies[number] == "offload":
             yield from self.host.let_go(number + 1)
@@ -248,9 +271,9 @@ class HostResidentLowering(HostHolds):
             yield from self._look_ahead(number, index)
             returned = Buffer("gradients of a round")
             for plan in plans:
-                holds = self._hold_unit(number, plan, backward=True)
+                holds = self._holds.hold_unit(number, plan, backward=True)
                 yield from during(holds, self._backward(number, plan, ready, returned))
-                yield from self._keep(number, plan, -1)
+                yield from self._holds.keep(number, plan, -1)
             if plans:
                 self._meeting = returned
             if shares:
@@ -273,7 +296,7 @@ class HostResidentLowering(HostHolds):
     ) -> Generator[Item, None, Buffers]:
         """Whatever a unit goes back from, over its link, one after the other."""
         make, policy, steps = self._make, self.policies[number], self._fetch(number, plan)
-        if self.streams and reads_topology(policy, self._shapes[number], first=number == 0):
+        if self.streams and reads_topology(policy, self.frame.shapes[number], first=number == 0):
             steps.insert(0, make.send_topology(number, plan, backward=True))
         if policy == "offload":
             steps += make.restore(number, plan)
@@ -293,7 +316,7 @@ class HostResidentLowering(HostHolds):
         arrived = yield from self._fetch_unit(number, plan, ready)
         if policy in ("cache", "recompute"):
             inputs, arrived = arrived, (Buffer("forward pass of a unit"),)
-            forward = self._forward_unit(key, plan.block, inputs, arrived, 0)
+            forward = self._passes.forward(key, plan.block, inputs, arrived, 0)
             yield from recompute(forward, inputs, cached=policy == "cache")
         after: list[Step] = []
         if not first and self._shares_rows:
@@ -301,7 +324,7 @@ class HostResidentLowering(HostHolds):
         elif not first:
             after = make.accumulate(number, plan)
         made = Buffer("gradients of a unit") if after else returned
-        yield from self._backward_unit(key, plan.block, arrived, (made,))
+        yield from self._passes.backward(key, plan.block, arrived, (made,))
         yield from in_turn(after, (made,), (returned,))
 
     def _leave(self, number: int, plans: Sequence[UnitPlan]) -> Iterator[Item]:
@@ -311,7 +334,7 @@ class HostResidentLowering(HostHolds):
             compact = (Buffer("compact gradients"),)
             yield from in_turn([self._make.compact(number, plan)], (self._meeting,), compact)
             steps = in_turn(self._make.accumulate(number, plan), compact, (after,))
-            yield from during(self._hold_crossing(number, plan), steps)
+            yield from during(self._holds.hold_crossing(number, plan), steps)
         if plans:
             self._meeting = after
 

@@ -75,7 +75,7 @@ class MiniBatchLowering(Lowering):
             size = graph.indptr.nbytes + graph.indices.nbytes
             ledger.allocate(device.name, "graph topology", size)
         if not frame.resident:
-            self.loading.traffic = self._open_traffic(self.loading.owner)
+            self.loading.open_traffic()
         elif self.columns is not None:
             self.columns.place_features(ledger)
         else:

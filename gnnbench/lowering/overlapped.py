@@ -26,7 +26,7 @@ class OverlappedLowering(HostResidentLowering):
     _sets: OverlappedSets
 
     def _make_sets(self) -> OverlappedSets:
-        return OverlappedSets(self.bundle, self._shapes, self._itemsize)
+        return OverlappedSets(self.bundle, self.frame.shapes, self.frame.itemsize)
 
     # ------------------------------------------------------------------ forward
 
@@ -45,11 +45,11 @@ class OverlappedLowering(HostResidentLowering):
                 ready = arrived + leaving.get(slot, ())
                 leaving[slot] = (Buffer("outputs of a unit have left"),)
                 stored = (all_stored, *leaving[slot])
-                holds = self._hold_unit(number, plan, backward=False)
+                holds = self._holds.hold_unit(number, plan, backward=False)
                 yield from during(holds, self._forward(number, plan, ready, (after,), stored))
-                yield from self._keep(number, plan, 1)
+                yield from self._holds.keep(number, plan, 1)
                 sizes[slot] = self._sets.leaving_outputs(number, plan.chunk)
-                yield from self._hold(slot, sizes[slot])
+                yield from self._holds.hold(slot, sizes[slot])
             if plans:
                 self._meeting = after
         for slot, held in sizes.items():
@@ -57,7 +57,7 @@ class OverlappedLowering(HostResidentLowering):
         self._meeting = all_stored
 
     def _free(self, slot: int, sizes: Sizes) -> Iterator[Free]:
-        for hold in self._hold(slot, sizes):
+        for hold in self._holds.hold(slot, sizes):
             yield Free(hold.memory, hold.tensor)
 
     # ------------------------------------------------------------------ backward
@@ -83,7 +83,7 @@ class OverlappedLowering(HostResidentLowering):
     def _fetch_round(self, number: int, index: int) -> Iterator[Item]:
         self._make.round = index
         for plan in self.plans[index] if index < len(self.plans) else ():
-            yield from self._hold(plan.slot, self._sets.fetched(number, plan.chunk))
+            yield from self._holds.hold(plan.slot, self._sets.fetched(number, plan.chunk))
             self._coming[plan.slot] = (Buffer("what the next unit goes back from"),)
             steps = super()._fetch(number, plan)
             yield from in_turn(steps, (self._meeting,), self._coming[plan.slot])

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from gnnbench.parts import AdaptiveExchange, Chunks, Communication, PeerData, StaleExchange
+from gnnbench.program import Buffer
 from gnnbench.records import (
     Block,
     BlockSize,
@@ -394,3 +395,18 @@ class Staleness:
         under_way = self._under_way_bytes.get(slot, 0) + size_bytes
         self._under_way_bytes[slot] = under_way
         return under_way
+
+
+@dataclass(slots=True)
+class Progress:
+    """Where an epoch of partitions on devices stands.
+
+    ``shards`` are the rows of each device in this epoch. ``meeting`` is the buffer after which all
+    devices continue together.
+    """
+
+    shards: Shards
+    staleness: Staleness
+    epoch: int = 0
+    round: int = 0
+    meeting: Buffer = field(default_factory=lambda: Buffer("start"))

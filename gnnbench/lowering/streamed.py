@@ -15,14 +15,13 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from gnnbench.footprint import reads_topology
-from gnnbench.lowering.full_graph import UnitKey
 from gnnbench.lowering.host_plan import UnitPlan
 from gnnbench.lowering.host_resident import HostResidentLowering, in_turn, recompute
 from gnnbench.lowering.memory import compute_resource
+from gnnbench.lowering.stages.unit_passes import UnitKey
 from gnnbench.lowering.working_sets import Sizes, StreamedSets
-from gnnbench.parts import Chunks
-from gnnbench.program import Buffer, Free, Hold, Item, Ledger, Step
-from gnnbench.records import RoundTraffic, Work
+from gnnbench.program import Buffer, Free, Hold, Item, Step
+from gnnbench.records import Work
 
 Buffers = tuple[Buffer, ...]
 #: What is listed of one unit of a round.
@@ -48,20 +47,12 @@ class LayerPass:
 
 
 class StreamedLowering(HostResidentLowering):
-    """Every device goes through its units by itself; see the module's docstring.
+    """Every device goes through its units by itself."""
 
-    A chunk comes in ``pieces``, one a round.
-    """
-
-    pieces: int
     _sets: StreamedSets
 
-    def _adopt(self, ledger: Ledger, cut: Chunks, traffic: Sequence[RoundTraffic]) -> None:
-        self.pieces = cut.pieces
-        super()._adopt(ledger, cut, traffic)
-
     def _make_sets(self) -> StreamedSets:
-        return StreamedSets(self.bundle, self._shapes, self._itemsize, self.pieces)
+        return StreamedSets(self.bundle, self.frame.shapes, self.frame.itemsize, self.pieces)
 
     def is_first(self, index: int) -> bool:
         """Whether a round has the first pieces of chunks."""
@@ -141,7 +132,7 @@ class StreamedLowering(HostResidentLowering):
 
     def _hold_on(self, under: LayerPass, plan: UnitPlan, sizes: Sizes) -> Iterator[Hold]:
         """Tensors until others of their names come, or the layer is over."""
-        for hold in self._hold(plan.slot, sizes):
+        for hold in self._holds.hold(plan.slot, sizes):
             under.held[hold.memory, hold.tensor] = None
             yield hold
 
@@ -163,7 +154,7 @@ class StreamedLowering(HostResidentLowering):
             yield from self._hold_on(under, plan, made)
         stored = under.stored.get(slot, ())
         if self.pieces == 1:
-            for step in self._forward_unit(key, plan.block, arrived, outputs, plan.inputs):
+            for step in self._passes.forward(key, plan.block, arrived, outputs, plan.inputs):
                 step.reads += stored
                 yield step
         else:
@@ -171,7 +162,7 @@ class StreamedLowering(HostResidentLowering):
             if not self.is_last(index):
                 return
             ready = (under.made[slot], *stored)
-            yield self._make_update(key, plan.block, ready, outputs)
+            yield self._passes.make_update(key, plan.block, ready, outputs)
         steps = make.store(number, plan, "outputs")
         if policy == "cache":
             steps += make.store(number, plan, "aggregates")
@@ -184,10 +175,10 @@ class StreamedLowering(HostResidentLowering):
         if policy == "keep":
             made = self._sets.made(number, plan.chunk, backward=False)
             yield from self._let_go(under, plan, made)
-            yield from self._keep(number, plan, 1)
+            yield from self._holds.keep(number, plan, 1)
 
     def _let_go(self, under: LayerPass, plan: UnitPlan, sizes: Sizes) -> Iterator[Free]:
-        for hold in self._hold(plan.slot, sizes):
+        for hold in self._holds.hold(plan.slot, sizes):
             del under.held[hold.memory, hold.tensor]
             yield Free(hold.memory, hold.tensor)
 
@@ -197,7 +188,7 @@ class StreamedLowering(HostResidentLowering):
         """AGGREGATE over some of the in-edges, and its sums added to those of the others."""
         number, index, slot = key
         layer, device = self.layers[number], self.trainers[slot]
-        step = self._make_aggregate(key, plan.block, arrived, plan.loaded.total)
+        step = self._passes.make_aggregate(key, plan.block, arrived, plan.loaded.total)
         if self.is_first(index):
             step.writes = (made,)
             yield step
@@ -207,7 +198,7 @@ class StreamedLowering(HostResidentLowering):
         step.arithmetic -= rows * layer.macs_per_row
         step.writes = (piece,)
         yield step
-        size = 3 * rows * layer.aggregate_features * self._itemsize
+        size = 3 * rows * layer.aggregate_features * self.frame.itemsize
         yield Step(
             "add sums",
             key,
@@ -243,13 +234,13 @@ class StreamedLowering(HostResidentLowering):
 
     def _sends_topology(self, number: int) -> bool:
         """Whether the topology of a unit crosses for its backward pass."""
-        policy, shape = self.policies[number], self._shapes[number]
+        policy, shape = self.policies[number], self.frame.shapes[number]
         return self.streams and reads_topology(policy, shape, first=number == 0)
 
     def _go_back(self, under: LayerPass, index: int, plan: UnitPlan) -> Iterator[Item]:
         """One piece of a chunk, after UPDATE's pass back where it is the first."""
         number, slot = under.number, plan.slot
-        key, made, goes_on = (number, index, slot), under.made[slot], self._goes_on(number)
+        key, made, goes_on = (number, index, slot), under.made[slot], self._passes.goes_on(number)
         arrived: Buffers = (self._place(under, index, plan),)
         if self.is_first(index):
             yield from self._hold_on(
@@ -258,15 +249,15 @@ class StreamedLowering(HostResidentLowering):
             policy = self.policies[number]
             if policy in ("cache", "recompute"):
                 inputs, arrived = arrived, (Buffer("forward pass of a chunk"),)
-                forward = self._forward_unit(key, plan.block, inputs, arrived, 0)
+                forward = self._passes.forward(key, plan.block, inputs, arrived, 0)
                 yield from recompute(forward, inputs, cached=policy == "cache")
-            step = self._make_update_backward(key, plan.block, arrived, (made,))
+            step = self._passes.make_update_backward(key, plan.block, arrived, (made,))
             step.adds = () if goes_on else (under.after,)
             yield step
         if goes_on:
             yield from self._return_piece(under, index, plan)
         if self.is_last(index):
-            yield from self._keep(number, plan, -1)
+            yield from self._holds.keep(number, plan, -1)
 
     def _return_piece(self, under: LayerPass, index: int, plan: UnitPlan) -> Iterator[Item]:
         """The gradients of a unit's input rows, and their way to the host."""
@@ -277,7 +268,7 @@ class StreamedLowering(HostResidentLowering):
         ready: Buffers = (under.made[slot],)
         if self._sends_topology(number) or self.policies[number] in ("offload", "recompute"):
             ready += (self._place(under, index, plan),)
-        step = self._make_aggregate_backward((number, index, slot), plan.block, ready, ())
+        step = self._passes.make_aggregate_backward((number, index, slot), plan.block, ready, ())
         if number:
             step.writes = (place,)
         else:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.lowering.device_resident import DeviceResidentLowering
-from gnnbench.lowering.peer_rows import Crossing
+from gnnbench.lowering.stages.peers import Crossing
 from gnnbench.lowering.units import needs_aggregate_gradient
 from gnnbench.models import BoundBlock
 from gnnbench.records import Block, BoolArray, EpochTrace, IntArray

@@ -13,23 +13,23 @@ from torch import Tensor
 from gnnbench.kernels.buffers import pool
 from gnnbench.kernels.pages import return_large_arrays, trim_heap
 from gnnbench.lowering import choose_lowering
-from gnnbench.lowering.full_graph import UnitKey
 from gnnbench.lowering.host_plan import shares_features
 from gnnbench.lowering.host_resident import HostResidentLowering
 from gnnbench.lowering.memory import host_capacity
 from gnnbench.lowering.movement import SlotMovement
+from gnnbench.lowering.stages.unit_passes import UnitKey
 from gnnbench.lowering.units import needs_aggregate_gradient
-from gnnbench.lowering.working_sets import Held
 from gnnbench.models import BoundBlock
 from gnnbench.models.saved import SavedTensors
 from gnnbench.program import Item, Step
 from gnnbench.records import EpochTrace
+from gnnbench.run.base import Engine
 from gnnbench.run.execute import Bodies
 from gnnbench.run.features import fill_features
 from gnnbench.run.host_movement import HostMovement
 from gnnbench.run.host_share import HostShare
 from gnnbench.run.host_store import HostStore, IdleMemory
-from gnnbench.run.movement import Buffers, put_rows, read_rows
+from gnnbench.run.movement import put_rows, read_rows
 from gnnbench.run.passes import (
     AggregateTape,
     UpdateTape,
@@ -41,9 +41,11 @@ from gnnbench.run.passes import (
 )
 
 
-class HostResidentEngine(HostMovement):
+class HostResidentEngine(Engine):
     """Trains by the program of :class:`HostResidentLowering`, or of one with the same operations,
     which are methods."""
+
+    _lowering: HostResidentLowering
 
     # ------------------------------------------------------------------ preparation
 
@@ -60,17 +62,16 @@ class HostResidentEngine(HostMovement):
         train_ids = self._setting.dataset.train_ids
         self._num_train = len(train_ids)
         ranks, here = self._rank_of_slots()
-        self._share = HostShare(self._lowering.owner, ranks, here)
-        self._train_places = torch.from_numpy(self._share.place(train_ids))
-        own_ids = self._share.ids[self._train_places.numpy()]
+        share = self._share = HostShare(self._lowering.owner, ranks, here)
+        self._train_places = torch.from_numpy(share.place(train_ids))
+        own_ids = share.ids[self._train_places.numpy()]
         self._train_labels = self._labels[torch.from_numpy(own_ids)]
-        self._moves: dict[tuple[int, int], SlotMovement] = {}
-        self._bounds: dict[tuple[int, int], BoundBlock] = {}
-        for index, plans in enumerate(self._lowering.plans):
-            for move in (plan.move for plan in plans if plan.move is not None):
-                self._moves[index, move.slot] = move
-                if self._has(move.slot):
-                    self._bounds[index, move.slot] = self._bind(index, move)
+        self._movement = HostMovement(self._site, lowering, share, self._ahead)
+        self._bounds: dict[tuple[int, int], BoundBlock] = {
+            (index, slot): self._bind(index, move)
+            for (index, slot), move in self._movement.moves.items()
+            if self._has(slot)
+        }
         self._place()
         self._use(self._list_bodies())
 
@@ -82,7 +83,7 @@ class HostResidentEngine(HostMovement):
     def _list_bodies(self) -> Bodies:
         """What computes the steps of an epoch."""
         return {
-            **self._list_transfers(),
+            **self._movement.list_bodies(),
             "aggregate forward": self._aggregate,
             "update forward": self._update,
             "store outputs": self._store_outputs,
@@ -106,16 +107,15 @@ class HostResidentEngine(HostMovement):
         dims, vertices = setting.workload.dims, len(self._share.ids)
         share = vertices, self._share.num_vertices
         self._store = HostStore(plan, self._dtype, share)
-        #: Rows and gradients of a layer, h^0 being layer 0, and what AGGREGATE made for it.
-        self._rows: dict[int, Tensor] = {}
-        self._gradients: dict[int, Tensor] = {}
+        rows, gradients = self._movement.rows, self._movement.gradients
+        #: By layer, what AGGREGATE made for it.
         self._cached: dict[int, Tensor] = {}
         idle: dict[int, Tensor] = {}
         shares = shares_features(setting)
         if shares and self._share.whole:
-            self._rows[0] = torch.from_numpy(setting.dataset.features)
+            rows[0] = torch.from_numpy(setting.dataset.features)
         elif shares:
-            self._rows[0] = torch.empty((vertices, dims[0]), dtype=self._dtype)
+            rows[0] = torch.empty((vertices, dims[0]), dtype=self._dtype)
         for tensor in plan.tensors:
             if tensor.what == "saved intermediates":
                 continue
@@ -123,16 +123,16 @@ class HostResidentEngine(HostMovement):
             if tensor.kind == "intermediates":
                 self._cached[first] = flat.view(vertices, -1)
             elif tensor.kind != "gradients":
-                self._rows[first] = flat.view(vertices, -1)
+                rows[first] = flat.view(vertices, -1)
             else:
                 idle[first] = flat
                 for number in tensor.layers:
-                    self._gradients[number] = flat[: vertices * dims[number]].view(vertices, -1)
+                    gradients[number] = flat[: vertices * dims[number]].view(vertices, -1)
         self._idle = tuple(idle[first] for first in sorted(idle))
         if any(torch.device(device.torch_device).type == "cuda" for device in self._trainers):
-            self._store.pin([*self._rows.values(), *self._idle, *self._cached.values()])
+            self._store.pin([*rows.values(), *self._idle, *self._cached.values()])
         if not (shares and self._share.whole):
-            fill_features(setting, self._rows[0], self._share.ids)
+            fill_features(setting, rows[0], self._share.ids)
             self._store.drop_pages()
         if plan.spilled:
             return_large_arrays()
@@ -154,17 +154,14 @@ class HostResidentEngine(HostMovement):
         self._loss = 0.0
         self._begin_update()
         self._store.rewind()
-        #: Of a unit that is worked on: its input rows where no buffer has them, tapes and what
-        #: autograd has saved for them, and gradients of its outputs, its aggregates and its inputs.
-        self._inputs: dict[UnitKey, Tensor] = {}
+        self._movement.start_epoch()
+        #: Of current units: tapes, what autograd has saved for them, and gradients of outputs and
+        #: of aggregates.
         self._aggregates: dict[UnitKey, AggregateTape] = {}
         self._updates: dict[UnitKey, UpdateTape] = {}
         self._saved: dict[UnitKey, SavedTensors] = {}
         self._upper: dict[UnitKey, Tensor] = {}
         self._below: dict[UnitKey, Tensor] = {}
-        self._returned: dict[UnitKey, Tensor] = {}
-        #: The buffers of the pass over a layer that is under way.
-        self._buffers: dict[Held, Buffers] = {}
         self._take(self._tidy(self._list_epoch(epoch)))
         return self._end_epoch(self._loss, [self._loss], self._num_train)
 
@@ -176,7 +173,7 @@ class HostResidentEngine(HostMovement):
                 if now is not None:
                     self._end_round(now[1])
                     if now[0] != item.layer:
-                        self._buffers.clear()
+                        self._movement.buffers.clear()
                         if self._is_bounded():
                             # The next layer's arrays have other widths.
                             pool.release()
@@ -210,9 +207,8 @@ class HostResidentEngine(HostMovement):
     # ------------------------------------------------------------------ forward, and once more
 
     def _read(self, key: UnitKey) -> Tensor:
-        """A unit's input rows."""
-        move = self._moves[key[1:]]
-        return self._inputs.pop(key) if move.direct else self._buffers["rows"].rows(move)
+        """Return the input rows of a unit."""
+        return self._movement.take_inputs(key)
 
     def _aggregate(self, number: int, round_index: int, slot: int, *, again: bool = False) -> None:
         key = (number, round_index, slot)
@@ -250,8 +246,8 @@ class HostResidentEngine(HostMovement):
         return self._saved[key].recording() if key in self._saved else nullcontext()
 
     def _store_outputs(self, number: int, round_index: int, slot: int) -> None:
-        key, ids = (number, round_index, slot), self._outputs_of(round_index, slot)
-        put_rows(self._rows[number + 1], ids, self._updates[key].output.detach())
+        key, ids = (number, round_index, slot), self._movement.outputs_of(round_index, slot)
+        put_rows(self._movement.rows[number + 1], ids, self._updates[key].output.detach())
         policy = self._lowering.policies[number]
         if policy == "keep":
             tapes = without_outputs(self._aggregates[key], self._updates[key])
@@ -263,7 +259,7 @@ class HostResidentEngine(HostMovement):
 
     def _store_aggregates(self, number: int, round_index: int, slot: int) -> None:
         rows = self._aggregates.pop((number, round_index, slot)).output
-        put_rows(self._cached[number + 1], self._outputs_of(round_index, slot), rows)
+        put_rows(self._cached[number + 1], self._movement.outputs_of(round_index, slot), rows)
 
     def _offload_saved(self, number: int, round_index: int, slot: int) -> None:
         key = (number, round_index, slot)
@@ -275,7 +271,7 @@ class HostResidentEngine(HostMovement):
 
     def _take_loss(self) -> None:
         depth = len(self.replicas.master.stack)
-        logits, gradient = self._rows[depth], self._gradients[depth]
+        logits, gradient = self._movement.rows[depth], self._movement.gradients[depth]
         self._keep_logits(self._share.ids, logits)
         gradient.zero_()
         count = len(self._train_places)
@@ -290,15 +286,17 @@ class HostResidentEngine(HostMovement):
         self._loss = float(loss.detach())
 
     def _clear_gradients(self, number: int) -> None:
-        self._gradients[number].zero_()
+        self._movement.gradients[number].zero_()
         self._store.drop_pages()
 
     def _fetch_gradients(self, number: int, round_index: int, slot: int) -> None:
-        rows, ids = self._gradients[number + 1], self._outputs_of(round_index, slot)
-        self._upper[number, round_index, slot] = read_rows(rows, ids, self._device(slot))
+        ids, rows = self._movement.outputs_of(round_index, slot), self._movement.gradients
+        self._upper[number, round_index, slot] = read_rows(
+            rows[number + 1], ids, self._device(slot)
+        )
 
     def _fetch_aggregates(self, number: int, round_index: int, slot: int) -> None:
-        rows, ids = self._cached[number + 1], self._outputs_of(round_index, slot)
+        rows, ids = self._cached[number + 1], self._movement.outputs_of(round_index, slot)
         tape = AggregateTape(None, read_rows(rows, ids, self._device(slot)))
         self._aggregates[number, round_index, slot] = tape
 
@@ -315,13 +313,13 @@ class HostResidentEngine(HostMovement):
 
     def _aggregate_backward(self, number: int, round_index: int, slot: int) -> None:
         key, layer, first = (number, round_index, slot), self._layer(number, slot), number == 0
-        bound, move = self._bounds[key[1:]], self._moves[key[1:]]
-        into = None if first or move.direct else self._buffers["gradients"].rows(move)
+        bound, move = self._bounds[key[1:]], self._movement.moves[key[1:]]
+        into = None if first or move.direct else self._movement.buffers["gradients"].rows(move)
         tape, below = self._aggregates[key], self._below.pop(key)
         rows = run_aggregate_backward(layer, bound, tape, below, first=first, into=into)
         self._end_unit(key)
         if rows is not None and into is None:
-            self._returned[key] = rows
+            self._movement.returned[key] = rows
 
     def _end_unit(self, key: UnitKey) -> None:
         """Let go of what is held for a unit up to the end of its backward pass."""

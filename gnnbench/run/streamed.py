@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnbench.lowering.full_graph import UnitKey
 from gnnbench.lowering.movement import SlotMovement
+from gnnbench.lowering.stages.unit_passes import UnitKey
 from gnnbench.lowering.streamed import StreamedLowering
 from gnnbench.models import BoundBlock
 from gnnbench.records import EpochTrace
@@ -67,7 +67,7 @@ class StreamedEngine(HostResidentEngine):
     def _read(self, key: UnitKey) -> Tensor:
         """A unit's input rows: those that crossed, and those of its destinations, which stayed."""
         _, round_index, slot = key
-        rows, move = super()._read(key), self._moves[key[1:]]
+        rows, move = super()._read(key), self._movement.moves[key[1:]]
         if self._lowering.pieces == 1 or not (
             move.rows_reused or self._lowering.is_first(round_index)
         ):
@@ -114,7 +114,10 @@ class StreamedEngine(HostResidentEngine):
         if self._lowering.pieces == 1:
             super()._aggregate_backward(number, round_index, slot)
             return
-        whole, move = (number, self._first(round_index), slot), self._moves[round_index, slot]
+        whole, move = (
+            (number, self._first(round_index), slot),
+            self._movement.moves[round_index, slot],
+        )
         layer, bound, below = (
             self._layer(number, slot),
             self._bounds[round_index, slot],
@@ -126,7 +129,7 @@ class StreamedEngine(HostResidentEngine):
         if rows is not None:
             _, crossed = self._places(move)
             kept = move.rows_reused > 0
-            self._returned[number, round_index, slot] = rows[crossed] if kept else rows
+            self._movement.returned[number, round_index, slot] = rows[crossed] if kept else rows
         self._take_topology(bound)
         if self._lowering.is_last(round_index):
             del below[whole]

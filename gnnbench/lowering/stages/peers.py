@@ -1,9 +1,9 @@
 """Rows that units read of shards on other devices, and their gradients on the way back.
 
-A device asks one peer after the other (HongTu's Algorithm 2, line 6). Of what may be stale some
-cross in an epoch, or they arrive in a later one: what is read is then a buffer that an earlier
-epoch has written, for which nothing in this one waits. Or devices draw in every epoch what they
-read of their peers, and have units of their own in it (``sampled_halo``).
+A device asks one peer after the other (HongTu's Algorithm 2, line 6). Some of the rows that may be
+stale cross in an epoch, or they arrive in a later epoch. Then the step reads a buffer that an
+earlier epoch has written, and nothing in this epoch waits for it. With a sampled halo, devices
+draw in every epoch which rows they read of their peers.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from functools import partial
 
 import numpy as np
 
-from gnnbench.lowering.row_changes import RowChanges
-from gnnbench.lowering.sampled_halo import SampledHalo
-from gnnbench.lowering.shards import Read, ShardUnit
+from gnnbench.lowering.frame import Frame
+from gnnbench.lowering.shards import Progress, Read, ShardUnit
+from gnnbench.lowering.stages.changes import Changes
+from gnnbench.lowering.stages.halo import SampledHalo
 from gnnbench.parts import PeerData
 from gnnbench.program import Buffer, Hold, Item, Step
 from gnnbench.records import BoolArray, IntArray, Work
@@ -47,11 +48,13 @@ class Crossing:
         return (what, self.number, self.round_index, self.slot, self.read.slot)
 
 
-class PeerRows(RowChanges):
-    """What crosses between the shards of devices; see the module's docstring."""
+class Peers:
+    """What crosses between the shards of devices; ``halo`` draws it where halos are sampled."""
 
-    #: What is drawn of the halos, where they are sampled.
-    halo: SampledHalo | None = None
+    def __init__(
+        self, frame: Frame, now: Progress, changes: Changes, halo: SampledHalo | None
+    ) -> None:
+        self._frame, self._now, self._changes, self._halo = frame, now, changes, halo
 
     # ------------------------------------------------------------------ halos that are drawn
 
@@ -59,13 +62,13 @@ class PeerRows(RowChanges):
         """What rows that cross are multiplied by, and their gradients: 1 but where they were drawn
         out of a halo."""
         own = crossing.read.slot == crossing.slot
-        return 1.0 if self.halo is None or own else self.halo.scale
+        return 1.0 if self._halo is None or own else self._halo.scale
 
-    def _draw_halos(self, halo: SampledHalo) -> Iterator[Step]:
+    def draw_halos(self, halo: SampledHalo) -> Iterator[Step]:
         """Every device draws what it reads of its peers in this epoch, and writes the graph that is
         left of its own; all go on when each knows what the others have drawn."""
         after = Buffer("halos are drawn")
-        for slot, device in enumerate(self.trainers):
+        for slot, device in enumerate(self._frame.trainers):
             yield Step(
                 "draw halo",
                 (slot,),
@@ -74,65 +77,65 @@ class PeerRows(RowChanges):
                 device.name,
                 (device.name,),
                 Work("copy"),
-                round=self._round,
-                reads=(self._meeting,),
+                round=self._now.round,
+                reads=(self._now.meeting,),
                 adds=(after,),
                 device=slot,
                 index_work=partial(self._draw_halo, halo, slot),
             )
-        self._meeting, self.shards = after, halo.take()
+        self._now.meeting, self._now.shards = after, halo.take()
 
     def _draw_halo(self, halo: SampledHalo, slot: int, step: Step) -> None:
-        halo.draw(self._epoch, slot)
+        halo.draw(self._now.epoch, slot)
         blocks = [*halo.whole_blocks_of(slot), *halo.blocks_of(slot).values()]
-        size = self.frame.count_topology(blocks)
+        size = self._frame.count_topology(blocks)
         step.work = Work("copy", rows=len(halo.halos[slot]), bytes=size)
 
-    def _see_blocks(self, steps: Iterator[Step], *, first: bool) -> Iterator[Step]:
+    def see_blocks(self, steps: Iterator[Step], *, first: bool) -> Iterator[Step]:
         """Steps over a unit, whose block is new to the kernel the ``first`` time that it is
         aggregated over, one way, in an epoch that has drawn it."""
         for step in steps:
-            if first and self.halo is not None and step.work.op == "aggregate":
+            if first and self._halo is not None and step.work.op == "aggregate":
                 step.work = step.work._replace(fresh=True)
             yield step
 
     # ------------------------------------------------------------------ rows
 
-    def _read_shards(
+    def read_shards(
         self, number: int, unit: ShardUnit, rows: list[Buffer], inputs: Buffer, arrived: Buffer
     ) -> Iterator[Item]:
         """A unit's input rows, from its own shard and from its peers'."""
-        width, sends, slot = self.layers[number].in_features, Buffer("sends"), unit.slot
+        width, sends, slot = self._frame.layers[number].in_features, Buffer("sends"), unit.slot
         for read in unit.reads_at(number):
             chosen = self._choose(number, "rows", slot, read)
-            crossing = Crossing(number, self._round, slot, read, chosen)
-            if read.slot != slot and self.staleness.delays("rows"):
+            crossing = Crossing(number, self._now.round, slot, read, chosen)
+            if read.slot != slot and self._now.staleness.delays("rows"):
                 under_way = Buffer("rows under way")
                 yield from self._take_rows(crossing, inputs, under_way, arrived)
                 yield from self._send_rows(crossing, rows[read.slot], under_way, sends)
             elif crossing.picked.rows:
                 step = self._exchange("read rows", crossing, width, push=False)
-                step.reads = (self._meeting, rows[read.slot])
+                step.reads = (self._now.meeting, rows[read.slot])
                 step.writes, step.adds = (inputs,), (arrived,)
                 yield step
 
     def _choose(self, number: int, what: PeerData, slot: int, read: Read) -> BoolArray | None:
         """Which rows of a read cross in this epoch; None for all, as of the own shard."""
-        if read.slot == slot or not self.staleness.keeps(what):
+        if read.slot == slot or not self._now.staleness.keeps(what):
             return None
-        if what == "rows" and number in self._measured:
-            return np.full(read.rows, self._due[read.slot])
-        with self.frame.deciding():
-            return self.staleness.choose(self._epoch, number, what, read)
+        if what == "rows" and number in self._changes.measured:
+            return np.full(read.rows, self._changes.due[read.slot])
+        with self._frame.deciding():
+            return self._now.staleness.choose(self._now.epoch, number, what, read)
 
     def _exchange(self, op: str, crossing: Crossing, width: int, *, push: bool) -> Step:
         """Rows between two shards' devices, or within one; one peer at a time reads or adds to a
         device's shard."""
-        device, peer = self.trainers[crossing.slot], self.trainers[crossing.read.slot]
-        route = self.platform.route(*((device, peer) if push else (peer, device)))
+        device, peer = self._frame.trainers[crossing.slot], self._frame.trainers[crossing.read.slot]
+        route = self._frame.platform.route(*((device, peer) if push else (peer, device)))
         between = device.name != peer.name
         rows = crossing.picked.rows
-        size = rows * width * self._itemsize
+        size = rows * width * self._frame.itemsize
         return Step(
             op,
             (crossing,),
@@ -142,7 +145,7 @@ class PeerRows(RowChanges):
             (*route.lanes, f"{peer.name}.buffer") if between else route.lanes,
             Work("copy", rows=rows, bytes=size),
             crossing.number,
-            self._round,
+            self._now.round,
             moves=(("device_to_device", size),) if between else (),
             device=crossing.read.slot if push else crossing.slot,
             source=crossing.slot if push else crossing.read.slot,
@@ -151,16 +154,19 @@ class PeerRows(RowChanges):
     # ------------------------------------------------------------------ rows that arrive later
 
     def _receive(self, what: PeerData, crossing: Crossing, slot: int) -> tuple[Crossing, int, Hold]:
-        """A crossing of what was sent in an earlier epoch, its bytes, and the memory then."""
-        size, under_way = self.staleness.receive(crossing.way(what), slot)
+        """Return a crossing of rows sent in an earlier epoch, its bytes, and the memory then."""
+        staleness = self._now.staleness
+        size, under_way = staleness.receive(crossing.way(what), slot)
         if size:
-            crossing = replace(crossing, sent_in=self._epoch - self.staleness.delay)
-        return crossing, size or 0, Hold(self.trainers[slot].name, "rows under way", under_way)
+            crossing = replace(crossing, sent_in=self._now.epoch - staleness.delay)
+        return crossing, size or 0, self._hold_under_way(slot, under_way)
 
     def _send(self, what: PeerData, crossing: Crossing, slot: int, size: int) -> Hold:
-        """The memory once so many bytes are on their way to ``slot``."""
-        under_way = self.staleness.send(crossing.way(what), slot, size)
-        return Hold(self.trainers[slot].name, "rows under way", under_way)
+        """Return the memory once ``size`` bytes are in flight to ``slot``."""
+        return self._hold_under_way(slot, self._now.staleness.send(crossing.way(what), slot, size))
+
+    def _hold_under_way(self, slot: int, size: int) -> Hold:
+        return Hold(self._frame.trainers[slot].name, "rows under way", size)
 
     def _take_rows(
         self, crossing: Crossing, inputs: Buffer, under_way: Buffer, arrived: Buffer
@@ -169,10 +175,10 @@ class PeerRows(RowChanges):
         taken, size, held = self._receive("rows", crossing, crossing.slot)
         yield held
         if size:
-            device = self.trainers[crossing.slot].name
-            row_bytes = self.layers[crossing.number].in_features * self._itemsize
+            device = self._frame.trainers[crossing.slot].name
+            row_bytes = self._frame.layers[crossing.number].in_features * self._frame.itemsize
             # An average takes two reads and a write of each element.
-            passes = 3 if self.staleness.decay("rows") else 1
+            passes = 3 if self._now.staleness.decay("rows") else 1
             yield Step(
                 "take rows",
                 (taken,),
@@ -182,8 +188,8 @@ class PeerRows(RowChanges):
                 (device,),
                 Work("copy", rows=size // row_bytes, bytes=passes * size),
                 crossing.number,
-                self._round,
-                (self._meeting, under_way),
+                self._now.round,
+                (self._now.meeting, under_way),
                 (inputs,),
                 (arrived,),
                 device=crossing.slot,
@@ -195,48 +201,48 @@ class PeerRows(RowChanges):
         """Send a unit rows of a peer that it reads in a later epoch; nothing waits for them."""
         size = 0
         if crossing.picked.rows:
-            width = self.layers[crossing.number].in_features
+            width = self._frame.layers[crossing.number].in_features
             step = self._exchange("send rows", crossing, width, push=False)
-            step.reads, step.writes = (self._meeting, shard), (under_way, sends)
+            step.reads, step.writes = (self._now.meeting, shard), (under_way, sends)
             yield step
-            size = len(crossing.picked.here) * width * self._itemsize
+            size = len(crossing.picked.here) * width * self._frame.itemsize
         yield self._send("rows", crossing, crossing.slot, size)
 
     # ------------------------------------------------------------------ gradients
 
-    def _return_to_shards(
+    def return_to_shards(
         self, number: int, unit: ShardUnit, rows: Buffer, below: list[Buffer], after: Buffer
     ) -> Iterator[Item]:
         """A unit's input gradients to the owners of the rows; of those that do not cross, what was
         sent last counts once more, and of those that are late what has arrived."""
-        width, slot = self.layers[number].in_features, unit.slot
+        width, slot = self._frame.layers[number].in_features, unit.slot
         turn, sends = Buffer("requests"), Buffer("sends")
         for read in unit.reads_at(number):
             shard = below[read.slot]
             chosen = self._choose(number, "gradients", slot, read)
-            crossing = Crossing(number, self._round, slot, read, chosen)
-            if read.slot != slot and self.staleness.delays("gradients"):
+            crossing = Crossing(number, self._now.round, slot, read, chosen)
+            if read.slot != slot and self._now.staleness.delays("gradients"):
                 taken, arrived, held = self._receive("gradients", crossing, read.slot)
                 yield held
                 if len(read.there):
                     kept = np.arange(len(read.there))
-                    averaged = arrived if self.staleness.decay("gradients") else 0
+                    averaged = arrived if self._now.staleness.decay("gradients") else 0
                     step = self._add_kept(taken, kept, width, averaged)
-                    step.reads, step.adds = (self._meeting,), (shard, after)
+                    step.reads, step.adds = (self._now.meeting,), (shard, after)
                     yield step
                 size = 0
                 if crossing.picked.rows:
                     step = self._exchange("send gradients", crossing, width, push=True)
                     step.reads, step.writes = (rows,), (sends,)
                     yield step
-                    size = len(crossing.picked.there) * width * self._itemsize
+                    size = len(crossing.picked.there) * width * self._frame.itemsize
                 yield self._send("gradients", crossing, read.slot, size)
                 continue
             if crossing.picked.rows:
                 step = self._exchange("return gradients", crossing, width, push=True)
                 step.reads, step.writes, step.adds = (rows,), (turn,), (shard, after)
                 yield step
-            if read.slot != slot and self.staleness.keeps("gradients"):
+            if read.slot != slot and self._now.staleness.keeps("gradients"):
                 kept = np.flatnonzero(~read.mark(chosen))
                 if len(kept):
                     step = self._add_kept(crossing, kept, width)
@@ -246,9 +252,9 @@ class PeerRows(RowChanges):
     def _add_kept(self, crossing: Crossing, kept: IntArray, width: int, averaged: int = 0) -> Step:
         """Add to a shard the gradients that its device has ``kept`` of a unit, some of those that
         the unit reads; before that ``averaged`` bytes that have arrived go into what is kept."""
-        device = self.trainers[crossing.read.slot].name
+        device = self._frame.trainers[crossing.read.slot].name
         # Each element is read twice and written once by the addition, and so it is by an average.
-        size = 3 * (len(kept) * width * self._itemsize + averaged)
+        size = 3 * (len(kept) * width * self._frame.itemsize + averaged)
         return Step(
             "add stale gradients",
             (crossing, kept),
@@ -258,6 +264,6 @@ class PeerRows(RowChanges):
             (device,),
             Work("copy", rows=len(kept), bytes=size),
             crossing.number,
-            self._round,
+            self._now.round,
             device=crossing.read.slot,
         )

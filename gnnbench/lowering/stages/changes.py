@@ -1,0 +1,146 @@
+"""Which partitions' rows cross, by how much they have changed since they last crossed.
+
+Each device measures the change of its own rows and tells all others, so that every reader of the
+program knows what crosses before it is listed. The change is a computed value, which a reader of
+sizes alone cannot know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from gnnbench.errors import IncompatibleParts
+from gnnbench.lowering.frame import Frame
+from gnnbench.lowering.shards import Progress
+from gnnbench.program import Buffer, Collective, Item, Ledger, Step
+from gnnbench.records import Work
+
+#: The relative change of the rows of a layer and a slot, once the steps that measure it are taken.
+ReadChange = Callable[[int, int], float]
+
+
+class Changes:
+    """What is measured of the rows of a layer before it reads them.
+
+    ``measured`` are the layers whose changes decide, and ``due`` says by slot whether its rows of
+    the current layer cross. ``read_change`` is None where a reader goes by sizes alone.
+
+    Raises ``IncompatibleParts`` where changes decide and nothing is computed.
+    """
+
+    def __init__(self, frame: Frame, now: Progress, read_change: ReadChange | None) -> None:
+        self._frame, self._now, self._read_change = frame, now, read_change
+        self.measured = [n for n in range(len(frame.layers)) if self._measures(n)]
+        self.due: dict[int, bool] = {}
+        self._told = self._skipped = 0
+        if self.measured and read_change is None:
+            raise IncompatibleParts(
+                f"communication {frame.bundle.communication.name!r} sends rows when their values "
+                f"have changed by enough, and a plan computes no values; plan with a bound in "
+                f"epochs, as many as rows are expected to stand."
+            )
+
+    def place(self, ledger: Ledger, slot: int) -> None:
+        """Place what a device last sent of its rows, of every measured layer."""
+        if self.measured:
+            width = sum(self._frame.layers[number].in_features for number in self.measured)
+            size = self._now.shards.num_owned[slot] * width * self._frame.itemsize
+            ledger.allocate(self._frame.trainers[slot].name, "rows as last sent", size)
+
+    def _measures(self, number: int) -> bool:
+        """Whether changes decide what crosses of a layer's input rows; features never change."""
+        bounded = self._now.staleness.change_bound is not None and number > 0
+        return bounded and self._now.shards.crosses(number) and len(self._frame.trainers) > 1
+
+    def measure(self, number: int, rows: list[Buffer]) -> Iterator[Item]:
+        """Yield the steps that find out whose rows of a layer cross, and that keep these rows.
+
+        Later rows are compared with the rows that crossed last. In the first epoch all cross.
+        """
+        if number not in self.measured:
+            return
+        slots = [slot for slot, count in enumerate(self._now.shards.num_owned) if count]
+        self.due = dict.fromkeys(slots, True)
+        if self._now.epoch:
+            yield from self._tell_changes(number, slots, rows)
+            self._decide(number, slots)
+        kept = Buffer("rows that cross are kept")
+        for slot in filter(self.due.__getitem__, slots):
+            step = self._pass_over(slot, number, "keep sent rows", 1)
+            step.reads, step.adds = (self._now.meeting, rows[slot]), (kept,)
+            yield step
+        if any(self.due.values()):
+            self._now.meeting = kept
+
+    def _tell_changes(self, number: int, slots: list[int], rows: list[Buffer]) -> Iterator[Item]:
+        """Send a number from each device to every other; all continue once all know all numbers."""
+        told, known = list[Step](), Buffer("changes are known")
+        for slot in slots:
+            measured = Buffer("change of the rows")
+            # Both what stands there and what was sent are read.
+            step = self._pass_over(slot, number, "measure change", 2)
+            step.reads, step.writes = (self._now.meeting, rows[slot]), (measured,)
+            yield step
+            for peer in range(len(self._frame.trainers)):
+                if peer != slot:
+                    step = self._tell(number, slot, peer)
+                    step.reads, step.adds = (measured,), (known,)
+                    told.append(step)
+        yield Collective(tuple(told))
+        self._now.meeting = known
+
+    def _decide(self, number: int, slots: list[int]) -> None:
+        if self._read_change is None:
+            raise TypeError("changes decide what crosses, and nobody computes")
+        for slot in slots:
+            self.due[slot] = self._now.staleness.is_changed(self._read_change(number, slot))
+        self._told += len(slots)
+        self._skipped += len(slots) - sum(self.due.values())
+
+    def _pass_over(self, slot: int, number: int, op: str, passes: int) -> Step:
+        """Return a step that passes over a device's rows of a layer ``passes`` times."""
+        device, count = self._frame.trainers[slot].name, self._now.shards.num_owned[slot]
+        size = count * self._frame.layers[number].in_features * self._frame.itemsize
+        return Step(
+            op,
+            (number, slot),
+            "transfer",
+            op,
+            device,
+            (device,),
+            Work("copy", rows=count, bytes=passes * size),
+            number,
+            self._now.round,
+            device=slot,
+        )
+
+    def _tell(self, number: int, slot: int, peer: int) -> Step:
+        """Return the message of a device's change to a peer."""
+        trainers, size = self._frame.trainers, self._frame.itemsize
+        route = self._frame.platform.route(trainers[slot], trainers[peer])
+        return Step(
+            "tell change",
+            (number, slot),
+            "transfer",
+            "tell change",
+            route.place,
+            route.lanes,
+            Work("copy", bytes=size),
+            number,
+            self._now.round,
+            moves=(("device_to_device", size),),
+            device=peer,
+            source=slot,
+        )
+
+    def notes(self) -> tuple[str, ...]:
+        """Return how often rows had changed by too little to cross."""
+        bound = self._now.staleness.change_bound
+        if bound is None or not self._told:
+            return ()
+        crossed = self._told - self._skipped
+        return (
+            f"rows of a partition and layer crossed {crossed:,} of {self._told:,} "
+            f"times after the first epoch; else they had changed by {bound:g} of themselves or "
+            f"less",
+        )
