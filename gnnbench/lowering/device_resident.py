@@ -98,7 +98,8 @@ class DeviceResidentLowering(Lowering):
             elif not swaps:
                 ledger.allocate_all(device.name, tuple(self._size_kept(slot)))
             if not shards.undivided:
-                self._place_for_peers(ledger, slot)
+                self._memory.place_for_peers(ledger, slot)
+                self._changes.place(ledger, slot)
         self._swapping.plan_swaps(ledger)
         for slot, device in enumerate(self.trainers if swaps else ()):
             ledger.allocate_all(device.name, tuple(self._size_kept(slot)))
@@ -172,33 +173,6 @@ class DeviceResidentLowering(Lowering):
         if self.sparse and not isinstance(features, np.ndarray):
             return int(sparse_bytes(count, features.nnz, self.frame.itemsize))
         return count * self.layers[0].in_features * self.frame.itemsize
-
-    def _place_for_peers(self, ledger: Ledger, slot: int) -> None:
-        """Place what a device holds, besides its shard, for rows that cross or have crossed."""
-        name, shapes, item = self.trainers[slot].name, self.frame.shapes, self.frame.itemsize
-        crossing = [number for number in range(len(shapes)) if self.shards.crosses(number)]
-        widest = max((shapes[number].in_features for number in crossing), default=0)
-        if count := self.shards.broadcast_rows:
-            ledger.allocate(name, "broadcast rows", count * widest * item)
-        if self.staleness.keeps("rows"):
-            # The input rows of other layers are kept for the backward pass anyway.
-            size = sum(
-                chunk.num_src * shapes[number].in_features * item
-                for number in crossing
-                if shapes[number].cacheable
-                for chunk in self._memory.chunks_of(slot, number)
-            )
-            ledger.allocate(name, "stale rows", size)
-        if self.staleness.keeps("gradients"):
-            size = sum(
-                self.shards.count_read_by_peers(slot, number) * shapes[number].in_features * item
-                for number in crossing
-                if number
-            )
-            ledger.allocate(name, "stale gradients", size)
-        if self.staleness.delay:
-            ledger.allocate(name, "rows under way", 0)
-        self._changes.place(ledger, slot)
 
     # ------------------------------------------------------------------ one epoch
 

@@ -290,10 +290,9 @@ class HostResidentEngine(Engine):
         self._store.drop_pages()
 
     def _fetch_gradients(self, number: int, round_index: int, slot: int) -> None:
-        ids, rows = self._movement.outputs_of(round_index, slot), self._movement.gradients
-        self._upper[number, round_index, slot] = read_rows(
-            rows[number + 1], ids, self._device(slot)
-        )
+        rows = self._movement.gradients[number + 1]
+        ids = self._movement.outputs_of(round_index, slot)
+        self._upper[number, round_index, slot] = read_rows(rows, ids, self._device(slot))
 
     def _fetch_aggregates(self, number: int, round_index: int, slot: int) -> None:
         rows, ids = self._cached[number + 1], self._movement.outputs_of(round_index, slot)

@@ -114,10 +114,8 @@ class StreamedEngine(HostResidentEngine):
         if self._lowering.pieces == 1:
             super()._aggregate_backward(number, round_index, slot)
             return
-        whole, move = (
-            (number, self._first(round_index), slot),
-            self._movement.moves[round_index, slot],
-        )
+        whole = (number, self._first(round_index), slot)
+        move = self._movement.moves[round_index, slot]
         layer, bound, below = (
             self._layer(number, slot),
             self._bounds[round_index, slot],

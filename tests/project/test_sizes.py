@@ -36,3 +36,25 @@ def test_every_file_can_be_read_at_a_sitting():
         if size > MOST[kind]
     ]
     assert not too_long
+
+
+def list_bases(rooms):
+    """Return the names of the base classes of every class of some rooms."""
+    return {
+        node.name: [each.id for each in node.bases if isinstance(each, ast.Name)]
+        for room in rooms
+        for path in ROOT.glob(f"gnnbench/{room}/**/*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    }
+
+
+def test_no_chain_of_base_classes_is_deeper_than_two():
+    bases = list_bases(("lowering", "run"))
+
+    def count(name):
+        return max((1 + count(base) for base in bases[name] if base in bases), default=0)
+
+    depths = {name: count(name) for name in bases}
+    assert max(depths.values()) == 2, "a chain of two is seen"
+    assert not [name for name, depth in depths.items() if depth > 2]

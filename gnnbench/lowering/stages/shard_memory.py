@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gnnbench.footprint import ChunkSize, in_flight_bytes, kept_bytes, mask_bytes, size_of
 from gnnbench.lowering.frame import Frame
 from gnnbench.lowering.shards import Progress, ShardUnit
-from gnnbench.program import Hold
+from gnnbench.program import Hold, Ledger
 
 
 def name_kept(number: int) -> str:
@@ -53,6 +53,37 @@ class ShardMemory:
             width = self._frame.shapes[number].in_features
             size = sum(mask_bytes(chunk.rows, width) for chunk in self.chunks_of(slot, number))
             yield f"mask of layer {number + 1}'s input", size
+
+    def place_for_peers(self, ledger: Ledger, slot: int) -> None:
+        """Place what a device holds, besides its shard, for rows that cross or have crossed."""
+        name, shapes, item = (
+            self._frame.trainers[slot].name,
+            self._frame.shapes,
+            self._frame.itemsize,
+        )
+        shards, staleness = self._now.shards, self._now.staleness
+        crossing = [number for number in range(len(shapes)) if shards.crosses(number)]
+        widest = max((shapes[number].in_features for number in crossing), default=0)
+        if count := shards.broadcast_rows:
+            ledger.allocate(name, "broadcast rows", count * widest * item)
+        if staleness.keeps("rows"):
+            # The input rows of other layers are kept for the backward pass anyway.
+            size = sum(
+                chunk.num_src * shapes[number].in_features * item
+                for number in crossing
+                if shapes[number].cacheable
+                for chunk in self.chunks_of(slot, number)
+            )
+            ledger.allocate(name, "stale rows", size)
+        if staleness.keeps("gradients"):
+            size = sum(
+                shards.count_read_by_peers(slot, number) * shapes[number].in_features * item
+                for number in crossing
+                if number
+            )
+            ledger.allocate(name, "stale gradients", size)
+        if staleness.delay:
+            ledger.allocate(name, "rows under way", 0)
 
     def hold_unit(self, number: int, unit: ShardUnit, *, backward: bool) -> tuple[Hold, ...]:
         """Return what one unit of one layer holds on its device during its work."""
