@@ -56,11 +56,8 @@ class ShardMemory:
 
     def place_for_peers(self, ledger: Ledger, slot: int) -> None:
         """Place what a device holds, besides its shard, for rows that cross or have crossed."""
-        name, shapes, item = (
-            self._frame.trainers[slot].name,
-            self._frame.shapes,
-            self._frame.itemsize,
-        )
+        frame, shapes = self._frame, self._frame.shapes
+        name, item = frame.trainers[slot].name, frame.itemsize
         shards, staleness = self._now.shards, self._now.staleness
         crossing = [number for number in range(len(shapes)) if shards.crosses(number)]
         widest = max((shapes[number].in_features for number in crossing), default=0)
