@@ -69,13 +69,16 @@ def work_on():
 
 
 class Slack(TorchAdjacency):
-    """Halves sums from the sixteenth on."""
+    """Halves one row's sum from the sixteenth sum on, which a look at a few logits passes over."""
 
     uses = 0
 
     def sum_scaled(self, h, scaling):
         Slack.uses += 1
-        return super().sum_scaled(h, scaling) * (1.0 if Slack.uses < 16 else 0.5)
+        sums = super().sum_scaled(h, scaling)
+        if Slack.uses >= 16:
+            sums = sums * torch.ones(len(sums), 1).index_fill(0, torch.tensor([1]), 0.5)
+        return sums
 
 
 def know(self, a, weight, bias, *, relu, masked=False):
@@ -164,7 +167,7 @@ def test_a_kernel_that_computes_less_once_it_is_only_timed_is_found(registry):
     run = run_one(registry, "slackening", mode="full-graph")
     assert len(run.metrics["epoch_time"].samples) == 12
     assert not run.equivalence.holds
-    assert "epoch 7" in run.equivalence.fault
+    assert run.equivalence.fault.startswith("epoch ")
 
 
 def test_the_epoch_that_is_looked_at_last_counts_nowhere(registry):
