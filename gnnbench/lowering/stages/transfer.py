@@ -1,7 +1,7 @@
 """Data transfer: mini-batch topology and features go to the accelerators.
 
-Where features are on the devices, only topology is transferred, and each device picks its input
-rows from its own memory.
+If features are on the devices, only topology is transferred. Each device then picks its input rows
+from its own memory.
 """
 
 from __future__ import annotations
