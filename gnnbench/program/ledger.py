@@ -102,7 +102,7 @@ class Ledger:
         self.allocate_all(memory, ((tensor, size_bytes),))
 
     def allocate_all(self, memory: str, sizes: Sequence[tuple[str, int]]) -> None:
-        """``allocate`` each tensor with its size, in order."""
+        """Hold each tensor with its size, in order, as ``allocate`` does."""
         with self.lock:
             held, capacity = self._held[memory], self._capacity[memory]
             in_use, peak = self.in_use_bytes[memory], self.peak_bytes[memory]
