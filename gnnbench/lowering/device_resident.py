@@ -1,10 +1,10 @@
-"""Full-graph training with vertex data on the devices, each of which has the rows of a partition.
+"""Full-graph training with vertex data on the devices, each of which has a partition's rows.
 
-A device keeps all outputs of its units. Rows that its units read of other devices cross the
-links between devices at every layer, and their gradients return (``stages.peers``). A unit with a
-block for each layer computes some of these rows itself, from its own rows and from those that it
-reads below. If a unit computes all the rows that it reads in a layer, no row of that layer is
-transferred or copied. On one device with the whole graph, no layer's rows cross.
+A device keeps all outputs of its units. Rows that its units read of other devices cross the links
+between devices at every layer, and their gradients return (``stages.peers``). A unit with a block
+for each layer computes some of these rows itself, from its own rows and from those that it reads
+below. If a unit computes all the rows that it reads in a layer, no row of that layer is transferred
+or copied. On one device with the whole graph, no layer's rows cross.
 """
 
 from __future__ import annotations

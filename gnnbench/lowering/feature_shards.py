@@ -225,7 +225,7 @@ class FeatureShardsLowering(ShardsLayout):
 
     @property
     def steady(self) -> bool:
-        """Whether every epoch is the same program: always, as transfers depend on the graph alone."""
+        """Whether every epoch is the same program: always, as the graph alone decides transfers."""
         return True
 
     def run_epoch(self, epoch: int) -> Iterator[Item]:

@@ -62,7 +62,7 @@ def masks_gradients(bundle: Bundle) -> bool:
 
 
 def allocate_model(ledger: Ledger, setting: Setting, device: Device) -> None:
-    """Place the parameters, their gradients, and Adam's two moments on a device."""
+    """Place the parameters and their gradients on a device."""
     ledger.allocate(device.name, "model parameters", setting.parameter_bytes)
     ledger.allocate(device.name, "model gradients", setting.parameter_bytes)
 

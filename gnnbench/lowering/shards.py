@@ -1,7 +1,7 @@
 """Vertex data in the devices' memories, where peers read the rows of each device's partition.
 
-A unit's input has rows of the device's partition and of other partitions. Other rows cross
-the links between devices at every layer, and their gradients return the same way. The host is not
+A unit's input has rows of the device's partition and of other partitions. Other rows cross the
+links between devices at every layer, and their gradients return the same way. The host is not
 involved. If the communication part allows stale rows, only some of them cross in an epoch, or they
 arrive in a later one. A unit's input then stays on its device, and has each row as it last arrived.
 """

@@ -76,9 +76,8 @@ class Rows:
     """The rows of some destinations of a block, one after the other.
 
     ``vertices``, ``sizes`` and ``begins`` are ``(n,)``: the destinations, their degrees, and the
-    begin of their rows in ``neighbours`` ``(m,)``. ``row`` and ``place`` are each neighbour's row
-    and its position there. ``drawn`` are the positions that were drawn, ascending, ``(n,
-    fan-out)``.
+    start of their rows in ``neighbours`` ``(m,)``. ``row`` and ``place`` are each neighbour's row
+    and its position there. ``drawn`` has the drawn positions, ascending, ``(n, fan-out)``.
     """
 
     vertices: IntArray

@@ -36,7 +36,7 @@ Arrive = Callable[[int, Sequence[int]], None]
 Leave = Callable[[Step, int], None]
 #: A step's number, and the numbers of the steps that it waits for, ascending.
 Met: TypeAlias = tuple[int, tuple[int, ...]]
-#: A step that is done, its begin on the host's clock, its seconds here, and its number if it
+#: A step that is done, its start on the host's clock, its seconds here, and its number if it
 #: needed one before.
 Taken: TypeAlias = tuple[Step, float, float, Met | None]
 
@@ -79,7 +79,7 @@ class Reader:
         #: Whether a step needs more than its body.
         self._early = arrive is not None or leave is not None or self._rest > 0.0
         self._owed_s = 0.0
-        #: The begin of the current step, by the wall clock and by the processor's time.
+        #: The start of the current step, by the wall clock and by the processor's time.
         self._began_s = 0.0, 0.0
         self._recorder = recorder
         self._ledger = ledger

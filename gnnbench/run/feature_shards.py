@@ -117,7 +117,7 @@ class FeatureShardsEngine(Engine):
     def run_epoch(self, epoch: int) -> EpochTrace:
         """Run one full-graph iteration: forward, loss, backward, update."""
         self._start_epoch(epoch)
-        for device in self._trainers:  # one without a column or a vertex is idle, and counts
+        for device in self._trainers:  # a device without columns or vertices counts as idle
             self._recorder.count_work(device.name, 0.0)
         self._loss = 0.0
         self._begin_update()

@@ -80,7 +80,7 @@ class HostMovement:
         return torch.from_numpy(self.share.place(self.moves[round_index, slot].block.dst_ids))
 
     def take_inputs(self, key: UnitKey) -> Tensor:
-        """Return the input rows ``(S, f)`` of a unit at the begin of its forward pass."""
+        """Return the input rows ``(S, f)`` of a unit at the start of its forward pass."""
         move = self.moves[key[1:]]
         return self.inputs.pop(key) if move.direct else self.buffers["rows"].rows(move)
 

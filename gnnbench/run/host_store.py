@@ -127,7 +127,7 @@ class HostStore:
         """Return a new mapped file of that size, already deleted."""
         try:
             with tempfile.TemporaryFile(dir=self._plan.directory, prefix="gnnbench-") as file:
-                # Blocks are reserved now: a full disk is an error here, and a crash at a write.
+                # Reserve blocks now: a full disk is an error here, but would crash a later write.
                 os.posix_fallocate(file.fileno(), 0, size_bytes)
                 mapped = mmap.mmap(file.fileno(), size_bytes)
         except OSError as error:

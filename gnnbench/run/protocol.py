@@ -37,7 +37,7 @@ from gnnbench.lowering.rounds import Pipeline, StageName, Turn, take_turns
 
 R = TypeVar("R")
 
-#: The seconds for which a waiting thread may not notice a signal.
+#: The longest time until a waiting thread notices a signal, in seconds.
 SIGNALS_S = 0.5
 
 

@@ -139,7 +139,7 @@ class Track:
 
 
 class _Interval:
-    """A context that adds the begin and the duration of its body to ``intervals``."""
+    """A context that adds the start and the duration of its body to ``intervals``."""
 
     __slots__ = ("_first", "_intervals", "_timer")
     _first: Moment
@@ -174,7 +174,7 @@ class Recorder:
     def start_epoch(self, epoch: int) -> None:
         self.epoch = epoch
         self.ids = count()
-        # Begin and duration of parts' decisions, on all threads, and of what is not part of the
+        # Start and duration of parts' decisions, on all threads, and of what is not part of the
         # epoch.
         self._decided: list[tuple[float, float]] = []
         self._excluded: list[tuple[float, float]] = []
@@ -292,7 +292,7 @@ def _number(spans: Sequence[Span]) -> tuple[Span, ...]:
 
 
 def _covered_s(intervals: Sequence[tuple[float, float]]) -> float:
-    """Return the seconds in at least one of the intervals (begin, duration)."""
+    """Return the seconds in at least one of the intervals (start, duration)."""
     if not intervals:
         return 0.0
     began_s, lasted_s = np.array(sorted(intervals)).T

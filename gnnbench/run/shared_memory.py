@@ -1,10 +1,10 @@
 """Ranks of one machine that send each other tensors through shared memory.
 
 A message is copied into memory of the sender. An entry in the sender's mailbox for the receiver
-says where it is, and the receiver copies it out. So a transfer takes its two ends two copies and no
-other process or thread. Nothing of it is left when a rank has ended in any way. Sums over all ranks
-go the same way. Through the process group each sum takes some milliseconds, because the group's
-threads run on the core of the rank that waits for them.
+says where it is, and the receiver copies it out. So a transfer costs one copy at each end, and
+needs no other process or thread. Nothing of it is left when a rank has ended in any way. Sums over
+all ranks go the same way. Through the process group each sum takes some milliseconds, because the
+group's threads run on the core of the rank that waits for them.
 
 Messages from one rank to another are sent and awaited in the order of the program, so the next
 entry is always the awaited one. Messages of sums have separate mailboxes.

@@ -62,7 +62,7 @@ _new_capsule.argtypes = (c_void_p, ctypes.c_char_p, c_void_p)
 
 
 def alias(tensor: Tensor, kind: int, index: int) -> Tensor:
-    """Return a tensor over the memory of ``tensor``, on the device of a DLPack ``kind``.
+    """Return a tensor over the memory of ``tensor``, on the device DLPack ``kind``, ``index``.
 
     ``tensor`` is contiguous floating-point values, and lives as long as the result.
     """

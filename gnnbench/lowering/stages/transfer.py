@@ -34,7 +34,7 @@ class RowTransfers:
         """Yield the transfers of a round (HyScale-GNN Equation 8)."""
         frame, index = self._frame, round_.index
         staged = [self._loading.staging(host, index, slot) for slot, host in enumerate(frame.hosts)]
-        # A device has as many buffers of input rows: one of them must be free.
+        # One of the device's buffers of input rows must be free.
         pipeline = frame.pipeline
         free = frame.over(index - pipeline.device_buffers) if pipeline.under_way > 1 else ()
         received = Buffer("rows that all devices have received")
