@@ -1,4 +1,4 @@
-"""From a bundle's parts to the steps of an epoch, by kind of schedule."""
+"""The lowering of a bundle's parts to the steps of an epoch, by kind of schedule."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Lowering", "choose_lowering"]
 
 
 def choose_lowering(bundle: Bundle) -> type[Lowering]:
-    """What makes the programs of a bundle's epochs."""
+    """Return the class that makes the programs of a bundle's epochs."""
     if bundle.mode == "mini-batch":
         return MiniBatchLowering
     if bundle.by_features:

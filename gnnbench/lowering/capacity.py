@@ -1,4 +1,4 @@
-"""Whether chunks fit the trainers' memories, before anything is allocated."""
+"""A check whether chunks fit the trainers' memories, before anything is allocated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from gnnbench.records import IntArray, Round, RoundTraffic
 
 
 class TrainerCapacity:
-    """Answers a full-graph sampler (``gnnbench.parts.DeviceCapacity``) from what is free now."""
+    """The room that trainers have for chunks, from the bytes that are free now.
+
+    A full-graph sampler asks it (``gnnbench.parts.DeviceCapacity``).
+    """
 
     def __init__(
         self,
@@ -34,9 +37,10 @@ class TrainerCapacity:
         return min(self._free_bytes)
 
     def holds(self, rounds: Sequence[Round], owner: IntArray, pieces: int = 1) -> bool:
-        """Whether the largest working set of every trainer fits beside its chunks' topologies.
+        """Return whether every trainer's largest working set fits beside its chunks' topologies.
 
-        Where vertex data lives on the devices, chunks of any size leave the same there: True.
+        The answer is True where vertex data lives on the devices, since it does not depend on the
+        size of the chunks there.
         """
         if not isinstance(self._bundle.memory, OffloadingMemory):
             return True
@@ -48,7 +52,7 @@ class TrainerCapacity:
         return self.fits(chunks, pieces)
 
     def fits(self, chunks: Sequence[Collection[ChunkSize]], pieces: int = 1) -> bool:
-        """The same of each trainer's chunks by their sizes, where vertex data is on the host."""
+        """Return whether chunks of these sizes fit, by trainer; vertex data is on the host."""
         sets = choose_sets(self._bundle, self._shapes, self._itemsize, pieces)
         return all(
             sets.device_bytes(sizes) <= free_bytes
@@ -56,7 +60,7 @@ class TrainerCapacity:
         )
 
     def _plan(self, rounds: Sequence[Round], owner: IntArray) -> list[RoundTraffic]:
-        """The traffic, planned by a session of its own: that of the run counts what is run."""
+        """Plan the traffic in a separate session: the run's own session counts what is run."""
         communication = self._bundle.communication
         if not isinstance(communication, RowTransfer):
             raise TypeError(f"communication {communication.name!r} transfers no rows")
@@ -68,7 +72,7 @@ def plan_rounds(
     rounds: Sequence[Round],
     keep: Callable[[RoundTraffic], RoundTraffic] = lambda planned: planned,
 ) -> list[RoundTraffic]:
-    """The traffic of rounds that follow each other, each as ``keep`` keeps it."""
+    """Return the traffic of consecutive rounds, after ``keep`` has processed each."""
     traffic: list[RoundTraffic] = []
     previous: RoundTraffic | None = None
     for round_ in rounds:

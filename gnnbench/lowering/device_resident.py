@@ -1,10 +1,10 @@
-"""Full-graph training whose vertex data lives on the devices, a partition's rows on each.
+"""Full-graph training with vertex data on the devices, each of which has a partition's rows.
 
-A device keeps all that its own units make. Rows that they read of other devices cross the links
-between devices, and gradients go back (``stages.peers``), at every layer. A unit with a block for
-each layer computes some of these rows itself, from its own rows and from those that it reads below.
-Nothing crosses, is copied or goes back of a layer for which it computes all that it reads. On one
-device with the whole graph, no layer's rows cross.
+A device keeps all outputs of its units. Rows that its units read of other devices cross the links
+between devices at every layer, and their gradients return (``stages.peers``). A unit with a block
+for each layer computes some of these rows itself, from its own rows and from those that it reads
+below. If a unit computes all the rows that it reads in a layer, no row of that layer is transferred
+or copied. On one device with the whole graph, no layer's rows cross.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ TOPOLOGIES = "chunk topologies"
 
 
 class DeviceResidentLowering(Lowering):
-    """Everything of a partition on its device.
+    """The lowering of full-graph training with everything of a partition on its device.
 
-    ``cut`` are the shards of a graph that is partitioned, with the rows in them. ``now`` says where
-    an epoch stands. ``halo`` draws halos where they are sampled. A reader that computes sets
-    ``read_change`` before ``prepare``.
+    ``cut`` are the shards of a partitioned graph, with their rows. ``now`` is the position in an
+    epoch. ``halo`` draws halos where they are sampled. A reader that computes sets ``read_change``
+    before ``prepare``.
     """
 
     cut: ShardPlan
@@ -72,8 +72,8 @@ class DeviceResidentLowering(Lowering):
     def lay_out(self, ledger: Ledger, shards: Shards) -> None:
         """Train on ``shards``, which may be sizes alone, and place what stays for the whole run.
 
-        Each device holds its topologies, the features of its partition and all that its own units
-        make. The units have other sizes in every epoch where halos are drawn.
+        Each device holds its topologies, the features of its partition and all outputs of its
+        units. The units' sizes change in every epoch if halos are drawn.
         """
         frame, self.whole = self.frame, shards.whole
         frame.keeps_blocks = self.halo is None
@@ -111,7 +111,7 @@ class DeviceResidentLowering(Lowering):
 
     @property
     def staleness(self) -> Staleness:
-        """The rule by which rows and gradients may be stale."""
+        """The rule that says which rows and gradients may be stale."""
         return self.now.staleness
 
     @property
@@ -136,7 +136,7 @@ class DeviceResidentLowering(Lowering):
         return (*super().notes(), *self._changes.notes())
 
     def _size_kept(self, slot: int) -> Iterator[tuple[str, int]]:
-        """Yield the names and bytes of what a device always keeps of layers for backward."""
+        """Yield the names and bytes of the intermediates that stay on a device for backward."""
         away = self.swaps.get(slot, {})
         for number in range(len(self.layers)):
             if number not in away:
@@ -144,7 +144,7 @@ class DeviceResidentLowering(Lowering):
             yield from self._memory.list_masks(slot, number)
 
     def _hold_drawn(self) -> tuple[Hold, ...]:
-        """Return what devices hold of the units of one epoch."""
+        """Return the holds on devices for the units that were drawn in one epoch."""
         holds = []
         for slot, device in enumerate(self.trainers):
             chunks = self._memory.chunks_of(slot, 0)
@@ -155,7 +155,7 @@ class DeviceResidentLowering(Lowering):
 
     @property
     def sparse(self) -> bool:
-        """Whether the features stay in sparse rows, as they are stored."""
+        """Whether the features stay in sparse rows, in their stored form."""
         projected = projected_layers(self.bundle, self.setting)
         alone = self.shards.undivided
         return alone and keeps_sparse(self.bundle, self.setting, self.trainers, projected)
@@ -244,7 +244,7 @@ class DeviceResidentLowering(Lowering):
     # ------------------------------------------------------------------ loss and backward
 
     def _take_loss(self, logits: list[Buffer], gradients: list[Buffer]) -> Iterator[Step]:
-        """Mean cross entropy over the training vertices, each device's own."""
+        """Yield the mean cross entropy over the training vertices, a step for each device's own."""
         after = Buffer("loss is known")
         for slot, device in enumerate(self.trainers):
             width = self.layers[-1].shape.out_features
@@ -293,7 +293,7 @@ class DeviceResidentLowering(Lowering):
         yield from self._swapping.free_kept(number)
 
     def _clear_shards(self, number: int, below: list[Buffer]) -> Iterator[Step]:
-        """The layer's input gradients, zero."""
+        """Yield the steps that set the gradients of a layer's input to zero."""
         after, width = Buffer("gradients are clear"), self.layers[number].in_features
         for slot, device in enumerate(self.trainers):
             count = self.now.shards.count_rows(slot, number)

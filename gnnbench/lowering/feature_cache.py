@@ -1,4 +1,4 @@
-"""Feature rows that accelerators keep copies of, so that they need not cross again."""
+"""Feature rows that accelerators keep copies of, which need not be transferred again."""
 
 from __future__ import annotations
 
@@ -19,24 +19,27 @@ from gnnbench.parts import (
 from gnnbench.program import Ledger
 from gnnbench.records import Fetch, IndexArray, IntArray, RoundTraffic
 
-#: The first of the epochs that are drawn before a run: none that anybody trains on, whose draws
-#: nobody knows beforehand.
+#: The first of the epochs that are drawn before a run. No run trains on these epochs, so their
+#: draws reveal nothing about the mini-batches of a run.
 FIRST_PRE_SAMPLED: Bound[int] = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Admission:
-    """Rows of a round's input that a cache takes in: where they stand among the input rows, and
-    their places in the copy."""
+    """Rows of a round's input that a cache admits.
+
+    ``rows`` are their positions among the input rows, and ``places`` their positions in the cache.
+    """
 
     rows: IntArray
     places: IndexArray
 
 
 class FeatureCache:
-    """Which rows each trainer has a copy of, by slot; ``session`` says what changes.
+    """The rows that each trainer caches, by device index; ``session`` decides the changes.
 
-    ``vertices`` are those of the start, ``num_rows`` how many there are places for.
+    ``vertices`` are the vertices cached at the start, and ``num_rows`` is the number of rows that a
+    cache has room for.
     """
 
     def __init__(self, num_vertices: int, session: CacheSession | None = None) -> None:
@@ -44,7 +47,7 @@ class FeatureCache:
         self.session = session
         self.vertices: dict[int, IntArray] = {}
         self.num_rows: dict[int, int] = {}
-        #: Where each vertex's row stands in the copy, int32 ``(V,)``; -1 where it has none.
+        #: The position of each vertex's row in the cache, int32 ``(V,)``; -1 if it is not cached.
         self._places: dict[int, IndexArray] = {}
         self._free: dict[int, list[int]] = {}
         self._rows_needed = self._rows_found = 0
@@ -56,8 +59,10 @@ class FeatureCache:
         return session is not None and type(session).turn_over is not CacheSession.turn_over
 
     def keep(self, slot: int, vertices: IntArray, num_rows: int | None = None) -> None:
-        """The trainer has a copy of the rows of ``vertices``, distinct, in their order, and places
-        for ``num_rows``, by default for no more."""
+        """Fill a trainer's cache with the rows of ``vertices``, which are distinct, in their order.
+
+        The cache has room for ``num_rows`` rows, by default for these rows alone.
+        """
         places = np.full(self._num_vertices, -1, dtype=np.int32)
         places[vertices] = np.arange(len(vertices), dtype=np.int32)
         self.vertices[slot], self._places[slot] = vertices, places
@@ -65,8 +70,11 @@ class FeatureCache:
         self._free[slot] = list(range(len(vertices), self.num_rows[slot]))[::-1]
 
     def find(self, slot: int, ids: IntArray) -> IndexArray | None:
-        """Where the rows of ``ids`` stand in a trainer's copy, int32, -1 for none; None where it
-        has no cache."""
+        """Return the positions of the rows of ``ids`` in a trainer's cache, int32.
+
+        The position of a row that is not cached is -1. The result is None for a trainer without a
+        cache.
+        """
         return self._places[slot][ids] if slot in self._places else None
 
     def turn_over(self, slot: int, ids: IntArray) -> Admission | None:
@@ -107,7 +115,7 @@ class FeatureCache:
             )
 
     def serve(self, traffic: RoundTraffic) -> RoundTraffic:
-        """The plan, with the rows that are cached reused instead of brought from the host."""
+        """Return the plan in which cached rows are reused instead of transferred from the host."""
         if not self.vertices:
             return traffic
         return replace(traffic, fetches=tuple(self._serve(fetch) for fetch in traffic.fetches))
@@ -124,12 +132,12 @@ class FeatureCache:
         return replace(fetch, from_host=fetch.from_host[~found], reused=reused)
 
     def count_missing(self, slot: int, ids: IntArray) -> int:
-        """How many of the distinct ``ids`` the slot's device has no copy of."""
+        """Return how many of the distinct ``ids`` a trainer has not cached."""
         places = self.find(slot, ids)
         return len(ids) if places is None else int((places < 0).sum())
 
     def notes(self, names: Mapping[int, str]) -> tuple[str, ...]:
-        """How much of the graph is cached, and how often a row was found; ``names`` by slot."""
+        """Return the caches' sizes and the hit rate as sentences; ``names`` are by device index."""
         if not self._rows_needed:
             return ()
         sizes = ", ".join(f"{names[slot]} {count:,}" for slot, count in self.num_rows.items())
@@ -147,9 +155,11 @@ def open_cache(
     mini_batch_bytes: int,
     count_reads: Callable[[int], IntArray],
 ) -> FeatureCache:
-    """The caches of the accelerators that ``names`` has by slot, placed in ``ledger``, where
-    mini-batches take at most ``mini_batch_bytes``. ``count_reads`` draws so many epochs and counts
-    who is read.
+    """Open the caches of accelerators, place them in ``ledger``, and fill them.
+
+    ``names`` are the accelerators' names by device index. A mini-batch takes at most
+    ``mini_batch_bytes``. ``count_reads`` draws the given number of epochs and counts the reads of
+    every vertex.
 
     Raises ``ValueError`` for caches that are larger than they may be.
     """
@@ -177,8 +187,10 @@ def open_cache(
 
 
 def count_drawn(sampler: MiniBatchSampler, setting: Setting, devices: int, epochs: int) -> IntArray:
-    """By vertex, how many mini-batches of so many epochs read its row, int64 ``(V,)``; the seeds of
-    a round are divided evenly between ``devices``."""
+    """Count the mini-batches of ``epochs`` epochs that read each vertex's row, int64 ``(V,)``.
+
+    The seeds of a round are divided evenly between ``devices`` devices.
+    """
     counts = np.zeros(setting.dataset.graph.num_vertices, dtype=np.int64)
     for epoch in range(FIRST_PRE_SAMPLED, FIRST_PRE_SAMPLED + epochs):
         for seeds in sampler.rounds(epoch):
@@ -190,8 +202,10 @@ def count_drawn(sampler: MiniBatchSampler, setting: Setting, devices: int, epoch
 
 
 def _are_distinct(ids: IntArray, table: IndexArray) -> bool:
-    """Whether no id is there twice: each then finds the number that it left in ``table``, whose
-    entries are put back."""
+    """Return whether no id occurs twice.
+
+    Each id then finds the number that it wrote to ``table``. The entries of ``table`` are restored.
+    """
     before, numbers = table[ids], np.arange(len(ids), dtype=table.dtype)
     table[ids] = numbers
     distinct = np.array_equal(table[ids], numbers)

@@ -1,15 +1,16 @@
-"""Full-graph training whose AGGREGATE is sharded by features and UPDATE by vertices.
+"""Full-graph training with AGGREGATE sharded by features and UPDATE by vertices.
 
-It is MixGCN's Algorithm 2. Forward, per layer and round: every aggregator aggregates its columns,
-an all-to-all brings each updater all columns of its vertices, which it updates, and another takes
-the result to those who aggregate it in the next layer. The loss is that of every updater's own
-vertices. Backward the same way round, and the gradients of the weights go round a ring.
+It is MixGCN's Algorithm 2. Forward, per layer and round, every aggregator aggregates its columns.
+An all-to-all brings each updater all columns of its vertices, which it updates. A second all-to-all
+brings the results to the aggregators of the next layer. Each updater computes the loss of its
+vertices. Backward, gradients take the same ways in reverse, and a ring all-reduce adds the
+gradients of the weights.
 
-A round is a stage of the pipeline between sparse and dense devices (§3.2.2): aggregating it waits
-for the rows that it reads and for no others, since the columns of every round are a buffer of their
-own; the schedules of Figure 5 follow from the rounds that the sampler cuts. Backward, a piece of
-the adjacency hands its gradients on as soon as it has those of its own rows, and a round's rows go
-back to their updaters when all pieces that read them have.
+A round is a stage of the pipeline between sparse and dense devices (§3.2.2). Its aggregation waits
+for the rows that it reads and for no others, since each round's columns have a buffer. The
+schedules of Figure 5 follow from the rounds that the sampler cuts. Backward, a piece of the
+adjacency passes its gradients on as soon as the gradients of its rows are complete. A round's rows
+return to their updaters when all pieces that read these rows are done.
 """
 
 from __future__ import annotations
@@ -42,8 +43,11 @@ Buffers = defaultdict[tuple[int, int], Buffer]
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """What is transferred between aggregators and updaters: rows of a round's pieces, or else its
-    input rows, either way."""
+    """The rows that one all-to-all transfers between aggregators and updaters.
+
+    They are the rows of a round's pieces (``of_pieces``), or else its input rows. They go to the
+    updaters or to the aggregators.
+    """
 
     name: str
     of_pieces: bool
@@ -57,16 +61,16 @@ ROW_GRADIENTS = Matrix("gradients of representations", of_pieces=False, to_updat
 
 
 def open_buffers(name: str) -> Buffers:
-    """A buffer for every round and device that is asked for."""
+    """Return a dictionary that makes a buffer for every round and device on first access."""
     return defaultdict(partial(Buffer, name))
 
 
 class ShardsLayout(Lowering):
-    """Both shardings of a run: who does what, and what memories hold for it.
+    """The two shardings of a run: which device does what, and what its memory holds for it.
 
-    Once laid out, ``shards`` are both shardings, ``rounds`` the numbers of the rounds, and
-    ``columns`` by layer those that each aggregator has of the layer's input. Once prepared,
-    ``cut`` are the shardings with the adjacency.
+    ``lay_out`` sets ``shards`` to both shardings, ``rounds`` to the numbers of the rounds, and
+    ``columns`` to each aggregator's columns of every layer's input. ``prepare`` sets ``cut`` to the
+    shardings with the adjacency.
     """
 
     def __init__(self, bundle: Bundle, setting: Setting, layers: tuple[Layer, ...]) -> None:
@@ -81,7 +85,7 @@ class ShardsLayout(Lowering):
     # ------------------------------------------------------------------ preparation
 
     def prepare(self, ledger: Ledger) -> None:
-        """Cut the rounds into shards, and place what devices hold all the time."""
+        """Cut the rounds into shards, and place what devices hold for the whole run."""
         setting, placement = self.setting, self.placement
         allocate_host_graph(ledger, setting, self.frame.homes)
         cut = self._sampler.chunks(setting, len(self.trainers))
@@ -95,8 +99,7 @@ class ShardsLayout(Lowering):
         self.lay_out(ledger, self.cut)
 
     def lay_out(self, ledger: Ledger, shards: Shardings) -> None:
-        """Train on ``shards``, which may be sizes alone, and place what devices hold all the time
-        for them."""
+        """Train on ``shards``, which may be sizes alone, and place what stays for the whole run."""
         self.shards = shards
         self.rounds = range(len(shards.bounds) - 1)
         self.columns: list[dict[int, Range]] = [
@@ -114,12 +117,12 @@ class ShardsLayout(Lowering):
             self._place_aggregator(ledger, slot)
 
     def count_seeds(self) -> tuple[int, ...]:
-        """All labelled training vertices, in one update."""
+        """Return the number of labelled training vertices, in one update."""
         return (sum(self._seeds.values()),)
 
     @property
     def workers(self) -> tuple[Device, ...]:
-        """All trainers: one without a column or a vertex is idle, and counts."""
+        """All trainers: a trainer without columns or vertices is idle, and counts."""
         return self.trainers
 
     def _place_updater(self, ledger: Ledger, slot: int) -> None:
@@ -147,24 +150,24 @@ class ShardsLayout(Lowering):
     # ------------------------------------------------------------------ who does what
 
     def width(self, number: int, slot: int) -> int:
-        """How many columns of a layer's input an aggregator has."""
+        """Return how many columns of a layer's input an aggregator has."""
         begin, end = self.columns[number][slot]
         return end - begin
 
     def copies(self, number: int) -> int:
-        """How many matrices of the input's width AGGREGATE of a layer gives side by side."""
+        """Return how many matrices as wide as its input a layer's AGGREGATE makes side by side."""
         return self.layers[number].aggregate_features // self.layers[number].in_features
 
     def _aggregators(self, number: int) -> list[int]:
-        """Those that have a column of a layer's input."""
+        """Return the aggregators that have a column of a layer's input."""
         return [slot for slot in self.shards.aggregators if self.width(number, slot)]
 
     def _updaters(self, index: int) -> list[int]:
-        """Those that have a vertex of a round."""
+        """Return the updaters that have a vertex of a round."""
         return [slot for slot in self.shards.updaters if self.shards.rows_of(index, slot)]
 
     def _count_updated(self, slot: int) -> int:
-        """How many vertices an updater has, of all rounds."""
+        """Return how many vertices an updater has in all rounds together."""
         return sum(self.shards.rows_of(number, slot) for number in self.rounds)
 
     # ------------------------------------------------------------------ memory
@@ -173,22 +176,25 @@ class ShardsLayout(Lowering):
         return Hold(self.trainers[slot].name, tensor, elements * self.frame.itemsize)
 
     def _hold_columns(self, number: int, tensor: str) -> list[Hold]:
-        """Rows of a layer's input, or their gradients, at all aggregators that have columns."""
+        """Return the holds of a layer's input rows, or their gradients, on all its aggregators."""
         return [
             self._hold(slot, tensor, self.shards.num_held(slot) * self.width(number, slot))
             for slot in self._aggregators(number)
         ]
 
     def _hold_updated(self, tensor: str, width: int) -> list[Hold]:
-        """Values of ``width`` for all vertices of every updater."""
+        """Return the holds of ``width`` values for each vertex of every updater."""
         return [
             self._hold(slot, tensor, self._count_updated(slot) * width)
             for slot in self.shards.updaters
         ]
 
     def _hold_aggregates(self, number: int, index: int) -> list[Hold]:
-        """A round's aggregates, or their gradients, beside those of the round before or after,
-        which cross meanwhile."""
+        """Return the holds of a round's aggregates or of their gradients.
+
+        Aggregates of the previous or next round are held as well, because they are in flight
+        meanwhile.
+        """
         copies, name = self.copies(number), f"aggregates of every second round, {index % 2}"
         return [
             self._hold(
@@ -200,7 +206,7 @@ class ShardsLayout(Lowering):
         ]
 
     def _hold_picked(self, number: int, index: int) -> list[Hold]:
-        """The rows that are picked for a round."""
+        """Return the holds of the rows that are picked for a round."""
         pieces = {slot: self.shards.pieces[index, slot] for slot in self._aggregators(number)}
         return [
             self._hold(slot, "rows read by a round", piece.size.num_src * self.width(number, slot))
@@ -215,17 +221,16 @@ class ShardsLayout(Lowering):
 
 
 class FeatureShardsLowering(ShardsLayout):
-    """Epochs over two shardings and what is transferred between them; see the module's
-    docstring."""
+    """The epochs over two shardings with the transfers between them; see the module's docstring."""
 
     @property
     def steady(self) -> bool:
-        """Always: what crosses rests on the graph alone."""
+        """Whether every epoch is the same program: always, as the graph alone decides transfers."""
         return True
 
     def run_epoch(self, epoch: int) -> Iterator[Item]:
-        """One full-graph iteration: forward, loss, backward, update."""
-        #: By slot, what an updater sums up of the gradients of the weights.
+        """Yield one full-graph iteration: forward, loss, backward, update."""
+        #: By device index, an updater's sum of the gradients of the weights.
         self._sums = {slot: Buffer("gradients of the weights") for slot in self.shards.updaters}
         depth, held = len(self.layers), list[Hold]()
         ready = open_buffers("features")
@@ -256,9 +261,11 @@ class FeatureShardsLowering(ShardsLayout):
     # ------------------------------------------------------------------ forward
 
     def _forward_layer(self, number: int, inputs: Buffers) -> Generator[Item, None, Buffers]:
-        """One layer of all rounds; the columns of its outputs, and after the last layer the
-        gradients of the logits. A round is updated when the next one has been aggregated, and
-        crosses meanwhile (the pipeline of §3.2.2)."""
+        """Yield one layer of all rounds, and return the columns of its outputs.
+
+        After the last layer, return the gradients of the logits instead. A round is transferred
+        while the next one is aggregated, and updated afterwards (the pipeline of §3.2.2).
+        """
         outputs = open_buffers(f"columns of h{number + 1}")
         crossing: Iterator[Item] = iter(())
         for index in self.rounds:
@@ -278,8 +285,10 @@ class FeatureShardsLowering(ShardsLayout):
     def _update_round(
         self, number: int, index: int, whole: Buffers, outputs: Buffers, holds: Sequence[Hold]
     ) -> Iterator[Item]:
-        """What follows when a round's aggregates are with its updaters, and no longer held by the
-        aggregators."""
+        """Yield the update of a round that its updaters have received, and its transfer or loss.
+
+        The aggregators no longer hold the round's aggregates.
+        """
         yield from self._free(holds)
         updated = open_buffers("outputs")
         yield from self._update(number, index, whole, updated)
@@ -291,7 +300,7 @@ class FeatureShardsLowering(ShardsLayout):
     def _aggregate(
         self, number: int, index: int, inputs: Buffers, aggregated: Buffers
     ) -> Iterator[Step]:
-        """Line 8: every aggregator's columns of a round's aggregates."""
+        """Yield the aggregation of every aggregator's columns for a round (line 8)."""
         for slot in self._aggregators(number):
             piece = self.shards.pieces[index, slot]
             if piece.size.num_dst:
@@ -312,7 +321,7 @@ class FeatureShardsLowering(ShardsLayout):
         return step
 
     def _update(self, number: int, index: int, whole: Buffers, updated: Buffers) -> Iterator[Step]:
-        """Line 12: every updater's vertices of a round."""
+        """Yield the update of every updater's vertices of a round (line 12)."""
         layer = self.layers[number]
         for slot in self._updaters(index):
             rows = self.shards.rows_of(index, slot)
@@ -324,12 +333,12 @@ class FeatureShardsLowering(ShardsLayout):
             yield step
 
     def _take_loss(self, index: int, logits: Buffers, gradients: Buffers) -> Iterator[Step]:
-        """Line 15, of every updater's own training vertices."""
+        """Yield the loss of every updater's own training vertices (line 15)."""
         width = self.layers[-1].out_features
         for slot in self._updaters(index):
             rows = self.shards.rows_of(index, slot)
             size = 2 * rows * width * self.frame.itemsize
-            # The optimiser's part of it once, whatever the rounds.
+            # The optimiser's part counts once, in the first round.
             form: Form = "loss" if index == self.rounds[0] else "plain"
             work = Work("copy", rows=self._seeds[index, slot], bytes=size, form=form)
             step = self._step("loss", "update", len(self.layers), index, slot, work)
@@ -339,9 +348,12 @@ class FeatureShardsLowering(ShardsLayout):
     # ------------------------------------------------------------------ backward
 
     def _backward_layer(self, number: int, ready: Buffers) -> Generator[Item, None, Buffers]:
-        """From the gradients of a layer's outputs, by round and updater, to those of its inputs,
-        by the round of the row and aggregator; the first layer's stay out. As in the forward pass,
-        a round crosses while the next one is updated."""
+        """Yield a layer's backward pass, and return the gradients of its inputs.
+
+        ``ready`` has the gradients of its outputs by round and updater. The result has the
+        gradients of its inputs by the row's round and aggregator. The first layer's input has no
+        gradients. A round is transferred while the next one is updated, just as forward.
+        """
         crossing: Iterator[Item] = iter(())
         below, layer = open_buffers(f"columns of h{number}'s gradients"), self.layers[number]
         for index in self.rounds:
@@ -366,8 +378,10 @@ class FeatureShardsLowering(ShardsLayout):
     def _return_columns(
         self, number: int, index: int, columns: Buffers, below: Buffers, holds: Sequence[Hold]
     ) -> Iterator[Item]:
-        """What follows when the gradients of a round's aggregates are with the aggregators, which
-        hold them until it is over."""
+        """Yield the backward pass of AGGREGATE for a round, once its gradients have arrived.
+
+        The aggregators hold the gradients of its aggregates until the pass is over.
+        """
         picked = self._hold_picked(number, index)
         yield from picked
         yield from self._aggregate_backward(number, index, columns, below)
@@ -376,7 +390,7 @@ class FeatureShardsLowering(ShardsLayout):
     def _aggregate_backward(
         self, number: int, index: int, columns: Buffers, below: Buffers
     ) -> Iterator[Step]:
-        """A round's gradients, from its rows to all that they read."""
+        """Yield AGGREGATE backward, from a round's gradients to all rows that the round reads."""
         for slot in self._aggregators(number):
             piece = self.shards.pieces[index, slot]
             if piece.size.num_dst:
@@ -386,8 +400,10 @@ class FeatureShardsLowering(ShardsLayout):
                 yield step
 
     def _return_gradients(self, number: int, below: Buffers) -> Generator[Item, None, Buffers]:
-        """The gradients of every round's rows, complete, to those who update them in the layer
-        below; of several groups of aggregators the sum."""
+        """Yield the transfer of complete gradients to the updaters of the layer below.
+
+        The updaters add the gradients where there are several groups of aggregators.
+        """
         returned = open_buffers(f"gradients of h{number}")
         for index in self.rounds:
             yield self._exchange(ROW_GRADIENTS, number, index, below, returned)
@@ -396,7 +412,7 @@ class FeatureShardsLowering(ShardsLayout):
     # ------------------------------------------------------------------ steps
 
     def _step(self, op: str, stage: Stage, number: int, index: int, slot: int, work: Work) -> Step:
-        """A device's part of a round."""
+        """Return a device's part of a round."""
         device = self.trainers[slot]
         if op.endswith("backward"):
             work = size_backward(work, first=number == 0)
@@ -409,7 +425,7 @@ class FeatureShardsLowering(ShardsLayout):
     def _exchange(
         self, what: Matrix, number: int, index: int, sources: Buffers, targets: Buffers
     ) -> Collective:
-        """An all-to-all between aggregators and updaters, a step for each pair."""
+        """Return an all-to-all between aggregators and updaters, with a step for each pair."""
         steps, name = [], what.name
         overlaps = self._aggregate_overlaps if what.of_pieces else self._row_overlaps
         item_bytes = self.frame.itemsize * (self.copies(number) if what.of_pieces else 1)
@@ -446,8 +462,11 @@ class FeatureShardsLowering(ShardsLayout):
         return Collective(tuple(steps))
 
     def _way(self, source: int, target: int) -> tuple[str, tuple[str, ...]]:
-        """What prices a transfer and what it holds: a link, on which a device sends to one and
-        receives from one other at a time; or a device's memory."""
+        """Return the place that prices a transfer, and the resources that the transfer holds.
+
+        The place is a link, or a device's memory. On links a device sends to one device and
+        receives from one device at a time.
+        """
         if (source, target) not in self._ways:
             one, other = self.trainers[source], self.trainers[target]
             route = self.platform.route(one, other)
@@ -458,7 +477,7 @@ class FeatureShardsLowering(ShardsLayout):
     # ------------------------------------------------------------------ the weights
 
     def _all_reduce(self) -> Iterator[Item]:
-        """All-reduce the gradients around a ring of the updaters, and update every replica."""
+        """Yield the ring all-reduce of the gradients, and the update of every replica."""
         last, first = self.rounds[-1], self.trainers[self.shards.updaters[0]].name
         length = sum(layer.shape.parameters for layer in self.layers)
         for adds, pieces in ring_steps(self.shards.updaters, length):
@@ -501,11 +520,12 @@ class FeatureShardsLowering(ShardsLayout):
 def ring_steps(
     workers: Sequence[int], length: int
 ) -> Iterator[tuple[bool, list[tuple[int, int, int, int]]]]:
-    """The 2 (m - 1) steps of a ring all-reduce of ``length`` elements over m workers.
+    """Yield the 2 (m - 1) steps of a ring all-reduce of ``length`` elements over m workers.
 
-    A step is whether what arrives is added to what is there, or replaces it, and the pieces that
-    are passed on: (source, target, begin, end). Each worker passes one of m pieces to the next in
-    the ring; first sums grow around it, then they are handed round.
+    A step consists of a flag and the pieces that are sent, as (source, target, begin, end). The
+    flag says whether a receiver adds the arriving piece to its own or replaces its own. Each worker
+    sends one of m pieces to the next in the ring. The first m - 1 steps add up the sums, and the
+    others distribute them.
     """
     m = len(workers)
     ranges = divide_evenly(length, m)

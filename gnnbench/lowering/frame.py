@@ -1,4 +1,4 @@
-"""What a lowering shares with its stages: the parts, the model's layers, and the devices."""
+"""The state that a lowering shares with its stages: parts, layers and devices."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Frame:
     of each trainer. ``homes`` says which host has each vertex. ``shapes`` are the layers' shapes as
     the kernel stores them. ``itemsize`` is in bytes. ``keeps_blocks`` says that every epoch reads
     the same blocks. A reader may set ``deciding``, a context in which parts take decisions. Its
-    time is the parts' own, not the harness's.
+    time belongs to the parts, not to the harness.
     """
 
     keeps_blocks: bool = False
@@ -91,7 +91,7 @@ class Frame:
     def cross(
         self, source: Device, target: Device, index: int, label: str, work: Work, kind: ByteKind
     ) -> Step:
-        """Return a transfer in round ``index`` whose bytes are of a ``kind``, without buffers."""
+        """Return a transfer in round ``index``, without buffers; its bytes are of a ``kind``."""
         route = self.platform.route(source, target)
         step = Step("", (), "transfer", label, route.place, route.lanes, work, round=index)
         step.moves = ((kind, work.bytes),)
@@ -102,9 +102,9 @@ class RoundFrame(Frame):
     """The frame of mini-batch training, with what all stages of a round need to know.
 
     ``preparers`` is how many threads of a trainer's host draw and load one whole mini-batch each,
-    in turn. Where it is 0, all threads share each mini-batch. ``resident`` says that features are
-    on the devices. ``stored`` has the number of stored values of each sparse feature row, or is
-    None. ``row_bytes`` is the size of a feature row, ``packed_bytes`` its size on a link, and
+    in turn. If it is 0, all threads share each mini-batch. ``resident`` says that features are on
+    the devices. ``stored`` has the number of stored values of each sparse feature row, or is None.
+    ``row_bytes`` is the size of a feature row, ``packed_bytes`` its size on a link, and
     ``picked_bytes`` its size in the host's memory.
     """
 
@@ -162,7 +162,7 @@ class RoundFrame(Frame):
     def drawn(self, round_: RoundUnderWay, slot: int) -> Buffer:
         """Return the buffer that is written once a trainer's mini-batch is drawn.
 
-        Where all threads share each mini-batch, it is written once all mini-batches are drawn.
+        If all threads share each mini-batch, it is written once all mini-batches are drawn.
         """
         return round_.drawn[slot] if self.preparers else round_.sampled
 
@@ -179,8 +179,8 @@ class RoundFrame(Frame):
     def count_threads(self, planned: int) -> int:
         """Return how many of this machine's threads a kernel may use; 0 means all.
 
-        At most as many as the workload allows, and as many as are ``planned`` for the host if the
-        host is this machine.
+        The result is at most what the workload allows. If the host is this machine, it is also at
+        most the number ``planned`` for the host.
         """
         allowed = self.setting.workload.threads
         if not planned or self.platform.host.virtual:

@@ -1,7 +1,7 @@
-"""In which host's memory what belongs to a vertex lies, on a machine of several nodes.
+"""The home of each vertex, a host that has its data, on a machine of several nodes.
 
-The topology is in every host's memory. Of features, labels and vertex data each host has the rows
-of its own vertices; those that a device needs of another host's go over the network to its own.
+Every host's memory has the topology. Each host has the features, labels and vertex data of its
+vertices. Rows that a device needs of another host cross the network to the device's own host.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from gnnbench.records import IndexArray, IntArray
 
 
 class Homes:
-    """The home of every vertex: of each host so many are there, those to which ``numbers`` gives
-    its number. Without ``numbers`` they are at home in turn."""
+    """The home of every vertex.
+
+    Each host has ``counts`` vertices, namely those to which ``numbers`` gives the host's index.
+    Without ``numbers`` the vertices are dealt to the hosts in turn.
+    """
 
     def __init__(
         self, platform: Platform, counts: tuple[int, ...], numbers: IntArray | None = None
@@ -28,13 +31,13 @@ class Homes:
 
     @classmethod
     def spread(cls, platform: Platform, num_vertices: int) -> Homes:
-        """Vertices in turn, for which nobody has a reason to choose."""
+        """Deal vertices to the hosts in turn, where nothing favours another order."""
         step = len(platform.hosts)
         return cls(platform, tuple(len(range(n, num_vertices, step)) for n in range(step)))
 
     @classmethod
     def at_sockets(cls, platform: Platform, sockets: IntArray) -> Homes:
-        """Each vertex with the host that its socket is of."""
+        """Assign each vertex to the host of its socket."""
         if not platform.other_hosts:
             return cls(platform, (len(sockets),))
         hosts = [platform.hosts.index(host) for host in platform.sockets]
@@ -42,14 +45,14 @@ class Homes:
         return cls(platform, _count(numbers, len(platform.hosts)), numbers)
 
     def count(self, ids: IntArray | IndexArray) -> tuple[int, ...]:
-        """How many of the vertices ``ids`` are at home at each host."""
+        """Return how many of the vertices ``ids`` are at home at each host."""
         hosts = len(self.hosts)
         if hosts == 1:
             return (len(ids),)
         return _count(ids % hosts if self._numbers is None else self._numbers[ids], hosts)
 
     def divide(self, size_bytes: int) -> Iterator[tuple[Device, int]]:
-        """What each host has of something of so many bytes, every vertex as much of it."""
+        """Yield each host's part of ``size_bytes``, of which all vertices have equal parts."""
         begin, ends = 0, list(accumulate(self.counts))
         for host, end in zip(self.hosts, ends, strict=True):
             done = size_bytes * end // ends[-1]
@@ -57,7 +60,7 @@ class Homes:
             begin = done
 
     def list_abroad(self, counts: tuple[int, ...], here: Device) -> Iterator[tuple[Device, int]]:
-        """The hosts other than ``here`` that have any of the rows in ``counts``, and how many."""
+        """Yield the hosts other than ``here`` with rows in ``counts``, and their number of rows."""
         for host, count in zip(self.hosts, counts, strict=True):
             if count and host is not here:
                 yield host, count

@@ -1,4 +1,4 @@
-"""Where vertex data lies on the host: in its memory or on its disk, and at which of its sockets."""
+"""The place of vertex data on the host: its memory or its disk, and one of its sockets."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ PAGE_BYTES = mmap.PAGESIZE
 
 
 class HostPlan:
-    """Which tensors a run has on the host, and which of them are ``spilled`` to its disk.
+    """The tensors that a run has on the host, and those that are ``spilled`` to its disk.
 
-    Of several hosts each has what belongs to its own vertices, and none spills.
+    If there are several hosts, each has the data of its vertices, and none spills.
 
     ``directory`` is where files go; without one nothing is spilled. ``budget_bytes`` is what the
-    host's memory has left for ``tensors``. ``features_on_disk`` says that the data set's features,
-    where they are read without a copy, are on the disk.
+    host's memory has left for ``tensors``. ``features_on_disk`` says that the data set's features
+    are on the disk, if they are read without a copy.
     """
 
     def __init__(
@@ -48,23 +48,26 @@ class HostPlan:
         self.directory = directory
         self.spilled = () if directory is None else choose_spilled(tensors, budget_bytes)
         self._serving = {(tensor.kind, n): tensor for tensor in tensors for n in tensor.layers}
-        #: By memory and tensor, what this epoch has saved of intermediates.
+        #: By memory and tensor, the bytes of intermediates that this epoch has saved.
         self._saved_bytes: dict[tuple[str, str], int] = {}
 
     def is_spilled(self, kind: HostKind, layer: int) -> bool:
-        """Whether the tensor of that kind that serves a layer, h^0 being 0, lies on the disk."""
+        """Return whether the tensor of that kind for a layer lies on the disk; h^0 is layer 0."""
         tensor = self._serving.get((kind, layer))
         if tensor is None:
             return self._features_on_disk and (kind, layer) == ("features", 0)
         return tensor in self.spilled
 
     def _memory_of(self, tensor: HostTensor, host: Device) -> str:
-        """The ledger's account of a host's part of a tensor: its own, or that of its disk."""
+        """Return the ledger's account of a host's part of a tensor: the host or its disk."""
         return DISK if tensor in self.spilled else host.name
 
     def allocate(self, ledger: Ledger) -> None:
-        """Hold what is there for the whole run; the account ``DISK`` is opened where something is
-        spilled, as large as the file system has room."""
+        """Hold the tensors that exist for the whole run.
+
+        If something is spilled, the account ``DISK`` is opened, with the free space of the file
+        system as its capacity.
+        """
         if self.directory is not None and self.spilled:
             ledger.open(DISK, shutil.disk_usage(self.directory).free)
         for tensor in self.tensors:
@@ -73,23 +76,23 @@ class HostPlan:
                     ledger.allocate(self._memory_of(tensor, host), tensor.name, size_bytes)
 
     def save(self, layer: int, size_bytes: int, host: Device) -> Hold:
-        """A layer's saved intermediates are so much more on a host."""
+        """Return the hold after ``size_bytes`` more of a layer's intermediates are saved."""
         tensor = self._serving["intermediates", layer]
         key = (self._memory_of(tensor, host), tensor.name)
         self._saved_bytes[key] = self._saved_bytes.get(key, 0) + size_bytes
         return Hold(*key, self._saved_bytes[key])
 
     def let_go(self, layer: int) -> list[Free]:
-        """A layer's saved intermediates are done with."""
+        """Return the releases of a layer's saved intermediates."""
         name = self._serving["intermediates", layer].name
         return [Free(*key) for key in self._saved_bytes if key[1] == name]
 
     def clear(self) -> None:
-        """An epoch begins, and has saved nothing."""
+        """Begin an epoch, in which nothing is saved yet."""
         self._saved_bytes.clear()
 
     def notes(self) -> tuple[str, ...]:
-        """``"spilled to disk: cached aggregates of layer 1 (2.05 GB)"``."""
+        """Return, for example, ``"spilled to disk: cached aggregates of layer 1 (2.05 GB)"``."""
         if not self.spilled:
             return ()
         listed = ", ".join(
@@ -101,15 +104,18 @@ class HostPlan:
 
 
 class PeerCopy(NamedTuple):
-    """So many rows between a device's buffer and the one of ``slot``."""
+    """A copy of ``rows`` rows between a device's buffer and the buffer of ``slot``."""
 
     slot: int
     rows: int
 
 
 class HostRows(NamedTuple):
-    """Rows in the hosts' memories: how many at each host, and of those at a device's own how many
-    are ``remote``, at another socket than the device."""
+    """Rows in the hosts' memories.
+
+    ``by_host`` counts the rows at each host. ``remote`` counts the rows at the device's own host
+    that lie at another socket than the device.
+    """
 
     by_host: tuple[int, ...]
     remote: int = 0
@@ -121,15 +127,15 @@ class HostRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnitPlan:
-    """One unit of a round by its sizes, which are all that its steps are made of.
+    """One unit of a round by its sizes, from which all of its steps are made.
 
-    ``size`` is that of the block which a kernel is handed, and ``chunk`` has the device's buffers
-    as well. The unit reads ``inputs`` rows. Forward, ``loaded`` rows come from the hosts, ``pulls``
-    from peers, and ``reused`` are there from the round before. Backward, gradients of ``leaving``
-    rows go to the hosts, and ``pushes`` to peers. The unit's own rows there are its ``outputs``.
+    ``size`` is the size of the block which a kernel receives, and ``chunk`` includes the device's
+    buffers. The unit reads ``inputs`` rows. Forward, ``loaded`` rows come from the hosts, ``pulls``
+    from peers, and ``reused`` rows stay from the previous round. Backward, gradients of ``leaving``
+    rows go to the hosts, and ``pushes`` to peers. ``outputs`` are the unit's own rows on the hosts.
 
-    ``move`` says which rows these are, and where they stand; None where nothing but counts is
-    known, of which a program follows all the same.
+    ``move`` has the ids and positions of these rows. It is None if only counts are known, which
+    suffice for a program.
     """
 
     slot: int
@@ -152,8 +158,11 @@ class UnitPlan:
         remote: Mapping[int, BoolArray],
         homes: Homes,
     ) -> UnitPlan:
-        """``rows`` are those of the slots' buffers, if they have any, and ``remote`` says which of
-        the host's are remote to them, if any are."""
+        """Return the plan of a unit from the movement of its rows.
+
+        ``rows`` are the sizes of the buffers of devices that have any. ``remote`` says for each
+        device which of the host's rows are remote to it, if any are.
+        """
         block, far = move.block, remote.get(move.slot)
         loaded, leaving, outputs = (
             HostRows(homes.count(ids), 0 if far is None else int(far[ids].sum()))
@@ -175,12 +184,12 @@ class UnitPlan:
 
     @property
     def block(self) -> Block | BlockSize:
-        """What a kernel is handed, or no more than its size."""
+        """The block that a kernel receives, or its size if no more is known."""
         return self.size if self.move is None else self.move.block
 
     @property
     def cleared(self) -> int:
-        """How many gradients start from zero: those of rows that did not stay."""
+        """The number of gradients that start from zero, since their rows did not stay."""
         return self.loaded.total + sum(pull.rows for pull in self.pulls)
 
     def loaded_ids(self) -> IndexArray:
@@ -200,7 +209,7 @@ class UnitPlan:
 
 
 def shares_features(setting: Setting) -> bool:
-    """Whether the data set's features can be trained on as they are, without a copy."""
+    """Return whether training can read the data set's features without a copy."""
     features = setting.dataset.features
     return (
         isinstance(features, np.ndarray)
@@ -211,7 +220,7 @@ def shares_features(setting: Setting) -> bool:
 
 
 def page_bytes(ids: IntArray | IndexArray, row_bytes: int) -> int:
-    """Bytes of the pages that rows ``ids`` touch, one after the other; what a disk moves for them.
+    """Return the bytes of the pages that a disk moves for the rows ``ids``, read in their order.
 
     A page is counted once for rows next to each other in ``ids`` that share it.
     """
@@ -226,8 +235,11 @@ def page_bytes(ids: IntArray | IndexArray, row_bytes: int) -> int:
 def mark_remote(
     platform: Platform, trainers: Sequence[Device], sockets: IntArray
 ) -> Mapping[int, BoolArray]:
-    """By the slot of an accelerator, whether each vertex's rows lie at another socket of its host,
-    bool ``(V,)``; empty for hosts of one socket."""
+    """Return which vertices' rows lie at another socket of an accelerator's host.
+
+    The keys are device indices of accelerators, and the values are bool ``(V,)``. The result is
+    empty if every host has one socket.
+    """
     if all(host.sockets == 1 for host in platform.hosts):
         return {}
     hosts = np.array([platform.hosts.index(host) for host in platform.sockets])

@@ -1,13 +1,13 @@
-"""Full-graph training whose vertex data lives on the host: HongTu's Algorithm 1.
+"""Full-graph training with vertex data on the host: HongTu's Algorithm 1.
 
-Per layer and round: the rows that the units read arrive as the communication part planned
-(Algorithm 2), every device aggregates and updates its unit, and the outputs go back. Backward, per
-layer and round: what the memory part cached or dropped is loaded or recomputed, and the gradients
-of the input rows go back the same ways (Algorithm 3).
+Forward, per layer and round, the rows that the units read arrive as the communication part planned
+(Algorithm 2). Then every device aggregates and updates its unit, and the outputs go to the host.
+Backward, per layer and round, cached intermediates are loaded, and dropped ones are recomputed, as
+the memory part chose. The gradients of the input rows go back the same ways (Algorithm 3).
 
-A buffer on a device serves all rounds of a pass over a layer. What stays in it for the next round
-is not written, so it has no step. A tensor that was spilled is a tensor on the disk, to and from
-which its pages have steps of their own.
+A buffer on a device serves all rounds of a pass over a layer. Rows that stay in it for the next
+round are not written, so they have no step. A spilled tensor lies on the disk, and its pages have
+transfer steps of their own.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from gnnbench.parts import Bundle, OffloadingMemory, PartitionPlacement, Session
 from gnnbench.program import Buffer, Free, Hold, Item, Ledger, Step
 from gnnbench.records import BufferRows, IntArray, PartKind
 
-#: One in so many of the host's bytes for vertex data stays free for whoever borrows idle memory.
+#: One in eight of the host's bytes for vertex data stays free for borrowers of idle memory.
 LENT_SHARE = 8
 
 Buffers = tuple[Buffer, ...]
 
 
 class HostResidentLowering(Lowering):
-    """Representations and gradients of all layers on the host; see the module's docstring.
+    """The lowering with all layers' representations and gradients on the host; see the module.
 
-    ``host`` says where tensors lie, ``policies`` what becomes of each layer's intermediates, and
-    ``plans`` has the units of every round. Of a graph that is partitioned, ``owner`` is the slot of
-    each vertex, and a chunk comes in ``pieces``, one a round.
+    ``host`` says where tensors lie, ``policies`` how each layer's intermediates are kept, and
+    ``plans`` has the units of every round. ``owner`` is the device index of each vertex's owner in
+    a partitioned graph. A chunk has ``pieces`` pieces, one for each round.
     """
 
     host: HostPlan
@@ -104,11 +104,10 @@ class HostResidentLowering(Lowering):
         copied: bool = False,
         directory: Path | None = None,
     ) -> None:
-        """Train on the units of ``plans``, which may be sizes alone, and place what stays for the
-        whole run, of vertices where ``homes`` says.
+        """Train on the units of ``plans``, which may be sizes alone, and place what stays.
 
-        ``copied`` says that the host has a copy of the features beside the data set's, and what it
-        cannot hold is spilled to the ``directory``, if there is one.
+        ``homes`` says where vertices are, and ``copied`` that the host has a copy of the features.
+        Tensors that the host cannot hold are spilled to ``directory``, if there is one.
         """
         self.frame.homes, self.plans, self.buffer_rows = homes, plans, buffer_rows
         self._shares_rows = self.bundle.shares_rows
@@ -125,8 +124,10 @@ class HostResidentLowering(Lowering):
     def _place_on_host(
         self, ledger: Ledger, chunks: Sequence[ChunkSize], copied: bool, directory: Path | None
     ) -> None:
-        """h^0 .. h^L, two buffers for their gradients and the cached aggregates, as ``HostPlan``
-        divides them between memory and disk; all are there for the whole run."""
+        """Place h^0 .. h^L, two buffers for their gradients, and the cached aggregates.
+
+        ``HostPlan`` divides them between memory and disk. All exist for the whole run.
+        """
         setting, host = self.setting, self.platform.host
         allocate_host_graph(ledger, setting, self.frame.homes)
         tensors = host_tensors(
@@ -171,15 +172,15 @@ class HostResidentLowering(Lowering):
 
     @property
     def steady(self) -> bool:
-        """Always: what crosses rests on the graph alone."""
+        """Whether every epoch is the same program: always, as the graph alone decides transfers."""
         return True
 
     def run_epoch(self, epoch: int) -> Iterator[Item]:
-        """All layers forward, the loss, all layers backward, and the update."""
+        """Yield all layers forward, the loss, all layers backward, and the update."""
         self.host.clear()
         self._holds.start_epoch()
         self._make.round = 0
-        #: After it all devices go on together.
+        #: The buffer after which all devices continue together.
         self._meeting = Buffer("start")
         for number in range(len(self.layers)):
             holds = self._holds.hold_buffers(number, backward=False)
@@ -190,7 +191,7 @@ class HostResidentLowering(Lowering):
         yield from self.reduction.synchronise(self._meeting, self._make.round)
 
     def _meet(self, parts: Iterable[Sequence[Step]]) -> Iterator[Step]:
-        """What is done once for all devices: by each host its part, one step after the other."""
+        """Yield work that is done once for all devices: each host's ``parts``, step after step."""
         after = Buffer("all is done")
         for steps in parts:
             yield from in_turn(steps, (self._meeting,), (after,))
@@ -213,8 +214,10 @@ class HostResidentLowering(Lowering):
     def _forward(
         self, number: int, plan: UnitPlan, arrived: Buffers, computed: Buffers, stored: Buffers
     ) -> Iterator[Item]:
-        """One unit of one layer: its UPDATE adds to the buffers ``computed``, and what puts its
-        outputs where they live to those that are ``stored``."""
+        """Yield one unit of one layer.
+
+        UPDATE adds to ``computed``; the steps that store outputs on the host add to ``stored``.
+        """
         make, policy, made = self._make, self.policies[number], (Buffer("outputs of a unit"),)
         if self.streams:
             sent = (Buffer("topology of a unit"),)
@@ -233,8 +236,10 @@ class HostResidentLowering(Lowering):
         yield from in_turn(steps, made, stored)
 
     def _bring(self, number: int, plans: Sequence[UnitPlan]) -> Generator[Item, None, Buffers]:
-        """The input rows of a round's units: from the host, and, when all devices have loaded
-        theirs, from one peer after the other (Algorithm 2, line 6)."""
+        """Yield the transfers of a round's input rows, and return the buffers that units then read.
+
+        When all devices have loaded rows of the host, each reads its peers (Algorithm 2, line 6).
+        """
         loaded, arrived = Buffer("rows from the host"), Buffer("rows from peers")
         for plan in plans:
             steps = in_turn(self._make.bring(number, plan), (self._meeting,), (loaded,))
@@ -280,12 +285,11 @@ class HostResidentLowering(Lowering):
                 yield from self._leave(number, plans)
 
     def _look_ahead(self, number: int, index: int) -> Iterator[Item]:
-        """What units of other rounds go back from, and comes before those of this one are worked
-        on: nothing, here."""
+        """Yield backward inputs that cross before this round's units are worked on: none here."""
         yield from ()
 
     def _fetch(self, number: int, plan: UnitPlan) -> list[Step]:
-        """What a unit goes back from, of what has a place for each vertex."""
+        """Return the transfers of those backward inputs of a unit that are stored by vertex."""
         steps = self._make.fetch(number, plan, "gradients")
         if self.policies[number] == "cache":
             steps += self._make.fetch(number, plan, "aggregates")
@@ -294,7 +298,7 @@ class HostResidentLowering(Lowering):
     def _fetch_unit(
         self, number: int, plan: UnitPlan, ready: Buffers
     ) -> Generator[Item, None, Buffers]:
-        """Whatever a unit goes back from, over its link, one after the other."""
+        """Yield the transfers of all backward inputs of a unit, one after the other."""
         make, policy, steps = self._make, self.policies[number], self._fetch(number, plan)
         if self.streams and reads_topology(policy, self.frame.shapes[number], first=number == 0):
             steps.insert(0, make.send_topology(number, plan, backward=True))
@@ -309,8 +313,7 @@ class HostResidentLowering(Lowering):
     def _backward(
         self, number: int, plan: UnitPlan, ready: Buffers, returned: Buffer
     ) -> Iterator[Item]:
-        """One unit of one layer: what it makes of what it goes back from goes on to its peers'
-        buffers, or straight to where it lives."""
+        """Yield one unit's backward pass; gradients go to peers' buffers, or to the host."""
         make, policy, first = self._make, self.policies[number], number == 0
         key = (number, make.round, plan.slot)
         arrived = yield from self._fetch_unit(number, plan, ready)
@@ -328,7 +331,7 @@ class HostResidentLowering(Lowering):
         yield from in_turn(after, (made,), (returned,))
 
     def _leave(self, number: int, plans: Sequence[UnitPlan]) -> Iterator[Item]:
-        """After all units have pushed: rows that the next round does not keep go to the host."""
+        """Yield the transfers to the host of gradients that leave, once all units have pushed."""
         after = Buffer("round is over")
         for plan in plans:
             compact = (Buffer("compact gradients"),)
@@ -340,8 +343,10 @@ class HostResidentLowering(Lowering):
 
 
 def in_turn(steps: Sequence[Step], after: Buffers, into: Buffers) -> Iterator[Step]:
-    """Steps each of which takes up what the one before has made: the first reads ``after``, the
-    last adds to ``into``."""
+    """Yield steps each of which reads what the previous one wrote.
+
+    The first reads ``after``, and the last adds to ``into``.
+    """
     for number, step in enumerate(steps, 1):
         step.reads = after
         if number == len(steps):
@@ -352,8 +357,10 @@ def in_turn(steps: Sequence[Step], after: Buffers, into: Buffers) -> Iterator[St
 
 
 def recompute(forward: Iterator[Step], inputs: Buffers, *, cached: bool) -> Iterator[Step]:
-    """A unit's forward pass once more, from its input rows, or UPDATE alone where ``inputs`` have
-    its ``cached`` aggregates."""
+    """Yield a unit's forward pass once more, from its input rows.
+
+    If ``inputs`` have its ``cached`` aggregates, only UPDATE is repeated.
+    """
     for step in forward:
         if cached and step.op == "aggregate forward":
             continue
@@ -365,7 +372,7 @@ def recompute(forward: Iterator[Step], inputs: Buffers, *, cached: bool) -> Iter
 
 
 def during(holds: Sequence[Hold], items: Iterator[Item]) -> Iterator[Item]:
-    """Items while a memory holds something."""
+    """Yield items between the beginning and the end of ``holds``."""
     yield from holds
     yield from items
     for hold in holds:

@@ -1,6 +1,6 @@
-"""The steps of full-graph training from the host's memory, each by itself: what moves and how much.
+"""The steps of full-graph training from the host's memory: what each moves, and how much.
 
-``host_resident`` says in which order they come, and what they read and write.
+``host_resident`` orders the steps and sets the buffers that they read and write.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gnnbench.platforms.machine import DISK, Device, Route
 from gnnbench.program import Step
 from gnnbench.records import IndexArray, IntArray, Stage, Work
 
-#: A unit's rows beside its input rows, which have a tensor of this kind on the host.
+#: Rows of a unit other than its input rows, by the kind of tensor that the host has of them.
 Part = Literal["outputs", "aggregates", "gradients"]
 KINDS: dict[Part, HostKind] = {
     "outputs": "representations",
@@ -28,11 +28,11 @@ KINDS: dict[Part, HostKind] = {
 
 
 class HostSteps:
-    """Makes steps of the current ``round``; of several, those of one piece of work in their order.
+    """The maker of steps in the current ``round``; a list of steps is in the order of its work.
 
-    A transfer's rows that lie at another socket of the host are its remote bytes. The pages of a
-    spilled tensor move when they are touched, which is in the body of the step that copies the
-    rows; the disk has a step of its own.
+    Rows of a transfer that lie at another socket of the host are its remote bytes. The body of the
+    step that copies rows reads or writes the pages of a spilled tensor. The disk's time has a
+    separate step.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class HostSteps:
     # ------------------------------------------------------------------ between host and devices
 
     def bring(self, number: int, plan: UnitPlan) -> list[Step]:
-        """Input rows from the host, those that stay from the round before left out."""
+        """Return the transfer of input rows from the host, without rows that are still there."""
         row_bytes = self._layers[number].in_features * self._itemsize
         work = self._pick(plan.loaded, number, plan)
         step = self._transfer("bring rows", "host to device", number, plan, work)
@@ -73,7 +73,7 @@ class HostSteps:
         return [*before, *self._between_hosts(number, plan, plan.loaded, row_bytes), step]
 
     def fetch(self, number: int, plan: UnitPlan, part: Part) -> list[Step]:
-        """Rows of a unit's outputs to its device."""
+        """Return the transfer to its device of rows that belong to a unit's destinations."""
         row_bytes = self._row_bytes(number, part)
         work = _copy(plan.chunk.num_dst, row_bytes, plan.outputs.remote)
         step = self._transfer(f"fetch {part}", f"{part} to device", number, plan, work)
@@ -81,7 +81,7 @@ class HostSteps:
         return [*before, *self._between_hosts(number, plan, plan.outputs, row_bytes), step]
 
     def store(self, number: int, plan: UnitPlan, part: Part) -> list[Step]:
-        """And to the host."""
+        """Return the transfer to the host of rows that belong to a unit's destinations."""
         row_bytes = self._row_bytes(number, part)
         work = _copy(plan.chunk.num_dst, row_bytes, plan.outputs.remote)
         step = self._transfer(f"store {part}", f"{part} to host", number, plan, work, to_host=True)
@@ -98,11 +98,11 @@ class HostSteps:
         return width * self._itemsize
 
     def saved_bytes(self, number: int, plan: UnitPlan) -> int:
-        """What autograd saves of a unit's forward pass."""
+        """Return the bytes that autograd saves in a unit's forward pass."""
         return self._saved.size_bytes(number, plan.size, self._trainers[plan.slot].torch_device)
 
     def offload(self, number: int, plan: UnitPlan) -> list[Step]:
-        """What autograd has saved, to the host."""
+        """Return the transfer to the host of what autograd has saved."""
         work = Work("copy", bytes=self.saved_bytes(number, plan))
         label = "intermediates to host"
         step = self._transfer("offload saved", label, number, plan, work, to_host=True)
@@ -110,26 +110,27 @@ class HostSteps:
         return [step, self._disk("offload", number, work.bytes)] if spilled else [step]
 
     def restore(self, number: int, plan: UnitPlan) -> list[Step]:
-        """And back to the device."""
+        """Return the transfer back to the device of what autograd has saved."""
         work = Work("copy", bytes=self.saved_bytes(number, plan))
         step = self._transfer("restore saved", "intermediates to device", number, plan, work)
         spilled = self._host.is_spilled("intermediates", number + 1)
         return [self._disk("load", number, work.bytes), step] if spilled else [step]
 
     def send_topology(self, number: int, plan: UnitPlan, *, backward: bool) -> Step:
-        """A chunk's topology to its device, where it does not stay there. It is copied when a
-        kernel first needs it, which is in that kernel's step."""
+        """Return the transfer of a chunk's topology; the first kernel that needs it copies it."""
         shape = self._layers[number].shape
         size = crossing_topology_bytes(shape, plan.chunk, self._itemsize, backward=backward)
         return self._transfer("", "topology to device", number, plan, Work("copy", bytes=size))
 
     def accumulate(self, number: int, plan: UnitPlan) -> list[Step]:
-        """Algorithm 3, lines 6 and 7: gradients cross the link and are added by the CPU, in whose
-        step both are done, some rows after the other."""
+        """Return the transfer of gradients and their addition (Algorithm 3, lines 6 and 7).
+
+        The body of the CPU's step does both, for some rows at a time.
+        """
         row_bytes, label = self._layers[number].in_features * self._itemsize, "gradients to host"
         work = self._pick(plan.leaving, number, plan)
-        # Each element is read twice and written once by the addition, which is at home; the rows
-        # lie anywhere.
+        # The addition reads each element twice and writes it once, at the vertex's home. The rows
+        # are scattered.
         key, add, rows = (number, self.round, plan.slot), "accumulate on host", 3 * row_bytes
         counts, width = plan.leaving.by_host, self._layers[number].in_features
         added = list(self._on_hosts("accumulate", key, "offload", add, number, counts, rows, width))
@@ -144,7 +145,7 @@ class HostSteps:
         ]
 
     def _pick(self, rows: HostRows, number: int, plan: UnitPlan) -> Work:
-        """Input rows that cross a link, each from its own place or to it."""
+        """Return the size of a transfer of input rows that are gathered or scattered one by one."""
         width = self._layers[number].in_features
         work = _copy(rows.total, width * self._itemsize, rows.remote)
         crosses = self._trainers[plan.slot] != self._hosts[plan.slot]
@@ -153,8 +154,10 @@ class HostSteps:
     def _between_hosts(
         self, number: int, plan: UnitPlan, rows: HostRows, row_bytes: int, *, home: bool = False
     ) -> Iterator[Step]:
-        """Rows of a unit that lie at other hosts than its device's, one host after the other: to
-        the device's host, or ``home``."""
+        """Yield transfers of a unit's rows that lie at hosts other than its device's, host by host.
+
+        They go to the device's host, or from there to their ``home``.
+        """
         here = self._hosts[plan.slot]
         for there, count in self._homes.list_abroad(rows.by_host, here):
             route = self._platform.route(*((here, there) if home else (there, here)))
@@ -167,7 +170,7 @@ class HostSteps:
     def _transfer(
         self, op: str, label: str, number: int, plan: UnitPlan, work: Work, *, to_host: bool = False
     ) -> Step:
-        """Something of a unit over its device's link with the host."""
+        """Return a transfer for a unit over its device's link with the host."""
         route = (self._to_host if to_host else self._from_host)[plan.slot]
         return Step(
             op,
@@ -186,7 +189,7 @@ class HostSteps:
     # ------------------------------------------------------------------ the host and its disk
 
     def take_loss(self) -> Iterator[list[Step]]:
-        """Mean cross entropy over the training vertices, and the gradient of h^L, by each host."""
+        """Yield each host's mean cross entropy over its training vertices, and h^L's gradient."""
         depth, row_bytes = len(self._layers), self._layers[-1].out_features * self._itemsize
         counts = self._homes.counts
         for step in self._on_hosts("loss", (), "update", "loss", depth, counts, 2 * row_bytes):
@@ -198,7 +201,7 @@ class HostSteps:
             yield [*before, step, *self._page("offload", depth, "gradients", depth, row_bytes)]
 
     def clear_gradients(self, number: int) -> Iterator[list[Step]]:
-        """The layer's input gradients, zero, by each host."""
+        """Yield each host's step that sets the gradients of a layer's input to zero."""
         row_bytes, label = self._layers[number].in_features * self._itemsize, "clear gradients"
         counts = self._homes.counts
         for step in self._on_hosts(label, (number,), "offload", label, number, counts, row_bytes):
@@ -215,8 +218,10 @@ class HostSteps:
         row_bytes: int,
         picked_features: int = 0,
     ) -> Iterator[Step]:
-        """What each host does of its own vertices' rows; the first computes them all. Rows of so
-        many ``picked_features`` lie apart, and 0 is one after the other."""
+        """Yield each host's work on its vertices' rows; the first host's body computes all rows.
+
+        Rows of ``picked_features`` features are read one by one; 0 stands for contiguous rows.
+        """
         for host, rows in zip(self._homes.hosts, counts, strict=True):
             if not op and not rows:
                 continue
@@ -234,7 +239,7 @@ class HostSteps:
         number: int,
         work: Work,
     ) -> Step:
-        """Work on a device, or on the way to the disk, by itself."""
+        """Return a step that occupies one device, or the disk, and no link."""
         return Step(op, operands, stage, label, place, (place,), work, number, self.round)
 
     def _page(
@@ -246,8 +251,7 @@ class HostSteps:
         row_bytes: int,
         ids: Callable[[], IntArray | IndexArray] | None = None,
     ) -> list[Step]:
-        """Rows ``ids``, or all of the tensor that serves a layer, between the host's memory and its
-        disk, if they lie there."""
+        """Return the disk's step for rows ``ids`` (all if None) of a tensor, if it lies there."""
         if not self._host.is_spilled(kind, served):
             return []
         size = page_bytes(ids(), row_bytes) if ids else self._num_vertices * row_bytes
@@ -260,13 +264,12 @@ class HostSteps:
     # ------------------------------------------------------------------ within and between devices
 
     def exchange(self, number: int, plan: UnitPlan, *, push: bool) -> list[Step]:
-        """Rows of a unit from the buffers that have them, or their gradients to them."""
+        """Return the transfers of a unit's rows from peers' buffers, or of gradients to them."""
         copies = plan.pushes if push else plan.pulls
         return [self._copy_rows(number, plan.slot, *each, push) for each in enumerate(copies)]
 
     def _copy_rows(self, number: int, slot: int, place: int, other: PeerCopy, push: bool) -> Step:
-        """Rows between two buffers, of two devices or of one, of which one peer at a time reads or
-        adds to a device's."""
+        """Return the copy of rows between two buffers; one peer at a time uses a buffer."""
         key = (slot, other.slot, push)
         if key not in self._between:
             self._between[key] = self._route(*key)
@@ -288,13 +291,13 @@ class HostSteps:
         )
 
     def _route(self, slot: int, other: int, push: bool) -> Route:
-        """To a peer's buffer or from there, and the buffer."""
+        """Return the route to or from a peer's buffer, which holds the buffer as well."""
         device, peer = self._trainers[slot], self._trainers[other]
         route = self._platform.route(*((device, peer) if push else (peer, device)))
         return route if slot == other else Route(route.place, (*route.lanes, f"{peer.name}.buffer"))
 
     def clear_buffer(self, number: int, plan: UnitPlan) -> Step:
-        """Start a round's gradients: zero, but for rows that stay from the round before."""
+        """Return the step that clears a round's gradients, except for rows that stay."""
         row_bytes = self._layers[number].in_features * self._itemsize
         work, label = _copy(plan.cleared, row_bytes), "clear gradients on device"
         device, key = self._trainers[plan.slot].name, (number, self.round, plan.slot)
@@ -303,7 +306,7 @@ class HostSteps:
         return step
 
     def compact(self, number: int, plan: UnitPlan) -> Step:
-        """HongTu Figure 7 (b): gathered in the device's memory, so that whole copies cross."""
+        """Return the gathering of gradients into contiguous memory (HongTu Figure 7 (b))."""
         row_bytes = self._layers[number].in_features * self._itemsize
         device, work = self._trainers[plan.slot].name, _copy(plan.leaving.total, row_bytes)
         step = self._alone(device, "", (), "offload", "compact gradients", number, work)
@@ -312,5 +315,5 @@ class HostSteps:
 
 
 def _copy(rows: int, row_bytes: int, remote_rows: int = 0) -> Work:
-    # By position: there are hundreds of thousands in an epoch of many chunks.
+    # Arguments by position are faster: an epoch of many chunks makes hundreds of thousands.
     return Work("copy", 0, rows, 0, rows * row_bytes, 0, 4, 0, remote_rows * row_bytes)

@@ -1,4 +1,4 @@
-"""What every lowering begins with: the memories of a platform, and what stays in them for a run."""
+"""The memories of a platform, and what stays in them for a run; every lowering begins here."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from gnnbench.parts import Bundle, DeviceMemory, Memory, Setting
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.program import Ledger
 
-#: What a ledger calls the topology of the data set.
+#: The name in a ledger of the data set's topology.
 TOPOLOGY = "graph topology"
-#: And its features.
+#: The name in a ledger of the data set's features.
 FEATURES = "vertex features"
 #: Arrays as large as the model that a step of Adam reads and writes: gradients, parameters and both
 #: moments, of which all but the gradients are written.
@@ -20,16 +20,15 @@ ADAM_ARRAYS: Bound[int] = 7
 
 
 def host_capacity(memory: Memory, host: Device) -> int:
-    """Bytes that a run has of a host's memory: what the part states, of what the host has."""
+    """Return the bytes of a host's memory that a run may use, as the memory part limits it."""
     return min(host.memory_bytes, memory.host_capacity_bytes(host))
 
 
 def open_ledger(bundle: Bundle, platform: Platform, trainers: tuple[Device, ...]) -> Ledger:
-    """Capacities of every host and of every trainer.
+    """Return a ledger with the capacities of every host and of every trainer.
 
-    The memory part may cap both, and what it states beyond a device's own memory is not there. Its
-    cap of a device holds for a host that trains alone, but not for one that trains beside
-    accelerators.
+    The memory part may cap both, but cannot exceed a device's own memory. Its cap of a device
+    applies to a host that trains alone, but not to a host that trains beside accelerators.
     """
     host, memory = platform.host, bundle.memory
     capacity = {each.name: host_capacity(memory, each) for each in platform.hosts}
@@ -42,17 +41,17 @@ def open_ledger(bundle: Bundle, platform: Platform, trainers: tuple[Device, ...]
 
 
 def compute_resource(device: Device, host: Device, op: str) -> tuple[str, ...]:
-    """The resource that AGGREGATE or UPDATE holds: a pipelined device has one for each."""
+    """Return the resource that AGGREGATE or UPDATE holds; a pipelined device has one for each."""
     if device.pipelined:
         return (f"{device.name}.{op}",)
     return (f"{host.name}.train",) if device.name == host.name else (device.name,)
 
 
 def masks_gradients(bundle: Bundle) -> bool:
-    """Whether the backward pass of AGGREGATE applies the masks of the ReLUs before it.
+    """Return whether the backward pass of AGGREGATE applies the masks of the preceding ReLUs.
 
-    They are kept with the tapes, which is where vertex data lives on devices; and they must be
-    those of the rows' owners, which those of stale rows are not.
+    The masks are kept with the tapes, so vertex data must live on devices. They must be the masks
+    of the rows' owners, which excludes stale rows.
     """
     return (
         bundle.mode == "full-graph"
@@ -63,13 +62,13 @@ def masks_gradients(bundle: Bundle) -> bool:
 
 
 def allocate_model(ledger: Ledger, setting: Setting, device: Device) -> None:
-    """Parameters, their gradients, and Adam's two moments."""
+    """Place the parameters and their gradients on a device."""
     ledger.allocate(device.name, "model parameters", setting.parameter_bytes)
     ledger.allocate(device.name, "model gradients", setting.parameter_bytes)
 
 
 def feature_store_bytes(setting: Setting) -> int:
-    """Bytes of the feature matrix as it is stored."""
+    """Return the bytes of the feature matrix as it is stored."""
     features = setting.dataset.features
     if not isinstance(features, np.ndarray):
         return int(features.data.nbytes + features.indices.nbytes + features.indptr.nbytes)
@@ -77,15 +76,17 @@ def feature_store_bytes(setting: Setting) -> int:
 
 
 def stays_on_disk(setting: Setting) -> bool:
-    """Whether topology and features are read from the host's disk where they are used: a data set's
-    that is a folder, on a platform of one host that says how fast its disk is."""
+    """Return whether topology and features stay on the host's disk, to be read where used.
+
+    This holds for a data set in a folder, on a platform of one host with a known disk bandwidth.
+    """
     platform = setting.platform
     known = bool(platform.host.disk_bandwidth_bytes_per_s) or not platform.virtual
     return bool(setting.dataset.folder) and known and not platform.other_hosts
 
 
 def describe_store(setting: Setting) -> tuple[str, ...]:
-    """Where the arrays of a data set are that is a folder, and what is not priced of it."""
+    """Return where the arrays of a data set in a folder are, and what of them is not priced."""
     dataset, platform = setting.dataset, setting.platform
     if not dataset.folder:
         return ()
@@ -101,8 +102,10 @@ def describe_store(setting: Setting) -> tuple[str, ...]:
 
 
 def host_graph_bytes(setting: Setting) -> dict[str, int]:
-    """By name, bytes of the topology, the features as stored, and labels and masks, but for what
-    stays on disk."""
+    """Return the bytes of the topology, the stored features, and labels and masks, by name.
+
+    Arrays that stay on disk are left out.
+    """
     graph = setting.dataset.graph
     rest = {"labels and masks": 11 * graph.num_vertices}
     if stays_on_disk(setting):
@@ -123,11 +126,12 @@ def allocate_host_graph(
     *,
     replicated: bool = False,
 ) -> None:
-    """The data set, the master model and Adam's moments. The topology is at every host, the rest of
-    the data set where vertices are at home, and the model at the first.
+    """Place the data set, the master model and Adam's moments on the hosts.
 
-    The features have ``packed_bytes`` where they are kept packed, and are at every host where they
-    are ``replicated``."""
+    Every host has the topology, the first host has the model, and the rest of the data set is where
+    the vertices are at home. Packed features take ``packed_bytes``, and every host has the features
+    if they are ``replicated``.
+    """
     sizes = host_graph_bytes(setting)
     if packed_bytes is not None and FEATURES in sizes:
         sizes[FEATURES] = packed_bytes

@@ -95,8 +95,8 @@ class MiniBatchLowering(Lowering):
     def _count_preparers(self) -> int:
         """Return how many threads of its host prepare whole mini-batches for a trainer.
 
-        It is 0 where the host trains itself, where the placement divides the host's threads between
-        tasks, and where all devices begin with the blocks of all units.
+        It is 0 if the host trains itself, or if the placement divides the host's threads between
+        tasks. It is 0 also if all devices begin with the blocks of all units.
         """
         frame = self.frame
         divided = type(self._shares).host_threads is not SeedSession.host_threads

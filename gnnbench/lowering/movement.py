@@ -1,14 +1,14 @@
-"""Where every row stands and travels under a traffic plan, so that a wrong plan trains wrong.
+"""The position of every row under a traffic plan, computed so that a wrong plan trains wrong.
 
-A slot's transition rows (T_ij) and the rows that its kernel reads (N_ij) stand in buffers whose
-places are fixed before training (HongTu §6): what stays for the next round stays where it is, and
-what comes goes to the places of what was discarded. Both sets share one merged buffer, or have one
+A device's transition rows (T_ij) and the rows that its kernel reads (N_ij) are in buffers with
+positions fixed before training (HongTu §6). Rows that stay for the next round keep their positions,
+and new rows take the positions of discarded ones. Both sets share one merged buffer, or have one
 each. The unit's block is rewritten so that the kernel reads the buffer itself.
 
-Forward (HongTu Algorithm 2): rows come from the host, then from the peers' buffers. Backward
-(Algorithm 3): a unit adds the gradients of its rows to its gradient buffer, which has the same
-places; those of a peer's rows are pushed there once the row leaves the neighbour buffer, and those
-of a transition row are added to the host's gradient once that row leaves.
+Forward (HongTu Algorithm 2), rows come from the host, then from the peers' buffers. Backward
+(Algorithm 3), a unit adds the gradients of its rows to its gradient buffer, which has the positions
+of the row buffer. Gradients of a peer's row are pushed to the peer once the row leaves the
+neighbour buffer. Gradients of a transition row are added to the host's once the row leaves.
 """
 
 from __future__ import annotations
@@ -34,14 +34,17 @@ from gnnbench.records import (
 )
 
 _NOTHING: IndexArray = np.empty(0, dtype=np.int32)
-#: Up to so many places for each id a table of a set's range is faster than a search.
+#: The most places for each id up to which a table of a set's range is faster than a search.
 _TABLE: Bound[int] = 128
 
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """Rows between a neighbour buffer (``here``) and the transition buffer of ``slot`` (``there``),
-    a peer or, where the buffers are not merged, the same: their positions in either, int32."""
+    """Rows between a neighbour buffer (``here``) and the transition buffer of ``slot`` (``there``).
+
+    The slot is a peer's, or the device's own if its buffers are not merged. ``here`` and ``there``
+    are positions in the two buffers, int32.
+    """
 
     slot: int
     here: IndexArray
@@ -56,15 +59,15 @@ class Exchange:
 class SlotMovement:
     """One unit's movement in one round, in precomputed positions; all arrays are int32.
 
-    ``direct`` marks the plain case where the input set itself crosses, but for reused rows of which
-    the device has a copy, and there is no buffer; the positions are then empty and ``block`` is the
-    unit's own. Otherwise ``block`` reads the neighbour buffer, where the unit's input rows stand at
+    ``direct`` marks the plain case without a buffer: the input set itself crosses, except for
+    reused rows that the device has cached. The positions are then empty and ``block`` is the unit's
+    own. Otherwise ``block`` reads the neighbour buffer, with the unit's input rows at
     ``input_places``.
 
-    Forward: the rows ``host_ids`` cross to ``host_into``, then ``pulls`` are copied, and
-    ``rows_reused`` rows stay where they are, of either kind. Backward: rows that came start from
-    zero, ``pushes`` are added to the owners' buffers, and ``leaving`` go to the host's rows
-    ``leaving_ids``; where there is no buffer, those of the rows that crossed.
+    Forward, the rows ``host_ids`` cross to ``host_into``, then ``pulls`` are copied.
+    ``rows_reused`` rows of either kind stay where they are. Backward, gradients of new rows start
+    from zero, and ``pushes`` are added to the owners' buffers. The rows ``leaving`` of the buffer
+    go to the host's rows ``leaving_ids``. Without a buffer, the rows that crossed go there.
     """
 
     slot: int
@@ -84,10 +87,10 @@ class SlotMovement:
 
 
 class MovementPlanner:
-    """Gives each round its positions, in the order in which the rounds run.
+    """The planner of each round's positions, called in the order of the rounds.
 
-    Without ``shares_rows`` every input set crosses directly and no positions are needed. A round
-    is worked on by ``threads`` of the host, 0 for every core.
+    Without ``shares_rows`` every input set crosses directly, and no positions are needed.
+    ``threads`` of the host's threads work on a round; 0 means every core.
     """
 
     def __init__(self, num_vertices: int, *, shares_rows: bool, threads: int = 0) -> None:
@@ -96,11 +99,13 @@ class MovementPlanner:
     def plan(
         self, round_: Round, traffic: RoundTraffic, following: RoundTraffic | None = None
     ) -> tuple[SlotMovement, ...]:
-        """The movement of every unit of a round; ``following`` is the traffic of the next one.
+        """Return the movement of every unit of a round; ``following`` is the next round's traffic.
 
         Rows leave the gradient buffers after the round unless they stay for the ``following`` one.
-        Raises ``ValueError`` for a plan that leaves a needed row out, brings one twice, keeps one
-        that was not there, or takes one from a transition set that does not hold it.
+
+        Raises ``ValueError`` for a plan that leaves a needed row out, or brings one twice. A plan
+        must not keep a row that was not there, or take one from a transition set that does not hold
+        it.
         """
         pairs = list(zip(round_.units, traffic.fetches, strict=True))
         if self._positions is None:
@@ -128,11 +133,10 @@ def plan_movement(
     threads: int = 0,
     keep: Callable[[tuple[SlotMovement, ...]], tuple[SlotMovement, ...]] = tuple,
 ) -> list[tuple[SlotMovement, ...]]:
-    """The movement of all rounds of a pass, each as ``keep`` keeps it; see
-    :class:`MovementPlanner`.
+    """Return the movement of all rounds of a pass, after ``keep`` has processed each.
 
-    Summed over the rounds, as many rows leave for the host as came from it, and as many are pushed
-    to peers as were copied from them.
+    Over all rounds, equal numbers of rows come from the host and leave for it. The numbers of rows
+    copied from peers and pushed to peers are equal too. See :class:`MovementPlanner`.
     """
     planner = MovementPlanner(num_vertices, shares_rows=shares_rows, threads=threads)
     following = [*traffic[1:], None]
@@ -140,7 +144,7 @@ def plan_movement(
 
 
 def largest_buffers(traffic: Iterable[RoundTraffic]) -> dict[int, BufferRows]:
-    """By slot, buffers for all rounds: as large as the largest round needs."""
+    """Return buffers for all rounds by device index, as large as the largest round needs."""
     largest: dict[int, BufferRows] = {}
     for plan in traffic:
         for slot, rows in plan.buffer_rows().items():
@@ -175,9 +179,10 @@ def _buffered_movement(
 
 
 def _place_block(block: Block, places: IndexArray, found: SlotPositions) -> Block:
-    """The block with the rows of a buffer as its sources, each where it stands.
+    """Return the block with the rows of a buffer as its sources, at their positions there.
 
-    ``places`` are those of the block's own sources. Rows that it does not read are sources too.
+    ``places`` are the positions of the block's own sources. Rows that it does not read are sources
+    too.
     """
     own: IndexArray | None = places[: block.num_dst]
     if block.own is not None:
@@ -188,8 +193,11 @@ def _place_block(block: Block, places: IndexArray, found: SlotPositions) -> Bloc
 
 
 def _are_among(ids: IndexArray, ascending: IntArray) -> BoolArray:
-    """Which of ``ids`` are in a set that ascends: by a table of its range, which is faster than
-    NumPy takes it for, and 30 times as fast as sorting both."""
+    """Return which of ``ids`` are in an ascending set.
+
+    A table of the set's range serves where it is faster. There it is 30 times as fast as sorting
+    both arrays, and faster than NumPy's own choice of method assumes.
+    """
     narrow = ascending[-1] - ascending[0] <= _TABLE * (len(ids) + len(ascending))
     return np.isin(ids, ascending, kind="table" if narrow else None)
 
@@ -201,7 +209,7 @@ def _direct_movement(unit: Unit, fetch: Fetch) -> SlotMovement:
             f"slot {fetch.slot} needs {unit.blocks[0].num_src:,} rows and its plan accounts for "
             f"{moved:,}; a communication part that keeps or shares rows must be a RowSharing"
         )
-    # Copies of half the size: movements are there for the whole run.
+    # int32 halves the size of arrays that stay for the whole run.
     inputs = crossing = unit.input_ids.astype(np.int32, copy=False)
     if len(fetch.reused):
         crossing = inputs[~_are_among(inputs, fetch.reused)]

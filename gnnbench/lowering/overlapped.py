@@ -1,11 +1,14 @@
-"""Full-graph training whose vertex data lives on the host, with rounds that overlap.
+"""Full-graph training with vertex data on the host and rounds that overlap.
 
-Rounds follow one another as in ``host_resident``, with its buffers, but for what has a place of its
-own on a device. Forward, a unit's outputs leave while rows of the next round come, and the device
-works on once they have left: HongTu's Algorithm 1 does not synchronise after line 9, and Algorithm
-2 does in line 4, when the next rows are there. Backward, what a unit goes back from (Algorithm 1,
-lines 14 and 16) comes while its device works on the round before, which the paper does not do, and
-which takes memory for one more unit's gradients and cached aggregates.
+Rounds follow one another as in ``host_resident``, with its buffers. Data with a separate place on
+the device is transferred while other rounds are computed. Forward, a unit's outputs leave while
+rows of the next round arrive, and the device continues once they have left. HongTu's Algorithm 1
+does not synchronise after line 9. Algorithm 2 synchronises in line 4, when the next rows have
+arrived.
+
+Backward, a unit's backward inputs (Algorithm 1, lines 14 and 16) arrive while its device works on
+the previous round. The paper does not do this. It takes memory for one more unit's gradients and
+cached aggregates.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ Buffers = tuple[Buffer, ...]
 
 
 class OverlappedLowering(HostResidentLowering):
-    """Transfers of a round beside what other rounds do; see the module's docstring."""
+    """The lowering that overlaps a round's transfers with other rounds; see the module."""
 
     _sets: OverlappedSets
 
@@ -32,7 +35,7 @@ class OverlappedLowering(HostResidentLowering):
 
     def _forward_layer(self, number: int) -> Iterator[Item]:
         all_stored = Buffer("outputs of a layer")
-        #: By slot, the outputs of the last unit, which may be leaving still.
+        #: By device index, the outputs of the last unit, which may still be in flight.
         leaving: dict[int, Buffers] = {}
         sizes: dict[int, Sizes] = {}
         for index, plans in enumerate(self.plans):
@@ -63,14 +66,16 @@ class OverlappedLowering(HostResidentLowering):
     # ------------------------------------------------------------------ backward
 
     def _backward_rounds(self, number: int) -> Iterator[Item]:
-        #: By slot, what has come for the unit that is worked on, and what comes for the next one.
+        #: By device index, the backward inputs of the current unit, and of the next one.
         self._came: dict[int, Buffers] = {}
         self._coming: dict[int, Buffers] = {}
         return super()._backward_rounds(number)
 
     def _look_ahead(self, number: int, index: int) -> Iterator[Item]:
-        """Two rounds at most have what they go back from on the devices: that of the next one comes
-        when the one before this is over."""
+        """Yield the next round's backward inputs, which arrive when the previous round is over.
+
+        At most two rounds have their backward inputs on the devices.
+        """
         if not index:
             yield from self._fetch_round(number, index)
         self._came, self._coming = self._coming, {}
@@ -89,7 +94,7 @@ class OverlappedLowering(HostResidentLowering):
             yield from in_turn(steps, (self._meeting,), self._coming[plan.slot])
 
     def _fetch(self, number: int, plan: UnitPlan) -> list[Step]:
-        """Nothing, when a unit is worked on: it has come."""
+        """Return no steps: the unit's backward inputs have arrived in an earlier round."""
         return []
 
     def _fetch_unit(

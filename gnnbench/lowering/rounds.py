@@ -1,12 +1,12 @@
-"""HyScale-GNN's iteration (§III-A to §III-C, §IV-B, Figure 7): the stages that a round of
-mini-batches goes through, and how many rounds are under way at once.
+"""HyScale-GNN's iteration: the stages of a round of mini-batches, and how rounds overlap.
 
-A round is sampled, loaded, transferred and propagated, and each stage is over when all of the
-round's mini-batches have come through. Then the synchroniser averages the gradients, and the
-placement is told the stage times. How many stages work on different rounds at once follows from the
-depth of feature prefetching. A round is let in when the one that is as many places before it as
-there can be under way has been synchronised, and its split is decided then, by the times of that
-round and of those before it, and no others.
+A round is sampled, loaded, transferred and propagated (§III-A to §III-C, §IV-B, Figure 7). Each
+stage is over when it has processed all of the round's mini-batches. Then the synchroniser averages
+the gradients, and the placement receives the stage times.
+
+The depth of feature prefetching decides how many stages work on different rounds at once. If n
+rounds may be under way, round i enters when round i - n has been synchronised. Its split is decided
+then, by the times of that round and of earlier ones alone.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from gnnbench.program import Buffer, Take
 from gnnbench.records import HostThreads, IndexArray, IntArray, Share, Unit
 
 StageName = Literal["sample", "load", "transfer"]
-#: What is done of a round: it is let in, goes through its stages, and is looked at.
+#: An action on a round: it enters, passes its stages, and is observed.
 Turn = Literal[
     "assign", "sample", "load", "transfer", "begin", "propagate", "synchronize", "observe"
 ]
-#: By prefetch depth, what works on different rounds at the same time; propagation comes last. With
-#: one-stage prefetching loading and transfer are one stage, with two they are two.
+#: By prefetch depth, the stages that work on different rounds at once, before propagation. With
+#: one-stage prefetching, loading and transfer are one group; with two stages they are two.
 PIPELINE: Mapping[int, tuple[tuple[StageName, ...], ...]] = {
     0: (("sample", "load", "transfer"),),
     1: (("sample",), ("load", "transfer")),
@@ -35,18 +35,18 @@ PIPELINE: Mapping[int, tuple[tuple[StageName, ...], ...]] = {
 }
 #: By prefetch depth, how many rounds' rows may be on the host between loading and transfer.
 STAGED: Mapping[int, int] = {0: 1, 1: 1, 2: ROUNDS_UNDER_WAY[2]}
-#: The order of a round's sections in the trace, each with the device that it is for, or 0.
+#: The order of a round's sections in the trace; each also has a device index, or 0.
 SAMPLE, LOAD, TRANSFER, EXCHANGE, PUSH, PROPAGATE, PUSH_BACK, SYNCHRONISE = range(8)
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """What of different rounds goes on at the same time.
+    """The overlap of different rounds.
 
-    Each of ``groups`` takes its stages of one round after the other, so many rounds ``behind`` the
-    first of them; propagation comes last, and ``under_way`` rounds are there at once. A device has
-    ``device_buffers`` for input rows, the host ``staged`` for a round's rows between loading and
-    transfer.
+    Each of ``groups`` runs its stages one round after the other, ``behind`` rounds after the first
+    group. Propagation comes last, and at most ``under_way`` rounds are in progress. A device has
+    ``device_buffers`` buffers for input rows. The host has ``staged`` buffers for a round's rows
+    between loading and transfer.
     """
 
     groups: tuple[tuple[StageName, ...], ...]
@@ -57,11 +57,11 @@ class Pipeline:
 
 
 def open_pipeline(prefetch: int, preparers: int = 0) -> Pipeline:
-    """How rounds overlap with so many prefetch stages.
+    """Return how rounds overlap with ``prefetch`` prefetch stages.
 
-    With one stage loading and transfer are one, with two they are two. Where ``preparers`` draw and
-    load a whole mini-batch each, as many rounds as there are of them are prepared at once, and
-    prefetching has a round transferred while the one before is propagated.
+    With one stage, loading and transfer are one group; with two they are two. If each of
+    ``preparers`` threads draws and loads a whole mini-batch, that number of rounds is prepared at
+    once. Prefetching then transfers a round while the previous one is propagated.
     """
     buffers = DEVICE_BUFFERS[prefetch]
     if preparers:
@@ -76,8 +76,11 @@ def open_pipeline(prefetch: int, preparers: int = 0) -> Pipeline:
 def take_turns(
     num_rounds: int, pipeline: Pipeline, trainers: int
 ) -> Iterator[tuple[Turn, int, int]]:
-    """One thing after the other, as in Figure 7, whose every step has each stage work on its own
-    round: what is done, of which round, and, in propagation, on which of the trainers."""
+    """Yield one action after the other, in the order of Figure 7.
+
+    In a step of the figure the stages work on different rounds. An item is the action, the index of
+    the round, and, for propagation, the device index of the trainer.
+    """
     last = pipeline.under_way - 1
     for step in range(num_rounds + last):
         for behind, stages in zip(pipeline.behind, pipeline.groups, strict=True):
@@ -99,8 +102,10 @@ def take_turns(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Load:
-    """Input rows that are gathered on the host for the unit of ``slot``: those of the vertices
-    ``ids``. ``transferred`` says that they go to an accelerator, packed."""
+    """Input rows that the host gathers for the unit of ``slot``: the rows of the vertices ``ids``.
+
+    ``transferred`` says that they go to an accelerator, packed.
+    """
 
     slot: int
     ids: IntArray | IndexArray
@@ -109,14 +114,15 @@ class Load:
 
 @dataclass(slots=True, eq=False)
 class RoundUnderWay:
-    """A round and what its stages have made of it so far; by slot where trainers have their own.
+    """A round and the results of its stages so far, by device index where trainers differ.
 
-    ``drawn`` are written when a trainer's own mini-batch is, where threads prepare it apart.
-    ``cached`` says where input rows stand in a trainer's cache, ``admitted`` which it takes in.
-    ``loaded`` are the input rows on the host until they are transferred, ``arrived`` the buffers
-    that a trainer reads first, ``held`` what memories hold until it is done. ``stored`` counts the
-    values of sparse input rows, and of the destinations' among them. ``over`` is written when every
-    trainer has the new model. The rest are seconds by stage, of sampling by the host's name.
+    ``drawn`` are written when a trainer's own mini-batch is drawn, if threads prepare it apart.
+    ``cached`` has the positions of input rows in a trainer's cache, and ``admitted`` the rows that
+    it admits. ``loaded`` are the input rows on the host until they are transferred. ``arrived`` are
+    the buffers that a trainer reads first, and ``held`` what memories hold until it is done.
+    ``stored`` counts the values of sparse input rows, and of the destinations among them. ``over``
+    is written when every trainer has the new model. The other fields are seconds by stage;
+    sampling's are by host name.
     """
 
     index: int
@@ -143,12 +149,12 @@ class RoundUnderWay:
     train_s: dict[int, float] = field(default_factory=dict)
 
     def list_times(self) -> list[float]:
-        """Seconds of its stages, by which a placement may rebalance."""
+        """Return the seconds of its stages, which a placement may use to rebalance."""
         own = (self.sample_accelerator_s, self.load_s, self.transfer_s)
         return [*own, *self.sample_host_s.values(), *self.train_s.values()]
 
     def set_times(self, times_s: Sequence[float]) -> None:
-        """The same, as they were listed."""
+        """Set the seconds of its stages, in the order of ``list_times``."""
         self.sample_accelerator_s, self.load_s, self.transfer_s, *rest = times_s
         hosts = len(self.sample_host_s)
         self.sample_host_s = dict(zip(self.sample_host_s, rest[:hosts], strict=True))
@@ -162,5 +168,5 @@ class RoundUnderWay:
 
     @property
     def topology(self) -> str:
-        """What a device's memory holds of this round's blocks."""
+        """The name in a device's memory of this round's blocks."""
         return f"mini-batch topology of round {self.index}"

@@ -1,9 +1,10 @@
-"""Who has what where AGGREGATE is sharded by features and UPDATE by vertices: MixGCN Algorithm 2.
+"""The rows and columns of each device if AGGREGATE is sharded by features, UPDATE by vertices.
 
-A vertex's *position* is its place in the order of processing: the rounds' destinations one after
-the other. An aggregator has a range of columns of all rows that it reads, by ascending position; an
-updater has all columns of its range of every round. What the two have in common is transferred
-between them, and follows from that. Devices are told apart by their index among the trainers.
+The scheme is MixGCN's Algorithm 2. A vertex's *position* is its place in the order of processing:
+the rounds' destinations one after the other. An aggregator has a range of columns of all rows that
+it reads, by ascending position. An updater has all columns of its range of every round. The entries
+that an aggregator and an updater share are transferred between them. Devices are identified by
+their index among the trainers.
 """
 
 from __future__ import annotations
@@ -23,8 +24,11 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Overlap:
-    """Rows that an aggregator and an updater both have: ``there`` in the aggregator's tensor, and
-    ``here``, int64 positions or a slice, in the updater's."""
+    """Rows that an aggregator and an updater both have.
+
+    ``there`` are rows of the aggregator's tensor. ``here`` are rows of the updater's, as int64
+    positions or a slice.
+    """
 
     aggregator: int
     updater: int
@@ -38,11 +42,11 @@ class Overlap:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
-    """What an aggregator aggregates of a round: some rows of the adjacency.
+    """The rows of the adjacency that an aggregator aggregates in a round.
 
     ``size`` counts these rows, the sources that they read, and the edges between. ``reads`` are the
-    rounds that the sources belong to, and ``picks`` says that they are fewer than the aggregator's
-    rows, or in another order. Aggregators of one group share it.
+    rounds that the sources belong to. ``picks`` says that the sources are fewer than the
+    aggregator's rows, or in another order. Aggregators of one group share a piece.
     """
 
     size: BlockSize
@@ -51,15 +55,16 @@ class Piece:
 
     @property
     def topology_bytes(self) -> int:
-        """Bytes of the local CSR with 32-bit indices."""
+        """The bytes of the local CSR with 32-bit indices."""
         return 4 * (self.size.num_dst + 1 + self.size.num_edges)
 
 
 class Shardings:
-    """Both shardings of a run, from the placement, and how they overlap in every round.
+    """Both shardings of a run, from the placement, and their overlap in every round.
 
-    ``rounds`` are sizes alone, a round's whole block each. Every aggregator then has all rows, and
-    a piece a range of a round's: as large a share of its edges, and the same sources.
+    ``rounds`` are sizes alone, one whole block for each round. Every aggregator then has all rows.
+    Its piece is a range of a round's rows, with a proportional share of its edges and all of its
+    sources.
 
     Raises ``ValueError`` for a placement whose shards leave an entry out or have one twice.
     """
@@ -68,13 +73,14 @@ class Shardings:
         self, rounds: Sequence[Piece], placement: ShardPlacement, platform: Platform
     ) -> None:
         self._placement, self._platform, self._rounds = placement, platform, rounds
-        #: By round and aggregator, the adjacency of a piece, of a graph that is here.
+        #: By round and aggregator, the adjacency of a piece, if the graph is given.
         self.blocks: dict[tuple[int, int], Block] = {}
         sizes = [piece.size.num_dst for piece in rounds]
         #: The position at which each round begins, and the number of vertices.
         self.bounds: IntArray = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
         self._shards = [self._ask_shards(size, 1) for size in sizes]
-        #: The devices that aggregate and that update, ascending. The first always has the weights.
+        #: The devices that aggregate and those that update, ascending. Device 0 always has the
+        #: weights.
         self.aggregators = tuple(sorted(shard.slot for shard in self._shards[0]))
         self._updates = [self._ask_updates(size) for size in sizes]
         self.updaters = tuple(
@@ -83,7 +89,7 @@ class Shardings:
             if slot == 0
             or any(begin < end for begin, end in (ranges[slot] for ranges in self._updates))
         )
-        #: The positions of the rows that each aggregator has, None where it has all.
+        #: The positions of the rows that each aggregator has; None if it has all.
         self.held: dict[int, IntArray | None] = dict.fromkeys(self.aggregators)
         #: By round and aggregator.
         self.pieces = {
@@ -100,31 +106,31 @@ class Shardings:
     # ------------------------------------------------------------------ what the placement says
 
     def columns(self, width: int) -> dict[int, Range]:
-        """The columns that each aggregator has of a matrix of ``width`` features."""
+        """Return the columns that each aggregator has of a matrix of ``width`` features."""
         shards = self._ask_shards(int(self.bounds[1]), width)
         return {shard.slot: shard.features for shard in shards}
 
     def updated(self, number: int, slot: int) -> Range:
-        """The positions that an updater has of round ``number``."""
+        """Return the positions that an updater has of round ``number``."""
         begin, end = self._updates[number][slot]
         return int(self.bounds[number]) + begin, int(self.bounds[number]) + end
 
     def rows_of(self, number: int, slot: int) -> int:
-        """How many vertices of round ``number`` an updater has."""
+        """Return how many vertices of round ``number`` an updater has."""
         begin, end = self._updates[number][slot]
         return end - begin
 
     def edges_of(self, number: int, slot: int) -> int:
-        """How many in-edges they have."""
+        """Return how many in-edges an updater's vertices of round ``number`` have."""
         size = self._rounds[number].size
         return size.num_edges * self.rows_of(number, slot) // max(1, size.num_dst)
 
     def seeds_of(self, number: int, slot: int) -> int:
-        """How many of them are trained on, at most."""
+        """Return the most vertices of round ``number`` that an updater can train on."""
         return self.rows_of(number, slot)
 
     def num_held(self, slot: int) -> int:
-        """How many rows an aggregator has."""
+        """Return how many rows an aggregator has."""
         held = self.held[slot]
         return int(self.bounds[-1]) if held is None else len(held)
 
@@ -148,7 +154,10 @@ class Shardings:
     # ------------------------------------------------------------------ what is transferred
 
     def overlap_aggregates(self, number: int) -> list[Overlap]:
-        """Aggregates of a round, and their gradients: rows of a piece, by who updates them."""
+        """Return the overlaps for a round's aggregates and their gradients.
+
+        They are the rows of a piece, by updater.
+        """
         overlaps = []
         for shard in self._shards[number]:
             for updater in self.updaters:
@@ -161,7 +170,10 @@ class Shardings:
         return self._take_turns(overlaps)
 
     def overlap_rows(self, number: int) -> list[Overlap]:
-        """Representations of a round, and their gradients: the rows that an aggregator reads."""
+        """Return the overlaps for a round's representations and their gradients.
+
+        They are the rows that an aggregator reads, by updater.
+        """
         overlaps = []
         for aggregator in self.aggregators:
             held = self.held[aggregator]
@@ -178,14 +190,16 @@ class Shardings:
         return self._take_turns(overlaps)
 
     def _take_turns(self, overlaps: list[Overlap]) -> list[Overlap]:
-        """In the order in which every device sends to the next, then to the one after it, ..."""
+        """Sort overlaps so that each device sends to the next device, then to the one after, ..."""
         count = len(self._updates[0])
         return sorted(overlaps, key=lambda c: ((c.updater - c.aggregator) % count, c.aggregator))
 
 
 class GraphShardings(Shardings):
-    """The same of a graph that is here: its adjacency is cut, and an aggregator has the rows that
-    it reads and no others."""
+    """Both shardings of a given graph.
+
+    The adjacency is cut, and an aggregator has only the rows that it reads.
+    """
 
     def __init__(
         self,
@@ -202,8 +216,8 @@ class GraphShardings(Shardings):
         self._position[self.order] = np.arange(len(self.order))
         sizes = [BlockSize(block.num_src, block.num_dst, block.num_edges) for block in whole]
         super().__init__([Piece(size, (), picks=False) for size in sizes], placement, platform)
-        #: By round and aggregator, the places of a piece's sources in the aggregator's rows, int64,
-        #: None where they are those, in order.
+        #: By round and aggregator, the positions of a piece's sources in the aggregator's rows,
+        #: int64; None if the sources are these rows, in order.
         self.sources: dict[tuple[int, int], IntArray | None] = {}
         self._cut_blocks(whole)
         for slot in self.aggregators:
@@ -241,7 +255,7 @@ class GraphShardings(Shardings):
         return (None if in_order else places), piece
 
     def updated_ids(self, number: int, slot: int) -> IntArray:
-        """The vertices that an updater has of round ``number``, int64."""
+        """Return the vertices that an updater has of round ``number``, int64."""
         begin, end = self.updated(number, slot)
         return self.order[begin:end]
 
@@ -254,7 +268,10 @@ class GraphShardings(Shardings):
 
 
 def find_shard_fault(shards: Sequence[Shard], num_vertices: int, width: int) -> str | None:
-    """Shards must cover ``(num_vertices, width)`` once, a slot at most one; a fault as a phrase."""
+    """Return what is wrong with shards as a phrase, or None.
+
+    Shards must cover ``(num_vertices, width)`` once, and a device has at most one shard.
+    """
     slots = [shard.slot for shard in shards]
     if len(set(slots)) != len(slots):
         return f"gives a slot two shards of the same matrix: {slots}"

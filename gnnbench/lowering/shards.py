@@ -1,9 +1,9 @@
-"""Vertex data in the devices' memories: each has the rows of its partition, and peers read them.
+"""Vertex data in the devices' memories, where peers read the rows of each device's partition.
 
-A unit's input is its own partition's rows plus rows of others, which come over the links between
-devices at every layer, and whose gradients go back the same way. The host is not involved. Where
-the communication part allows stale rows, only some of them come in an epoch, or they arrive in a
-later one: a unit's input stays on its device, and rows are in it as they last arrived.
+A unit's input has rows of the device's partition and of other partitions. Other rows cross the
+links between devices at every layer, and their gradients return the same way. The host is not
+involved. If the communication part allows stale rows, only some of them cross in an epoch, or they
+arrive in a later one. A unit's input then stays on its device, and has each row as it last arrived.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from gnnbench.records import (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Read:
-    """What a unit reads of the shard of ``slot``: its rows ``there`` are the unit's input rows
-    ``here``, int64 positions.
+    """The rows that a unit reads of the shard of ``slot``.
 
-    The rows of the vertices ``ids`` cross for that: those, or, in a broadcast, the whole shard.
+    The shard's rows ``there`` are the unit's input rows ``here``, int64 positions. The rows of the
+    vertices ``ids`` cross for that. In a broadcast they are the whole shard, otherwise the rows
+    that are read.
     """
 
     slot: int
@@ -42,12 +43,15 @@ class Read:
 
     @property
     def rows(self) -> int:
-        """How many rows cross."""
+        """The number of rows that cross."""
         return len(self.ids)
 
     @classmethod
     def of_size(cls, slot: int, rows: int) -> Read:
-        """So many rows, whichever they are: arrays of one element that is seen as often."""
+        """Return a read of ``rows`` rows with unknown ids.
+
+        Its arrays repeat one element without using memory for each.
+        """
         ids = np.broadcast_to(np.int64(0), (rows,))
         return cls(slot, ids, ids, ids)
 
@@ -57,7 +61,7 @@ class Read:
         return len(self.ids) > len(self.there)
 
     def mark(self, chosen: BoolArray | None) -> BoolArray:
-        """Which of the rows ``there`` cross where ``chosen`` of ``ids`` do, bool; None for all.
+        """Return which rows ``there`` cross if ``chosen`` of ``ids`` do, bool; None means all.
 
         Raises ``ValueError`` for a part of a broadcast.
         """
@@ -73,7 +77,7 @@ class Read:
         return np.full(len(self.there), bool(chosen.any()))
 
     def pick(self, chosen: BoolArray | None) -> Read:
-        """The same of those rows alone that are ``chosen``, bool like ``ids``; None for all."""
+        """Return the read of the ``chosen`` rows alone, bool like ``ids``; None means all."""
         if chosen is None or chosen.all():
             return self
         marked = self.mark(chosen)
@@ -82,11 +86,10 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class ShardUnit:
-    """What one device computes in a round: one block for all layers, or one for each; of a unit
-    that was counted, their sizes.
+    """The work of one device in a round: one block for all layers, or one for each.
 
-    ``reads`` are what it reads of which shard for each of its blocks; nothing for one whose input
-    rows are those that its device has of the layer, as they are.
+    A counted unit has the sizes of blocks instead. ``reads`` has the reads of shards, for each
+    block. It is empty for a block that reads the device's rows of that layer, unchanged.
     """
 
     slot: int
@@ -94,26 +97,26 @@ class ShardUnit:
     reads: tuple[tuple[Read, ...], ...]
 
     def block_at(self, number: int) -> Block | BlockSize:
-        """The block of a layer."""
+        """Return the block of a layer."""
         return self.blocks[number] if len(self.blocks) > 1 else self.blocks[0]
 
     def reads_at(self, number: int) -> tuple[Read, ...]:
-        """What is read for a layer."""
+        """Return the reads of a layer."""
         return self.reads[number] if len(self.reads) > 1 else self.reads[0]
 
     @property
     def topologies(self) -> tuple[Block | BlockSize, ...]:
-        """Its blocks, each once: layers may share one."""
+        """Its distinct blocks: layers may share one."""
         return tuple(dict.fromkeys(self.blocks))
 
 
 class Shards:
-    """The units of every round, and how many rows they read of which shard.
+    """The units of every round, and the rows that they read of each shard.
 
-    ``num_owned`` and ``num_train`` count by slot the rows of a shard, and its training vertices.
-    ``num_rows`` are, by layer and slot, what a device has of a layer's rows where that is not its
-    shard alone. ``undivided`` says that one unit is the whole graph in its device's memory, so that
-    tensors need no copies at all.
+    ``num_owned`` and ``num_train`` count the rows and the training vertices of a shard, by device
+    index. ``num_rows`` counts a device's rows of a layer, by layer and device index, if they are
+    not its shard alone. ``undivided`` says that one unit is the whole graph in its device's memory,
+    so that no tensor is copied.
     """
 
     def __init__(
@@ -134,17 +137,18 @@ class Shards:
 
     @property
     def whole(self) -> bool:
-        """Whether a device has one unit, and its outputs of a layer are all that the device has of
-        the next one's rows."""
+        """Whether all rows that a device has of a layer's output are computed by one unit."""
         return self.undivided or any(len(unit.blocks) > 1 for unit in self.units)
 
     def crosses(self, number: int) -> bool:
-        """Whether a layer's input rows are put together for it, out of several shards."""
+        """Return whether a layer's input rows are assembled from several shards."""
         return not self.undivided and any(unit.reads_at(number) for unit in self.units)
 
     def count_rows(self, slot: int, layer: int) -> int:
-        """How many rows a device has of a layer, h^0 being layer 0: of its shard, and those of
-        others that it keeps or computes."""
+        """Return how many rows a device has of a layer; h^0 is layer 0.
+
+        They are the rows of its shard, and other rows that it keeps or computes.
+        """
         return self._num_rows.get((layer, slot), self.num_owned[slot])
 
     @property
@@ -154,7 +158,7 @@ class Shards:
         return max((read.rows for read in reads if read.broadcast), default=0)
 
     def count_read_by_peers(self, slot: int, number: int) -> int:
-        """How many rows of ``slot`` the units of others read in a layer, over all rounds."""
+        """Return how many rows of ``slot`` peers' units read in a layer, over all rounds."""
         return sum(
             len(read.there)
             for unit in self.units
@@ -164,12 +168,12 @@ class Shards:
 
 
 class ShardPlan(Shards):
-    """Where each vertex's row is, and which rows the units of a ``cut`` graph read from where.
+    """The location of each vertex's row, and the rows that the units of a ``cut`` graph read.
 
-    A unit with a block for each layer reads above the first one what its block below does not
-    compute. Raises ``ValueError`` for a plan that leaves a needed row out, brings one twice, or
-    takes one from a slot that does not own it, and for a unit that computes a vertex of another
-    slot, or not where peers look for it.
+    A unit with a block for each layer reads, above the first layer, the rows that its block below
+    does not compute. Raises ``ValueError`` for a plan that leaves a needed row out, brings one
+    twice, or takes one from a device that does not own it. Raises it also for a unit that computes
+    another device's vertex, or computes a vertex where peers do not look for it.
     """
 
     def __init__(
@@ -188,12 +192,12 @@ class ShardPlan(Shards):
         self._position = np.empty(len(owner), dtype=np.int64)
         for ids in self.owned:
             self._position[ids] = np.arange(len(ids))
-        #: -1 for every vertex, but while some are looked up.
+        #: -1 for every vertex, except during a lookup.
         self._places = np.full(len(owner), -1, dtype=np.int64)
         units = [unit for round_ in cut.rounds for unit in round_.units]
-        #: By layer and slot, whose rows a device has where these are not of its shard alone.
+        #: By layer and device index, the vertices of a device's rows, if not of its shard alone.
         self._held = self._list_held(units, cut.kept)
-        #: By round and slot, where a unit's outputs are in its own shard.
+        #: By round and device index, the positions of a unit's outputs in its own shard.
         self.outputs = {
             (round_.index, unit.slot): self.find(unit.output_ids, unit.slot)
             for round_ in cut.rounds
@@ -234,13 +238,17 @@ class ShardPlan(Shards):
         return held
 
     def hold(self, layer: int, slot: int) -> IntArray:
-        """The vertices whose rows of a layer, h^0 being layer 0, a device has, in their order:
-        those that it owns come first."""
+        """Return the vertices of a device's rows of a layer, in order; h^0 is layer 0.
+
+        The vertices that the device owns come first.
+        """
         return self._held.get((layer, slot), self.owned[slot])
 
     def _find_going_on(self, units: Sequence[Unit]) -> frozenset[int]:
-        """The layers in which all units' input rows are those that their devices have, as they are;
-        a unit with one block has its rows put together at every layer."""
+        """Return the layers in which all units' input rows are their devices' rows, unchanged.
+
+        A unit with one block assembles its rows at every layer.
+        """
         depth = max(len(unit.blocks) for unit in units)
         return frozenset(
             number
@@ -252,7 +260,7 @@ class ShardPlan(Shards):
         )
 
     def find(self, ids: IntArray, slot: int) -> IntArray:
-        """Positions of vertices in the shard of ``slot``, which must own them."""
+        """Return the positions of vertices in the shard of ``slot``, which must own them."""
         return self._require(np.where(self._owner[ids] == slot, self._position[ids], -1), slot)
 
     @staticmethod
@@ -265,8 +273,7 @@ class ShardPlan(Shards):
         return places
 
     def _locate(self, ids: IntArray, among: IntArray) -> IntArray:
-        """Where vertices are ``among`` others, each of which is there once; -1 for those that are
-        not."""
+        """Return the positions of vertices ``among`` distinct others, or -1 if missing."""
         self._places[among] = np.arange(len(among))
         found = self._places[ids]
         self._places[among] = -1
@@ -306,8 +313,10 @@ class ShardPlan(Shards):
     def _divide(
         self, inputs: IntArray, held: IntArray, fetch: Fetch
     ) -> tuple[IntArray, list[tuple[int, IntArray]]]:
-        """Which of a unit's input rows its device has, and which it reads of which peer: of their
-        owners, all that it does not have."""
+        """Return the input rows that a unit's device has, and those that it reads of each peer.
+
+        It reads every row that it does not have from the row's owner.
+        """
         present = self._locate(inputs, held) >= 0
         others = np.sort(inputs[~present])
         owners = self._owner[others]
@@ -316,8 +325,10 @@ class ShardPlan(Shards):
     def _divide_as_planned(
         self, inputs: IntArray, held: IntArray, fetch: Fetch
     ) -> tuple[IntArray, list[tuple[int, IntArray]]]:
-        """The same of features, as the communication part has planned but for those that a device
-        keeps of others."""
+        """Divide a unit's rows of features, as the communication part has planned.
+
+        Rows of other devices that the device keeps are not read again.
+        """
         if len(fetch.needed) != len(inputs) or (self._locate(fetch.needed, inputs) < 0).any():
             return inputs[:0], []
         kept = held[len(self.owned[fetch.slot]) :]
@@ -328,7 +339,7 @@ class ShardPlan(Shards):
 
 
 class Staleness:
-    """Which rows and gradients cross between devices in an epoch, and how much is under way."""
+    """The rows and gradients that cross between devices in an epoch, and the bytes in flight."""
 
     def __init__(self, communication: Communication) -> None:
         self._exchange = communication if isinstance(communication, StaleExchange) else None
@@ -337,54 +348,63 @@ class Staleness:
 
     @property
     def delay(self) -> int:
-        """How many epochs later what may be stale arrives."""
+        """The number of epochs after which data that may be stale arrives."""
         exchange = self._exchange
         return exchange.arrival_epochs if exchange is not None and exchange.stale else 0
 
     def keeps(self, what: PeerData) -> bool:
-        """Whether what does not cross stands as it last arrived."""
+        """Return whether rows or gradients that do not cross keep their last value."""
         return self._exchange is not None and what in self._exchange.stale
 
     def delays(self, what: PeerData) -> bool:
-        """Whether what crosses arrives in a later epoch."""
+        """Return whether rows or gradients that cross arrive in a later epoch."""
         return self.keeps(what) and self.delay > 0
 
     def decay(self, what: PeerData) -> float:
-        """The share of what stands that stays when more arrives; 0 where it is replaced."""
+        """Return the weight of the kept value when a new one arrives; 0 replaces it."""
         exchange = self._exchange
         return exchange.decay(what) if exchange is not None and self.delays(what) else 0.0
 
     @property
     def change_bound(self) -> float | None:
-        """The relative change up to which rows above the features do not cross; None where that is
-        no matter of their values."""
+        """The relative change up to which rows above the features do not cross.
+
+        It is None if what crosses does not depend on values.
+        """
         exchange = self._exchange
         if not isinstance(exchange, AdaptiveExchange) or not self.keeps("rows"):
             return None
         return exchange.change_bound
 
     def is_changed(self, change: float) -> bool:
-        """Whether rows cross that have changed by so much; so do those whose change is no number,
-        as that of rows that were zero."""
+        """Return whether rows with this relative change cross.
+
+        Rows with a change of NaN cross as well, such as rows that were zero.
+        """
         bound = self.change_bound
         return bound is None or not change <= bound
 
     def choose(self, epoch: int, layer: int, what: PeerData, read: Read) -> BoolArray:
-        """Which rows that a unit reads of a peer, and may be stale, cross in an epoch, bool."""
+        """Return which rows of a read that may be stale cross in an epoch, bool."""
         exchange = self._exchange
         if exchange is None or (epoch == 0 and not self.delay):
             return np.ones(read.rows, dtype=np.bool_)
         return exchange.choose_crossing(epoch, layer, what, read.ids)
 
     def send(self, way: tuple[object, ...], slot: int, size_bytes: int) -> int:
-        """A message of so many bytes goes to ``slot`` by ``way``, one an epoch; how many bytes are
-        under way to the slot then."""
+        """Send a message of ``size_bytes`` to ``slot`` by ``way``, one in each epoch.
+
+        Returns the bytes in flight to the device afterwards.
+        """
         self._under_way.setdefault(way, deque()).append(size_bytes)
         return self._count(slot, size_bytes)
 
     def receive(self, way: tuple[object, ...], slot: int) -> tuple[int | None, int]:
-        """The size of the message that arrives by ``way`` before this epoch's is sent, None for
-        none, and how many bytes are under way to the slot then."""
+        """Return the size of the message that arrives by ``way``, and the bytes then in flight.
+
+        It arrives before this epoch's message is sent. The size is None if no message arrives. The
+        bytes in flight are those to the device ``slot``.
+        """
         sizes = self._under_way.get(way, deque())
         if len(sizes) < self.delay:
             return None, self._count(slot, 0)
@@ -399,7 +419,7 @@ class Staleness:
 
 @dataclass(slots=True)
 class Progress:
-    """Where an epoch of partitions on devices stands.
+    """The position in an epoch of partitions on devices.
 
     ``shards`` are the rows of each device in this epoch. ``meeting`` is the buffer after which all
     devices continue together.

@@ -1,11 +1,12 @@
-"""Full-graph training whose vertex data is streamed from the host past what devices make of it, as
-NeuGraph processes chunks (Ma et al., ATC 2019).
+"""Full-graph training that streams vertex data from the host, as NeuGraph processes chunks.
 
-Devices meet between layers alone. Within a layer each works through its units, while the rows of
-the next ones cross: these have a ring of places, and what fills one waits for the unit that read it
-before. Where a chunk's in-edges come in pieces, each is aggregated and added to what those before
-it made; UPDATE follows the last. Going back, UPDATE comes with the first piece, and every piece
-gives the gradients of its own sources, which leave while the next one is worked on.
+The paper is Ma et al., ATC 2019. Devices meet between layers alone. Within a layer each device
+works through its units, while the rows of the next units are in flight. These rows have a ring of
+places, and a transfer into a place waits for the unit that read the place before.
+
+A chunk's in-edges may come in pieces. Each piece is aggregated and added to the sums of earlier
+pieces, and UPDATE follows the last. Backward, UPDATE comes with the first piece. Every piece gives
+the gradients of its sources, which leave while the next piece is worked on.
 """
 
 from __future__ import annotations
@@ -24,16 +25,19 @@ from gnnbench.program import Buffer, Free, Hold, Item, Step
 from gnnbench.records import Work
 
 Buffers = tuple[Buffer, ...]
-#: What is listed of one unit of a round.
+#: The items of one unit of a round.
 Part = Callable[[int, UnitPlan], Iterator[Item]]
 
 
 @dataclass(slots=True, eq=False)
 class LayerPass:
-    """One layer, one way: the places of what crosses ahead and of gradients that leave, by slot and
-    ring, and which of the former were ``filled``; what devices made of a chunk's pieces, and the
-    stores of the last chunk, by slot; and the meeting ``after`` it. ``held`` are tensors that
-    memories hold until it is over."""
+    """The state of a pass over one layer in one direction.
+
+    ``places`` are the places of rows that arrive and ``leaving`` those of gradients that leave, by
+    device index and ring position. ``filled`` are the places that have been in use. ``made`` are
+    the results of a chunk's pieces, and ``stored`` the stores of the last chunk, by device index.
+    ``after`` is the meeting at the end. ``held`` are tensors that memories hold until then.
+    """
 
     number: int
     backward: bool
@@ -47,7 +51,7 @@ class LayerPass:
 
 
 class StreamedLowering(HostResidentLowering):
-    """Every device goes through its units by itself."""
+    """The lowering in which every device goes through its units independently."""
 
     _sets: StreamedSets
 
@@ -55,11 +59,11 @@ class StreamedLowering(HostResidentLowering):
         return StreamedSets(self.bundle, self.frame.shapes, self.frame.itemsize, self.pieces)
 
     def is_first(self, index: int) -> bool:
-        """Whether a round has the first pieces of chunks."""
+        """Return whether a round has the first pieces of chunks."""
         return index % self.pieces == 0
 
     def is_last(self, index: int) -> bool:
-        """Whether a round has the last pieces of chunks."""
+        """Return whether a round has the last pieces of chunks."""
         return self.is_first(index + 1)
 
     # ------------------------------------------------------------------ a pass over a layer
@@ -89,8 +93,10 @@ class StreamedLowering(HostResidentLowering):
         )
 
     def _list(self, send: Part, work: Part) -> Iterator[Item]:
-        """What crosses for every round's units, and the ``work`` on them as many rounds later as
-        rows cross ahead."""
+        """Yield the transfers for every round's units, and the ``work`` on the units.
+
+        The work is listed as many rounds later as rows are transferred ahead.
+        """
         rounds, ahead = len(self.plans), self._sets.places - 1
         for number in range(rounds + ahead):
             for part, index in ((send, number), (work, number - ahead)):
@@ -105,18 +111,18 @@ class StreamedLowering(HostResidentLowering):
         self._meeting = under.after
 
     def _place(self, under: LayerPass, index: int, plan: UnitPlan) -> Buffer:
-        """Where what crosses for a unit has its place."""
+        """Return the place of the transfers for a unit."""
         return under.places[plan.slot][index % self._sets.places]
 
     def _fill(
         self, under: LayerPass, index: int, plan: UnitPlan, steps: Sequence[Step]
     ) -> Iterator[Item]:
-        """What crosses for a unit, into its place once the unit that had it is done with it."""
+        """Yield the transfers for a unit into its place, once the previous unit is done with it."""
         first, back = self.is_first(index), under.backward
         size = self._sets.crossing_ahead(under.number, plan.chunk, first=first, backward=back)
         yield from self._hold_place(under, index, plan, "what crosses for a unit", size)
         place = self._place(under, index, plan)
-        # Whoever had the place before has waited for the meeting.
+        # The unit that had the place before has waited for the meeting.
         ready = () if place in under.filled else (self._meeting,)
         under.filled.add(place)
         for step in in_turn(steps, ready, ()):
@@ -126,12 +132,12 @@ class StreamedLowering(HostResidentLowering):
     def _hold_place(
         self, under: LayerPass, index: int, plan: UnitPlan, tensor: str, size: int
     ) -> Iterator[Hold]:
-        """A tensor in the place of a round, until another has it."""
+        """Yield the hold of a tensor in a round's place, until another round takes the place."""
         named = [(f"{tensor}, place {index % self._sets.places}", size)]
         yield from self._hold_on(under, plan, named)
 
     def _hold_on(self, under: LayerPass, plan: UnitPlan, sizes: Sizes) -> Iterator[Hold]:
-        """Tensors until others of their names come, or the layer is over."""
+        """Yield the holds of tensors until others of their names come, or the layer is over."""
         for hold in self._holds.hold(plan.slot, sizes):
             under.held[hold.memory, hold.tensor] = None
             yield hold
@@ -145,7 +151,7 @@ class StreamedLowering(HostResidentLowering):
         yield from self._fill(under, index, plan, steps)
 
     def _go_on(self, under: LayerPass, index: int, plan: UnitPlan) -> Iterator[Item]:
-        """One piece of a chunk, and UPDATE after the last."""
+        """Yield the work on one piece of a chunk, and UPDATE after the last piece."""
         make, number, slot = self._make, under.number, plan.slot
         policy, key = self.policies[number], (number, index, slot)
         arrived, outputs = (self._place(under, index, plan),), (Buffer("outputs of a chunk"),)
@@ -185,7 +191,7 @@ class StreamedLowering(HostResidentLowering):
     def _aggregate_piece(
         self, key: UnitKey, plan: UnitPlan, arrived: Buffers, made: Buffer
     ) -> Iterator[Step]:
-        """AGGREGATE over some of the in-edges, and its sums added to those of the others."""
+        """Yield AGGREGATE over a piece's in-edges, and the addition to earlier pieces' sums."""
         number, index, slot = key
         layer, device = self.layers[number], self.trainers[slot]
         step = self._passes.make_aggregate(key, plan.block, arrived, plan.loaded.total)
@@ -217,8 +223,10 @@ class StreamedLowering(HostResidentLowering):
     # ------------------------------------------------------------------ backward
 
     def _send_back(self, under: LayerPass, index: int, plan: UnitPlan) -> Iterator[Item]:
-        """What a unit goes back from: with the first piece of a chunk, gradients of its outputs and
-        what is left of its forward pass."""
+        """Yield the transfers of a unit's backward inputs.
+
+        The first piece of a chunk brings the gradients of its outputs, and its saved intermediates.
+        """
         make, number = self._make, under.number
         policy, steps = self.policies[number], []
         if self.is_first(index):
@@ -233,12 +241,12 @@ class StreamedLowering(HostResidentLowering):
             yield from self._fill(under, index, plan, steps)
 
     def _sends_topology(self, number: int) -> bool:
-        """Whether the topology of a unit crosses for its backward pass."""
+        """Return whether the topology of a unit is transferred for its backward pass."""
         policy, shape = self.policies[number], self.frame.shapes[number]
         return self.streams and reads_topology(policy, shape, first=number == 0)
 
     def _go_back(self, under: LayerPass, index: int, plan: UnitPlan) -> Iterator[Item]:
-        """One piece of a chunk, after UPDATE's pass back where it is the first."""
+        """Yield the backward pass of one piece of a chunk, after UPDATE's if it is the first."""
         number, slot = under.number, plan.slot
         key, made, goes_on = (number, index, slot), under.made[slot], self._passes.goes_on(number)
         arrived: Buffers = (self._place(under, index, plan),)
@@ -260,7 +268,7 @@ class StreamedLowering(HostResidentLowering):
             yield from self._holds.keep(number, plan, -1)
 
     def _return_piece(self, under: LayerPass, index: int, plan: UnitPlan) -> Iterator[Item]:
-        """The gradients of a unit's input rows, and their way to the host."""
+        """Yield the gradients of a unit's input rows, and their transfer to the host."""
         number, slot = under.number, plan.slot
         place = under.leaving[slot][index % self._sets.places]
         size = self._sets.leaving(number, plan.chunk)

@@ -1,6 +1,6 @@
-"""What a device holds while it works on chunks whose vertex data lives on the host.
+"""The tensors that a device holds while it works on chunks with vertex data on the host.
 
-That is one layer of one chunk at a time (HongTu §4.3), and the buffers that serve all rounds of a
+A device works on one layer of one chunk at a time (HongTu §4.3). Its buffers serve all rounds of a
 pass over a layer.
 """
 
@@ -31,7 +31,7 @@ from gnnbench.parts import (
 )
 from gnnbench.records import BufferRows
 
-#: What the buffers of a pass over a layer's rounds are for.
+#: The contents of the buffers of a pass over a layer's rounds.
 Held = Literal["rows", "gradients"]
 #: Tensors by name, with their bytes.
 Sizes = list[tuple[str, int]]
@@ -40,7 +40,7 @@ Sizes = list[tuple[str, int]]
 class WorkingSets:
     """The tensors of a pass over a layer, forward or ``backward``, and of one chunk in it.
 
-    ``policies`` are what becomes of each layer's intermediates; ``streams`` says whether topologies
+    ``policies`` say how each layer's intermediates are kept. ``streams`` says whether topologies
     come and go with their chunks' rows.
     """
 
@@ -55,8 +55,11 @@ class WorkingSets:
         self._itemsize = itemsize
 
     def buffered(self, number: int, *, backward: bool) -> tuple[Held, ...]:
-        """What a pass has buffers for: the layer's input rows, going back only where it is
-        recomputed from them, and their gradients, which those of the first layer do not need."""
+        """Return the kinds of buffers that a pass has.
+
+        Forward, a pass has the layer's input rows. Backward, it has them only if it is recomputed
+        from them. It also has their gradients, except in the first layer.
+        """
         rows: tuple[Held, ...] = ("rows",)
         if not backward:
             return rows
@@ -64,7 +67,7 @@ class WorkingSets:
         return (*again, "gradients") if number else again
 
     def buffers(self, number: int, what: Held, rows: BufferRows) -> Sizes:
-        """A device's buffers of so many rows."""
+        """Return a device's buffers of ``rows`` rows."""
         row_bytes = self._row_bytes(number)
         sizes = [(f"neighbour {what}", rows.neighbour * row_bytes)]
         if rows.transition is not None:
@@ -72,13 +75,16 @@ class WorkingSets:
         return sizes
 
     def crossing(self, number: int, chunk: ChunkSize) -> Sizes:
-        """Rows that cross between the host and the buffers, a few at a time."""
+        """Return the staging memory of rows between the host and the buffers, a few at a time."""
         largest = max(chunk.rows, chunk.transition) if chunk.buffered else 0
         return [("crossing rows", staging_bytes(largest, self._row_bytes(number)))]
 
     def chunk(self, number: int, chunk: ChunkSize, *, backward: bool) -> Sizes:
-        """One chunk, while it is worked on: what comes for it alone, what AGGREGATE and UPDATE make
-        of it, and the gradients of all that."""
+        """Return the tensors of one chunk while it is worked on.
+
+        They are its transferred inputs, the results of AGGREGATE and UPDATE, and all their
+        gradients.
+        """
         shape, policy = self._shapes[number], self.policies[number]
         first, rows_in = number == 0, chunk.rows * self._row_bytes(number)
         sizes: Sizes = []
@@ -97,8 +103,11 @@ class WorkingSets:
         return sizes
 
     def made(self, number: int, chunk: ChunkSize, *, backward: bool) -> Sizes:
-        """What AGGREGATE and UPDATE make of a chunk, unless it is there from the forward pass, and
-        the gradients of all that but the input rows."""
+        """Return the results of AGGREGATE and UPDATE for a chunk, and gradients.
+
+        Results that are kept since the forward pass are left out. Gradients of the input rows are
+        left out too.
+        """
         item, shape = self._itemsize, self._shapes[number]
         sizes: Sizes = []
         if not (backward and self.policies[number] == "keep"):
@@ -111,17 +120,17 @@ class WorkingSets:
         return sizes
 
     def kept(self, number: int, chunk: ChunkSize) -> int:
-        """What a chunk leaves on its device from a layer's forward pass to its backward pass."""
+        """Return the bytes of a chunk that stay on its device from forward to backward."""
         if self.policies[number] != "keep":
             return 0
         return kept_bytes(self._shapes[number], [chunk], self._itemsize, copied=True)
 
     def topology_bytes(self, chunk: ChunkSize) -> int:
-        """The adjacency of a chunk on its device."""
+        """Return the bytes of a chunk's adjacency on its device."""
         return adjacency_bytes(self._shapes, chunk, self._itemsize, self._kernel)
 
     def most_bytes(self, chunks: Collection[ChunkSize]) -> int:
-        """The most that a device holds of its ``chunks`` at a time, over all layers."""
+        """Return the most bytes that a device holds of its ``chunks`` at a time, in all layers."""
         depth, kept, most = len(self._shapes), 0, 0
         forward = [(number, False) for number in range(depth)]
         for number, backward in (*forward, *((number, True) for number in reversed(range(depth)))):
@@ -132,22 +141,28 @@ class WorkingSets:
         return most
 
     def device_bytes(self, chunks: Collection[ChunkSize]) -> int:
-        """The most that a device holds in a run: topologies that stay, the parameters and their
-        gradients, and the largest working set."""
+        """Return the most bytes that a device holds in a run.
+
+        They are the topologies that stay, the parameters and their gradients, and the largest
+        working set.
+        """
         parameters = sum(shape.parameters for shape in self._shapes) * self._itemsize
         topologies = 0 if self.streams else sum(map(self.topology_bytes, chunks))
         return topologies + 2 * parameters + self.most_bytes(chunks)
 
     def follow(self, chunk: ChunkSize) -> Iterator[int]:
-        """The most that is held of a chunk in each layer, forward and then backward."""
+        """Yield the most bytes held of a chunk in each layer, forward and then backward."""
         for number, backward in product(range(len(self._shapes)), (False, True)):
             yield self._work_on(number, chunk, backward=backward)
 
     def _work_on(
         self, number: int, chunk: ChunkSize, *, backward: bool, beside: int = 0, before: int = 0
     ) -> int:
-        """The most that is held of a chunk in one layer, one way: ``beside`` bytes of others while
-        it is worked on, and ``before`` while its rows cross."""
+        """Return the most bytes held of a chunk in one layer and direction.
+
+        Other chunks hold ``beside`` bytes while it is worked on, and ``before`` bytes while its
+        rows are transferred.
+        """
         rows, sizes = BufferRows(chunk.rows, chunk.transition), list[tuple[str, int]]()
         if chunk.buffered:
             for what in self.buffered(number, backward=backward):
@@ -157,7 +172,7 @@ class WorkingSets:
         return _add_up(sizes) + max(held + beside, crossing + before)
 
     def _own_bytes(self, number: int, chunk: ChunkSize) -> int:
-        """Outputs of a chunk, or their gradients, and its aggregates where they are cached."""
+        """Return the bytes of a chunk's outputs or their gradients, and cached aggregates."""
         shape = self._shapes[number]
         cached = shape.aggregate_features if self.policies[number] == "cache" else 0
         return chunk.num_dst * (shape.out_features + cached) * self._itemsize
@@ -167,27 +182,32 @@ class WorkingSets:
 
 
 def is_streamed(bundle: Bundle) -> bool:
-    """Whether devices that read vertex data on the host meet between layers alone, and not after
-    every round."""
+    """Return whether devices that read vertex data on the host meet between layers alone.
+
+    Otherwise they meet after every round.
+    """
     return isinstance(bundle.memory, OffloadingMemory) and (
         isinstance(bundle.sampler, GridSampler) or isinstance(bundle.communication, StreamedLoading)
     )
 
 
 class OverlappedSets(WorkingSets):
-    """The same where a unit's outputs leave while rows of the next one cross, and what it goes back
-    from comes while the one before is worked on."""
+    """The working sets of units with transfers that overlap with other rounds.
+
+    A unit's outputs leave while rows of the next unit arrive. Its backward inputs arrive while the
+    previous unit is worked on.
+    """
 
     def leaving_outputs(self, number: int, chunk: ChunkSize) -> Sizes:
-        """What a chunk's forward pass has made for the host."""
+        """Return the results of a chunk's forward pass that go to the host."""
         return [("outputs that leave", self._own_bytes(number, chunk))]
 
     def fetched(self, number: int, chunk: ChunkSize) -> Sizes:
-        """What has a place for each vertex of a chunk, and its backward pass needs."""
+        """Return the backward inputs of a chunk that are stored by vertex."""
         return [("fetched for the next chunk", self._own_bytes(number, chunk))]
 
     def most_bytes(self, chunks: Collection[ChunkSize]) -> int:
-        """The most that a device holds of its ``chunks``, in the order of their rounds."""
+        """Return the most bytes that a device holds of its ``chunks``, in the order of rounds."""
         depth, kept, most, order = len(self._shapes), 0, 0, list(chunks)
         for number in range(depth):
             for last, chunk in zip((None, *order), order, strict=False):
@@ -208,13 +228,15 @@ class OverlappedSets(WorkingSets):
 
 
 def is_overlapped(bundle: Bundle) -> bool:
-    """Whether rounds of a full graph overlap, of devices that have buffers for rows."""
+    """Return whether rounds of a full graph overlap, on devices that have buffers for rows."""
     return isinstance(bundle.communication, RowSharing) and bundle.communication.overlaps
 
 
 class StreamedSets(WorkingSets):
-    """The same where what crosses for units has a ring of ``places`` on its device, and chunks come
-    in so many ``pieces``."""
+    """The working sets of units with transfers through a ring of ``places`` on their device.
+
+    Chunks come in ``pieces`` pieces.
+    """
 
     def __init__(
         self, bundle: Bundle, shapes: tuple[LayerShape, ...], itemsize: int, pieces: int
@@ -225,8 +247,11 @@ class StreamedSets(WorkingSets):
         self._pieces = pieces
 
     def crossing_ahead(self, number: int, chunk: ChunkSize, *, first: bool, backward: bool) -> int:
-        """What crosses for a unit, bytes: forward its rows; backward what is left of its forward
-        pass, and with the first piece of a chunk the gradients of its outputs."""
+        """Return the bytes that are transferred for a unit.
+
+        Forward they are its rows. Backward they are its saved intermediates, and with the first
+        piece of a chunk the gradients of its outputs.
+        """
         shape, policy, size = self._shapes[number], self.policies[number], 0
         if backward and first:
             size += self._own_bytes(number, chunk)
@@ -237,11 +262,11 @@ class StreamedSets(WorkingSets):
         return size
 
     def leaving(self, number: int, chunk: ChunkSize) -> int:
-        """The gradients of a unit's input rows, bytes; of the first layer's nobody wants any."""
+        """Return the bytes of the gradients of a unit's input rows; the first layer has none."""
         return chunk.rows * self._row_bytes(number) if number else 0
 
     def most_bytes(self, chunks: Collection[ChunkSize]) -> int:
-        """The most that a device holds of its ``chunks``, in the order of their rounds."""
+        """Return the most bytes that a device holds of its ``chunks``, in the order of rounds."""
         depth, most, kept, units = len(self._shapes), 0, 0, list(chunks)
         stays = [
             sum(self.kept(number, chunk) for chunk in units[:: self._pieces])
@@ -256,8 +281,11 @@ class StreamedSets(WorkingSets):
         return most
 
     def _most_at_work(self, number: int, units: Sequence[ChunkSize], *, backward: bool) -> int:
-        """The most that is held in a pass over a layer, besides what is kept of other layers: what
-        crosses and what leaves in their places, what is made of a chunk, and what is kept."""
+        """Return the most bytes held in a pass over a layer, besides those kept of other layers.
+
+        They are the places of rows that arrive and of gradients that leave, a chunk's results, and
+        what is kept.
+        """
         crossing, leaving = [0] * self.places, [0] * self.places
         most, made, kept, behind = 0, 0, 0, self.places - 1
         for index in range(len(units) + behind):
@@ -287,7 +315,7 @@ def _add_up(sizes: Sizes) -> int:
 def choose_sets(
     bundle: Bundle, shapes: tuple[LayerShape, ...], itemsize: int, pieces: int = 1
 ) -> WorkingSets:
-    """What devices hold by a bundle's schedule, of chunks that come in so many ``pieces``."""
+    """Return the working sets of a bundle's schedule; chunks come in ``pieces`` pieces."""
     if is_streamed(bundle):
         return StreamedSets(bundle, shapes, itemsize, pieces)
     return (OverlappedSets if is_overlapped(bundle) else WorkingSets)(bundle, shapes, itemsize)

@@ -1,2 +1,5 @@
-"""What spans take on a platform: clocks give them durations, the scheduler makes a timeline of
-them, folds sum it up. A dry run goes through a program without training."""
+"""The time of spans on a platform.
+
+Clocks give spans durations, the scheduler makes a timeline of them, and folds sum it up. A dry run
+reads a program without training.
+"""

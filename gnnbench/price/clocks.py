@@ -1,4 +1,4 @@
-"""Which clock a platform's runs go by."""
+"""The choice of the clock that times a platform's runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gnnbench.price.wall_clock import WallClock
 
 
 def clock_for(bundle: Bundle, setting: Setting) -> ModelClock | WallClock:
-    """The wall clock where every device exists here, else the model clock."""
+    """Return the wall clock if every device exists here, else the model clock."""
     if setting.platform.virtual:
         return ModelClock(setting.platform, bundle.kernel, bundle.sampler)
     return WallClock()

@@ -1,4 +1,4 @@
-"""A bundle's training gone through step by step without computing: its spans, bytes and memory."""
+"""A dry run of a bundle's training, step by step without computing: spans, bytes and memory."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from gnnbench.run.recorder import Recorder
 
 
 class DryRun:
-    """What :class:`gnnbench.run.Training` does, by the sizes of its steps alone.
+    """The training of :class:`gnnbench.run.Training`, by the sizes of its steps alone.
 
-    Both read the same program: partitions are made and mini-batches drawn, but no row is loaded and
+    Both read the same program. Partitions are made and mini-batches drawn, but no row is loaded and
     nothing is multiplied. Times are those of the model clock; there are no losses.
 
     Raises ``IncompatibleParts`` when the parts do not fit together, and ``DeviceOutOfMemory`` at
-    the allocation that would exceed a capacity. ``lends`` is that of training.
+    the allocation that would exceed a capacity. ``lends`` has the meaning that it has in training.
     """
 
     def __init__(self, bundle: Bundle, setting: Setting, *, lends: bool = False) -> None:
@@ -51,12 +51,14 @@ class DryRun:
         self._lowering.prepare(self._ledger)
 
     def run_epoch(self, epoch: int) -> EpochTrace:
-        """What one epoch does; epochs follow each other from 0. Its loss is no number."""
+        """Return the trace of one epoch; epochs follow each other from 0. Its loss is NaN."""
         return read_epoch(self._lowering, self._ledger, self._recorder, epoch)
 
     def run_epochs(self, count: int) -> Iterator[tuple[EpochTrace, Digest]]:
-        """The first ``count`` epochs, each with its timeline by the model clock. Where all are one
-        program, the first stands for the others."""
+        """Yield the first ``count`` epochs, each with its timeline by the model clock.
+
+        If all epochs are one program, the first stands for the others.
+        """
         for number in range(count):
             if not (number and self._lowering.steady):
                 epoch = self.run_epoch(number)
@@ -64,11 +66,11 @@ class DryRun:
             yield replace(epoch, epoch=number), found
 
     def predicted_epochs(self) -> Mapping[str, float]:
-        """Seconds of an epoch that the placement predicts, by what they rest on."""
+        """Return the seconds of an epoch that the placement predicts, by the basis of each."""
         return collect_predictions(self._lowering)
 
     def finish(self, epochs: Sequence[EpochTrace]) -> Trace:
-        """Everything recorded, with ``epochs``, what the caller has kept of them."""
+        """Return everything recorded, with the ``epochs`` that the caller has kept."""
         return Trace(
             epochs=tuple(epochs),
             peak_bytes=dict(self._ledger.peak_bytes),
@@ -82,7 +84,7 @@ class DryRun:
 def read_epoch(
     lowering: Lowering, ledger: Ledger, recorder: Recorder, epoch: int = 0
 ) -> EpochTrace:
-    """What one epoch does of a lowering that has placed in ``ledger`` what stays."""
+    """Return the trace of one epoch; ``ledger`` has the tensors that stay for the whole run."""
     recorder.start_epoch(epoch)
     for device in lowering.workers:
         recorder.count_work(device.name, 0.0)
@@ -96,7 +98,7 @@ def read_epoch(
 
 
 def price_epoch(lowering: Lowering, ledger: Ledger) -> tuple[EpochTrace, Digest]:
-    """The first epoch, and its timeline by the model clock."""
+    """Return the first epoch, and its timeline by the model clock."""
     clock = ModelClock(lowering.platform, lowering.bundle.kernel, lowering.bundle.sampler)
     epoch = read_epoch(lowering, ledger, Recorder(clock))
     return epoch, digest(epoch, "modelled", lowering.platform)

@@ -1,4 +1,4 @@
-"""What epochs of a bundle take by the model of the platform, stage by stage."""
+"""The modelled time of a bundle's epochs on a platform, stage by stage."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from gnnbench.records import Stage
 
 @dataclass(frozen=True, slots=True)
 class EpochPrice:
-    """Seconds of an epoch, and those of the busiest device, link or thread in each of its
-    stages."""
+    """The seconds of an epoch, and the busy seconds of each of its stages.
+
+    A stage's busiest device, link or thread gives its seconds.
+    """
 
     epoch_s: float
     stages_s: Mapping[Stage, float]
 
 
 def price_epochs(bundle: Bundle, setting: Setting, count: int) -> tuple[EpochPrice, ...]:
-    """The first ``count`` epochs, gone through by the sizes of their steps.
+    """Return the prices of the first ``count`` epochs, by the sizes of their steps.
 
     Raises ``IncompatibleParts`` and ``DeviceOutOfMemory`` as :class:`DryRun` does.
     """

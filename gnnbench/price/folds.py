@@ -1,4 +1,4 @@
-"""What an epoch's spans come to: its timeline, busy seconds, energy and imbalance."""
+"""Sums over an epoch's spans: its timeline, busy seconds, energy and imbalance."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gnnbench.records import STAGES, EpochTrace, Provenance, Scheduled, Span, St
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """What is kept of one epoch once its spans have been turned into a timeline."""
+    """The data kept of one epoch once its spans have been turned into a timeline."""
 
     epoch_s: float
     stages: Mapping[Stage, float]
@@ -24,8 +24,10 @@ class Digest:
 def lay_out(
     epoch: EpochTrace, provenance: Provenance, shared: Collection[str] = ()
 ) -> tuple[Scheduled, ...]:
-    """The epoch's timeline: scheduled where times are modelled, as it happened where measured.
-    On the ``shared`` lanes transfers share the bandwidth."""
+    """Return the epoch's timeline: scheduled if times are modelled, as measured otherwise.
+
+    On the ``shared`` lanes transfers share the bandwidth.
+    """
     spans = epoch.spans
     if provenance == "measured":
         return tuple(
@@ -39,7 +41,7 @@ def lay_out(
 
 
 def busy_by_stage(spans: Sequence[Span]) -> dict[Stage, float]:
-    """Seconds of the busiest resource in each stage; stages that never ran are absent."""
+    """Return the seconds of the busiest resource in each stage; unused stages are absent."""
     busy: dict[Stage, dict[str, float]] = {}
     for span in spans:
         by_resource = busy.setdefault(span.stage, {})
@@ -49,8 +51,10 @@ def busy_by_stage(spans: Sequence[Span]) -> dict[Stage, float]:
 
 
 def digest(epoch: EpochTrace, provenance: Provenance, platform: Platform | None = None) -> Digest:
-    """Epoch time by the platform's clock, busy seconds by stage, the timeline, and the energy of
-    the ``platform``'s devices. Without a platform no lane is shared."""
+    """Return the epoch time, busy seconds by stage, timeline and energy of an epoch.
+
+    Without a platform no lane is shared, and there is no energy.
+    """
     timeline = lay_out(epoch, provenance, platform.shared_lanes if platform else ())
     epoch_s = (
         epoch.wall_s
@@ -62,7 +66,7 @@ def digest(epoch: EpochTrace, provenance: Provenance, platform: Platform | None 
 
 
 def busy_seconds(timeline: Sequence[Scheduled], place: str) -> float:
-    """Seconds in which at least one span runs on ``place``, however many do at a time."""
+    """Return the seconds in which at least one span runs on ``place``."""
     busy_s, until_s = 0.0, 0.0
     for start_s, end_s in sorted((s.start_s, s.end_s) for s in timeline if s.span.place == place):
         busy_s += max(0.0, end_s - max(start_s, until_s))
@@ -71,10 +75,10 @@ def busy_seconds(timeline: Sequence[Scheduled], place: str) -> float:
 
 
 def energy(timeline: Sequence[Scheduled], devices: Sequence[Device]) -> float | None:
-    """Joules of an epoch: each device's power times its busy seconds, summed.
+    """Return the joules of an epoch: each device's power times its busy seconds, summed.
 
-    What a device draws while it waits, and what links draw, is left out. None where a device that
-    was busy has no stated power.
+    The power of idle devices and of links is left out. The result is None if a device that was busy
+    has no stated power.
     """
     total_j = 0.0
     by_place: dict[str, list[Scheduled]] = {}
@@ -89,7 +93,7 @@ def energy(timeline: Sequence[Scheduled], devices: Sequence[Device]) -> float | 
 
 
 def imbalance(work_by_device: Mapping[str, float]) -> float:
-    """The largest device's work over the mean."""
+    """Return the largest device's work divided by the mean."""
     if not work_by_device:
         return 1.0
     mean = fmean(work_by_device.values())

@@ -19,28 +19,28 @@ from gnnbench.parts import Kernel, MiniBatchSampler, Sampler
 from gnnbench.platforms.machine import Device, Link, Platform
 from gnnbench.records import Provenance, Work
 
-#: So many prices are remembered; then they are found anew.
+#: The most prices that are remembered; then the memory of prices is cleared.
 MOST_PRICES: Bound[int] = 4096
 
 
 class ModelClock:
-    """For platforms with at least one virtual device.
+    """The clock for platforms with at least one virtual device.
 
-    Links and memories: bytes over bandwidth (HyScale-GNN Equations 7, 8 and 13), plus a link's
-    latency. Bytes that a host link brings from another socket, or takes there, go as fast as the
+    Links and memories take bytes over bandwidth (HyScale-GNN Equations 7, 8 and 13), plus a link's
+    latency. A host link may transfer bytes from or to another socket. These bytes go as fast as the
     slower of the two links, so that such a transfer takes
 
         latency + (bytes - remote) / BW_link + remote / min(BW_link, BW_socket)
 
     (HongTu sections 2.1 and 7.3 say that remote memory is slower). Rows that a library's loader has
-    staged are pageable, and cross no faster than the driver copies them; those that are read in
-    place at a share of the rate. Sampling: edges over the
-    rate of whoever samples, by the ``sampler``'s library where it is given, which grows with
-    threads. Rows of host memory: what picking them costs. Aggregation and update: what the kernel
-    part says they cost on the device.
+    staged are pageable, and cross no faster than the driver copies them. Rows that are read in
+    place cross at a share of the rate. Sampling takes edges over the sampling rate of its device,
+    which grows with threads. If ``sampler`` is given, its library states the rate. Rows of host
+    memory take what picking them costs. Aggregation and update take the kernel part's cost on the
+    device.
 
-    Raises ``PluginError`` where a kernel or a sampler's library states less than the device takes
-    at least (:func:`gnnbench.costs.bounds.least_seconds`), or what is no time.
+    Raises ``PluginError`` if a kernel or a sampler's library states an impossible time. Such a time
+    is not finite, or below the device's least time (:func:`gnnbench.costs.bounds.least_seconds`).
     """
 
     provenance: Provenance = "modelled"
@@ -52,15 +52,15 @@ class ModelClock:
         self._places: dict[str, Device | Link] = {}
         self._peaks: dict[str, Peaks] = {}
         self._prices: dict[tuple[str, Work], float] = {}
-        #: Whether equal work costs the same whenever it is done: a kernel that states seconds of
-        #: its own may look at the block that it has just seen.
+        #: Whether equal work always costs the same. A kernel that states its own seconds may
+        #: depend on the block that it has just seen.
         self._prices_last = (
             type(kernel).seconds is Kernel.seconds
             and type(kernel).batch_seconds is Kernel.batch_seconds
         )
 
     def seconds(self, work: Work, place: str, wall_s: float) -> float:
-        """Modelled duration of ``work`` on the device or link called ``place``."""
+        """Return the modelled duration of ``work`` on the device or link called ``place``."""
         if not self._prices_last:
             return self._price(work, place)
         known = self._prices.get((place, work))
@@ -72,7 +72,10 @@ class ModelClock:
         return seconds
 
     def _price(self, work: Work, place: str) -> float:
-        """The work, what a step takes besides, and with the host's loss what a round does."""
+        """Return the time of the work and the platform's time per step.
+
+        A loss on the host also takes the platform's time per round.
+        """
         platform = self._platform
         seconds = self._price_work(work, place) + platform.step_s
         if work.op == "update" and work.form == "loss" and place == platform.host.name:
@@ -116,7 +119,7 @@ class ModelClock:
         return self._require_possible(seconds, work, where)
 
     def _require_possible(self, seconds: float, work: Work, where: Device) -> float:
-        """The time that a plugin states, where the device can do the work in it."""
+        """Return the time that a plugin states, if the device can do the work in it."""
         peaks = self._peaks.get(where.name)
         if peaks is None:
             peaks = self._peaks[where.name] = find_peaks(where)

@@ -1,9 +1,9 @@
-"""Who takes the steps of a program whose devices are processes on cores of this machine.
+"""The assignment of a program's steps to devices that are processes on cores of this machine.
 
-On a described machine the host's threads and the links work beside the devices. Where each device
-is a process there is nobody else: a process draws, loads, computes and sends, one step after the
-other. So steps of such a platform are held by processes, and by nothing beside them but links of a
-stated bandwidth, on which what has been sent stays under way.
+On a described machine the host's threads and the links work beside the devices. If each device is a
+process, nothing else works: the process draws, loads, computes and sends, one step after the other.
+So the steps hold processes as their resources. The only other resources are links of a stated
+bandwidth, on which sent data stays in flight.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from gnnbench.run.ranks import assign_ranks
 
 
 def hold_processes(items: Iterable[Item], lowering: Lowering) -> Iterator[Item]:
-    """The same items, each step held by the processes that take it, whose devices a lowering's
-    trainers are."""
+    """Yield the items, with each step held by the processes that take it.
+
+    The processes are the devices of the lowering's trainers.
+    """
     processes = _Processes(lowering)
     for item in items:
         if isinstance(item, Collective):
@@ -30,7 +32,7 @@ def hold_processes(items: Iterable[Item], lowering: Lowering) -> Iterator[Item]:
 
 
 class _Processes:
-    """Of each trainer that which has it, by its slot."""
+    """The rank that owns each trainer, by device index."""
 
     def __init__(self, lowering: Lowering) -> None:
         platform = lowering.platform
@@ -44,13 +46,13 @@ class _Processes:
         self._loads_itself = lowering.bundle.mode == "mini-batch"
 
     def hold(self, step: Step) -> None:
-        """Say whose a step is, and by whose rates it is priced.
+        """Set the resources of a step to its processes, and its place to the device that prices it.
 
-        What one device sends another the sender copies into memory that both have, and the receiver
-        out of it; each sends about as much as it is sent, so both copies are the sender's here. Of
-        a step that no device takes each process does its part, for which the host's rates stand,
-        those of all cores; but a mini-batch each draws whole. What a process has loaded is where
-        it trains already.
+        In a transfer between devices, the sender copies into shared memory and the receiver out of
+        it. Each device sends about as much as it receives, so both copies are counted at the
+        sender. If no device takes the step, each process does its part, at the host's rates with
+        all cores. But each process draws whole mini-batches. Loaded rows are already where the
+        process trains.
         """
         if step.place in self._limited:
             return

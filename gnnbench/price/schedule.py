@@ -1,9 +1,9 @@
-"""A small deterministic scheduler: tasks, resources, precedence; out comes a timeline.
+"""A small deterministic scheduler that turns tasks with resources and precedence into a timeline.
 
-Resources are exclusive, but for lanes that transfers share. Work-conserving list scheduling: a task
-starts when everything it waits for has ended and all its resources are free; among tasks that could
-start at the same moment, the one listed first goes first. Ties never depend on hashing or timing,
-so equal input gives an equal timeline to the bit.
+Resources are exclusive, except lanes that transfers share. This is work-conserving list scheduling:
+a task starts when everything it waits for has ended and all its resources are free. Among tasks
+that could start at the same moment, the one listed first goes first. Ties never depend on hashing
+or timing, so equal input gives an equal timeline to the bit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from heapq import heapify, heappop, heappush
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """``after`` and the result refer to positions in the list of tasks."""
+    """A task; ``after`` and the result refer to positions in the list of tasks."""
 
     duration_s: float
     resources: tuple[str, ...]
@@ -24,10 +24,10 @@ class Task:
 
 
 class SharedLanes:
-    """Transfers under way on lanes whose bandwidth they share evenly.
+    """Transfers in flight on lanes with evenly shared bandwidth.
 
-    A transfer that is alone on its lanes lasts ``duration_s``; while the fullest of them has k, it
-    gets on at 1/k of that pace. What it waits for before it moves anything is stretched alike.
+    A transfer that is alone on its lanes lasts ``duration_s``. While the fullest of its lanes has k
+    transfers, it advances at 1/k of that pace. Its latency is stretched alike.
     """
 
     def __init__(self) -> None:
@@ -35,17 +35,17 @@ class SharedLanes:
         self._uses: dict[int, tuple[str, ...]] = {}
         self._crowd: Counter[str] = Counter()
         self._now_s = 0.0
-        #: What ``ends`` has found, None where something has begun or ended since.
+        #: The result of ``ends``, or None if a transfer has begun or ended since.
         self._ends_s: dict[int, float] | None = None
 
     def start(self, number: int, duration_s: float, lanes: tuple[str, ...], now_s: float) -> None:
-        """A transfer begins at ``now_s``, up to which all others have been advanced."""
+        """Begin a transfer at ``now_s``, up to which all others have been advanced."""
         self._now_s, self._ends_s = now_s, None
         self._left_s[number], self._uses[number] = duration_s, lanes
         self._crowd.update(lanes)
 
     def ends(self) -> dict[int, float]:
-        """When each would end if no other began or ended before."""
+        """Return when each transfer would end if no other began or ended before."""
         if self._ends_s is None:
             now_s, uses, crowd = self._now_s, self._uses, self._crowd
             self._ends_s = {
@@ -55,7 +55,7 @@ class SharedLanes:
         return self._ends_s
 
     def advance(self, now_s: float) -> list[int]:
-        """Go on to ``now_s``, before which none ends; those that end then."""
+        """Advance to ``now_s``, before which no transfer ends, and return those that end then."""
         over, left_s, before_s = [], self._left_s, self._now_s
         for number, end_s in self.ends().items():
             if end_s <= now_s:
@@ -70,10 +70,11 @@ class SharedLanes:
 
 
 class _Resources:
-    """Which resources are taken, and which tasks wait for one.
+    """The resources in use, and the tasks that wait for one.
 
-    Tasks that hold the same resources are a *group*, and none of it can start before the first that
-    is ready. So when a resource is released, one task of each of its groups is looked at.
+    Tasks that hold the same resources are a *group*. No task of a group can start before the
+    group's first ready task. So when a resource is released, one task of each of its groups is
+    examined.
     """
 
     def __init__(self, tasks: Sequence[Task], shared: Collection[str]) -> None:
@@ -81,8 +82,8 @@ class _Resources:
         self._group_of = [numbers.setdefault(task.resources, len(numbers)) for task in tasks]
         names = {name for resources in numbers for name in resources}.difference(shared)
         bits = {name: 1 << place for place, name in enumerate(names)}
-        #: By group: a bit of each resource that its tasks hold for themselves, the lanes that they
-        #: share, and a heap of those that wait for no other task.
+        #: By group: a bit for each resource that its tasks hold exclusively, the lanes that they
+        #: share, and a heap of the tasks that wait for no other task.
         self._own = [sum({bits.get(name, 0) for name in resources}) for resources in numbers]
         self._shared = [
             tuple(name for name in resources if name not in bits) for resources in numbers
@@ -97,18 +98,18 @@ class _Resources:
         self._fresh: set[int] = set()
 
     def shared_by(self, number: int) -> tuple[str, ...]:
-        """The shared lanes among a task's resources."""
+        """Return the shared lanes among a task's resources."""
         return self._shared[self._group_of[number]]
 
     def add(self, numbers: Iterable[int]) -> None:
-        """These tasks wait for no other from now on."""
+        """Mark tasks as ready: they wait for no other task from now on."""
         for number in numbers:
             group = self._group_of[number]
             heappush(self._ready[group], number)
             self._fresh.add(group)
 
     def release(self, numbers: Iterable[int]) -> None:
-        """These tasks are over."""
+        """Release the resources of tasks that have ended."""
         own, ready, released = self._own, self._ready, 0
         for number in numbers:
             released |= own[self._group_of[number]]
@@ -121,7 +122,7 @@ class _Resources:
             )
 
     def start(self) -> Iterator[int]:
-        """The tasks that start now, first listed first; each takes its resources."""
+        """Yield the tasks that start now, first listed first; each takes its resources."""
         own, ready = self._own, self._ready
         candidates = [(ready[group][0], group) for group in self._fresh]
         self._fresh = set()
@@ -137,11 +138,12 @@ class _Resources:
 
 
 def schedule(tasks: Sequence[Task], shared: Collection[str] = ()) -> list[tuple[float, float]]:
-    """When each task starts and ends, seconds from 0: it takes ``duration_s``, and longer where it
-    has ``shared`` lanes among its resources and meets others there.
+    """Return when each task starts and ends, seconds from 0.
 
-    Raises ``ValueError`` for a negative or non-finite duration, a reference out of range, or
-    tasks that wait for each other in a circle.
+    A task takes ``duration_s``, or longer if it shares one of the ``shared`` lanes with others.
+
+    Raises ``ValueError`` for a negative or non-finite duration, a reference out of range, or tasks
+    that wait for each other in a circle.
     """
     waiting_for, followers = _find_followers(tasks)
     start_s, end_s = [-1.0] * len(tasks), [-1.0] * len(tasks)
@@ -180,8 +182,10 @@ def schedule(tasks: Sequence[Task], shared: Collection[str] = ()) -> list[tuple[
 
 
 def _find_followers(tasks: Sequence[Task]) -> tuple[list[int], list[list[int]]]:
-    """For how many others each task waits, and who waits for it, as often as it says so; errors as
-    of ``schedule``."""
+    """Return the number of tasks that each task waits for, and the tasks that wait for it.
+
+    A reference that occurs twice counts twice. Errors are as in ``schedule``.
+    """
     count = len(tasks)
     followers: list[list[int]] = [[] for _ in range(count)]
     for number, task in enumerate(tasks):

@@ -1,4 +1,4 @@
-"""The wall clock: what this machine took for a span, or takes for a call."""
+"""The wall clock: the time that this machine took for a span, or takes for a call."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from gnnbench.records import Provenance, Work
 
 
 class WallClock:
-    """For platforms whose devices all exist here."""
+    """The clock for platforms with only real devices, on this machine."""
 
     provenance: Provenance = "measured"
 
     def seconds(self, work: Work, place: str, wall_s: float) -> float:
-        """The measured duration, whatever the work."""
+        """Return the measured duration, whatever the work."""
         return wall_s
 
 
 class CallTimer:
-    """Times calls for a study (``gnnbench.studies.Timer``): the median of up to five, of fewer
-    where they take more than a second together."""
+    """The timer of calls for a study (``gnnbench.studies.Timer``).
+
+    It gives the median of up to five calls, of fewer if they take more than a second together.
+    """
 
     CALLS = 5
     ENOUGH_S = 1.0

@@ -1,8 +1,8 @@
-"""An epoch as data: steps over buffers, in an order in which one process can take them.
+"""An epoch as data: steps over buffers, in an order in which one process can execute them.
 
-A lowering makes the steps out of a bundle's parts; readers take them one by one. One executes
-their bodies, another goes by their sizes alone, and both price and schedule them alike. Nobody says
-what a step waits for: :class:`Waits` finds it in what steps read and write.
+A lowering makes the steps from a bundle's parts, and readers process them one by one. One reader
+executes the steps' bodies, another uses only their sizes. Both price and schedule them alike.
+Dependencies are not stated: :class:`Waits` derives them from what steps read and write.
 """
 
 from gnnbench.program.ledger import Held, Ledger

@@ -1,4 +1,4 @@
-"""What each memory holds, and the most that it ever did."""
+"""The bytes that each memory holds, and the peak of each."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from gnnbench.errors import DeviceOutOfMemory
 
 
 class _Scopes(threading.local):
-    """A thread's open scopes, the innermost first: a memory, and what was newly held."""
+    """A thread's open scopes, innermost first; each is a memory and its newly held tensors."""
 
     open: tuple[tuple[str, set[str]], ...] = ()
 
 
 class _Scope:
-    """Releases on exit whatever its thread newly held inside."""
+    """A scope that releases on exit all tensors that its thread newly held inside."""
 
     __slots__ = ("_ledger", "_memory", "_new", "_outer", "_scopes")
     _outer: tuple[tuple[str, set[str]], ...]
@@ -57,7 +57,7 @@ class Held:
 
 
 class Ledger:
-    """What each memory holds, tensor by tensor, and never more than its capacity.
+    """The bytes that each memory holds, by tensor, and never more than its capacity.
 
     Several threads may use it at once.
     """
@@ -71,23 +71,23 @@ class Ledger:
         self._scopes = _Scopes()
 
     def open(self, memory: str, capacity_bytes: int) -> None:
-        """One more memory, empty."""
+        """Add one more memory, empty."""
         self._capacity[memory] = capacity_bytes
         self._held[memory] = {}
         self.in_use_bytes[memory] = self.peak_bytes[memory] = 0
 
     def free_bytes(self, memory: str) -> int:
-        """How much more the memory can take."""
+        """Return how many more bytes the memory can hold."""
         return self._capacity[memory] - self.in_use_bytes[memory]
 
     def tensors(self, memory: str) -> dict[str, int]:
-        """Bytes by name of what the memory holds now."""
+        """Return the bytes of each tensor that the memory holds now, by name."""
         return dict(self._held[memory])
 
     def grow(self, memory: str, tensor: str, size_bytes: int) -> int:
         """Hold ``size_bytes`` more under the name ``tensor``, which need not be held yet.
 
-        Returns what it holds then.
+        Returns the bytes that the tensor then has.
         """
         with self.lock:
             whole_bytes = self._held[memory].get(tensor, 0) + size_bytes
@@ -97,12 +97,12 @@ class Ledger:
     def allocate(self, memory: str, tensor: str, size_bytes: int) -> None:
         """Hold ``size_bytes`` under the name ``tensor``, replacing what that name held before.
 
-        Raises ``DeviceOutOfMemory`` when the memory cannot take it.
+        Raises ``DeviceOutOfMemory`` when the memory cannot hold it.
         """
         self.allocate_all(memory, ((tensor, size_bytes),))
 
     def allocate_all(self, memory: str, sizes: Sequence[tuple[str, int]]) -> None:
-        """``allocate`` each tensor with its size, in order."""
+        """Hold each tensor with its size, in order, as ``allocate`` does."""
         with self.lock:
             held, capacity = self._held[memory], self._capacity[memory]
             in_use, peak = self.in_use_bytes[memory], self.peak_bytes[memory]
@@ -129,8 +129,8 @@ class Ledger:
     def hold(self, memory: str, sizes_bytes: Mapping[str, int]) -> Held:
         """Hold several tensors beside all others, until they are released together.
 
-        Raises ``DeviceOutOfMemory`` for the first of them that the memory cannot take, and holds
-        none then.
+        Raises ``DeviceOutOfMemory`` for the first tensor that the memory cannot hold, and then
+        holds none of them.
         """
         size_bytes = sum(sizes_bytes.values())
         with self.lock:
@@ -143,7 +143,7 @@ class Ledger:
         return Held(self, memory, size_bytes)
 
     def _refuse(self, memory: str, sizes_bytes: Mapping[str, int]) -> None:
-        """Raise for the first of tensors that do not fit together."""
+        """Raise for the first of several tensors that do not fit together."""
         in_use, capacity = self.in_use_bytes[memory], self._capacity[memory]
         for tensor, size_bytes in sizes_bytes.items():
             if in_use + size_bytes > capacity:
@@ -152,7 +152,7 @@ class Ledger:
             self.peak_bytes[memory] = max(self.peak_bytes[memory], in_use)
 
     def free(self, memory: str, *tensors: str) -> None:
-        """Release tensors by name; one that is not held is an error of the caller."""
+        """Release tensors by name; all of them must be held."""
         with self.lock:
             for tensor in tensors:
                 self.in_use_bytes[memory] -= self._held[memory].pop(tensor)
@@ -161,5 +161,5 @@ class Ledger:
                     new.difference_update(tensors)
 
     def scope(self, memory: str) -> AbstractContextManager[None]:
-        """Release on exit whatever this thread newly held inside."""
+        """Return a context that releases on exit all tensors that this thread newly held inside."""
         return _Scope(self, self._scopes, memory)

@@ -1,4 +1,4 @@
-"""What a program is made of: steps over buffers, and what memories hold between them."""
+"""The items of a program: steps over buffers, and changes of what memories hold."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gnnbench.records import ByteKind, Stage, Work
 class Buffer:
     """Values that steps read and write: rows of a shard, a unit's aggregate, the model's gradients.
 
-    It stands for itself: two of the same name are two buffers. A *meeting* of devices, after which
-    none goes on before all have come, is a buffer that each adds to and that all read.
+    Two buffers of the same name are different buffers. A *meeting* of devices is a buffer that each
+    device adds to and that all devices read. No device continues before all have added to it.
 
-    ``Waits`` that ``follow`` the steps of an epoch note here the numbers of those that wrote the
-    buffer last, and that have added to it and read it since.
+    ``Waits`` that ``follow`` the steps of an epoch store here the numbers of the steps that wrote
+    the buffer last, and of those that have added to it and read it since.
     """
 
     __slots__ = ("added", "follow", "name", "read", "written")
@@ -37,26 +37,26 @@ class Buffer:
 class Step:
     """One piece of work: what it computes, where, how much of it, and over which buffers.
 
-    ``op`` names a body and ``operands`` is what the body is handed; one without a body takes its
-    time all the same. ``place`` is the device or link that prices ``work``, and ``resources`` are
-    the names that the step holds exclusively meanwhile.
+    ``op`` names a body, and ``operands`` are the body's arguments. A step without a body takes its
+    time all the same. ``place`` is the device or link that prices ``work``. ``resources`` are the
+    names that the step holds exclusively meanwhile.
 
-    ``reads`` needs what was written and added before. ``writes`` replaces what is there, after
-    whoever has written, added or read it. ``adds`` adds to what was written, in any order with
-    others that add.
+    A step ``reads`` what was written and added before. It ``writes`` a buffer after all steps that
+    wrote, added to or read it. It ``adds`` to what was written, in any order with other steps that
+    add.
 
-    ``device`` is the index of the trainer that takes the step, None where each does for itself; of
-    a transfer between trainers it is the one that receives, and ``source`` the one that sends.
+    ``device`` is the index of the trainer that takes the step, or None if every trainer does its
+    own part. For a transfer between trainers, ``device`` receives and ``source`` sends.
 
-    Accounting: ``moves`` are bytes by kind, ``edges`` and ``vertices`` what is traversed, and
-    ``arithmetic`` is what the place does for the imbalance of devices.
+    Accounting: ``moves`` are bytes by kind. ``edges`` and ``vertices`` are traversed.
+    ``arithmetic`` is the place's work, from which the imbalance of devices is computed.
 
-    ``index_work`` is done by whoever takes the step, with bodies or without: it draws a sample, or
-    counts, and sets what the step's sizes are.
+    ``index_work`` is done by every reader, with bodies or without. It draws a sample, or counts,
+    and sets the step's sizes.
 
-    ``seconds`` is how long the step took. It is there when the next item is asked for after a step
-    with ``index_work`` or one that is ``asked``, of all steps up to that, and of others at the end
-    of their section. A lowering whose parts rebalance asks so.
+    ``seconds`` is how long the step took. After a step with ``index_work`` or one that is
+    ``asked``, the reader sets it before the next item, for all steps so far. It sets that of other
+    steps at the end of their section. A lowering asks for it if its parts rebalance.
     """
 
     op: str
@@ -84,16 +84,21 @@ class Step:
 
 @dataclass(slots=True, eq=False)
 class Collective:
-    """Transfers between trainers of which none sends what another one brings: one all-to-all, or a
-    step of a ring."""
+    """Transfers between trainers that are independent of each other.
+
+    No trainer sends what another transfer brings. Examples are one all-to-all and one step of a
+    ring.
+    """
 
     steps: tuple[Step, ...]
 
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """From here on a memory holds ``size_bytes`` under the name ``tensor``, whatever it held under
-    that name before."""
+    """From here on a memory holds ``size_bytes`` under the name ``tensor``.
+
+    The size replaces the previous size under that name.
+    """
 
     memory: str
     tensor: str
@@ -110,8 +115,10 @@ class Free:
 
 @dataclass(slots=True, eq=False)
 class Take:
-    """From here on a memory holds tensors of these sizes beside all others, until a ``Drop`` of
-    this lets go of them together."""
+    """From here on a memory holds tensors of these sizes beside all others.
+
+    A ``Drop`` of this item releases them together.
+    """
 
     memory: str
     sizes_bytes: Mapping[str, int]
@@ -120,19 +127,19 @@ class Take:
 
 @dataclass(slots=True, eq=False)
 class Drop:
-    """From here on a memory no longer holds what was taken."""
+    """From here on a memory no longer holds the tensors of ``taken``."""
 
     taken: Take
 
 
 @dataclass(slots=True, eq=False)
 class Section:
-    """What follows is a part of a round that one thread does, until the next section begins.
+    """The start of a part of a round that one thread executes, up to the next section.
 
-    ``rank`` is its place among the round's sections, of which the second number is the device that
-    it is for: steps are listed by rounds, then by ranks, whenever they are taken. ``threads`` of
-    the host compute it, 0 being all, and None as many as there are; on a device that has streams
-    it runs on the one for ``stream``.
+    ``rank`` orders the sections of a round, and its second number is the device index of the
+    section. Steps are listed by rounds, then by ranks, in whatever order they are executed.
+    ``threads`` is the number of host threads that compute it; 0 means all, and None leaves the
+    number as it is. On a device with streams, it runs on the stream ``stream``.
     """
 
     round: int

@@ -1,4 +1,4 @@
-"""What a step waits for, derived from the buffers that it and the steps before it use."""
+"""The steps that a step waits for, derived from the buffers that these steps use."""
 
 from __future__ import annotations
 
@@ -8,18 +8,22 @@ from gnnbench.program.step import Buffer, Step
 
 
 class Waits:
-    """Follows the steps of one epoch, in their order.
+    """The dependencies among the steps of one epoch, followed in their order.
 
-    A step that reads waits for the last that wrote the buffer and for all that added to it since;
-    one that adds, for the last that wrote it and for those that read it since; one that writes, for
-    all of these. Several threads may follow steps at once that no wait orders.
+    A step that reads a buffer waits for the last step that wrote it, and for all that added to it
+    since. A step that adds waits for the last step that wrote the buffer, and for those that read
+    it since. A step that writes waits for all of these. Several threads may follow steps at once if
+    no wait orders these steps.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
     def follow(self, step: Step, number: int) -> tuple[int, ...]:
-        """Which steps, by number and ascending, ``step`` waits for, which is ``number`` itself."""
+        """Return the numbers of the steps that ``step`` waits for, ascending.
+
+        ``number`` is the number of ``step``.
+        """
         earlier: list[int] = []
         for buffer in step.reads:
             if buffer.follow is not self:

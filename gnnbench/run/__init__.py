@@ -1,4 +1,4 @@
-"""Trains a bundle of parts for real, and records what it did."""
+"""Real training of a bundle of parts, and a record of what it did."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def make_engine(
     evidence: Evidence | None = None,
     processes: Processes | None = None,
 ) -> Engine:
-    """The engine that trains such a bundle; its parts must have begun."""
+    """Return the engine that trains a bundle; its parts must have begun."""
     if bundle.mode == "mini-batch":
         return MiniBatchEngine(bundle, setting, recorder, evidence, processes)
     if bundle.by_features:
@@ -65,8 +65,10 @@ def make_engine(
 
 
 def refuse_processes(bundle: Bundle, setting: Setting, processes: Processes | None) -> str | None:
-    """Why so many processes cannot train a bundle together, or this one cannot do it alone, as a
-    sentence; None when they can."""
+    """Return why these processes cannot train a bundle, as a sentence, or None if they can.
+
+    Without ``processes``, the question is whether this process can train it alone.
+    """
     platform = setting.platform
     trainers = bundle.placement.trainers(platform)
     if processes is None:
@@ -86,19 +88,19 @@ def refuse_processes(bundle: Bundle, setting: Setting, processes: Processes | No
 
 
 def accelerators_here(platform: Platform) -> tuple[torch.device, ...]:
-    """The accelerators of this machine that a platform's devices compute on, each once."""
+    """Return the distinct accelerators of this machine that a platform's devices compute on."""
     names = dict.fromkeys(device.torch_device for device in platform.accelerators)
     return tuple(torch.device(name) for name in names if name != "cpu")
 
 
 class Training:
-    """A bundle's training in a setting, an epoch at a time, so that several can take turns.
+    """A bundle's training in a setting, one epoch at a time, so that several can take turns.
 
-    ``evidence`` is kept of some updates along the way. Where there are ``processes``, each
-    trains on its own device of a placement by features; by default all are here. ``lends`` says
-    that idle memory will be asked for between epochs.
+    ``evidence`` is kept of some updates along the way. If there are ``processes``, each trains on
+    its own devices; by default all devices are here. ``lends`` says that idle memory will be asked
+    for between epochs.
 
-    Raises ``IncompatibleParts`` before anything runs when the parts do not fit together, and
+    Raises ``IncompatibleParts`` before anything runs when the parts do not fit together. Raises
     ``DeviceOutOfMemory`` at the allocation that would exceed a capacity, or that torch refuses.
     """
 
@@ -127,7 +129,7 @@ class Training:
         if processes is not None:
             ranks = list(assign_ranks(self._trainers, setting.platform))
         here = 0 if processes is None else processes.rank
-        #: Those of this process, where its devices are made of cores.
+        #: The cores of this process, if its devices are made of cores.
         self._cores = sorted(
             {
                 core
@@ -142,30 +144,30 @@ class Training:
             self._engine = make_engine(bundle, setting, recorder, evidence, processes)
             self._engine.lends = lends
             self._engine.prepare()
-            #: What the parts' ``begin`` and the placement of tensors took.
+            #: The seconds of the parts' ``begin`` and of the placement of tensors.
             self.preprocessing_s = time.perf_counter() - started_s
 
     @property
     def model(self) -> GNN:
-        """The model as it is after the last epoch."""
+        """The model after the last epoch."""
         return self._engine.replicas.master
 
     @property
     def sessions(self) -> Mapping[PartKind, Session]:
-        """What the parts have opened for this run."""
+        """The sessions that the parts have opened for this run."""
         return self._engine.lowering.sessions()
 
     def predicted_epochs(self) -> Mapping[str, float]:
-        """Seconds of an epoch that the placement predicts, by what they rest on."""
+        """Return the seconds of an epoch that the placement predicts, by the basis of each."""
         return collect_predictions(self._engine.lowering)
 
     @property
     def held_bytes(self) -> int:
-        """The most that it has held so far, over all memories."""
+        """The peak bytes so far, summed over all memories."""
         return sum(self._engine.ledger.peak_bytes.values())
 
     def idle_memory(self) -> IdleMemory | None:
-        """Memory that others may write to between epochs; None where there is none."""
+        """Return memory that others may write to between epochs, or None if there is none."""
         return self._engine.idle_memory()
 
     def run_epoch(self, epoch: int) -> EpochTrace:
@@ -174,13 +176,13 @@ class Training:
             return self._engine.run_epoch(epoch)
 
     def train(self) -> GNN:
-        """Train for the workload's epochs, and return the model as it is then."""
+        """Train for the workload's epochs, and return the trained model."""
         for epoch in range(self._setting.workload.epochs):
             self.run_epoch(epoch)
         return self.model
 
     def finish(self, epochs: Sequence[EpochTrace]) -> Trace:
-        """Everything recorded, with ``epochs``, what the caller has kept of them."""
+        """Return everything recorded, with the ``epochs`` that the caller has kept."""
         engine = self._engine
         return Trace(
             epochs=tuple(epochs),
@@ -196,7 +198,10 @@ class Training:
 
     @contextmanager
     def _at_work(self) -> Iterator[None]:
-        """With the workload's threads, and torch's own out-of-memory as the project's."""
+        """Run the body with the workload's threads, on this process's cores and devices.
+
+        Torch's out-of-memory error becomes ``DeviceOutOfMemory``.
+        """
         threads = torch.get_num_threads()
         torch.set_num_threads(len(self._cores) or self._setting.workload.threads or threads)
         try:

@@ -1,4 +1,4 @@
-"""What is on its way here while steps go on, and who has to wait for it."""
+"""Transfers in flight to this process while steps go on, and the steps that wait for them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from gnnbench.run.timers import Moment
 
 
 class Pending(Protocol):
-    """Something that arrives here."""
+    """Data that arrives here."""
 
     def wait(self) -> object:
-        """It, once it is here."""
+        """Return the data, once it is here."""
 
 
 class _Arrival(NamedTuple):
-    """What is on its way since a moment, by the number of its step; ``receive`` is handed it."""
+    """Data in flight since a moment, by the number of its step; ``receive`` takes the data."""
 
     number: int
     since: Moment
@@ -30,10 +30,11 @@ class _Arrival(NamedTuple):
 
 
 class Arrivals:
-    """Puts in its place what arrives, in the order of the program, when the first step that waits
-    for it, directly or through others, is about to be taken.
+    """The arriving data of an epoch, put in place in the order of the program.
 
-    ``lasted_s`` says of the numbers of its steps how long each was under way.
+    Data is put in place when the first step that depends on it, directly or through others, is
+    about to be taken. ``lasted_s`` has the seconds that each step's data was in flight, by step
+    number.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -42,21 +43,23 @@ class Arrivals:
 
     def start(self) -> None:
         """Begin an epoch."""
-        #: By the number of a step, that of the last arrival that has to be in its place before
-        #: those that wait for the step.
+        #: By the number of a step, the number of the last arrival that must be in place before
+        #: the steps that wait for it.
         self._reach: list[int] = []
         self._under_way: deque[_Arrival] = deque()
         self._numbers: set[int] = set()
         self.lasted_s: dict[int, float] = {}
 
     def add(self, number: int, pending: Pending, receive: Callable[..., None]) -> None:
-        """What the step of this number brings is under way from now on."""
+        """Mark the data of a step as in flight from now on."""
         self._under_way.append(_Arrival(number, HOST.read(), pending, receive))
         self._numbers.add(number)
 
     def arrive(self, after: Sequence[int], *, needed: bool) -> None:
-        """The next step waits for steps of these numbers; where it is ``needed`` here what they
-        bring is put in place."""
+        """Prepare for the next step, which waits for the steps with the numbers ``after``.
+
+        If the step is ``needed`` here, the data of those steps is put in place.
+        """
         reach, numbers = -1, self._numbers
         for earlier in after:
             reach = max(reach, earlier if earlier in numbers else self._reach[earlier])
@@ -65,7 +68,7 @@ class Arrivals:
             self.place(reach)
 
     def place(self, last: int) -> None:
-        """Put in place what arrives, up to a step's number."""
+        """Put arriving data in place, up to the step with number ``last``."""
         with self._recorder.inside_part():
             while self._under_way and self._under_way[0].number <= last:
                 arrival = self._under_way.popleft()
@@ -74,17 +77,17 @@ class Arrivals:
                 arrival.receive(arrived)
 
     def finish(self) -> None:
-        """Put in place all that is still on its way."""
+        """Put in place all data that is still in flight."""
         self.place(len(self._reach))
 
     def abandon(self) -> None:
-        """Let everything come that is on its way, for nobody."""
+        """Wait for all data that is in flight, and drop it."""
         while self._under_way:
             self._under_way.popleft().pending.wait()
 
 
 class Until:
-    """Arrives at a moment of ``time.monotonic``."""
+    """An arrival at a moment of ``time.monotonic``."""
 
     def __init__(self, moment_s: float) -> None:
         self._moment_s = moment_s
@@ -96,21 +99,23 @@ class Until:
 
 
 class Lanes:
-    """When what is sent over a lane of a limited bandwidth is through; one after the other."""
+    """The times at which lanes of limited bandwidth are free; each sends one message at a time."""
 
     def __init__(self) -> None:
         self._free_s: dict[object, float] = {}
 
     def send(self, lane: object, size_bytes: int, bytes_per_s: float) -> float:
-        """The moment of ``time.monotonic`` at which what leaves now has crossed."""
+        """Return the moment of ``time.monotonic`` at which data that leaves now has crossed."""
         begins_s = max(time.monotonic(), self._free_s.get(lane, 0.0))
         self._free_s[lane] = begins_s + size_bytes / bytes_per_s
         return self._free_s[lane]
 
 
 class LimitedLinks:
-    """The limited links between a host and the devices of this process: what a step moves there is
-    in its place in no time, and counts as under way for as long as the link takes."""
+    """The limited links between a host and the devices of this process.
+
+    A step's data is copied at once, and counts as in flight for as long as the link takes.
+    """
 
     def __init__(self, platform: Platform, arrivals: Arrivals) -> None:
         ends = platform.host.name
@@ -124,7 +129,7 @@ class LimitedLinks:
         return bool(self._links)
 
     def leave(self, step: Step, number: int) -> None:
-        """A step has been taken here; what it moves over a limited link is under way."""
+        """Mark the data of a step as in flight on its link, if the link is limited."""
         link = self._links.get(step.place)
         if link is None:
             return
@@ -135,4 +140,4 @@ class LimitedLinks:
 
 
 def _ignore(_: object) -> None:
-    """What has crossed a limited link is in its place already."""
+    """Do nothing: data that crossed a limited link is in place already."""

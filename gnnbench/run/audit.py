@@ -1,6 +1,6 @@
-"""Whether each mini-batch has the vertices and as many edges as its sampler says that it draws.
+"""A check of each mini-batch's vertices and number of edges against its sampler's statement.
 
-Which neighbours are drawn is held against the law ``UNIFORM`` by ``draws``.
+Whether the neighbours are drawn by the law ``UNIFORM`` is checked in ``draws``.
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ from gnnbench.records import Block, Graph, IntArray, Unit, Workload
 
 
 def is_uniform(sampler: MiniBatchSampler, workload: Workload) -> bool:
-    """Whether a sampler says that it draws by the law ``UNIFORM``, in the words that its rows are
-    ranked by."""
+    """Return whether a sampler states that it draws by the law ``UNIFORM``.
+
+    Its rows are ranked by this statement.
+    """
     return UNIFORM in sampler.sampling(workload)
 
 
 def find_unit_fault(
     unit: Unit, seeds: IntArray, sampler: MiniBatchSampler, setting: Setting, *, edges: bool
 ) -> str | None:
-    """What is wrong with a mini-batch for ``seeds``, as a sentence; None where nothing is.
+    """Return what is wrong with a mini-batch for ``seeds``, as a sentence, or None.
 
-    Its last destinations are the seeds, each block's destinations are the sources of the next, and
-    under the law ``UNIFORM`` every destination has min(fan-out, degree) in-edges. With ``edges``
-    each must be one of the graph's, and none is there twice.
+    Its last destinations are the seeds, and each block's destinations are the sources of the next.
+    Under the law ``UNIFORM`` every destination has min(fan-out, degree) in-edges. With ``edges``
+    each edge must be one of the graph's, and none occurs twice.
     """
     graph, layers = setting.dataset.graph, setting.workload.num_layers
     uniform = is_uniform(sampler, setting.workload)
@@ -59,8 +61,10 @@ def find_unit_fault(
 
 
 def find_places(graph: Graph, block: Block) -> IntArray | None:
-    """The place of each of a block's edges in the graph's row of its destination, int64 ``(E,)``.
-    None where one is not there, or there twice."""
+    """Return the position of each of a block's edges in its destination's row, int64 ``(E,)``.
+
+    The result is None if the graph lacks an edge, or an edge occurs twice.
+    """
     places = find_edges(graph.indptr, graph.indices, block)
     if (places < 0).any() or not _are_distinct(block.src_ids):
         return None
@@ -70,13 +74,13 @@ def find_places(graph: Graph, block: Block) -> IntArray | None:
 
 
 def _are_distinct(numbers: IntArray) -> bool:
-    """Whether no number is there twice; sorting is faster than NumPy's ``unique``."""
+    """Return whether no number occurs twice; sorting is faster than NumPy's ``unique``."""
     ordered = np.sort(numbers)
     return not (ordered[1:] == ordered[:-1]).any()
 
 
 def _ascend_in_rows(places: IntArray, block: Block) -> bool:
-    """Whether the places of each row's edges ascend, as those of rows in their order do."""
+    """Return whether the positions ascend in each row, as they do for edges in row order."""
     ascends = places[1:] > places[:-1]
     begins = block.indptr[1:-1]
     ascends[begins[(begins > 0) & (begins < len(places))] - 1] = True

@@ -1,4 +1,4 @@
-"""What both engines hold: the bundle, the setting, the trainers, their memories and models."""
+"""The base class of engines: the bundle, the setting, the trainers, their memories and models."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from gnnbench.run.ranks import Rank, assign_ranks
 from gnnbench.run.recorder import Recorder
 from gnnbench.run.replicas import Replicas, torch_dtype
 
-#: A program of more items is made anew in every epoch: it would take much memory.
+#: The most items of a program that is kept; a longer one would take much memory.
 MOST_KEPT: Bound[int] = 4096
 
-#: A vertex that reads itself.
+#: A block of one vertex that reads itself.
 LEAST_BLOCK = Block(
     np.zeros(1, dtype=np.int64), 1, np.arange(2, dtype=np.int64), np.zeros(1, dtype=np.int32)
 )
@@ -45,7 +45,7 @@ LEAST_BLOCK = Block(
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """The devices that this process computes on: ``slots``, of all ``trainers`` of a run."""
+    """The devices that this process computes on: ``slots``, among all ``trainers`` of a run."""
 
     setting: Setting
     trainers: tuple[Device, ...]
@@ -53,7 +53,7 @@ class Here:
     dtype: torch.dtype
 
     def has(self, slot: int) -> bool:
-        """Whether a device is this process's."""
+        """Return whether this process has a device."""
         return slot in self.slots
 
     def device(self, slot: int) -> torch.device:
@@ -62,12 +62,12 @@ class Here:
 
 
 class Engine(ABC):
-    """Trains one bundle in one setting: ``prepare`` once, then ``run_epoch`` for each epoch.
+    """The training of one bundle in one setting: ``prepare`` once, then ``run_epoch`` per epoch.
 
-    Where there are ``processes``, this one has some of the devices: a body that is for one device
-    is called where that is, and one for all of them does what is to be done for those of this
-    process. ``lends`` says, before ``prepare``, that others borrow idle memory between epochs and
-    need some of the host's beside it.
+    If there are ``processes``, this one has some of the devices. The body of a step for one device
+    is called in the process that has the device. The body of a step for all devices does the part
+    of this process's devices. ``lends`` says, before ``prepare``, that others borrow idle memory
+    between epochs and need some of the host's memory beside it.
     """
 
     lends: bool = False
@@ -86,7 +86,7 @@ class Engine(ABC):
         self._recorder = recorder
         self._evidence = evidence
         self._epoch = 0
-        #: The items of every epoch, where they are kept.
+        #: The items of every epoch, if they are kept.
         self._program: Sequence[Item] = ()
         self._platform = setting.platform
         self._host = setting.platform.host
@@ -96,7 +96,7 @@ class Engine(ABC):
         if processes is not None:
             ranks = assign_ranks(self._trainers, setting.platform)
             self._rank = Rank(processes, recorder, self._dtype, ranks)
-        #: The devices that this process has, by slot.
+        #: The indices of the devices that this process has.
         self._here = tuple(
             slot
             for slot in range(len(self._trainers))
@@ -105,7 +105,7 @@ class Engine(ABC):
         self._site = Here(setting, self._trainers, self._here, self._dtype)
         self._arrivals = Arrivals(recorder) if self._rank is None else self._rank.arrivals
         self._links = LimitedLinks(setting.platform, self._arrivals)
-        #: What its devices are held to: a process has one, or all of theirs are alike.
+        #: The speed share of its devices: a process has one device, or all have the same share.
         self._speed = min([self._trainers[slot].speed for slot in self._here], default=1.0)
         self._itemsize = setting.workload.itemsize
         self._degrees = Degrees.of(setting.dataset, setting.workload)
@@ -125,28 +125,28 @@ class Engine(ABC):
             evidence.follow(self.replicas)
         self._sparse = keeps_sparse(bundle, setting, self._trainers, projected)
         for device in {self._device(slot) for slot in self._here}:
-            # What a kernel imports for its first block is no part of an epoch.
+            # A kernel's imports for its first block are not part of an epoch.
             bundle.kernel.adjacency(LEAST_BLOCK, self._dtype, device)
 
     def _layer(self, number: int, slot: int) -> Layer:
-        """A device's copy of a layer."""
+        """Return a device's copy of a layer."""
         return self.replicas.on(self._trainers[slot]).stack[number]
 
     def _device(self, slot: int) -> torch.device:
         return self._site.device(slot)
 
     def _has(self, slot: int) -> bool:
-        """Whether a device is this process's."""
+        """Return whether this process has a device."""
         return self._site.has(slot)
 
     def _rank_of_slots(self) -> tuple[Sequence[int], int]:
-        """By slot, which process has the device, and which this one is."""
+        """Return the rank that has each device, by device index, and the rank of this process."""
         if self._rank is None:
             return [0] * len(self._trainers), 0
         return self._rank.ranks, self._rank.processes.rank
 
     def _use(self, bodies: Bodies) -> None:
-        """What steps compute from now on, by the names of their operations."""
+        """Set the bodies of steps, by the names of their operations."""
         self._bodies = bodies if self._rank is None else self._rank.equip(bodies)
 
     @abstractmethod
@@ -155,16 +155,15 @@ class Engine(ABC):
 
     @property
     def lowering(self) -> Lowering:
-        """What makes the programs that it trains by, once prepared."""
+        """The lowering that makes the programs, once prepared."""
         return self._lowering
 
     def notes(self) -> tuple[str, ...]:
-        """Sentences for the reader of the result, of what the engine decided by itself, and what
-        the processes say of themselves."""
+        """Return sentences for the reader of the result, from the engine and the processes."""
         return () if self._rank is None else self._rank.processes.notes()
 
     def idle_memory(self) -> IdleMemory | None:
-        """What others may write to between two epochs, once the engine is prepared."""
+        """Return memory that others may write to between two epochs, once prepared."""
         return None
 
     @abstractmethod
@@ -181,8 +180,11 @@ class Engine(ABC):
             self._arrivals.start()
 
     def _list_epoch(self, epoch: int) -> Iterable[Item]:
-        """The items of an epoch. A program that is the same in all of them is made once, but where
-        there are several processes: each leaves of a step what is its own."""
+        """Return the items of an epoch.
+
+        A program that is equal in all epochs is made once. With several processes it is made anew,
+        because each process changes the steps to its own part.
+        """
         if self._program:
             return self._program
         items = self._lowering.run_epoch(epoch)
@@ -195,12 +197,12 @@ class Engine(ABC):
         return chain(first, rest, items)
 
     def _take(self, items: Iterable[Item]) -> None:
-        """Take the items of an epoch, or what this process does of them."""
+        """Take the items of an epoch, or this process's part of them."""
         with self._exchanging():
             self._open_reader().take(items if self._rank is None else self._rank.take(items))
 
     def _open_reader(self, enter: Enter | None = None) -> Reader:
-        """What takes the items of an epoch here."""
+        """Return the reader that takes the items of an epoch here."""
         arrive: Arrive | None = None
         if self._rank is not None:
             arrive = self._rank.arrive
@@ -215,8 +217,10 @@ class Engine(ABC):
 
     @contextmanager
     def _exchanging(self) -> Iterator[None]:
-        """An epoch's steps, at whose end nothing is on its way any more; so it is where memory runs
-        out, which it does in all processes at once."""
+        """Run the steps of an epoch, and wait at the end for all data in flight.
+
+        That also holds if a device runs out of memory, which happens in all processes at once.
+        """
         ends = self._arrivals if self._rank is None else self._rank
         try:
             yield
@@ -226,20 +230,20 @@ class Engine(ABC):
         ends.finish()
 
     def _end_epoch(self, loss: float, round_losses: list[float], seeds: int) -> EpochTrace:
-        """What was recorded of an epoch, by all processes; each has its own part of the losses."""
+        """Return the trace of an epoch over all processes; each has its own part of the losses."""
         trace = self._recorder.end_epoch(loss, round_losses, seeds)
         if self._evidence is not None:
             self._evidence.hold_parameters(f"epoch {self._epoch}", "at the end of")
         return trace if self._rank is None else self._rank.merge(trace)
 
     def _begin_update(self, round: int = 0, num_rounds: int = 1) -> None:
-        """Let the model be looked at as it is before a round of this epoch."""
+        """Let the evidence keep the model before a round of this epoch."""
         if self._evidence is not None:
             with self._recorder.excluded():
                 self._evidence.begin(self._epoch, round, num_rounds, self.replicas)
 
     def _keep_logits(self, ids: IntArray, rows: Tensor, round: int = 0) -> None:
-        """Let the logits ``(len(ids), classes)`` of a round be kept, where that is wanted."""
+        """Let the evidence keep the logits ``(len(ids), classes)`` of a round, if it wants them."""
         if self._evidence is not None and self._evidence.keeps(self._epoch, round):
             with self._recorder.excluded():
                 self._evidence.add_logits(self._epoch, round, ids, rows)
@@ -270,9 +274,12 @@ class Engine(ABC):
         self._step(self._reduce(sums))
 
     def _reduce(self, gradients: list[Tensor], apart: Collection[int] = ()) -> list[Tensor]:
-        """The sums of the gradients over all processes. Those whose places are ``apart`` move
-        nothing, as a device needs no others than it has: processes share them all the same, for
-        whom the model is looked at."""
+        """Return the sums of the gradients over all processes.
+
+        Gradients at the positions ``apart`` are not moved by the strategy, since each device needs
+        only its own. Processes still share them, outside the epoch's time, for the check of the
+        model.
+        """
         if self._rank is None:
             return gradients
         moved = [each for place, each in enumerate(gradients) if place not in apart]

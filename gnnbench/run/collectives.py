@@ -1,6 +1,6 @@
-"""How the ranks of a run speak to each other: a process each, of a ``torch.distributed`` group.
+"""Communication between the ranks of a run, each a process of a ``torch.distributed`` group.
 
-The backend is gloo, or NCCL where every rank has a GPU. ``ranks`` reads programs with it.
+The backend is gloo, or NCCL if every rank has a GPU. ``ranks`` reads programs with it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch.distributed.rendezvous import rendezvous
 from gnnbench.errors import GnnbenchError, UsageError
 from gnnbench.rank import DONE, JOINED, PATIENCE_S, find_loopback, open_store_socket, report
 
-#: For rank 0, which does alone what needs no others.
+#: The time limit for rank 0's work that needs no other rank.
 ALONE = datetime.timedelta(days=30)
 
 
@@ -34,25 +34,25 @@ Told = TypeVar("Told")
 class PeerLost(GnnbenchError):
     """A rank could not reach the others: one of them has ended."""
 
-    #: Told apart from a rank's own failure by whoever started the ranks.
+    #: The process that started the ranks tells it apart from a rank's own failure.
     exit_status = 5
 
 
 class PeerSilent(PeerLost):
-    """A rank waited for the others as long as it may: one of them hangs."""
+    """A rank waited for the others until its limit: one of them hangs."""
 
     exit_status = 6
 
 
 class Store(Protocol):
-    """What ranks meet at."""
+    """The key-value store at which ranks meet."""
 
     def set(self, key: str, value: str) -> None: ...
     def wait(self, keys: list[str], timeout: datetime.timedelta) -> None: ...
 
 
 class Work(Protocol):
-    """What the process group does meanwhile."""
+    """A running operation of the process group."""
 
     def is_completed(self) -> bool: ...
     def wait(self, timeout: datetime.timedelta) -> bool: ...
@@ -68,11 +68,11 @@ class Pending:
         self._tensor = tensor
 
     def part(self, begin: int, end: int) -> Pending:
-        """Some of its elements."""
+        """Return the arrival of some of its elements."""
         return Pending(self._processes, self._what, self._work, self._tensor[begin:end])
 
     def wait(self) -> Tensor:
-        """The tensor, once it is here."""
+        """Return the tensor, once it is here."""
         self._processes.wait(self._what, self._work)
         return self._tensor
 
@@ -80,11 +80,11 @@ class Pending:
 class Processes:
     """The ranks of the default process group, of which this process is one.
 
-    Transfers are under way from when they are asked for. ``finish`` waits for those that nobody
-    else waits for.
+    Transfers are in flight from the moment that they are asked for. ``finish`` waits for those on
+    which no step waits.
     """
 
-    #: Whether both ends of a transfer do nothing else until it is over.
+    #: Whether both ends of a transfer wait until it is over.
     blocking = False
 
     def __init__(self, store: Store, patience_s: float = PATIENCE_S) -> None:
@@ -95,18 +95,20 @@ class Processes:
         self._told = 0
         nccl = group.get_backend() == "nccl"
         self.device = torch.device("cuda" if nccl else "cpu")
-        #: What leaves here, with its memory, which has to stay as it is meanwhile.
+        #: The tensors in flight from here; their memory must not change meanwhile.
         self._leaving: deque[tuple[str, Work, Tensor]] = deque()
 
     def tell(self, told: object) -> None:
-        """Tell the others, as rank 0, which wait to :meth:`hear` it."""
+        """Send an object from rank 0 to the others, which wait in :meth:`hear`."""
         self._told += 1
         self._store.set(f"order {self._told}", "here")
         self.share(told)
 
     def hear(self, kind: type[Told]) -> Told | None:
-        """What rank 0 tells next, of a ``kind`` or None; it may work alone before for however
-        long."""
+        """Return the next object that rank 0 tells, of a ``kind`` or None.
+
+        Rank 0 may work alone before, for any time.
+        """
         self._told += 1
         with self._together("waiting for rank 0", ALONE.total_seconds()):
             self._store.wait([f"order {self._told}"], ALONE)
@@ -116,22 +118,21 @@ class Processes:
         return told
 
     def share(self, told: Told) -> Told:
-        """What rank 0 has, in every rank."""
+        """Return rank 0's object in every rank."""
         telling: list[Told] = [told]
         with self._together("hearing from rank 0", self._patience_s):
             group.broadcast_object_list(telling, src=0, device=self.device)
         return telling[0]
 
     def gather(self, told: Told) -> list[Told]:
-        """What every rank tells, by rank, in every rank."""
+        """Return the objects of all ranks, by rank, in every rank."""
         heard: list[Told] = [told] * self.size
         with self._together("hearing from all ranks", self._patience_s):
             group.all_gather_object(heard, told)
         return heard
 
     def refuses(self, ranks: int) -> str | None:
-        """Why a run that takes so many ranks cannot be had here, as a sentence; None when it
-        can."""
+        """Return why a run of ``ranks`` ranks is impossible here, as a sentence, or None."""
         if ranks == self.size:
             return None
         return (
@@ -140,7 +141,7 @@ class Processes:
         )
 
     def send(self, tensor: Tensor, rank: int, tag: int) -> None:
-        """``tensor`` ``(n,)``, which nobody writes to any more, to another rank."""
+        """Send ``tensor`` ``(n,)`` to another rank; nothing may write to it any more."""
         there = tensor.contiguous().to(self.device)
         what = f"sending to rank {rank}"
         with self._together(what, self._patience_s):
@@ -150,7 +151,7 @@ class Processes:
         self._leaving.append((what, work, there))
 
     def receive(self, elements: int, dtype: torch.dtype, rank: int, tag: int) -> Pending:
-        """So many elements that another rank sends by the same ``tag``."""
+        """Receive ``elements`` elements that another rank sends with the same ``tag``."""
         into = torch.empty(elements, dtype=dtype, device=self.device)
         what = f"receiving from rank {rank}"
         with self._together(what, self._patience_s):
@@ -160,7 +161,10 @@ class Processes:
     def all_to_all(
         self, sent: Tensor, send_counts: Sequence[int], receive_counts: Sequence[int]
     ) -> Pending:
-        """``sent`` ``(sum of send_counts,)`` by rank; what the others send here, by rank."""
+        """Send the parts of ``sent`` ``(sum of send_counts,)`` to the ranks, in the order of ranks.
+
+        Returns the parts that the others send here, in the same order.
+        """
         received, what = sent.new_empty(sum(receive_counts)), "an all-to-all"
         with self._together(what, self._patience_s):
             work = group.all_to_all_single(
@@ -170,7 +174,7 @@ class Processes:
         return Pending(self, what, cast(Work, work), received)
 
     def wait(self, what: str, work: Work) -> None:
-        """Wait until something that is under way is done."""
+        """Wait until an operation in flight is done."""
         with self._together(what, self._patience_s):
             work.wait(datetime.timedelta(seconds=self._patience_s))
 
@@ -181,11 +185,11 @@ class Processes:
             self.wait(what, work)
 
     def sum(self, values: Tensor) -> Tensor:
-        """The sums over ranks of ``(n,)``, the same bits in each of them."""
+        """Return the sums over ranks of ``(n,)``, equal to the bit in all ranks."""
         return self._reduce(values, group.ReduceOp.SUM)
 
     def largest(self, values: Tensor) -> Tensor:
-        """The largest over ranks of ``(n,)``."""
+        """Return the maximum over ranks of ``(n,)``."""
         return self._reduce(values, group.ReduceOp.MAX)
 
     def _reduce(self, values: Tensor, op: group.ReduceOp.RedOpType) -> Tensor:
@@ -195,7 +199,7 @@ class Processes:
         return there.to(values.device)
 
     def notes(self) -> tuple[str, ...]:
-        """Sentences for the reader of the result. Every rank must ask at the same point."""
+        """Return sentences for the reader of the result. Every rank must ask at the same point."""
         peaks = torch.zeros(self.size, dtype=torch.float64)
         peaks[self.rank] = peak_resident_bytes()
         each = ", ".join(f"{peak / 1e6:,.0f}" for peak in self.sum(peaks).tolist())
@@ -206,7 +210,7 @@ class Processes:
 
     @contextmanager
     def _together(self, what: str, waits_s: float) -> Iterator[None]:
-        """A step that all ranks take, and that fails here after ``waits_s`` or when one is gone."""
+        """Run a step that all ranks take; fail after ``waits_s`` or when a rank has ended."""
         began_s = time.monotonic()
         try:
             yield
@@ -227,15 +231,17 @@ def join(
     patience_s: float = PATIENCE_S,
     make: Callable[[Store, float], Processes] | None = None,
 ) -> Processes:
-    """Join the ranks that this process was started among; NCCL where each has a GPU, else gloo.
-    ``make`` has other :class:`Processes` than usual made of them.
+    """Join the ranks that this process was started among.
 
-    In one collective, and here, a rank waits ``patience_s`` for the others. The environment is
-    ``torchrun``'s: ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT``. Where the address is
-    this machine's loopback, no rank listens on any other one, whatever interface the environment
-    names.
-    Raises ``PeerLost`` when the others are not there, ``PeerSilent`` when some are, ``UsageError``
-    where the environment names an interface that this machine does not have.
+    The backend is NCCL if each rank has a GPU, else gloo. ``make`` replaces the class
+    :class:`Processes`. In one collective, and here, a rank waits ``patience_s`` for the others. The
+    environment is ``torchrun``'s: ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT``. If
+    the address is this machine's loopback, ranks listen on loopback alone, whatever interface the
+    environment names.
+
+    Raises ``PeerSilent`` when others do not come within ``patience_s``, and ``PeerLost`` when they
+    cannot be reached for another reason. Raises ``UsageError`` if the environment names an
+    interface that this machine does not have.
     """
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     local = int(os.environ.get("LOCAL_RANK", rank))
@@ -271,10 +277,10 @@ def join(
 
 
 def _open_store(rank: int, size: int, patience: datetime.timedelta) -> Store:
-    """What the ranks meet at.
+    """Return the store at which the ranks meet.
 
-    torch's own store listens on every interface; so do gloo's and NCCL's sockets on that of the
-    machine's name. Ranks of one machine need the loopback interface alone.
+    Torch's own store listens on every interface, and gloo's and NCCL's sockets listen on the
+    interface of the machine's name. Ranks of one machine need only the loopback interface.
     """
     address, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
     interface = find_loopback() if _is_local() else None
@@ -299,14 +305,14 @@ def _open_store(rank: int, size: int, patience: datetime.timedelta) -> Store:
 
 
 def _is_local() -> bool:
-    """Whether all ranks are on this machine: they meet at its loopback, or torchrun says so."""
+    """Return whether all ranks are here: they meet at the loopback, or torchrun says so."""
     address, ranks = os.environ.get("MASTER_ADDR", ""), os.environ.get("WORLD_SIZE")
     alone = ranks is not None and os.environ.get("LOCAL_WORLD_SIZE") == ranks
     return alone or address == "localhost" or address.startswith("127.")
 
 
 def _check_interfaces() -> None:
-    """Raise ``UsageError`` where gloo is to use an interface that this machine does not have."""
+    """Raise ``UsageError`` if gloo is to use an interface that this machine does not have."""
     wanted = os.environ.get("GLOO_SOCKET_IFNAME", "")
     known = sorted(psutil.net_if_addrs())
     missing = [name for name in wanted.split(",") if wanted and name not in known]
@@ -323,13 +329,13 @@ def _first_line(error: BaseException) -> str:
 
 
 def leave() -> None:
-    """Leave the group, when all is done."""
+    """Leave the group at the end of all work."""
     group.destroy_process_group()
     report(DONE)
 
 
 def peak_resident_bytes() -> int:
-    """The most memory that this process has had, bytes."""
+    """Return the peak resident memory of this process, bytes."""
     if os.path.exists("/proc/self/status"):
         with open("/proc/self/status", encoding="ascii") as lines:
             for line in lines:

@@ -1,4 +1,4 @@
-"""A first layer shared out by columns: what the steps of ``lowering/stages/columns.py`` compute."""
+"""A first layer shared by columns: the bodies of the steps of ``lowering/stages/columns.py``."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from gnnbench.run.replicas import Replicas
 class ColumnProducts:
     """Products of some columns of input rows with their rows of the first weight.
 
-    The devices here have the columns ``ranges``, by slot, and are described or the host.
-    ``place_of_weight`` says which of the model's parameters the first weight is.
+    The devices here have the columns ``ranges``, by device index, and are described or the host.
+    ``place_of_weight`` is the position of the first weight among the model's parameters.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class ColumnProducts:
         count = here.setting.dataset.graph.num_vertices
         rows = feature_rows(here.setting, np.arange(count), sparse=False)
         self._slices: dict[int, Tensor] = {}
-        #: By slot, the rows of the first weight that a device's columns are multiplied by, int64.
+        #: By device index, the rows of the first weight for a device's columns, int64.
         self._weight_rows: dict[int, Tensor] = {}
         matrices = first.aggregate_features // first.in_features
         for slot in ranges.keys() & here.slots:
@@ -51,12 +51,12 @@ class ColumnProducts:
         (self.place_of_weight,) = (
             place for place, each in enumerate(replicas.parameters) if each is first.product_weight
         )
-        #: By the slots of the unit and of the device with the columns: the aggregate ``(D, k n)``
+        #: By the indices of the unit's and of the columns' device: the aggregate ``(D, k n)``
         #: of n columns, its product ``(D, w)``, and the gradient of the sum of products.
         self._aggregated: dict[tuple[int, int], Tensor] = {}
         self._parts: dict[tuple[int, int], Tensor] = {}
         self._returned: dict[tuple[int, int], Tensor] = {}
-        #: By the unit's slot, the sum of its products.
+        #: By the unit's device index, the sum of its products.
         self._products: dict[int, Tensor] = {}
         self._bound: BoundBlock | None = None
         #: The gradient of the first weight, in the rows that belong to the devices here.
@@ -77,7 +77,7 @@ class ColumnProducts:
         }
 
     def replace_own(self, gradients: list[Tensor]) -> list[Tensor]:
-        """Return a round's gradients with that of the first weight, and forget it."""
+        """Return a round's gradients with the first weight's gradient, and forget the latter."""
         if self._of_weight is not None:
             gradients[self.place_of_weight] = self._of_weight
         self._of_weight = None
@@ -114,7 +114,7 @@ class ColumnProducts:
         self._products[unit] = reduce(torch.add, parts)
 
     def _update_product(self, key: UnitKey, number: int, block: Block) -> None:
-        """The first layer from the sum of the products on."""
+        """Compute the first layer from the sum of the products on."""
         at_work, bound = self._passes.at_work[key[1]], self._passes.bind(key[1], number, block)
         leaf = self._products.pop(key[1]).requires_grad_()
         output = self._passes.stacks[key[1]][number].update_product(bound, leaf)
@@ -139,7 +139,7 @@ class ColumnProducts:
         self._returned[unit, slot] = part.view(-1, width)
 
     def _differentiate_columns(self, unit: int, slot: int) -> None:
-        """A device's part of the gradient of the first weight, by one unit's seeds."""
+        """Add a device's part of the first weight's gradient from one unit's seeds."""
         aggregated = self._aggregated.pop((unit, slot))
         with torch.no_grad():
             if self._of_weight is None:

@@ -1,4 +1,4 @@
-"""What the steps of ``lowering/device_resident.py`` compute: rows and gradients on the devices."""
+"""The bodies of ``lowering/device_resident.py``'s steps: rows and gradients on the devices."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from gnnbench.run.ranks import Transfer
 from gnnbench.run.sent_rows import RowsKey, SentRows
 from gnnbench.run.tapes import Tapes, UnitKey
 
-#: Of layers and slots.
+#: Rows by layer and device index.
 LayerRows = dict[RowsKey, Tensor]
 
 
 class DeviceResidentEngine(Engine):
-    """Trains by the program of :class:`DeviceResidentLowering`, whose operations are methods."""
+    """The engine for programs of :class:`DeviceResidentLowering`; its methods are the bodies."""
 
     _lowering: DeviceResidentLowering
 
@@ -48,8 +48,8 @@ class DeviceResidentEngine(Engine):
                 bound = {each: self._bind(each, unit.slot) for each in dict.fromkeys(unit.blocks)}
                 self._bounds[round_.index, unit.slot] = tuple(bound[each] for each in unit.blocks)
         self._place()
-        #: What crossed in earlier epochs and still stands: input rows of a unit by layer and unit,
-        #: and gradients that a unit sent to a slot; and what is under way, by its way and epoch.
+        #: Data from earlier epochs that is still valid: input rows, by layer and unit, and the
+        #: gradients that a unit sent to a device; then data in flight, by its way and epoch.
         self._stale_rows: dict[tuple[int, int, int], Tensor] = {}
         self._stale_gradients: dict[tuple[object, ...], Tensor] = {}
         self._under_way: dict[tuple[object, ...], tuple[IntArray, Tensor]] = {}
@@ -82,14 +82,13 @@ class DeviceResidentEngine(Engine):
         return BoundBlock(block, kernel, self._degrees, self._dtype, device, thinned=thinned)
 
     def _bind_drawn(self, slot: int) -> None:
-        """Go on with the blocks that a device has drawn for this epoch."""
+        """Use the blocks that a device has drawn for this epoch."""
         if self._lowering.halo is not None:
             for key, block in self._lowering.halo.blocks_of(slot).items():
                 self._bounds[key] = (self._bind(block, slot, thinned=True),)
 
     def _place(self) -> None:
-        """Features, and by slot where its own training vertices are in its shard, and their
-        labels."""
+        """Place the features; find each device's training vertices, by position in its shard."""
         train_ids = self._setting.dataset.train_ids
         self._num_train = len(train_ids)
         self._features: dict[int, Tensor] = {}
@@ -104,11 +103,11 @@ class DeviceResidentEngine(Engine):
             self._seeds[slot] = places.to(device.torch_device), labels.to(device.torch_device)
 
     def run_epoch(self, epoch: int) -> EpochTrace:
-        """One full-graph iteration: forward, loss, backward, update."""
+        """Run one full-graph iteration: forward, loss, backward, update."""
         self._start_epoch(epoch)
         self._loss = 0.0
         self._begin_update()
-        #: Rows and gradients of a layer by slot, h^0 being layer 0; of a unit, its input rows and
+        #: Rows and gradients of a layer by device index, from h^0; input rows of units and
         #: their gradients, which go to shards.
         self._rows: LayerRows = {(0, slot): rows for slot, rows in self._features.items()}
         self._gradients: LayerRows = {}
@@ -123,17 +122,17 @@ class DeviceResidentEngine(Engine):
     # ------------------------------------------------------------------ rows that cross
 
     def _read_change(self, number: int, slot: int) -> float:
-        """By how much the rows of a layer have changed, as their device has told all others."""
+        """Return the relative change of a layer's rows, as their device has told all others."""
         if self._rank is not None:
             self._rank.settle()
         return self._sent.changes[number, slot].item()
 
     def _own_rows(self, number: int, slot: int) -> Tensor:
-        """The rows of a layer that are of a device's shard, which come first."""
+        """Return the rows of a layer that belong to a device's shard, which come first."""
         return self._rows[number, slot][: self._lowering.shards.num_owned[slot]]
 
     def _input_of(self, crossing: Crossing) -> Tensor:
-        """A unit's input rows, ``(S, f)``; where rows may be stale they stay, zero at first."""
+        """Return a unit's input rows, ``(S, f)``; stale ones are kept, and are zero at first."""
         key = (crossing.round_index, crossing.slot)
         if key not in self._inputs:
             self._inputs[key] = self._make_input(crossing.number, *key)
@@ -151,20 +150,20 @@ class DeviceResidentEngine(Engine):
         return self._stale_rows[key]
 
     def _give_rows(self, crossing: Crossing) -> Tensor:
-        """A copy of the rows of a shard that cross for a unit, on the shard's device."""
+        """Return a copy of a shard's rows that cross for a unit, on the shard's device."""
         shard, read = self._rows[crossing.number, crossing.read.slot], crossing.picked
         if read.broadcast:
             return shard[: read.rows].clone()
         return read_rows(shard, torch.from_numpy(read.there), shard.device)
 
     def _arrived(self, part: Tensor, crossing: Crossing) -> Tensor:
-        """What a unit reads of the rows that have crossed, on its device."""
+        """Return the rows that a unit reads among those that have crossed, on its device."""
         read, device = crossing.picked, self._device(crossing.slot)
         rows = self._scaled(part.view(read.rows, -1).to(device), crossing)
         return rows.index_select(0, _on(rows, read.there)) if read.broadcast else rows
 
     def _scaled(self, rows: Tensor, crossing: Crossing) -> Tensor:
-        """Rows, or gradients, that stand for those that were not drawn as well."""
+        """Return rows or gradients, scaled to stand also for those that were not drawn."""
         scale = self._lowering.scale_of(crossing)
         return rows if scale == 1.0 else rows * scale
 
@@ -184,7 +183,7 @@ class DeviceResidentEngine(Engine):
     # ------------------------------------------------------------------ forward
 
     def _bound(self, number: int, key: UnitKey) -> BoundBlock:
-        """A unit's block of a layer; a chunk has one for all layers."""
+        """Return a unit's block of a layer; a chunk has one for all layers."""
         bounds = self._bounds[key]
         return bounds[number] if len(bounds) > 1 else bounds[0]
 
@@ -219,13 +218,13 @@ class DeviceResidentEngine(Engine):
             shard[_on(shard, self._lowering.cut.outputs[key])] = rows
 
     def _hand_on(self, shards: LayerRows, layer: int, slot: int, rows: Tensor) -> None:
-        """Rows or gradients of a layer; those that two layers before used are let go."""
+        """Store rows or gradients of a layer, and release the last but one layer's."""
         passed = layer - 2 if shards is self._rows else layer + 2
         shards.pop((passed, slot), None)
         shards[layer, slot] = rows
 
     def _open_shard(self, shards: LayerRows, layer: int, slot: int, width: int) -> Tensor:
-        """Rows or gradients of a layer on a device, zero at first."""
+        """Return rows or gradients of a layer on a device, zero at first."""
         if (layer, slot) not in shards:
             count = self._lowering.shards.count_rows(slot, layer)
             device = self._trainers[slot].torch_device
@@ -283,8 +282,7 @@ class DeviceResidentEngine(Engine):
     # ------------------------------------------------------------------ gradients that cross
 
     def _give_gradients(self, crossing: Crossing) -> Tensor:
-        """The gradients of the rows that cross for a unit, out of those of its input rows; of a
-        broadcast those of the whole shard, where most are zero."""
+        """Return the gradients of rows that cross for a unit; the whole shard's in a broadcast."""
         gradients = self._input_gradients[crossing.round_index, crossing.slot]
         read = crossing.picked
         rows = read_rows(gradients, torch.from_numpy(read.here), gradients.device)
@@ -294,7 +292,7 @@ class DeviceResidentEngine(Engine):
         return dense.index_copy_(0, _on(dense, read.there), rows)
 
     def _returned(self, part: Tensor, crossing: Crossing) -> tuple[Tensor, Tensor]:
-        """The gradients of a shard, and those of them that a unit has read, on its device."""
+        """Return a shard's gradients, and those that arrived for the rows of a unit."""
         shard, read = self._gradients[crossing.number, crossing.read.slot], crossing.picked
         rows = self._scaled(part.view(read.rows, -1).to(shard.device), crossing)
         return shard, rows.index_select(0, _on(rows, read.there)) if read.broadcast else rows
@@ -307,7 +305,7 @@ class DeviceResidentEngine(Engine):
             kept[_on(kept, crossing.read.mark(crossing.chosen))] = crossed
 
     def _kept_gradients(self, crossing: Crossing, shard: Tensor) -> Tensor:
-        """What has last arrived from a unit for the rows that it reads of a shard, ``(n, f)``."""
+        """Return the gradients that last arrived from a unit for a shard's rows, ``(n, f)``."""
         key = crossing.way("gradients")
         if key not in self._stale_gradients:
             self._stale_gradients[key] = shard.new_zeros((len(crossing.read.there), shard.shape[1]))
@@ -321,7 +319,7 @@ class DeviceResidentEngine(Engine):
     def _add_stale_gradients(self, crossing: Crossing, stays: IntArray) -> None:
         shard = self._gradients[crossing.number, crossing.read.slot]
         kept = self._kept_gradients(crossing, shard)
-        if crossing.sent_in >= 0:  # it stays where it arrived, which takes no time but to average
+        if crossing.sent_in >= 0:  # it stays where it arrived; only averaging takes time
             way = (*crossing.way("gradients"), crossing.sent_in)
             places, arrived = self._under_way.pop(way)
             _put(kept, places, arrived, self._lowering.staleness.decay("gradients"))
@@ -330,8 +328,10 @@ class DeviceResidentEngine(Engine):
 
 
 def _put(tensor: Tensor, places: IntArray, arrived: Tensor, decay: float) -> None:
-    """Write rows at ``places`` that have arrived, or average them with those that stand there, of
-    which the share ``decay`` stays."""
+    """Write arrived rows at ``places``, or average them with the rows there.
+
+    The share ``decay`` of the old rows stays.
+    """
     at = _on(tensor, places)
     if decay:
         arrived = tensor.index_select(0, at).mul_(decay).add_(arrived, alpha=1 - decay)
@@ -339,5 +339,5 @@ def _put(tensor: Tensor, places: IntArray, arrived: Tensor, decay: float) -> Non
 
 
 def _on(tensor: Tensor, places: IntArray | BoolArray) -> Tensor:
-    """Positions, or a mask, where a tensor is."""
+    """Return positions, or a mask, on the device of a tensor."""
     return torch.from_numpy(places).to(tensor.device)

@@ -1,9 +1,9 @@
-"""Whether neighbours are drawn by the law ``UNIFORM``, by what a run draws anyway.
+"""A test whether neighbours are drawn by the law ``UNIFORM``, on the draws of the run itself.
 
 Each test marks some neighbours of a row before the row is drawn, and counts the marked ones among
-those that are drawn. Under the law the count is hypergeometric, whatever is marked. A marked
-neighbour may be one of high degree, the first of its row, or one that the vertex drew before; so
-one kind of test sees a lean to some neighbours and a dependence on other draws.
+the drawn neighbours. Under the law the count is hypergeometric, whatever is marked. A marked
+neighbour may have a high degree, be the first of its row, or have been drawn by the vertex before.
+So one kind of test detects both a bias to some neighbours and a dependence on other draws.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from numpy.typing import NDArray
 from gnnbench.records import Block, Graph, IntArray
 from gnnbench.statistics import bound_tail
 
-#: The probability that a run by the law is said not to be, over all of its tests.
+#: The probability of a false alarm in a run by the law, over all of its tests.
 FALSE_ALARM = 1e-6
 #: The logarithm of the least probability that a sentence shows.
 LEAST_SHOWN = math.log(1e-99)
-#: How many neighbours of rows are looked at in an epoch, but for one row in each block, and the
-#: longest row that is looked at.
+#: The number of neighbours that are examined in an epoch, besides one row in each block, and
+#: the longest row that is examined.
 EDGES_AN_EPOCH, LONGEST_ROW = 1 << 13, 1 << 16
 #: The most vertices whose earlier draws are kept.
 MOST_KEPT = 8192
 
 Flags = NDArray[np.bool_]
-#: What is counted, and the layer from the seeds, from 0.
+#: The kind of mark, and the layer counted from the seeds, from 0.
 Test = tuple[str, int]
 
 FRONT = "stand in the first half of their rows"
@@ -46,7 +46,7 @@ APART = "have a next one in their row that is not drawn"
 
 @dataclass(slots=True)
 class Count:
-    """How many of the ``drawn`` neighbours were marked, beside what the law makes of it."""
+    """The marked neighbours among those ``drawn``, and the law's mean and variance of them."""
 
     drawn: int = 0
     found: int = 0
@@ -64,9 +64,10 @@ class Count:
 
     @property
     def log_chance(self) -> float:
-        """An upper bound of the logarithm of the probability of a count that is as far off, or
-        further. A hypergeometric count is a sum of independent zeros and ones (Vatutin and
-        Mikhailov 1982)."""
+        """An upper bound of the log probability of a count at least as far from its mean.
+
+        A hypergeometric count is a sum of independent zeros and ones (Vatutin and Mikhailov 1982).
+        """
         return bound_tail(self.found - self.expected, self.variance)
 
 
@@ -74,10 +75,9 @@ class Count:
 class Rows:
     """The rows of some destinations of a block, one after the other.
 
-    ``vertices``, ``sizes`` and ``begins`` are ``(n,)``: the destinations, their degrees, and where
-    their rows begin in ``neighbours`` ``(m,)``. ``row`` and ``place`` say of a neighbour whose it
-    is and where it stands there; ``drawn`` are the places that were drawn, ascending,
-    ``(n, fan-out)``.
+    ``vertices``, ``sizes`` and ``begins`` are ``(n,)``: the destinations, their degrees, and the
+    start of their rows in ``neighbours`` ``(m,)``. ``row`` and ``place`` are each neighbour's row
+    and its position there. ``drawn`` has the drawn positions, ascending, ``(n, fan-out)``.
     """
 
     vertices: IntArray
@@ -89,21 +89,21 @@ class Rows:
     drawn: IntArray
 
     def mark(self, places: IntArray) -> Flags:
-        """The neighbours at ``places`` ``(n, k)`` of their rows; below 0 is none."""
+        """Return the mask of the neighbours at ``places`` ``(n, k)`` of their rows; < 0 is none."""
         marked = np.zeros(len(self.neighbours), dtype=np.bool_)
         marked[(places + self.begins[:, None])[places >= 0]] = True
         return marked
 
     def sum(self, marked: Flags) -> IntArray:
-        """How many are marked in each row ``(n,)``."""
+        """Return the number of marked neighbours in each row ``(n,)``."""
         found: IntArray = np.add.reduceat(marked, self.begins, dtype=np.int64)
         return found
 
 
 class DrawAudit:
-    """Counts, over the epochs of a run, what is drawn by a sampler that says it draws uniformly.
+    """Counts, over the epochs of a run, of the draws of a sampler that claims to draw uniformly.
 
-    Of every block some rows are looked at, longer than the fan-out, which the ``seed`` chooses; a
+    In every block, some rows longer than the fan-out are examined, which the ``seed`` chooses. A
     vertex has one draw in a layer of an epoch, and counts once.
     """
 
@@ -115,10 +115,10 @@ class DrawAudit:
         self._priority = np.random.default_rng(seed).permutation(count)
         self._epoch = -1
         self._counts: dict[Test, Count] = {}
-        #: The epoch in which a vertex was last looked at, by layer, and whether a block has it.
+        #: The epoch in which a vertex was last examined, by layer, and whether a block has it.
         self._looked = np.full((len(fanouts), count), -1, dtype=np.int32)
         self._present = np.zeros(count, dtype=np.bool_)
-        #: By layer and kept vertex the places that were drawn in this epoch, the time before, and
+        #: By layer and kept vertex, the positions drawn in this epoch, the time before, and
         #: the first time; -1 is none.
         self._slots = np.full(count, -1, dtype=np.int32)
         self._num_slots = 0
@@ -128,10 +128,10 @@ class DrawAudit:
         )
 
     def look(self, epoch: int, blocks: Sequence[Block], num_rounds: int) -> str | None:
-        """Count what a mini-batch of an epoch with so many rounds has drawn, input layer first.
+        """Count the draws of a mini-batch, input layer first; the epoch has ``num_rounds`` rounds.
 
         The numbers of neighbours must be right. Returns a sentence about an edge that is not the
-        graph's, or is there twice; else None.
+        graph's, or occurs twice; else None.
         """
         if epoch != self._epoch:
             self._epoch = epoch
@@ -152,8 +152,7 @@ class DrawAudit:
         return None
 
     def find_fault(self, name: str) -> str | None:
-        """What the sampler ``name`` has drawn otherwise than uniformly, as a sentence; None where
-        nothing was."""
+        """Return how the draws of the sampler ``name`` are not uniform, as a sentence, or None."""
         tests = sorted(self._counts.items(), key=lambda test: test[1].log_chance)
         if not tests or tests[0][1].log_chance >= math.log(FALSE_ALARM / len(tests)):
             return None
@@ -168,8 +167,10 @@ class DrawAudit:
     # ------------------------------------------------------------------ what is looked at
 
     def _read(self, block: Block, depth: int, most: int) -> Rows | None:
-        """Rows of a block with about ``most`` neighbours; None where there is none to look at. Of
-        rows with an edge that is wrong, ``drawn`` is empty."""
+        """Return rows of a block with about ``most`` neighbours, or None if it has none to examine.
+
+        ``drawn`` is empty if the rows have a wrong edge.
+        """
         fanout, ids = self._fanouts[depth], block.dst_ids
         sizes = self._degrees[ids]
         open_ = (sizes > fanout) & (sizes <= LONGEST_ROW) & (self._looked[depth, ids] < self._epoch)
@@ -199,7 +200,7 @@ class DrawAudit:
         return Rows(vertices, sizes, begins, neighbours, row, place, drawn)
 
     def _mark(self, rows: Rows, depth: int, block: Block) -> Iterator[tuple[str, Flags]]:
-        """Marks that the draws of the rows have no part in, each with what it stands for."""
+        """Yield marks that do not depend on the draws of the rows, each with its meaning."""
         fanout, sizes = self._fanouts[depth], rows.sizes[rows.row]
         yield FRONT, 2 * rows.place < sizes
         yield FIRST, rows.place < fanout
@@ -216,7 +217,7 @@ class DrawAudit:
             kept = {**kept, ABOVE: self._now[depth - 1]}
         for what, places in kept.items():
             yield what, rows.mark(np.where(slots[:, None] < 0, -1, places[slots]))
-        # Rows of like lengths, each beside the one before: places are as far along both.
+        # Rows of similar lengths, each beside the previous one: positions scale with the length.
         order = np.argsort(rows.sizes, kind="stable")
         scale = rows.sizes[order[1:], None] / rows.sizes[order[:-1], None]
         places = np.full_like(rows.drawn, -1)
@@ -224,8 +225,11 @@ class DrawAudit:
         yield ALIKE, rows.mark(places)
 
     def _count_apart(self, rows: Rows, drawn: Flags, depth: int) -> None:
-        """Count the drawn neighbours whose next one, around the row, is not. Of k of d there are
-        as many as of k that are drawn of d - 1, of which d - k are marked."""
+        """Count the drawn neighbours whose successor, around the row, is not drawn.
+
+        With k of d neighbours drawn, this count has a known law. It is the law of the marked
+        neighbours among k drawn of d - 1, if d - k are marked.
+        """
         following = np.arange(1, len(drawn) + 1)
         following[rows.begins + rows.sizes - 1] = rows.begins
         found, fanout = rows.sum(drawn & ~drawn[following]), self._fanouts[depth]
@@ -233,7 +237,7 @@ class DrawAudit:
         counted.add(found, fanout, rows.sizes - fanout, rows.sizes - 1)
 
     def _keep(self, rows: Rows, depth: int) -> None:
-        """Keep what was drawn, of as many vertices as there is room for."""
+        """Keep the draws of as many vertices as there is room for."""
         new = rows.vertices[self._slots[rows.vertices] < 0]
         new = new[: self._now.shape[1] - self._num_slots]
         self._slots[new] = np.arange(self._num_slots, self._num_slots + len(new))

@@ -1,8 +1,8 @@
 """Full-graph evaluation of a trained model, outside everything that is timed.
 
-Layer by layer, and within a layer some destinations at a time: what is held is the representations
-of two layers, in memory that training lends or else spilled as the memory part would spill them,
-and one block's rows.
+The evaluation goes layer by layer, and within a layer over some destinations at a time. It holds
+the representations of two layers and one block's rows. The representations are in memory that
+training lends, or are spilled as the memory part would spill them.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from gnnbench.run.replicas import torch_dtype
 
 #: The most that the rows of a block's destinations and in-edges take, one row for each.
 BLOCK_BYTES = 1 << 29
-#: What a block takes, each at most as much as its rows by destination and in-edge: input rows,
+#: The parts of a block, each at most as large as its rows by destination and in-edge: input rows,
 #: projected rows or values on edges, aggregates, outputs, and the topology.
 BLOCK_PARTS = 5
 
 
 def whole_graph_block(dataset: Dataset) -> Block:
-    """The whole graph as one block: every vertex is a source and a destination."""
+    """Return the whole graph as one block: every vertex is a source and a destination."""
     graph = dataset.graph
     return Block(
         src_ids=np.arange(graph.num_vertices, dtype=np.int64),
@@ -57,13 +57,13 @@ def whole_graph_block(dataset: Dataset) -> Block:
 
 
 class Evaluator:
-    """Computes the training loss and accuracies over the whole graph, on the host.
+    """The training loss and accuracies over the whole graph, computed on the host.
 
-    Beside the data set it holds the outputs of two layers and one block, whose rows, one for each
-    destination and in-edge, take about ``block_bytes``. The outputs are in what it has borrowed of
-    training's memory, and the block is then held in the run's ledger and small enough for what the
-    host has left; where nothing or too little was borrowed, the outputs are on disk where
-    ``memory`` spills and its budget of the host does not hold them.
+    Beside the data set it holds the outputs of two layers and one block. The block's rows, one for
+    each destination and in-edge, take about ``block_bytes``. The outputs are in memory borrowed
+    from training, if it is large enough. The block is then held in the run's ledger, and is small
+    enough for what the host has left. Otherwise the outputs may be on disk: ``memory`` must spill,
+    and its budget of the host be too small for them.
     """
 
     def __init__(
@@ -82,15 +82,15 @@ class Evaluator:
         self._borrowed = idle
 
     def give_back(self) -> None:
-        """Let go of what was borrowed."""
+        """Release the borrowed memory."""
         self._borrowed = None
 
     @torch.no_grad()
     def evaluate(self, model: GNN) -> tuple[float, Mapping[str, float]]:
-        """The mean training loss, and accuracy on train, val and test (absent when empty).
+        """Return the mean training loss, and the accuracies on train, val and test.
 
-        Raises ``DeviceOutOfMemory`` when the host whose memory was borrowed has none left for one
-        vertex and its neighbours.
+        Accuracies of empty sets are absent. Raises ``DeviceOutOfMemory`` when the lending host has
+        no memory left for one vertex and its neighbours.
         """
         dataset = self._setting.dataset
         if next(model.parameters()).device.type != "cpu":
@@ -112,7 +112,7 @@ class Evaluator:
         return loss, accuracy
 
     def _compute_logits(self, model: GNN) -> Tensor:
-        """h^L, ``(V, classes)``."""
+        """Return h^L, ``(V, classes)``."""
         vertices = self._setting.dataset.graph.num_vertices
         buffers = layer_buffers(model.shapes, vertices, self._setting.workload.itemsize)
         flats, drop_pages = self._find_room(buffers)
@@ -126,7 +126,7 @@ class Evaluator:
             out = flats[number % 2][: vertices * width].view(vertices, width)
             for ids, bound in self._blocks(layer):
                 if large:
-                    # What training or the block before has left idle.
+                    # Memory that training or the previous block has left idle.
                     pool.release()
                     trim_heap()
                 with self._hold_block(number, layer, bound.block, h):
@@ -142,8 +142,11 @@ class Evaluator:
     def _multiply(
         self, layer: Layer, drop_pages: Callable[[], None]
     ) -> tuple[MultipliedFirst, Tensor, Callable[[], None]]:
-        """The first layer for features on disk, the products that it reads instead, which are on
-        disk where ``memory`` spills, and what takes the pages of their file away as well."""
+        """Return the first layer for features on disk, and the products that it reads instead.
+
+        The products are on disk if ``memory`` spills. The third result drops the pages of their
+        file, too.
+        """
         made, vertices = MultipliedFirst(layer), self._setting.dataset.graph.num_vertices
         size_bytes = vertices * made.in_features * self._setting.workload.itemsize
         room = HostTensor("representations", "products of features", (0,), size_bytes)
@@ -158,7 +161,7 @@ class Evaluator:
         return made, products, drop_both
 
     def _plan(self, tensors: Sequence[HostTensor], budget_bytes: int) -> HostPlan:
-        """Where tensors lie, of which the host's memory has room for so much."""
+        """Return the plan of tensors for ``budget_bytes`` of the host's memory."""
         memory, setting = self._memory, self._setting
         directory = memory.spill_directory() if isinstance(memory, OffloadingMemory) else None
         homes = Homes.spread(setting.platform, setting.dataset.graph.num_vertices)
@@ -167,7 +170,7 @@ class Evaluator:
     def _find_room(
         self, buffers: Sequence[HostTensor]
     ) -> tuple[Sequence[Tensor], Callable[[], None]]:
-        """Memory for ``buffers``, in their order, and what takes its files' pages away."""
+        """Return memory for ``buffers``, in their order, and a function that drops file pages."""
         idle = self._borrowed
         if idle is not None and len(idle.buffers) == len(buffers):
             pairs = zip(idle.buffers, buffers, strict=True)
@@ -180,7 +183,7 @@ class Evaluator:
         return [store.empty(buffer) for buffer in buffers], store.drop_pages
 
     def _blocks(self, layer: Layer | MultipliedFirst) -> Iterator[tuple[IntArray, BoundBlock]]:
-        """Consecutive destinations, and their block, which is the whole graph where that fits."""
+        """Yield consecutive destinations and their block, which is the whole graph if that fits."""
         graph = self._setting.dataset.graph
         width = max(layer.in_features, layer.out_features)
         block_bytes = self._block_bytes
@@ -204,8 +207,10 @@ class Evaluator:
     def _hold_block(
         self, number: int, layer: Layer | MultipliedFirst, block: Block, h: Tensor | None
     ) -> Iterator[None]:
-        """Account for one block where memory was borrowed: its topology, the rows that are read,
-        if they are copied, and what is made of them."""
+        """Account for one block if memory was borrowed.
+
+        The block's bytes are its topology, its input rows if they are copied, and its results.
+        """
         if self._borrowed is None:
             yield
             return
@@ -222,13 +227,16 @@ class Evaluator:
             yield
 
     def _reads_in_place(self, h: Tensor | None, block: Block) -> bool:
-        """Whether a block's sources are the rows of a tensor that is there already: those of the
-        whole graph are. A part may read every vertex too, but its destinations come first."""
+        """Return whether a block's sources are the rows of an existing tensor.
+
+        That holds for the whole graph. A part may read every vertex too, but its destinations come
+        first.
+        """
         whole = block.num_dst == len(self._degrees.counts)
         return whole and (h is not None or shares_features(self._setting))
 
     def _read(self, h: Tensor | None, block: Block) -> Tensor:
-        """A block's input rows, of the layer below, or of the features where there is none."""
+        """Return a block's input rows: of the layer below, or of the features if ``h`` is None."""
         if self._reads_in_place(h, block):
             return torch.from_numpy(self._setting.dataset.features) if h is None else h
         if h is None:
@@ -237,8 +245,10 @@ class Evaluator:
 
 
 def cut_rows(graph: Graph, rows: int) -> Iterator[IntArray]:
-    """Consecutive ranges of vertices, int64, which with their in-edges count at most ``rows``; a
-    vertex with more is alone."""
+    """Yield consecutive ranges of vertices, int64, of at most ``rows`` vertices and in-edges.
+
+    A vertex with more in-edges is alone.
+    """
     ends = graph.indptr + np.arange(len(graph.indptr))
     begin = 0
     while begin < graph.num_vertices:

@@ -1,14 +1,13 @@
 """Evidence of what the updates of a run really computed, kept so that it can be checked.
 
-An optimiser hides what it is fed: Adam's step is about the sign of a gradient, so gradients that
-are twice too large change nearly nothing, and two right runs in float32 drift apart. So an update
-is kept as it was before the optimiser: the parameters that it starts from, the vertices whose loss
-it takes, their logits, and the gradients of the loss.
+An optimiser hides its input. Adam's step depends mostly on the sign of a gradient, so gradients
+that are twice too large change nearly nothing. Two correct runs in float32 also drift apart. So the
+inputs of the optimiser's step are kept. They are the initial parameters, the vertices of the loss,
+their logits, and the gradients of the loss.
 
-Some updates are kept whole, to be computed once more. Other updates are looked at: their
-parameters, their gradients and the logits that have a loss are kept until the epoch is over. A
-second optimiser follows the parameters of every update. Every mini-batch is held against its
-sampler's word.
+Some updates are kept whole, to be computed once more. Other updates are examined: their parameters,
+gradients and logits that have a loss are kept until the epoch is over. A second optimiser follows
+the parameters of every update. Every mini-batch is checked against its sampler's statement.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from gnnbench.run.shuffling import Shuffling
 
 #: By epoch and round.
 Key = tuple[int, int]
-#: At most this many updates and mini-batch rounds of an epoch are looked at. An epoch of more
+#: At most this many updates and mini-batch rounds of an epoch are examined. An epoch of more
 #: rounds has the first, the last and others drawn from those in between.
 MOST_LOOKED_AT = 32
 
@@ -37,11 +36,11 @@ MOST_LOOKED_AT = 32
 class Update:
     """One update, on the CPU.
 
-    ``parameters`` and the optimiser's ``moments`` are those before the update, ``after`` the
-    parameters after the optimiser's step. ``logits`` are ``(ids, rows)``: vertices and their rows
-    ``(n, classes)``, which together are those that the update computed; of an update that is not
-    ``whole`` they are those that have a loss. ``gradients`` are of the round's mean loss, in the
-    order of the model's parameters. ``units`` are the mini-batch's, none of a full graph.
+    ``parameters`` and the optimiser's ``moments`` are values before the update, and ``after`` has
+    the parameters after the optimiser's step. ``logits`` are ``(ids, rows)``: vertices and their
+    rows ``(n, classes)``. Together they are all logits of the update, or those with a loss if the
+    update is not ``whole``. ``gradients`` are of the round's mean loss, in the order of the model's
+    parameters. ``units`` are the mini-batch's; a full graph has none.
     """
 
     epoch: int
@@ -56,19 +55,19 @@ class Update:
 
     @property
     def name(self) -> str:
-        """How a sentence calls it: ``"epoch 2, round 0"``."""
+        """Its name in a sentence: ``"epoch 2, round 0"``."""
         return _name(self.epoch, self.round)
 
 
 class Evidence:
-    """Keeps ``updates`` whole updates of a run: the first, the last, and others in between.
+    """The evidence of a run: ``updates`` whole updates, namely the first, the last, and others.
 
-    The others are drawn by the workload's seed, so that no place is always passed over. With 0
-    updates none is looked at either.
+    The others are drawn by the workload's seed, so that no position is always omitted. With 0
+    updates none is examined either.
 
-    ``fault`` is the first thing found wrong in what was sampled, or in who wrote parameters, as a
-    sentence's end; None where nothing was. ``rounds`` counts all updates so far, and ``looked_at``
-    those that were looked at, with every edge of their mini-batches.
+    ``fault`` is the first fault of a sample, or of the writes to parameters, as the end of a
+    sentence. It is None if no fault was found. ``rounds`` counts all updates so far. ``looked_at``
+    counts those that were examined, with every edge of their mini-batches.
     """
 
     def __init__(self, setting: Setting, updates: int) -> None:
@@ -80,9 +79,9 @@ class Evidence:
         self._under_way: Update | None = None
         self._follower: Follower | None = None
         self._chosen: dict[tuple[int, int], frozenset[int]] = {}
-        #: The epochs after the workload's of which an update is kept as well.
+        #: The epochs after the workload's that also keep an update.
         self._later: set[int] = set()
-        #: What a sampler draws that says it draws uniformly, and its name.
+        #: The draws of a sampler that claims to draw uniformly, and its name.
         self._drawn: tuple[DrawAudit, str] | None = None
         #: Units of updates that have not begun: they are sampled before.
         self._sampled: dict[Key, list[Unit]] = {}
@@ -96,12 +95,12 @@ class Evidence:
         return tuple(self._kept[key] for key in sorted(self._kept))
 
     def take_looked_at(self) -> list[Update]:
-        """The updates that are looked at and were not taken before; nothing holds them after."""
+        """Return the examined updates that were not taken before, and release them."""
         taken, self._looked = self._looked, []
         return taken
 
     def wants(self, epoch: int, round: int, num_rounds: int) -> bool:
-        """Whether an update is one of those to keep whole."""
+        """Return whether an update is to be kept whole."""
         if epoch in self._later:
             return round == int(self._draw(epoch).integers(num_rounds))
         total = self._setting.workload.epochs * num_rounds
@@ -111,7 +110,7 @@ class Evidence:
         return epoch * num_rounds + round in self._chosen[key]
 
     def looks_at(self, epoch: int, round: int, num_rounds: int) -> bool:
-        """Whether an update and the mini-batches of its round are looked at."""
+        """Return whether an update and the mini-batches of its round are examined."""
         if num_rounds <= MOST_LOOKED_AT:
             return True
         key = epoch, num_rounds
@@ -120,13 +119,15 @@ class Evidence:
         return round in self._chosen[key]
 
     def keep_later(self, epoch: int) -> None:
-        """Keep an update of an epoch after the workload's whole too, where any is, before it
-        begins."""
+        """Keep an update of a later epoch whole, if any is kept, before the epoch begins.
+
+        The epoch comes after the workload's epochs.
+        """
         if self._updates:
             self._later.add(epoch)
 
     def _choose(self, count: int, total: int, *draw: int) -> frozenset[int]:
-        """``count`` numbers below ``total``, or all: the first, the last, and some in between."""
+        """Return ``count`` numbers below ``total``, or all: first, last, and some in between."""
         if count >= total or count < 2:
             return frozenset(range(min(count, total)))
         between = self._draw(*draw).permutation(np.arange(1, total - 1))[: count - 2]
@@ -138,11 +139,11 @@ class Evidence:
     # ------------------------------------------------------------------ updates
 
     def follow(self, replicas: Replicas) -> None:
-        """Hold the parameters of ``replicas`` against a second optimiser's from now on."""
+        """Compare the parameters of ``replicas`` with a second optimiser's from now on."""
         self._follower = Follower(replicas, self._setting.workload)
 
     def hold_parameters(self, name: str, when: str) -> None:
-        """Find fault with parameters that are other than the second optimiser's."""
+        """Record a fault if parameters differ from the second optimiser's."""
         if self._follower is None or self.fault is not None:
             return
         changed = self._follower.find_change()
@@ -150,7 +151,7 @@ class Evidence:
             self.fault = f"{changed} was changed by other than the optimiser {when} {name}"
 
     def begin(self, epoch: int, round: int, num_rounds: int, replicas: Replicas) -> None:
-        """Keep the parameters that an update starts from, where it is kept or looked at."""
+        """Keep the parameters that an update starts from, if it is kept or examined."""
         if self._follower is None:
             self.follow(replicas)
         self.hold_parameters(_name(epoch, round), "before")
@@ -172,13 +173,15 @@ class Evidence:
                 update.moments = tuple(value.clone() for value in self._follower.state)
 
     def keeps(self, epoch: int, round: int) -> bool:
-        """Whether this update, which has begun, is kept or looked at."""
+        """Return whether this update, which has begun, is kept or examined."""
         update = self._under_way
         return update is not None and (update.epoch, update.round) == (epoch, round)
 
     def add_logits(self, epoch: int, round: int, ids: IntArray, rows: Tensor) -> None:
-        """Keep the logits ``(len(ids), classes)`` of some vertices of an update that is kept or
-        looked at."""
+        """Keep the logits ``(len(ids), classes)`` of some vertices of an update.
+
+        The update is one that is kept or examined.
+        """
         update = self._under_way
         if update is None:
             return
@@ -188,13 +191,13 @@ class Evidence:
         update.logits.append((ids, rows.detach().cpu().clone()))
 
     def add_gradients(self, epoch: int, round: int, gradients: Sequence[Tensor]) -> None:
-        """Keep the gradients that the optimiser is about to be given, where they are wanted."""
+        """Keep the gradients that the optimiser is about to receive, if they are wanted."""
         self.hold_parameters(_name(epoch, round), "during")
         if self._under_way is not None:
             self._under_way.gradients = [part.detach().cpu().clone() for part in gradients]
 
     def end(self, epoch: int, round: int, gradients: Sequence[Tensor], replicas: Replicas) -> None:
-        """Take the same step as the optimiser has taken, which ends an update."""
+        """Take the optimiser's step with the second optimiser, and end the update."""
         if self._follower is not None:
             self._follower.step(gradients)
         self.hold_parameters(_name(epoch, round), "in the step of")
@@ -217,9 +220,11 @@ class Evidence:
         unit: Unit,
         seeds: IntArray,
     ) -> None:
-        """Keep a mini-batch of an update that is kept or looked at, and hold it against what its
-        sampler says that it draws: the numbers of edges always, every edge where it is looked at,
-        and of some rows of each the law."""
+        """Check a mini-batch against its sampler's statement, and keep it if its update is kept.
+
+        The numbers of edges are always checked. Every edge is checked if the update is examined,
+        and some rows of each mini-batch are tested for the law.
+        """
         whole = self.wants(epoch, round, num_rounds)
         edges = whole or self.looks_at(epoch, round, num_rounds)
         if edges and self._updates:
@@ -242,16 +247,17 @@ class Evidence:
         return self._drawn[0].look(epoch, unit.blocks, num_rounds)
 
     def audit_draws(self) -> None:
-        """Hold all that was drawn against the law ``UNIFORM``, where the sampler says that it draws
-        by that."""
+        """Check all draws against the law ``UNIFORM``, if the sampler states that law."""
         if self.fault is None and self._drawn is not None:
             audit, name = self._drawn
             self.fault = audit.find_fault(name)
 
     def audit_seeds(self, epoch: int, rounds: Sequence[IntArray]) -> None:
-        """Hold the seeds of an epoch against the training vertices, each of which is one once, and
-        the rounds, where there are as many as the batch size makes, against that: all but one have
-        so many seeds. More or fewer rounds are other work, which is ranked apart."""
+        """Check that the seeds of an epoch are the training vertices, each of them once.
+
+        If the number of rounds follows from the batch size, all rounds but one must have that size.
+        More or fewer rounds are other work, which is ranked apart.
+        """
         if self.fault is not None:
             return
         due = self._setting.dataset.train_ids

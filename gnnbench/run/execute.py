@@ -1,4 +1,4 @@
-"""Takes a program step by step: executes the bodies, or goes by the sizes alone."""
+"""The reader of a program: it executes the bodies of steps, or goes by their sizes alone."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from gnnbench.run.recorder import Recorder, Track
 
 #: A sleep takes some 0.1 ms more than it is asked for, which the next one makes up for.
 LEAST_REST_S: Bound[float] = 5e-4
-#: So many steps are taken before they are accounted for.
+#: The most steps that are taken before they are accounted for.
 MOST_TAKEN: Bound[int] = 512
-#: What a step's operation computes, by its name.
+#: The functions that compute steps, by the name of the operation.
 Bodies = Mapping[str, Callable[..., None]]
-#: Where a section is recorded and what it runs on.
+#: Returns a context in which a section runs, with the track that records it.
 Enter = Callable[[Section], AbstractContextManager[Track]]
-#: Is told, before a step is taken, its number and those of the steps that it waits for, ascending.
+#: Receives a step's number before the step, and the steps that it waits for, ascending.
 Arrive = Callable[[int, Sequence[int]], None]
-#: Is told, when a step has been taken here, that step and its number.
+#: Receives a step and its number after the step was taken here.
 Leave = Callable[[Step, int], None]
-#: A step's number, and those of the steps that it waits for, ascending.
+#: A step's number, and the numbers of the steps that it waits for, ascending.
 Met: TypeAlias = tuple[int, tuple[int, ...]]
-#: A step that is done, when it began on the host's clock, how long it took here, and its number
-#: where it had to have one before.
+#: A step that is done, its start on the host's clock, its seconds here, and its number if it
+#: needed one before.
 Taken: TypeAlias = tuple[Step, float, float, Met | None]
 
 
@@ -50,18 +50,17 @@ def take_items(
 ) -> None:
     """Record the steps of an epoch, in order, and account for what memories hold.
 
-    With ``bodies`` each step computes what it is for; without any nothing is computed.
+    With ``bodies`` each step is computed; without, nothing is computed.
     """
     Reader(recorder, ledger, bodies, arrive=arrive).take(items)
 
 
 class Reader:
-    """Takes the items of one epoch, on one thread or the stages of rounds on several.
+    """The reader of the items of one epoch, on one thread or, by stages, on several.
 
-    Where some come from other processes, ``arrive`` waits for them, and ``leave`` is told of what
-    steps here send over links that take their time. A process that is held to a share of its
-    ``speed`` rests after a step for as long as that share makes longer what it computed; to wait
-    for other processes takes nobody longer.
+    ``arrive`` waits for data of other processes. ``leave`` learns which data steps here send over
+    links of limited bandwidth. After each step a throttled process sleeps to emulate its reduced
+    ``speed``. Waiting for other processes does not count as its work.
     """
 
     def __init__(
@@ -77,10 +76,10 @@ class Reader:
         self._arrive = arrive
         self._leave = leave
         self._rest = 1.0 / speed - 1.0
-        #: Whether more is done at each step than its body.
+        #: Whether a step needs more than its body.
         self._early = arrive is not None or leave is not None or self._rest > 0.0
         self._owed_s = 0.0
-        #: When the step under way began, by the wall clock and by the processor's time.
+        #: The start of the current step, by the wall clock and by the processor's time.
         self._began_s = 0.0, 0.0
         self._recorder = recorder
         self._ledger = ledger
@@ -97,9 +96,9 @@ class Reader:
                 section = self._take_section(remaining, track)
 
     def _take_section(self, items: Iterator[Item], track: Track) -> Section | None:
-        """Take items up to the section that begins next; None where they end."""
-        # Between kernels nothing of this is in a cache: all in one frame, and what can wait is done
-        # of many steps one after the other.
+        """Take items up to the next section and return that section, or None at the end."""
+        # Between kernels none of this code is in a cache. So all is in one frame, and the
+        # accounting of many steps is done together.
         bodies, early, read, since = self._bodies, self._early, track.read, track.since
         taken: list[Taken] = []
         section = None
@@ -128,8 +127,10 @@ class Reader:
         return section
 
     def _meet(self, step: Step) -> Met:
-        """The number of a step that is next, and those of the steps that it waits for, for which
-        whoever has to be told does wait."""
+        """Return the number of the next step and the numbers of the steps that it waits for.
+
+        ``arrive`` is called with both.
+        """
         number = next(self._recorder.ids)
         after = self._waits.follow(step, number)
         if self._arrive is not None:
@@ -139,24 +140,24 @@ class Reader:
         return number, after
 
     def _see_off(self, step: Step, number: int) -> None:
-        """A step's body is done: tell whoever is to know, and rest."""
+        """Call ``leave`` once a step's body is done, and sleep if the process is throttled."""
         if self._leave is not None and self._bodies is not None and step.op:
             self._leave(step, number)
         if self._rest > 0.0:
             wall_s, computed_s = self._began_s
-            # What several cores computed at once counts once.
+            # Parallel work of several cores counts once.
             computed_s = time.process_time() - computed_s
             self._rest_after(min(computed_s, time.perf_counter() - wall_s))
 
     def _account(self, taken: list[Taken], track: Track) -> None:
-        """Record steps that have been taken, in their order, and let go of them."""
+        """Record steps that have been taken, in their order, and release them."""
         for step, began_s, wall_s, met in taken:
             number, after = met or self._meet(step)
             track.add(step, number, after, began_s, wall_s)
         taken.clear()
 
     def _rest_after(self, took_s: float) -> None:
-        """Sleep for what a step of so long is to take besides, once that is worth a sleep."""
+        """Sleep for the extra time of a step that took ``took_s``, once that is worth a sleep."""
         self._owed_s += took_s * self._rest
         if self._owed_s > LEAST_REST_S:
             began_s = time.perf_counter()

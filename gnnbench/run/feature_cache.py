@@ -1,4 +1,4 @@
-"""The copies of the feature rows that accelerators keep."""
+"""The feature rows that accelerators cache."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from gnnbench.run.features import feature_rows
 
 
 class CachedRows:
-    """By slot, a copy of the rows that a ``FeatureCache`` has for it, on the trainer's device."""
+    """The rows that a ``FeatureCache`` has for each trainer, on the trainer's device."""
 
     def __init__(self, cache: FeatureCache) -> None:
         self._cache = cache
         self._copies: dict[int, Tensor] = {}
 
     def fill(self, setting: Setting, trainers: tuple[Device, ...], here: Collection[int]) -> None:
-        """Copy the rows to every trainer that is ``here``. Described devices share the memory of
-        this machine, and those that keep the same rows there for good have one copy."""
+        """Copy the rows to every trainer that is ``here``.
+
+        Described devices share the memory of this machine. Devices that keep equal rows there for
+        the whole run share one copy.
+        """
         for slot in self._cache.vertices.keys() & here:
             vertices = self._cache.vertices[slot]
             where = torch.device(trainers[slot].torch_device)
@@ -36,7 +39,7 @@ class CachedRows:
             self.keep(slot, copy)
 
     def keep(self, slot: int, copy: Tensor) -> None:
-        """``copy`` ``(n, f)`` has the rows that are cached for ``slot``, in their order."""
+        """Use ``copy`` ``(n, f)`` as the rows that are cached for ``slot``, in their order."""
         self._copies[slot] = copy
 
     def _find_copy(self, vertices: IntArray, device: torch.device) -> Tensor | None:
@@ -46,10 +49,9 @@ class CachedRows:
         return None
 
     def assemble(self, slot: int, count: int, places: IndexArray | None, crossed: Tensor) -> Tensor:
-        """``count`` rows ``(n, f)``: those of the cache, by their ``places`` in it, and between
-        them what ``crossed``.
+        """Return ``count`` rows ``(n, f)``: cached rows by their ``places``, and ``crossed`` rows.
 
-        Raises ``ValueError`` where these are not together what is asked for.
+        Raises ``ValueError`` if the two together are not the rows that are needed.
         """
         found = np.zeros(count, dtype=np.bool_) if places is None else places >= 0
         missing = np.flatnonzero(~found)
@@ -69,7 +71,7 @@ class CachedRows:
         return rows
 
     def admit(self, slot: int, admitted: Admission, rows: Tensor) -> None:
-        """Take in some of a unit's input rows."""
+        """Copy some of a unit's input rows into the cache."""
         copy = self._copies[slot]
         chosen = rows.index_select(0, torch.from_numpy(admitted.rows).to(rows.device))
         copy.index_copy_(0, torch.from_numpy(admitted.places).long().to(copy.device), chosen)

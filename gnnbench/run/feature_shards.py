@@ -1,4 +1,4 @@
-"""What the steps of ``lowering/feature_shards.py`` compute, of all devices or of one rank's."""
+"""The bodies of ``lowering/feature_shards.py``'s steps, for all devices or one rank's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ByRound: TypeAlias = dict[tuple[int, int], Tensor]
 
 
 class FeatureShardsEngine(Engine):
-    """Trains by the program of :class:`FeatureShardsLowering`, whose operations are methods."""
+    """The engine for programs of :class:`FeatureShardsLowering`; its methods are the bodies."""
 
     _lowering: FeatureShardsLowering
 
@@ -59,8 +59,10 @@ class FeatureShardsEngine(Engine):
         self._use(bodies)
 
     def _bind(self) -> None:
-        """The adjacency of each aggregator here, and what UPDATE of an updater's rows is handed:
-        their ids and degrees, and no edges."""
+        """Bind the adjacency of each aggregator here, and the outputs of each updater.
+
+        UPDATE receives the ids and degrees of an updater's rows, and no edges.
+        """
         self._bounds: dict[tuple[int, int], BoundBlock] = {}
         self._outputs: dict[tuple[int, int], BoundBlock] = {}
         # Devices described on one device of this machine that aggregate the same rows share them.
@@ -83,7 +85,7 @@ class FeatureShardsEngine(Engine):
         return BoundBlock(block, self._bundle.kernel, self._degrees, self._dtype, device)
 
     def _find_training_vertices(self) -> None:
-        """For each updater's rows of a round, which of them have a loss, and their labels."""
+        """Find the rows with a loss, and their labels, for each updater's rows of a round."""
         trains = self._setting.dataset.train_mask & (self._setting.dataset.labels >= 0)
         self._num_train = int(trains.sum())
         self._labelled: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
@@ -94,7 +96,7 @@ class FeatureShardsEngine(Engine):
             self._labelled[number, slot] = places.to(where), labels.to(where)
 
     def _place_features(self) -> dict[tuple[int, int], Tensor]:
-        """Each aggregator's columns of the features of the rows that it has, as of layer 0."""
+        """Return each aggregator's columns of the features of its rows, as layer 0."""
         order, width = self._shards.order, self.replicas.master.stack[0].in_features
         features = {
             (0, slot): self._open_rows(0, slot)
@@ -113,26 +115,26 @@ class FeatureShardsEngine(Engine):
     # ------------------------------------------------------------------ one epoch
 
     def run_epoch(self, epoch: int) -> EpochTrace:
-        """One full-graph iteration: forward, loss, backward, update."""
+        """Run one full-graph iteration: forward, loss, backward, update."""
         self._start_epoch(epoch)
-        for device in self._trainers:  # one without a column or a vertex is idle, and counts
+        for device in self._trainers:  # a device without columns or vertices counts as idle
             self._recorder.count_work(device.name, 0.0)
         self._loss = 0.0
         self._begin_update()
         #: Columns of a layer's input, and of their gradients, by layer and aggregator.
         self._columns = dict(self._features)
         self._column_gradients: dict[tuple[int, int], Tensor] = {}
-        #: By round, of two at most, and aggregator: aggregates, and their gradients.
+        #: Aggregates and their gradients, by round (at most two) and aggregator.
         self._aggregates: ByRound = {}
         self._aggregate_gradients: ByRound = {}
-        #: The same by updater: all columns of the aggregates, outputs, gradients of aggregates.
+        #: By round and updater: all columns of the aggregates, outputs, gradients of aggregates.
         self._whole: ByRound = {}
         self._rows: ByRound = {}
         self._parts: ByRound = {}
         #: By round and updater, gradients of a layer's outputs.
         self._gradients: dict[tuple[int, int], Tensor] = {}
         self._tapes: dict[tuple[int, int, int], UpdateTape] = {}
-        #: Of the rows that a piece reads, by layer, round and slot, what the backward pass gives.
+        #: The mask of the rows that a piece reads, by layer, round and device index.
         self._wanted: dict[tuple[int, int, int], MaskArray] = {}
         count = sum(parameter.numel() for parameter in self.replicas.master.parameters())
         updaters = sorted({slot for _, slot in self._outputs})
@@ -141,11 +143,11 @@ class FeatureShardsEngine(Engine):
         return self._end_epoch(self._loss, [self._loss], self._num_train)
 
     def _open(self, slot: int, *shape: int) -> Tensor:
-        """Room for a tensor on a device."""
+        """Return an uninitialised tensor on a device."""
         return torch.empty(shape, dtype=self._dtype, device=self._trainers[slot].torch_device)
 
     def _open_rows(self, number: int, slot: int) -> Tensor:
-        """Room for an aggregator's columns of the rows that it has."""
+        """Return an uninitialised tensor for an aggregator's columns of its rows."""
         return self._open(slot, self._shards.num_held(slot), self._lowering.width(number, slot))
 
     # ------------------------------------------------------------------ forward
@@ -178,7 +180,7 @@ class FeatureShardsEngine(Engine):
             whole[overlap.here, copy * width + begin : copy * width + end] = piece
 
     def _range(self, number: int, overlap: Overlap) -> Range:
-        """The columns of a layer's input that are transferred."""
+        """Return the columns of a layer's input that are transferred."""
         return self._lowering.columns[number][overlap.aggregator]
 
     def _update_forward(self, number: int, index: int, slot: int) -> None:
@@ -213,7 +215,7 @@ class FeatureShardsEngine(Engine):
     # ------------------------------------------------------------------ backward
 
     def _update_backward(self, number: int, index: int, slot: int) -> None:
-        """The gradients of a round's aggregates; those of the weights are added up."""
+        """Compute the gradients of a round's aggregates, and add up the weights' gradients."""
         tape = self._tapes.pop((number, index, slot))
         gradient = run_update_backward(tape, self._gradients.pop((index, slot)))
         if gradient is not None:
@@ -293,14 +295,16 @@ class FeatureShardsEngine(Engine):
 
 
 def _forget_earlier(of_rounds: ByRound, index: int) -> None:
-    """Let go of what all have sent on: of rounds before the one that crosses at the moment."""
+    """Release tensors of rounds before the one that is in flight now."""
     for key in [key for key in of_rounds if key[0] not in (index - 1, index)]:
         del of_rounds[key]
 
 
 def _fill_held(into: Tensor, rows: Tensor, begin: int, held: IntArray | None) -> None:
-    """Of ``rows``, which stand from position ``begin`` on, keep those at the positions ``held``,
-    ascending; None is all."""
+    """Copy the rows at the positions ``held``, ascending; None means all.
+
+    ``rows`` begin at position ``begin``.
+    """
     end = begin + len(rows)
     if held is None:
         into[begin:end] = rows

@@ -1,4 +1,4 @@
-"""Rows of features as a device computes on them."""
+"""Rows of features in the form in which a device computes on them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gnnbench.parts import Setting
 from gnnbench.records import FloatArray, IndexArray, IntArray
 from gnnbench.run.replicas import torch_dtype
 
-#: How many bytes of features are converted at a time.
+#: The bytes of features that are converted at a time.
 FILLED_BYTES = 1 << 26
 
 
@@ -25,9 +25,9 @@ def feature_rows(
     threads: int = 0,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The features of ``ids``, in the workload's dtype: dense, or as a sparse CSR tensor.
+    """Return the features of ``ids``, in the workload's dtype: dense, or a sparse CSR tensor.
 
-    Dense rows are gathered by ``threads`` (0: every core), into ``out`` where it is given.
+    Dense rows are gathered by ``threads`` (0: every core), into ``out`` if it is given.
     """
     dtype = torch_dtype(setting.workload)
     features = setting.dataset.features
@@ -50,15 +50,17 @@ def feature_rows(
 
 
 def pick_rows(features: Tensor, ids: IntArray | IndexArray, threads: int) -> Tensor:
-    """Some of the rows ``(n, f)`` that a device has, side by side there; ``threads`` of the host
-    (0: every core) pick its own."""
+    """Return some of the rows ``(n, f)`` that a device has, contiguous on the device.
+
+    On the host, ``threads`` threads pick them (0: every core).
+    """
     if features.device.type == "cpu":
         return torch.from_numpy(gather_rows(features.numpy(), ids, threads=threads))
     return features[torch.from_numpy(ids).to(features.device)]
 
 
 def mapped_features(setting: Setting) -> FloatArray | None:
-    """The features where they are rows of a mapped file, one after the other; else none."""
+    """Return the features if they are contiguous rows of a mapped file, else None."""
     features = setting.dataset.features
     if not isinstance(features, np.ndarray) or not is_mapped(features):
         return None

@@ -1,5 +1,7 @@
-"""Rows and gradients between the host, of whose rows a process may have a part, and its devices,
-and between the buffers of devices."""
+"""Transfers of rows and gradients between the host and devices, and between devices' buffers.
+
+A process may have only a part of the host's rows.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,12 @@ from gnnbench.run.ranks import HostTransfer, Transfer
 
 
 class HostMovement:
-    """Moves the rows and gradients of full-graph units.
+    """The movement of the rows and gradients of full-graph units.
 
-    ``share`` says which of the host's rows are here. ``moves`` are, by round and slot, how a unit's
-    rows move. ``rows`` and ``gradients`` are the host's tensors ``(n, f)`` of each layer; layer 0
-    has h^0. ``inputs`` and ``returned`` are the input rows of current units, and their gradients,
-    where no buffer has them. ``buffers`` are those of the current pass over a layer.
+    ``share`` says which of the host's rows are here. ``moves`` are the movements of units' rows, by
+    round and device index. ``rows`` and ``gradients`` are the host's tensors ``(n, f)`` of each
+    layer; layer 0 has h^0. ``inputs`` and ``returned`` are the input rows of current units and
+    their gradients, if no buffer has them. ``buffers`` belong to the current pass over a layer.
     """
 
     def __init__(
@@ -74,16 +76,16 @@ class HostMovement:
         }
 
     def outputs_of(self, round_index: int, slot: int) -> Tensor:
-        """Where a unit's outputs are."""
+        """Return the positions of a unit's outputs among the host's rows."""
         return torch.from_numpy(self.share.place(self.moves[round_index, slot].block.dst_ids))
 
     def take_inputs(self, key: UnitKey) -> Tensor:
-        """Return the input rows ``(S, f)`` of a unit, whose forward pass begins."""
+        """Return the input rows ``(S, f)`` of a unit at the start of its forward pass."""
         move = self.moves[key[1:]]
         return self.inputs.pop(key) if move.direct else self.buffers["rows"].rows(move)
 
     def open_buffers(self, what: Held, number: int) -> Buffers:
-        """The buffers of the pass over a layer, made when it begins."""
+        """Return the buffers of the pass over a layer, made at the first call."""
         if what not in self.buffers:
             buffers, width = Buffers(), self._widths[number]
             for slot, rows in self._lowering.buffer_rows.items():
@@ -105,14 +107,16 @@ class HostMovement:
                 buffers.bring(part, source)
             return
         rows = read_rows(source, torch.from_numpy(ids), self._here.device(slot))
-        if len(ids) < len(move.host_ids):  # the others arrive from where they are
+        if len(ids) < len(move.host_ids):  # the others arrive from other processes
             some, rows = rows, rows.new_empty(len(move.host_ids), rows.shape[1])
             rows[_on(which, rows)] = some
         self.inputs[number, round_index, slot] = rows
 
     def _walk(self, number: int, round_index: int, slot: int, ids: IndexArray) -> Iterator[slice]:
-        """The rows of a unit that come from the host, all at once; of features on disk some at a
-        time, as they are read, and after them the first of the device's next round."""
+        """Yield slices of a unit's host rows: all at once, or in windows for features on disk.
+
+        After windows, the reading of the device's next round begins.
+        """
         if number or not (self.share.whole and shares_features(self._here.setting)):
             yield slice(0, len(ids))
             return
@@ -126,7 +130,7 @@ class HostMovement:
         return self.share.count(self.moves[round_index, slot].host_ids, width)
 
     def _give_rows(self, rank: int, number: int, round_index: int, slot: int) -> Tensor:
-        """Of the rows that a unit reads of the host those that are here."""
+        """Return the rows that a unit reads of the host and that are here."""
         source = self.rows[number]
         _, ids = self.share.split(self.moves[round_index, slot].host_ids)
         return read_rows(source, torch.from_numpy(ids), source.device)
@@ -134,7 +138,7 @@ class HostMovement:
     def _place_rows(
         self, part: Tensor, rank: int, number: int, round_index: int, slot: int
     ) -> None:
-        """Those that are with another process."""
+        """Put rows of another process in their places for a unit."""
         move = self.moves[round_index, slot]
         which = self.share.pick(move.host_ids, rank)
         rows = part.view(len(which), -1)
@@ -190,7 +194,7 @@ class HostMovement:
         return self.share.count(self.moves[round_index, slot].leaving_ids, width)
 
     def _give_gradients(self, rank: int, number: int, round_index: int, slot: int) -> Tensor:
-        """Of the gradients that leave a device those of another process's rows."""
+        """Return the gradients that leave a device for another process's rows."""
         move = self.moves[round_index, slot]
         which = self.share.pick(move.leaving_ids, rank)
         if move.direct:
@@ -201,12 +205,12 @@ class HostMovement:
     def _add_gradients(
         self, part: Tensor, rank: int, number: int, round_index: int, slot: int
     ) -> None:
-        """Those of the rows that are here."""
+        """Add gradients of a unit to the rows that are here."""
         _, ids = self.share.split(self.moves[round_index, slot].leaving_ids)
         rows, threads = part.cpu().view(len(ids), -1), torch.get_num_threads()
         scatter_add_rows(self.gradients[number].numpy(), ids, rows.numpy(), threads=threads)
 
 
 def _on(places: IntArray | slice, tensor: Tensor) -> Tensor | slice:
-    """Positions where a tensor is."""
+    """Return positions on the device of a tensor."""
     return places if isinstance(places, slice) else torch.from_numpy(places).to(tensor.device)

@@ -1,5 +1,7 @@
-"""What the steps of ``lowering/host_resident.py`` compute: rows and gradients on the host, and a
-unit's on its device while it is worked on."""
+"""The bodies of ``lowering/host_resident.py``'s steps: rows and gradients on the host.
+
+A unit's rows are on its device while it is worked on.
+"""
 
 from __future__ import annotations
 
@@ -42,15 +44,17 @@ from gnnbench.run.passes import (
 
 
 class HostResidentEngine(Engine):
-    """Trains by the program of :class:`HostResidentLowering`, or of one with the same operations,
-    which are methods."""
+    """The engine for programs of :class:`HostResidentLowering`; its methods are the bodies.
+
+    It serves other lowerings with the same operations too.
+    """
 
     _lowering: HostResidentLowering
 
     # ------------------------------------------------------------------ preparation
 
     def prepare(self) -> None:
-        """Lower, bind the blocks, and put vertex data where it lives."""
+        """Lower, bind the blocks, and place the vertex data."""
         stack = self.replicas.master.stack
         lowering = choose_lowering(self._bundle)(self._bundle, self._setting, stack)
         if not isinstance(lowering, HostResidentLowering):
@@ -76,12 +80,12 @@ class HostResidentEngine(Engine):
         self._use(self._list_bodies())
 
     def _bind(self, index: int, move: SlotMovement) -> BoundBlock:
-        """The block of a unit of a round, on its device."""
+        """Return the block of a unit of a round, on its device."""
         kernel, device = self._bundle.kernel, self._device(move.slot)
         return BoundBlock(move.block, kernel, self._degrees, self._dtype, device)
 
     def _list_bodies(self) -> Bodies:
-        """What computes the steps of an epoch."""
+        """Return the bodies of the steps of an epoch, by operation."""
         return {
             **self._movement.list_bodies(),
             "aggregate forward": self._aggregate,
@@ -102,13 +106,13 @@ class HostResidentEngine(Engine):
         }
 
     def _place(self) -> None:
-        """h^0 .. h^L, the gradients' buffers and cached aggregates, in memory or on disk."""
+        """Place h^0 .. h^L, the gradients' buffers and cached aggregates, in memory or on disk."""
         setting, plan = self._setting, self._lowering.host
         dims, vertices = setting.workload.dims, len(self._share.ids)
         share = vertices, self._share.num_vertices
         self._store = HostStore(plan, self._dtype, share)
         rows, gradients = self._movement.rows, self._movement.gradients
-        #: By layer, what AGGREGATE made for it.
+        #: By layer, its cached aggregates.
         self._cached: dict[int, Tensor] = {}
         idle: dict[int, Tensor] = {}
         shares = shares_features(setting)
@@ -138,24 +142,26 @@ class HostResidentEngine(Engine):
             return_large_arrays()
 
     def idle_memory(self) -> IdleMemory:
-        """The buffers of gradients, that of layer 1's outputs first: each epoch clears them before
-        it writes to them."""
+        """Return the buffers of gradients, with the buffer of layer 1's outputs first.
+
+        Each epoch clears them before it writes to them.
+        """
         return IdleMemory(self._idle, self._store.drop_pages, self.ledger, self._host.name)
 
     def notes(self) -> tuple[str, ...]:
-        """What was not pinned."""
+        """Return which data was not pinned, and other notes."""
         return (*self._store.notes(), *super().notes())
 
     # ------------------------------------------------------------------ one epoch
 
     def run_epoch(self, epoch: int) -> EpochTrace:
-        """One full-graph iteration: forward, loss, backward, update."""
+        """Run one full-graph iteration: forward, loss, backward, update."""
         self._start_epoch(epoch)
         self._loss = 0.0
         self._begin_update()
         self._store.rewind()
         self._movement.start_epoch()
-        #: Of current units: tapes, what autograd has saved for them, and gradients of outputs and
+        #: For current units: tapes, what autograd has saved for them, and gradients of outputs and
         #: of aggregates.
         self._aggregates: dict[UnitKey, AggregateTape] = {}
         self._updates: dict[UnitKey, UpdateTape] = {}
@@ -166,7 +172,7 @@ class HostResidentEngine(Engine):
         return self._end_epoch(self._loss, [self._loss], self._num_train)
 
     def _tidy(self, items: Iterable[Item]) -> Iterator[Item]:
-        """The items; before those of another round or layer, what the last one needed is let go."""
+        """Yield the items, and release a round's or layer's data before the next one begins."""
         now: tuple[int, int] | None = None
         for item in items:
             if isinstance(item, Step) and now != (item.layer, item.round):
@@ -181,7 +187,7 @@ class HostResidentEngine(Engine):
             yield item
 
     def _is_bounded(self) -> bool:
-        """Whether this process is to take no more than was asked for."""
+        """Return whether this process must stay within the memory that was asked for."""
         free = host_capacity(self._bundle.memory, self._host) == self._host.memory_bytes
         return self._is_short() or not free
 
@@ -191,7 +197,7 @@ class HostResidentEngine(Engine):
     def _end_round(self, round_index: int) -> None:
         self._store.drop_pages()
         if self._is_short():
-            # What a round made of its blocks is made again for the next layer.
+            # The kernel's forms of a round's blocks are made again for the next layer.
             for plan in self._lowering.plans[round_index]:
                 if self._has(plan.slot):
                     self._bounds[round_index, plan.slot].release()
@@ -238,11 +244,11 @@ class HostResidentEngine(Engine):
             self._take_topology(bound)
 
     def _is_taped(self, number: int) -> bool:
-        """Whether the backward pass of a layer has what the forward pass made."""
+        """Return whether a layer's backward pass uses the results of its first forward pass."""
         return self._lowering.policies[number] in ("keep", "offload")
 
     def _recording(self, key: UnitKey) -> AbstractContextManager[object]:
-        """Of what autograd saves, where that is offloaded."""
+        """Return a context that records what autograd saves, if that is offloaded."""
         return self._saved[key].recording() if key in self._saved else nullcontext()
 
     def _store_outputs(self, number: int, round_index: int, slot: int) -> None:
@@ -321,6 +327,6 @@ class HostResidentEngine(Engine):
             self._movement.returned[key] = rows
 
     def _end_unit(self, key: UnitKey) -> None:
-        """Let go of what is held for a unit up to the end of its backward pass."""
+        """Release what is held for a unit up to the end of its backward pass."""
         del self._aggregates[key], self._updates[key], self._upper[key]
         self._take_topology(self._bounds[key[1:]])

@@ -1,8 +1,8 @@
 """Vertex data on the host: tensors in its memory, and beyond its budget in mapped files.
 
-A file is deleted as soon as it is open, so that nothing is left behind however a run ends; its
+A file is deleted as soon as it is open, so that nothing is left behind however a run ends. Its
 blocks are free once its tensor is. Pages of a mapped file that were written or read belong to the
-system's page cache and may be dropped at any time; ``drop_pages`` takes them out of this process.
+system's page cache and may be dropped at any time. ``drop_pages`` removes them from this process.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from gnnbench.units import format_si
 
 #: Saved intermediates are made one by one; on disk they share files of at least this size.
 SEGMENT_BYTES = 1 << 28
-#: cudaHostRegisterPortable: pinned memory is so for all devices.
+#: cudaHostRegisterPortable: the memory is pinned for all devices.
 PORTABLE = 1
-#: Where tensors start in a segment: a cache line, and a multiple of every element's size.
+#: The alignment of tensors in a segment: a cache line, a multiple of every element's size.
 ALIGNMENT_BYTES = 64
 
 
@@ -36,9 +36,9 @@ ALIGNMENT_BYTES = 64
 class IdleMemory:
     """Memory of a run that holds nothing between its epochs.
 
-    ``buffers`` are one-dimensional, in the run's type, some perhaps mapped from files, whose pages
-    ``drop_pages`` takes out of this process. What a borrower makes beside them it holds in the
-    run's ``ledger``, on the ``host``.
+    ``buffers`` are one-dimensional, in the run's dtype. Some may be mapped from files, and
+    ``drop_pages`` removes their pages from this process. A borrower accounts for other tensors in
+    the run's ``ledger``, on the ``host``.
     """
 
     buffers: tuple[Tensor, ...]
@@ -48,10 +48,10 @@ class IdleMemory:
 
 
 class HostStore:
-    """Makes the tensors of a run on the host, in memory or on disk as a plan says."""
+    """The maker of a run's tensors on the host, in memory or on disk as a plan says."""
 
     def __init__(self, plan: HostPlan, dtype: torch.dtype, share: tuple[int, int] = (1, 1)) -> None:
-        """Of tensors by vertex, room for a ``share`` of so many of so many vertices."""
+        """Make tensors by vertex for a ``share``: vertices here, and all vertices."""
         self._share = share
         self._plan = plan
         self._dtype = dtype
@@ -61,7 +61,7 @@ class HostStore:
         self._not_pinned = ""
 
     def empty(self, tensor: HostTensor) -> Tensor:
-        """The memory of a tensor, one-dimensional, holding anything."""
+        """Return the uninitialised memory of a tensor, one-dimensional."""
         some, all_ = self._share
         elements = tensor.size_bytes // self._dtype.itemsize // all_ * some
         if tensor not in self._plan.spilled or not elements:
@@ -72,8 +72,10 @@ class HostStore:
         return made
 
     def like(self, layer: int, tensor: Tensor) -> Tensor:
-        """Room for one more of a layer's saved intermediates, shaped like ``tensor``, until
-        ``rewind``."""
+        """Return memory for one more of a layer's saved intermediates, until ``rewind``.
+
+        It has the shape of ``tensor``.
+        """
         size_bytes = tensor.numel() * tensor.element_size()
         if not self._plan.is_spilled("intermediates", layer) or not size_bytes:
             return torch.empty(tensor.shape, dtype=tensor.dtype)
@@ -83,15 +85,15 @@ class HostStore:
         return segments.take(size_bytes).view(tensor.dtype).view(tensor.shape)
 
     def rewind(self) -> None:
-        """Everything made ``like`` something is done with."""
+        """Reuse the memory of everything made by ``like``."""
         for segments in self._segments.values():
             segments.rewind()
 
     def pin(self, tensors: Sequence[Tensor]) -> None:
-        """Lock tensors in memory as long as this store lives, so that CUDA copies from and to them
-        without the processor; those that are on disk stay as they are.
+        """Lock tensors in memory as long as this store lives; tensors on disk are left out.
 
-        They are locked where they lie: torch's own pinned memory comes in powers of two.
+        CUDA then copies from and to them without the processor. They are locked in place, because
+        torch's own pinned memory comes in powers of two.
         """
         pinned: list[Tensor] = []
         weakref.finalize(self, _unpin, pinned).atexit = False
@@ -109,23 +111,23 @@ class HostStore:
             pinned.append(tensor)
 
     def is_on_disk(self, tensor: Tensor) -> bool:
-        """Whether this tensor, or a view that starts where it starts, lies in a mapped file."""
+        """Return whether a tensor, or a view with the same start, lies in a mapped file."""
         return tensor.data_ptr() in self._mapped
 
     def drop_pages(self) -> None:
-        """Take the mapped files' pages out of this process; what they hold stays as it is."""
+        """Remove the mapped files' pages from this process; the files keep their contents."""
         for file in self._files:
             file.madvise(mmap.MADV_DONTNEED)
 
     def notes(self) -> tuple[str, ...]:
-        """What was not pinned."""
+        """Return why data was not pinned, if it was not."""
         return (self._not_pinned,) if self._not_pinned else ()
 
     def _map(self, size_bytes: int) -> mmap.mmap:
-        """A new file of that size, open, mapped, and already deleted."""
+        """Return a new mapped file of that size, already deleted."""
         try:
             with tempfile.TemporaryFile(dir=self._plan.directory, prefix="gnnbench-") as file:
-                # Blocks are taken now: a full disk is an error here, and a crash at a later write.
+                # Reserve blocks now: a full disk is an error here, but would crash a later write.
                 os.posix_fallocate(file.fileno(), 0, size_bytes)
                 mapped = mmap.mmap(file.fileno(), size_bytes)
         except OSError as error:
@@ -139,7 +141,7 @@ class HostStore:
 
 
 def _cudart() -> Any:
-    """CUDA's runtime, of which torch says no types."""
+    """Return CUDA's runtime, which torch does not type."""
     return torch.cuda.cudart()  # type: ignore[no-untyped-call]
 
 
@@ -162,7 +164,7 @@ class _Segments:
         self._segments.append(torch.frombuffer(file, dtype=torch.uint8))
 
     def have_room(self, size_bytes: int) -> bool:
-        """Whether ``size_bytes`` fit somewhere behind what is taken."""
+        """Return whether ``size_bytes`` fit somewhere after the memory in use."""
         if self._current == len(self._segments):
             return False
         if self._offset + size_bytes <= len(self._segments[self._current]):
@@ -170,7 +172,7 @@ class _Segments:
         return any(size_bytes <= len(segment) for segment in self._segments[self._current + 1 :])
 
     def take(self, size_bytes: int) -> Tensor:
-        """The next ``size_bytes`` that lie together."""
+        """Return the next ``size_bytes`` contiguous bytes."""
         while self._offset + size_bytes > len(self._segments[self._current]):
             self._current, self._offset = self._current + 1, 0
         taken = self._segments[self._current][self._offset : self._offset + size_bytes]

@@ -1,5 +1,4 @@
-"""How the input rows of mini-batches come to their trainers: what the steps of loading and transfer
-compute."""
+"""The input rows of mini-batches on their way to trainers: the bodies of loading and transfer."""
 
 from __future__ import annotations
 
@@ -23,12 +22,12 @@ from gnnbench.run.movement import Buffers
 from gnnbench.run.processors import StagingBuffers, Streams
 from gnnbench.run.ranks import Transfer
 
-#: A round and a slot: which unit.
+#: The round and the device index of a unit.
 UnitKey = tuple[int, int]
 
 
 class InputRows:
-    """The input rows of a process's units: gathered in host memory, and brought to its devices.
+    """The input rows of a process's units, gathered in host memory and brought to its devices.
 
     ``inputs`` are the rows ``(n, f)`` of units that wait for their propagation.
     """
@@ -97,8 +96,11 @@ class InputRows:
     def _pick_features(
         self, ids: IndexArray | IntArray, threads: int, out: Tensor | None
     ) -> Tensor:
-        """Features of vertices, into ``out`` where it is given; of a mapped file some at a time,
-        as they are read, so that none is waited for alone."""
+        """Return the features of vertices, in ``out`` if it is given.
+
+        Features of a mapped file are gathered in windows while others are read, to avoid a wait for
+        each row.
+        """
         setting = self._setting
         if mapped_features(setting) is None:
             return feature_rows(setting, ids, sparse=self._sparse, threads=threads, out=out)
@@ -109,7 +111,7 @@ class InputRows:
         return out
 
     def _pick_rows(self, key: UnitKey, ids: IntArray) -> None:
-        """Input rows out of the features on the device."""
+        """Pick input rows from the features on the device."""
         if self._here.has(key[1]):
             threads = self._setting.workload.threads
             self._hand_over(key, pick_rows(self._features[key[1]], ids, threads))
@@ -126,7 +128,7 @@ class InputRows:
     def _put_together(
         self, key: UnitKey, move: SlotMovement, count: int, places: IndexArray | None
     ) -> None:
-        """Input rows out of what crossed and of the device's cache, in a memory of their own."""
+        """Assemble input rows in new memory, from rows that crossed and the device's cache."""
         crossed = self._loaded.pop(key)
         rows = crossed[0]
         if self._rounding is not None:
@@ -139,7 +141,7 @@ class InputRows:
         self._cached.admit(key[1], admitted, self.inputs[key])
 
     def _keep_rows(self, key: UnitKey, move: SlotMovement, rows: Tensor) -> None:
-        """Rows on a device are its unit's, or go to the buffer from which they are shared."""
+        """Hand rows on a device to its unit, or put them in the buffer that peers read."""
         if move.direct:
             self._hand_over(key, rows)
             return
@@ -160,7 +162,7 @@ class InputRows:
         self._hand_over(key, self._buffers.assemble(move))
 
     def _hand_over(self, key: UnitKey, rows: Tensor) -> None:
-        """Rows made on the copy stream are used on the other, and not to be freed before."""
+        """Store input rows; memory of the copy stream must outlive its use on the other stream."""
         self.inputs[key] = rows
         if streams := self._streams.get(key[1]):
             rows.record_stream(streams.compute.stream)

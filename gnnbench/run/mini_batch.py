@@ -1,8 +1,8 @@
-"""What the steps of ``lowering/mini_batch.py`` compute: rows of features, models and gradients.
+"""The bodies of ``lowering/mini_batch.py``'s steps: rows of features, models and gradients.
 
-Stages run on threads of their own where every device is of this machine and there is something to
-overlap: prefetching, or several trainers. Devices that are described only take turns on this
-thread, so that two runs are equal to the bit.
+Stages run on separate threads if every device is of this machine and there is something to overlap:
+prefetching, or several trainers. Described devices take turns on this thread, so that two runs are
+equal to the bit.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from gnnbench.run.timers import HostTimer
 
 
 class MiniBatchEngine(Engine):
-    """Trains by the program of :class:`MiniBatchLowering`, whose operations are methods."""
+    """The engine for programs of :class:`MiniBatchLowering`; its methods are the bodies."""
 
     _lowering: MiniBatchLowering
 
     def prepare(self) -> None:
-        """Lower, and put the features where they stay for the whole run."""
+        """Lower, and place the features that stay for the whole run."""
         bundle, setting = self._bundle, self._setting
         stack = self.replicas.master.stack
         lowering = self._lowering = MiniBatchLowering(bundle, setting, stack)
@@ -71,7 +71,7 @@ class MiniBatchEngine(Engine):
         self._scales = list_scales(lowering.frame.sampler, setting)
         self._passes = Passes(self._site, self._bind, self.replicas, self._rows, self._keep_logits)
         self._columns: ColumnProducts | None = None
-        #: Parameters whose gradients are not averaged, by their places.
+        #: The positions of parameters whose gradients are not averaged.
         self._apart: tuple[int, ...] = ()
         bodies: Bodies = {
             **self._rows.list_bodies(),
@@ -99,7 +99,7 @@ class MiniBatchEngine(Engine):
         )
 
     def _keep_unit(self, index: int, unit: Unit, seeds: IntArray) -> None:
-        """Let a mini-batch be kept or looked at."""
+        """Let the evidence keep or examine a mini-batch."""
         if self._evidence is not None:
             with self._recorder.excluded():
                 self._evidence.add_unit(
@@ -109,7 +109,7 @@ class MiniBatchEngine(Engine):
     # ------------------------------------------------------------------ one epoch
 
     def run_epoch(self, epoch: int) -> EpochTrace:
-        """One pass over the training vertices.
+        """Run one pass over the training vertices.
 
         Raises ``StageFailed`` for an error in a stage, and ``DeviceOutOfMemory`` with its stage.
         """
@@ -154,21 +154,25 @@ class MiniBatchEngine(Engine):
         return self._end_epoch(sum(self._loss_sums) / sum(counts), losses, sum(counts))
 
     def _open_rounds(self) -> Callable[[Iterable[Item]], None]:
-        """What takes the items of an epoch's rounds, some after the other."""
+        """Return the function that takes the items of an epoch's rounds, some after the other."""
         rank, read = self._rank, self._open_reader(self._enter).take
         return read if rank is None else lambda items: read(rank.take(items))
 
     def _observe(self, round_: RoundUnderWay) -> None:
-        """Tell the placement what a round's stages took: in all processes, so that all split the
-        next rounds alike."""
+        """Tell the placement a round's stage times.
+
+        All processes use equal times, so that all split the next rounds alike.
+        """
         if self._rank is not None and self._recorder.measures:
             with self._recorder.excluded():
                 round_.set_times(self._rank.agree(round_.list_times()))
         self._lowering.observe(round_)
 
     def _enter(self, section: Section) -> AbstractContextManager[Track]:
-        """A section's track: on a stream of its own if it is a CUDA device's, and with so many of
-        the host's threads for torch."""
+        """Return a section's track, with the section's host threads for torch.
+
+        On a CUDA device the section runs on its own stream.
+        """
         stream = None
         if section.stream and (streams := self._streams.get(section.rank[1])):
             stream = streams.copy if section.stream == "copy" else streams.compute
@@ -197,8 +201,12 @@ class MiniBatchEngine(Engine):
         at_work.gradients = [part.to("cpu") for part in at_work.gradients]
 
     def _average(self, index: int, slots: tuple[int, ...]) -> None:
-        """The gradients summed in the order of trainers, in the memory of the first's where that is
-        the host's, and over processes. Those of several trainers have been gathered on the host."""
+        """Average the gradients of a round, and step.
+
+        They are summed in the order of trainers and over processes. The sum is in the memory of the
+        first trainer's gradients if that is the host's. Gradients of several trainers have been
+        gathered on the host.
+        """
         done = [self._passes.at_work[slot] for slot in slots if self._has(slot)]
         totals = self._reduce(self._add_up(done), self._apart)
         self._loss_sums.append(sum([each.loss_sum for each in done]))
@@ -207,7 +215,7 @@ class MiniBatchEngine(Engine):
             each.gradients = []
 
     def _add_up(self, done: Sequence[Propagation]) -> list[Tensor]:
-        """The gradients of what trainers here have done of a round, which may be nothing."""
+        """Return the sum of the trainers' gradients here, zeros if none took part in the round."""
         if done:
             totals = done[0].gradients
         else:
@@ -220,7 +228,7 @@ class MiniBatchEngine(Engine):
     def _time_sampling(
         self, rounds: Sequence[IntArray], size: int
     ) -> tuple[tuple[int, float], ...]:
-        """How long sampling takes, as the first process has measured it."""
+        """Return the time of sampling as measured by the first process."""
         if self._rank is None:
             return _time_sampling(self._lowering.frame.sampler, self._host.cores, rounds, size)
         timed: tuple[tuple[int, float], ...] = ()
@@ -232,9 +240,11 @@ class MiniBatchEngine(Engine):
 def _time_sampling(
     sampler: MiniBatchSampler, cores: int, rounds: Sequence[IntArray], size: int
 ) -> tuple[tuple[int, float], ...]:
-    """T_samp of ``size`` seeds with 1, 2, 4 .. threads and with every core of this host, the
-    median of five (HyScale-GNN §V, which measures sampling). As in training, each time other
-    vertices are drawn for, whose neighbours are not in a cache from the time before."""
+    """Return T_samp of ``size`` seeds with 1, 2, 4 .. threads and with every core of this host.
+
+    It is the median of five times (HyScale-GNN §V, which measures sampling). Each time draws for
+    other vertices, as training does, so that their neighbours are not in a cache already.
+    """
     timer, timed = HostTimer(), []
     for threads in sorted({*(2**k for k in range(cores.bit_length())), cores}):
         seconds = []

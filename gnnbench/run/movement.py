@@ -1,4 +1,4 @@
-"""Executes what ``lowering.movement`` plans: rows really travel between the host and buffers."""
+"""The execution of ``lowering.movement``'s plans: rows really move between host and buffers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gnnbench.run.zero_copy import see_from
 
 
 class Buffers:
-    """The buffers of all slots, for rows of one width or for the gradients of such rows.
+    """The buffers of all devices, for rows of one width or for the gradients of such rows.
 
     They are made once for a pass over the rounds of a layer, and written in place.
     """
@@ -25,13 +25,13 @@ class Buffers:
     def __init__(self) -> None:
         self._transition: dict[int, Tensor] = {}
         self._neighbour: dict[int, Tensor] = {}
-        #: By slot, how many rows cross at a time.
+        #: By device index, the number of rows that cross at a time.
         self._staged: dict[int, int] = {}
 
     def make_room(
         self, slot: int, rows: BufferRows, width: int, dtype: torch.dtype, device: torch.device
     ) -> None:
-        """Give ``slot`` buffers of at least ``rows``; what stands in one already stays there."""
+        """Give ``slot`` buffers of at least ``rows`` rows; their contents stay."""
 
         def grow(buffers: dict[int, Tensor], count: int) -> Tensor:
             old = buffers.get(slot)
@@ -52,17 +52,17 @@ class Buffers:
         self._staged[slot] = staged_rows(largest, width * dtype.itemsize)
 
     def size_bytes(self, slot: int) -> int:
-        """Bytes of the slot's buffers, one or two."""
+        """Return the bytes of the device's buffers, one or two."""
         buffers = {id(b): b for b in (self._neighbour[slot], self._transition[slot])}
         return sum(buffer.numel() * buffer.element_size() for buffer in buffers.values())
 
     def bring(self, move: SlotMovement, source: Tensor) -> None:
-        """Copy the rows ``host_ids`` of ``source``, on the host, to their places."""
+        """Copy the rows ``host_ids`` of ``source``, on the host, to their positions."""
         buffer = self._transition[move.slot]
         _move(source, move.host_ids, buffer, move.host_into, self._staged[move.slot], add=False)
 
     def load(self, move: SlotMovement, rows: Tensor) -> None:
-        """Put rows that crossed from the host, ``(n, f)``, in the places ``host_into``."""
+        """Write rows that crossed from the host, ``(n, f)``, to the positions ``host_into``."""
         buffer = self._transition[move.slot]
         places = _index(torch.from_numpy(move.host_into), buffer)
         buffer.index_copy_(0, places, rows.to(buffer.device))
@@ -74,28 +74,30 @@ class Buffers:
         _move(source, exchange.there, buffer, exchange.here, staged, add=False)
 
     def lend(self, exchange: Exchange) -> Tensor:
-        """A copy of rows of the transition buffer that has them, for another process."""
+        """Return a copy of rows of a transition buffer, for another process."""
         source = self._transition[exchange.slot]
         return read_rows(source, torch.from_numpy(exchange.there), source.device)
 
     def borrow(self, move: SlotMovement, exchange: Exchange, part: Tensor) -> None:
-        """Put what was lent in its places, ``(n f,)``."""
+        """Write rows of another process to their positions, ``(n f,)``."""
         buffer = self._neighbour[move.slot]
         rows = part.view(exchange.rows, -1).to(buffer.device)
         buffer.index_copy_(0, _index(torch.from_numpy(exchange.here), buffer), rows)
 
     def rows(self, move: SlotMovement) -> Tensor:
-        """The rows that ``move.block`` reads, or their gradients, to be added to, ``(S, f)``: the
-        buffer itself."""
+        """Return the buffer of the rows ``(S, f)`` that ``move.block`` reads, or their gradients.
+
+        It is not a copy: gradients are added to the buffer itself.
+        """
         return self._neighbour[move.slot][: move.block.num_src]
 
     def assemble(self, move: SlotMovement) -> Tensor:
-        """A copy of the unit's input rows, in the order of ``move.input_ids``."""
+        """Return a copy of the unit's input rows, in the order of ``move.input_ids``."""
         buffer = self._neighbour[move.slot]
         return read_rows(buffer, torch.from_numpy(move.input_places), buffer.device)
 
     def clear(self, move: SlotMovement) -> None:
-        """Zero for the gradients of all rows that did not stay from the round before."""
+        """Set to zero the gradients of all rows that did not stay from the last round."""
         for buffer, places in (
             (self._transition[move.slot], move.host_into),
             *((self._neighbour[move.slot], pull.here) for pull in move.pulls),
@@ -103,18 +105,18 @@ class Buffers:
             buffer.index_fill_(0, _index(torch.from_numpy(places), buffer), 0.0)
 
     def push(self, move: SlotMovement, exchange: Exchange) -> None:
-        """Add gradients of rows that leave to those of the transition buffer they came from."""
+        """Add gradients of rows that leave to the transition buffer from which the rows came."""
         source, target = self._neighbour[move.slot], self._transition[exchange.slot]
         staged = min(self._staged[exchange.slot], self._staged[move.slot])
         _move(source, exchange.here, target, exchange.there, staged, add=True)
 
     def lend_gradients(self, move: SlotMovement, exchange: Exchange) -> Tensor:
-        """A copy of the gradients of rows that leave, for another process."""
+        """Return a copy of the gradients of rows that leave, for another process."""
         source = self._neighbour[move.slot]
         return read_rows(source, torch.from_numpy(exchange.here), source.device)
 
     def borrow_gradients(self, exchange: Exchange, part: Tensor) -> None:
-        """Add what was lent to the gradients of the transition buffer, ``(n f,)``."""
+        """Add gradients of another process to the transition buffer's, ``(n f,)``."""
         target = self._transition[exchange.slot]
         rows = part.view(exchange.rows, -1).to(target.device)
         target.index_add_(0, _index(torch.from_numpy(exchange.there), target), rows)
@@ -125,7 +127,7 @@ class Buffers:
         _move(source, move.leaving, into, move.leaving_ids, self._staged[move.slot], add=True)
 
     def take_out(self, move: SlotMovement) -> Tensor:
-        """A copy of the gradients of rows that leave, in the host's memory."""
+        """Return a copy of the gradients of rows that leave, in the host's memory."""
         source = self._transition[move.slot]
         return read_rows(source, torch.from_numpy(move.leaving), torch.device("cpu"))
 
@@ -148,7 +150,7 @@ def _move(
 def move_staged(
     source: Tensor, ids: Tensor, target: Tensor, places: Tensor, staged: int, *, add: bool
 ) -> None:
-    """The same between two devices: ``staged`` rows at most have left and not arrived."""
+    """Copy, or add, rows between two devices; at most ``staged`` rows are in flight."""
     seen = see_from(target.device, source)
     source = source if seen is None else seen
     if source.device.type != "cpu":
@@ -165,15 +167,15 @@ def move_staged(
 
 
 def _index(places: Tensor, buffer: Tensor) -> Tensor:
-    """``places`` on the device of ``buffer``, int64, as torch wants them where it writes."""
+    """Return ``places`` on the device of ``buffer``, int64, as torch requires for writing."""
     return places.to(buffer.device, torch.int64)
 
 
 def read_rows(source: Tensor, ids: Tensor, device: torch.device) -> Tensor:
-    """``source[ids]`` on ``device``, in memory used before where it is the host's.
+    """Return ``source[ids]`` on ``device``, in reused memory on the host.
 
-    A CUDA device picks the rows of pinned memory itself. Others go through pinned memory, and
-    nothing waits for them: torch leaves that memory alone until the copy is done.
+    A CUDA device picks the rows of pinned memory itself. Other rows go through pinned memory, and
+    nothing waits for them: torch does not reuse that memory until the copy is done.
     """
     if source.device.type != "cpu":
         rows = source.index_select(0, ids.to(source.device))
@@ -188,8 +190,10 @@ def read_rows(source: Tensor, ids: Tensor, device: torch.device) -> Tensor:
 
 
 def put_rows(target: Tensor, ids: Tensor, rows: Tensor) -> None:
-    """``target[ids] = rows``, into the host's memory, no row twice; a CUDA device writes those of
-    pinned memory itself."""
+    """Set ``target[ids] = rows`` in the host's memory, no row twice.
+
+    A CUDA device writes rows of pinned memory itself.
+    """
     if (seen := see_from(rows.device, target)) is not None:
         seen.index_copy_(0, _index(ids, seen), rows)
         torch.cuda.current_stream(rows.device).synchronize()
@@ -198,8 +202,10 @@ def put_rows(target: Tensor, ids: Tensor, rows: Tensor) -> None:
 
 
 def to_host(rows: Tensor) -> Tensor:
-    """The same rows in the host's memory, ``(n, f)``; pinned where they come from a CUDA device,
-    which crosses a link twice as fast."""
+    """Return the rows in the host's memory, ``(n, f)``.
+
+    The memory is pinned if they come from a CUDA device, which doubles the speed of the copy.
+    """
     if rows.device.type == "cpu":
         return rows
     out = empty((len(rows), rows.shape[1]), rows.dtype, torch.device("cpu"), rows.device)
@@ -212,8 +218,10 @@ def empty(
     device: torch.device,
     target: torch.device | None = None,
 ) -> Tensor:
-    """Memory that holds anything, on ``device``; pinned if the ``target`` of copies, or where they
-    come from, is a CUDA one."""
+    """Return uninitialised memory on ``device``.
+
+    It is pinned if the ``target`` (or source) of copies is a CUDA device.
+    """
     if target is not None and target.type == "cuda":
         return torch.empty(shape, dtype=dtype, pin_memory=True)
     if device.type != "cpu":

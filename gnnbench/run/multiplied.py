@@ -1,7 +1,7 @@
-"""A first layer that reads products of features that lie on disk, and not the features.
+"""A first layer that reads products of features on disk instead of the features.
 
-Where AGGREGATE treats every column alike and UPDATE begins with a product, A (X W) is (A X) W but
-for rounding. X W is narrower, and is made in one pass over the file, in its order; block by block
+If AGGREGATE treats every column alike and UPDATE begins with a product, A (X W) equals (A X) W up
+to rounding. X W is narrower, and is made in one pass over the file, in its order. Block by block,
 each page of features would be read once for every block that has a row on it.
 """
 
@@ -19,8 +19,11 @@ from gnnbench.run.features import FILLED_BYTES, mapped_features
 
 
 def multiplies_first(setting: Setting, layer: Layer, least_bytes: int) -> bool:
-    """Whether evaluation multiplies first: features on disk, of more than ``least_bytes``, by a
-    weight that makes their rows narrower."""
+    """Return whether evaluation multiplies first.
+
+    It does for features on disk, of more than ``least_bytes``, if the weight makes their rows
+    narrower.
+    """
     features = mapped_features(setting)
     return (
         features is not None
@@ -31,9 +34,12 @@ def multiplies_first(setting: Setting, layer: Layer, least_bytes: int) -> bool:
 
 
 class MultipliedFirst:
-    """Stands for a layer, whose parameters it has. Its input rows are the features times each part
-    of the weight, beside each other: one for the rows that AGGREGATE returns, or two where it
-    returns a vertex's own row and another beside it."""
+    """A replacement of a layer, with the layer's parameters.
+
+    Its input rows are the features times each part of the weight, side by side. There is one part
+    for the rows that AGGREGATE returns. There are two if AGGREGATE returns a vertex's own row
+    beside another row.
+    """
 
     def __init__(self, layer: Layer) -> None:
         self._layer = layer
@@ -48,8 +54,10 @@ class MultipliedFirst:
         )
 
     def multiply(self, setting: Setting, out: Tensor, drop_pages: Callable[[], None]) -> None:
-        """Write the products of all features to ``out``, ``(V, in_features)``; ``drop_pages`` is
-        called after every piece."""
+        """Write the products of all features to ``out``, ``(V, in_features)``.
+
+        ``drop_pages`` is called after every piece.
+        """
         features, dtype = setting.dataset.features, out.dtype
         weight = torch.cat(self._layer.product_weight.chunk(self._parts), dim=1)
         step = max(1, FILLED_BYTES // (weight.shape[0] * dtype.itemsize))
@@ -59,12 +67,14 @@ class MultipliedFirst:
             drop_pages()
 
     def aggregate(self, bound: BoundBlock, rows: Tensor) -> Tensor:
-        """AGGREGATE of products, ``(S, in_features)``."""
+        """Return AGGREGATE of products, ``(S, in_features)``."""
         return self._layer.aggregate(bound, rows)
 
     def update(self, bound: BoundBlock, a: Tensor) -> Tensor:
-        """What is left of UPDATE: each part of what AGGREGATE returned has one column of products
-        that is its own."""
+        """Return UPDATE without its first product.
+
+        Each part of AGGREGATE's result has one column block of products that belongs to it.
+        """
         own = [
             part[:, place * self._width : (place + 1) * self._width]
             for place, part in enumerate(a.chunk(self._parts, dim=1))

@@ -1,7 +1,7 @@
 """One layer of one unit, forward and backward, in the pieces that systems schedule separately.
 
 The tape is cut between AGGREGATE and UPDATE, so that each can be timed, priced, placed, cached or
-recomputed on its own (HyScale-GNN Equation 10; HongTu §4.2).
+recomputed separately (HyScale-GNN Equation 10; HongTu §4.2).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from gnnbench.models import BoundBlock, Layer
 
 @dataclass(slots=True)
 class AggregateTape:
-    """What the backward pass of AGGREGATE needs: nothing but the block where it is linear.
+    """The inputs of AGGREGATE's backward pass; where it is linear, only the block is needed.
 
-    ``source`` is where the gradient of the source rows will be; None where nobody needs it.
-    ``wanted`` are the source rows' elements that are above zero, where the layer masks by them.
+    ``source`` receives the gradient of the source rows, and is None if the gradient is unused.
+    ``wanted`` marks the positive elements of the source rows, if the layer masks by them.
     """
 
     source: Tensor | None
@@ -33,14 +33,14 @@ class AggregateTape:
 
 @dataclass(slots=True)
 class UpdateTape:
-    """Where the aggregate's gradient will be, and the representation computed from it."""
+    """The leaf for the aggregate's gradient, and the representation computed from it."""
 
     leaf: Tensor
     output: Tensor
 
 
 class _Enter(Function):
-    """Rows go on as they are; their gradient goes to a leaf that has their shape."""
+    """The identity on rows, with their gradient sent to a leaf of the same shape."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, leaf: Tensor, rows: Tensor) -> Tensor:
@@ -52,7 +52,7 @@ class _Enter(Function):
 
 
 class _Shed(Function):
-    """A tensor's shape and its place in the graph, without its memory."""
+    """A tensor's shape and its position in the graph, without its memory."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, tensor: Tensor) -> Tensor:
@@ -69,9 +69,9 @@ def _shed(tensor: Tensor) -> Tensor:
 
 
 def _enter(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """A leaf of no memory for the gradient of ``rows``, and the rows as they enter the graph.
+    """Return a leaf without memory for the gradient of ``rows``, and the rows in the graph.
 
-    So the rows live as long as autograd needs them, and no longer.
+    The rows then live exactly as long as autograd needs them.
     """
     leaf = rows.new_zeros(1).expand(rows.shape).requires_grad_()
     entered: Tensor = _Enter.apply(leaf, rows.detach())  # type: ignore[no-untyped-call]
@@ -81,7 +81,7 @@ def _enter(rows: Tensor) -> tuple[Tensor, Tensor]:
 def without_outputs(
     aggregate: AggregateTape, update: UpdateTape
 ) -> tuple[AggregateTape, UpdateTape]:
-    """The tapes, holding only what autograd has saved, and the mask."""
+    """Return the tapes with only what autograd has saved, and the mask."""
     leaf = update.leaf if update.leaf.requires_grad else _shed(update.leaf)
     return (
         AggregateTape(aggregate.source, _shed(aggregate.output), aggregate.wanted),
@@ -90,7 +90,7 @@ def without_outputs(
 
 
 def run_aggregate(layer: Layer, bound: BoundBlock, h: Tensor, *, first: bool) -> AggregateTape:
-    """AGGREGATE forward. ``first`` layers need no gradient for their input, the features."""
+    """Run AGGREGATE forward; in ``first`` layers the input, the features, needs no gradient."""
     if layer.cacheable:
         with torch.no_grad():
             wanted = mask_positive(h) if layer.masks_below else None
@@ -104,7 +104,7 @@ def run_aggregate(layer: Layer, bound: BoundBlock, h: Tensor, *, first: bool) ->
 def run_update(
     layer: Layer, bound: BoundBlock, aggregate: Tensor, *, needs_input_gradient: bool
 ) -> UpdateTape:
-    """UPDATE forward, from a leaf."""
+    """Run UPDATE forward, from a leaf."""
     if not needs_input_gradient:
         return UpdateTape(aggregate, layer.update(bound, aggregate.detach()))
     leaf, entered = _enter(aggregate)
@@ -112,7 +112,7 @@ def run_update(
 
 
 def run_update_backward(tape: UpdateTape, gradient: Tensor) -> Tensor | None:
-    """Accumulate the gradients of W and b; return the aggregate's, if it is asked for."""
+    """Accumulate the gradients of W and b; return the aggregate's, if it is needed."""
     torch.autograd.backward(tape.output, gradient)
     return tape.leaf.grad
 
@@ -126,11 +126,11 @@ def run_aggregate_backward(
     first: bool,
     into: Tensor | None = None,
 ) -> Tensor | None:
-    """The gradient of the source rows ``(S, f_in)``; None for features. It is added to ``into``
-    where that is given.
+    """Return the gradient of the source rows ``(S, f_in)``, or None for features.
 
-    A cacheable layer needs no tape, but for the mask. Otherwise the tape's forward is
-    differentiated, which also accumulates the gradients of the parameters inside AGGREGATE.
+    The gradient is added to ``into`` if that is given. A cacheable layer needs no tape except the
+    mask. Otherwise the tape's forward is differentiated, which also accumulates the gradients of
+    the parameters inside AGGREGATE.
     """
     if layer.cacheable:
         if first:
@@ -150,7 +150,7 @@ def run_aggregate_backward(
 
 
 def take_gradients(layers: tuple[Layer, ...]) -> list[Tensor]:
-    """The gradients accumulated in the parameters, which are cleared."""
+    """Return the gradients accumulated in the parameters, and clear them."""
     taken = []
     for layer in layers:
         for parameter in layer.parameters():

@@ -1,8 +1,8 @@
-"""What a stage runs on here: a number of the host's threads, or a stream of a CUDA device.
+"""The processors of a stage here: some of the host's threads, or a stream of a CUDA device.
 
 A CUDA device has two streams, one for copies from page-locked staging buffers and one for
-computing, so that the rows of a round arrive while the one before is trained on. Everywhere else
-there is nothing to choose, and a stage runs as it is called.
+computing. So the rows of a round arrive while the previous round is trained on. Elsewhere there is
+no choice, and a stage runs as it is called.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.platforms.machine import Device
 from gnnbench.run.timers import StreamTimer
 
-#: What is entered where nothing has to change.
+#: The context for a body that needs no change.
 AS_IT_IS: AbstractContextManager[None] = nullcontext()
 
 
 def host_threads(count: int) -> AbstractContextManager[None]:
-    """Let torch compute with ``count`` threads (0: as many as it has) where this thread asks, for
-    the body of the ``with`` statement that this call stands in."""
+    """Return a context in which torch computes with ``count`` threads; 0 changes nothing.
+
+    The number applies to computations that this thread asks for.
+    """
     before = torch.get_num_threads()
     return AS_IT_IS if count in (0, before) else _with_threads(count, before)
 
@@ -41,7 +43,7 @@ def _with_threads(count: int, before: int) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stream:
-    """A CUDA stream and the timer that goes by its events."""
+    """A CUDA stream and the timer that uses its events."""
 
     stream: torch.cuda.Stream
     timer: StreamTimer
@@ -56,7 +58,7 @@ class Streams:
 
 
 def open_streams(devices: tuple[Device, ...]) -> dict[str, Streams]:
-    """Two streams for every CUDA device among ``devices``, by the device's name."""
+    """Return two streams for every CUDA device among ``devices``, by the device's name."""
     opened = {}
     for device in devices:
         where = torch.device(device.torch_device)
@@ -72,7 +74,7 @@ def open_streams(devices: tuple[Device, ...]) -> dict[str, Streams]:
 def on_stream(stream: Stream, device: str) -> Iterator[None]:
     """Run the body on a stream.
 
-    torch's own error for a full device becomes ``DeviceOutOfMemory`` of ``device``.
+    Torch's own error for a full device becomes ``DeviceOutOfMemory`` of ``device``.
     """
     try:
         with torch.cuda.stream(stream.stream):
@@ -85,8 +87,9 @@ def on_stream(stream: Stream, device: str) -> Iterator[None]:
 def on_devices(devices: Sequence[Device]) -> Iterator[None]:
     """Run the body, which computes on ``devices``.
 
-    torch's own error for a full one becomes ``DeviceOutOfMemory`` of it: of the fullest, for torch
-    does not say which it was. Where several of a platform's are one CUDA device, that is named.
+    Torch's own error for a full device becomes ``DeviceOutOfMemory`` of the fullest one, since
+    torch does not say which it was. If several of a platform's devices are one CUDA device, that is
+    named.
     """
     try:
         yield
@@ -105,8 +108,10 @@ def on_devices(devices: Sequence[Device]) -> Iterator[None]:
 
 @contextmanager
 def on_cores(cores: Sequence[int]) -> Iterator[None]:
-    """Run the body, and whatever other threads this process has meanwhile, on these cores of the
-    machine alone; on all that it may use where there are none."""
+    """Run the body, with all threads of this process, only on these cores of the machine.
+
+    Without ``cores``, it may use all cores that this process may use.
+    """
     if not cores:
         yield
         return
@@ -119,7 +124,7 @@ def on_cores(cores: Sequence[int]) -> Iterator[None]:
 
 
 def _pin_threads(cores: Iterable[int]) -> None:
-    """Threads that begin later are where the one is that begins them."""
+    """Pin all threads of this process to cores; new threads inherit the cores of their parent."""
     chosen = set(cores)
     for thread in os.listdir("/proc/self/task"):
         with suppress(ProcessLookupError):  # it has ended
@@ -127,21 +132,22 @@ def _pin_threads(cores: Iterable[int]) -> None:
 
 
 def _out_of_memory(device: str, where: torch.device) -> DeviceOutOfMemory:
-    # What torch could not find in one piece is more than its free blocks and the device's.
+    # Torch wanted more in one piece than its own and the device's free blocks.
     wanted, total = _free_bytes(where) + 1, torch.cuda.mem_get_info(where)[1]
     return DeviceOutOfMemory(device, "a torch tensor", wanted, total - wanted + 1, total)
 
 
 def _free_bytes(where: torch.device) -> int:
-    """What a CUDA device has left, and what torch has taken of it and does not use."""
+    """Return the free bytes of a CUDA device, and torch's reserved but unused bytes."""
     unused = torch.cuda.memory_reserved(where) - torch.cuda.memory_allocated(where)
     return torch.cuda.mem_get_info(where)[0] + unused
 
 
 class StagingBuffers:
-    """Page-locked host memory that rows are loaded into and copied to CUDA devices from.
+    """Page-locked host memory into which rows are loaded, and from which CUDA devices copy them.
 
-    One for each slot and round under way; it is used again once that round is over, and grows.
+    There is one for each device and round in progress. It is reused once that round is over, and it
+    grows.
     """
 
     def __init__(self, rounds_under_way: int) -> None:
@@ -149,11 +155,11 @@ class StagingBuffers:
         self._buffers: dict[tuple[int, int], Tensor] = {}
 
     def take(self, slot: int, round_: int, rows: int, width: int, dtype: torch.dtype) -> Tensor:
-        """``(rows, width)`` that holds anything."""
+        """Return uninitialised memory of shape ``(rows, width)``."""
         key = (slot, round_ % self._rounds)
         buffer = self._buffers.get(key)
         if buffer is None or buffer.numel() < rows * width:
-            # An eighth more than now, so that rounds a little larger need no new one.
+            # An eighth more than needed now, so that slightly larger rounds need no new one.
             size = rows * width + rows * width // 8
             buffer = self._buffers[key] = torch.empty(size, dtype=dtype, pin_memory=True)
         return buffer[: rows * width].view(rows, width)

@@ -1,4 +1,4 @@
-"""Propagation of mini-batches: what the steps of ``lowering/stages/propagation.py`` compute."""
+"""Propagation of mini-batches: the bodies of ``lowering/stages/propagation.py``'s steps."""
 
 from __future__ import annotations
 
@@ -26,9 +26,12 @@ from gnnbench.run.replicas import Replicas
 
 
 class Propagation:
-    """What a trainer has of the unit that it computes: its rows or their gradients, ``(n, f)``, and
-    of its layers so far the blocks and tapes; when it is done, the sum of its seeds' losses and its
-    part of the gradients of the round's mean loss."""
+    """A trainer's state of the unit that it computes.
+
+    ``rows`` are its rows or their gradients, ``(n, f)``. It has the blocks and tapes of its layers
+    so far. At the end it has the sum of its seeds' losses, and its part of the gradients of the
+    round's mean loss.
+    """
 
     __slots__ = ("aggregates", "bounds", "gradients", "loss_sum", "rows", "updates")
     rows: Tensor
@@ -44,8 +47,9 @@ class Propagation:
 class Passes:
     """The forward and backward passes of a process's trainers.
 
-    ``bind`` returns a block as a layer reads it, for a slot, the layer's number and the block.
-    ``keep_logits`` receives the seeds of a unit, their logits ``(n, classes)``, and its round.
+    ``bind`` returns a block as a layer reads it, for a device index, the layer's number and the
+    block. ``keep_logits`` receives the seeds of a unit, their logits ``(n, classes)``, and its
+    round.
     """
 
     def __init__(
@@ -120,7 +124,7 @@ class Passes:
             at_work.rows = source
 
     def end(self, slot: int) -> None:
-        """The first layer is done: the model's gradients are those of the unit."""
+        """Take the unit's gradients from the model once the first layer is done."""
         at_work = self.at_work[slot]
         at_work.bounds.clear()
         at_work.aggregates.clear()

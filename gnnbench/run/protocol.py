@@ -1,18 +1,18 @@
 """HyScale-GNN's Processor-Accelerator Training Protocol (§III-A to §III-C, §IV-B, Listing 1).
 
-A round goes through four stages: sampling, feature loading, data transfer and propagation, each
-with a barrier at its end: it is over when all of the round's mini-batches have come through. Then
-the synchroniser averages the gradients, and the runtime looks at the stage times. How many stages
-work on different rounds at once follows from the depth of feature prefetching.
+A round goes through four stages: sampling, feature loading, data transfer and propagation. Each has
+a barrier at its end: it is over when it has processed all of the round's mini-batches. Then the
+synchroniser averages the gradients, and the runtime observes the stage times. The depth of feature
+prefetching decides how many stages work on different rounds at once.
 
-The runtime lets a round in when the one that is as many places before it as there can be under way
-has been synchronised, and decides its split then: with the times of that round and of those before
-it, and no others. The split of a round that is under way is never changed. So decisions follow a
-fixed number of rounds after what they rest on, whatever the threads do.
+If n rounds may be under way, the runtime lets round i in when round i - n has been synchronised. It
+decides the round's split then, with the times of round i - n and of earlier rounds alone. The split
+of a round under way is never changed. So decisions follow their causes after a fixed number of
+rounds, independent of the threads.
 
-The same stages are run in two ways. :func:`run_on_threads` has a thread for each of the logical
-components. :func:`run_in_turn` lets every stage take a step, one after the other, as in Figure 7:
-for devices that only exist on the model clock, whose order and memory must not depend on timing.
+The stages run in two ways. In :func:`run_on_threads` each of the logical components has a thread.
+In :func:`run_in_turn` every stage takes a step, one after the other, as in Figure 7. It serves
+devices that only exist on the model clock, since their order and memory must not depend on timing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from gnnbench.lowering.rounds import Pipeline, StageName, Turn, take_turns
 
 R = TypeVar("R")
 
-#: How long a signal may stay unnoticed by a thread that waits.
+#: The longest time until a waiting thread notices a signal, in seconds.
 SIGNALS_S = 0.5
 
 
@@ -51,12 +51,12 @@ class Trainer:
 
 @dataclass(frozen=True, slots=True)
 class Steps(Generic[R]):
-    """What an engine does in a round ``R``, in this order.
+    """The actions of an engine in a round ``R``, in this order.
 
     ``assign`` makes round number i and its split. ``stages`` prepare it. ``begin`` is called when
-    the model is the one it trains on, then ``propagate`` for every trainer by position, then
-    ``synchronise``, and ``observe`` when its stage times are known. ``host`` and ``devices`` name
-    what an error is put down to.
+    the model is the one that it trains on, then ``propagate`` for every trainer by position.
+    ``synchronise`` follows, and ``observe`` when its stage times are known. ``host`` and
+    ``trainers`` name the device in an error.
     """
 
     assign: Callable[[int], R]
@@ -70,9 +70,11 @@ class Steps(Generic[R]):
 
 
 class _At:
-    """Errors of the body say at which ``place`` they happened: in which stage of which round, on
-    which device. A body of several sets where it is. It is among those ``running`` until it ends,
-    and stays there when it is interrupted."""
+    """A context that adds its ``place`` to errors of its body: stage, round and device.
+
+    A body of several stages sets the place itself. The context is in ``running`` until it ends, and
+    stays there when it is interrupted.
+    """
 
     __slots__ = ("_running", "place")
 
@@ -102,7 +104,7 @@ class _At:
 
 @contextmanager
 def _naming(running: set[_At]) -> Iterator[None]:
-    """An interrupt of the body says which stages were ``running``, on whatever thread."""
+    """Add to an interrupt of the body the stages that were ``running``, on any thread."""
     try:
         yield
     except KeyboardInterrupt as error:
@@ -111,7 +113,7 @@ def _naming(running: set[_At]) -> Iterator[None]:
 
 
 def run_in_turn(steps: Steps[R], num_rounds: int, pipeline: Pipeline) -> None:
-    """Run all rounds on this thread; in every step each stage works on its own round.
+    """Run all rounds on this thread; in every step the stages work on different rounds.
 
     Raises ``StageFailed``, ``DeviceOutOfMemory`` with its stage, or ``Interrupted``.
     """
@@ -135,10 +137,10 @@ def run_in_turn(steps: Steps[R], num_rounds: int, pipeline: Pipeline) -> None:
 
 
 def run_on_threads(steps: Steps[R], num_rounds: int, pipeline: Pipeline) -> None:
-    """Run all rounds: this thread is the runtime, and every other component gets its own.
+    """Run all rounds: this thread is the runtime, and every other component gets a thread.
 
-    All threads have ended when this returns or raises: the first failure in the order of rounds and
-    stages, with the others in ``also``, or ``Interrupted``.
+    All threads have ended when this returns or raises. It raises the first failure in the order of
+    rounds and stages, with the others in ``also``, or ``Interrupted``.
     """
     crew = _Crew(steps, num_rounds, pipeline)
     try:
@@ -154,11 +156,11 @@ def run_on_threads(steps: Steps[R], num_rounds: int, pipeline: Pipeline) -> None
 
 
 class _Ended(Exception):
-    """The run was ended elsewhere; whoever waits goes home."""
+    """The run was ended elsewhere; every thread that waits ends."""
 
 
 class _Signals:
-    """One lock, and conditions under it whose waits all end when the run does."""
+    """One lock, and conditions under it; all their waits end when the run does."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -171,9 +173,9 @@ class _Signals:
         return made
 
     def wait(self, condition: threading.Condition, ready: Callable[[], bool]) -> None:
-        """Wait, with the lock held, until ``ready``; raises ``_Ended`` when the run is over.
+        """Wait, with the lock held, until ``ready``; raise ``_Ended`` when the run is over.
 
-        A signal that comes in the moment before this thread falls asleep does not wake it.
+        A signal that arrives in the moment before this thread falls asleep does not wake it.
         """
         while not condition.wait_for(lambda: self.ended or ready(), SIGNALS_S):
             pass
@@ -211,7 +213,7 @@ class _Queue(Generic[R]):
 
 
 class _Crew(Generic[R]):
-    """The threads of one epoch, and what they tell each other."""
+    """The threads of one epoch, and the queues and conditions between them."""
 
     def __init__(self, steps: Steps[R], num_rounds: int, pipeline: Pipeline) -> None:
         self._steps = steps
@@ -222,7 +224,7 @@ class _Crew(Generic[R]):
         self._failures: list[tuple[int, int, BaseException]] = []
         self.running: set[_At] = set()
         groups = pipeline.groups
-        #: Before each group of stages, and before the synchroniser.
+        #: The queues before each group of stages, and before the synchroniser.
         self._prepared = [self._queue() for _ in range(len(groups) + 1)]
         self._to_trainers = [self._queue() for _ in steps.trainers]
         self._acknowledged = self._queue()
@@ -258,7 +260,7 @@ class _Crew(Generic[R]):
             thread.start()
 
     def end(self) -> None:
-        """Wake every wait; a thread that is in the midst of a stage ends after it."""
+        """Wake every wait; a thread in the middle of a stage ends after it."""
         self._signals.end()
 
     def join(self) -> None:
@@ -267,7 +269,7 @@ class _Crew(Generic[R]):
                 thread.join()
 
     def raise_failure(self) -> None:
-        """The first failure in the order of rounds and of components, if there is one."""
+        """Raise the first failure in the order of rounds and of components, if there is one."""
         if not self._failures:
             return
         first, *others = (
@@ -278,7 +280,7 @@ class _Crew(Generic[R]):
         raise first
 
     def _guard(self, rank: int, work: Callable[[], None]) -> None:
-        """Run a component; if it fails, everyone ends."""
+        """Run a component; if it fails, all components end."""
         try:
             work()
         except _Ended:
@@ -291,7 +293,7 @@ class _Crew(Generic[R]):
     # ------------------------------------------------------------------ the components
 
     def lead(self) -> None:
-        """The runtime: lets rounds in, and looks at the times of those that are over."""
+        """Run the runtime: let rounds in, and observe the times of those that are over."""
         for index in range(self._num_rounds):
             if index >= self._under_way:
                 self._acknowledge(index - self._under_way)
@@ -307,7 +309,7 @@ class _Crew(Generic[R]):
             self._steps.observe(round_)
 
     def _prepare(self, place: int, group: tuple[StageName, ...]) -> None:
-        """The sampler, the feature loader or the transfer thread, or several of them in one."""
+        """Run the sampler, the feature loader or the transfer thread, or several of them in one."""
         for index in range(self._num_rounds):
             round_ = self._prepared[place].get()
             for stage in group:
@@ -324,7 +326,7 @@ class _Crew(Generic[R]):
             self._signals.wait(self._stepped, lambda: self._num_synchronised > first_free)
 
     def _train(self, slot: int) -> None:
-        """A trainer: computes, then increments DONE and prompts the synchroniser (Listing 1)."""
+        """Run a trainer: compute, increment DONE and prompt the synchroniser (Listing 1)."""
         trainer = self._steps.trainers[slot]
         for index in range(self._num_rounds):
             round_ = self._to_trainers[slot].get()
@@ -350,7 +352,7 @@ class _Crew(Generic[R]):
                 self._turn.notify_all()
 
     def _synchronise(self) -> None:
-        """The synchroniser: waits until DONE is the number of trainers, averages, broadcasts."""
+        """Run the synchroniser: wait until DONE is the number of trainers, average, broadcast."""
         for index in range(self._num_rounds):
             round_ = self._prepared[-1].get()
             with self._at("begin", index, self._steps.host):

@@ -1,14 +1,13 @@
-"""One rank of several reads a program: the steps of its own devices, and its part of transfers.
+"""The execution of a program by one of several ranks: its own devices' steps and transfers.
 
 It knows no strategy. All ranks read the same items in the same order. A step belongs to the rank
-that has its device, and the others record it without its body; one that no device takes is done by
-every rank, of its own devices alone. What goes from one rank to another is sent where its source is
-and received where its target is, matched by the step's number in the epoch, and a collective is one
-of the process group.
+that has its device, and the others record it without its body. Every rank does a step without a
+device for its own devices. A transfer between ranks is sent where its source is and received where
+its target is, matched by the step's number in the epoch. A collective is one of the process group.
 
-Nothing blocks where it is read. What arrives is put in its place, in the order of the program, when
-the first step that waits for it is about to be taken here. A rank thus waits for steps alone that
-come earlier in the program, whatever the others do, so that no two wait for each other.
+No rank blocks where it reads a transfer. Arriving data is put in place in the order of the program,
+just before the first step here that waits for it. A rank thus waits only for steps that come
+earlier in the program. So no two ranks wait for each other.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ MESSAGES = "messages"
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """The body of a step between two devices, in halves: ``send`` gives the tensor, at the source,
-    which nobody writes to any more, and ``receive`` is handed it first, at the target, flat or in
-    its shape.
+    """The body of a step between two devices, in halves.
 
-    Where both devices are in this process one half follows the other, or ``within`` does both.
+    ``send`` returns the tensor at the source, and nothing may write to it any more. ``receive``
+    takes it first at the target, flat or in its shape. If both devices are in this process, one
+    half follows the other, or ``within`` does both.
     """
 
     send: Callable[..., Tensor]
@@ -56,11 +55,11 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class HostTransfer:
-    """The body of a step between a device and the host, of whose rows every rank has some.
+    """The body of a step between a device and the host, if every rank has some of the host's rows.
 
-    ``within`` moves those that the device's own rank has. ``count`` says by rank how many elements
-    are with others; each is sent those that ``send`` gives, or sends them, and ``receive`` puts
-    them in their place. Both are handed the other rank first, the one whose rows they are.
+    ``within`` moves the rows of the device's own rank. ``count`` has the number of elements in each
+    other rank. These elements go to the other ranks or come from them. ``send`` returns them, and
+    ``receive`` puts them in place. The rank that has the rows is the first operand of both.
     """
 
     within: Callable[..., None]
@@ -74,8 +73,10 @@ class HostTransfer:
 
 
 class Message(NamedTuple):
-    """So many elements from one rank to another, of bytes of these ``kinds``; ``send`` gives them
-    at the source, and ``receive`` takes them at the target."""
+    """A message of ``elements`` elements from one rank to another, of bytes of these ``kinds``.
+
+    ``send`` returns them at the source, and ``receive`` takes them at the target.
+    """
 
     source: int
     target: int
@@ -86,9 +87,11 @@ class Message(NamedTuple):
 
 
 def assign_ranks(trainers: Sequence[Device], platform: Platform) -> tuple[int, ...]:
-    """By slot, the rank that has the device: one for each, but for a host that trains beside
-    accelerators, which is with the first of them that belongs to it, unless it is made of cores of
-    its own."""
+    """Return the rank that has each device, by device index.
+
+    Each device has a rank, except a host that trains beside accelerators. That host shares the rank
+    of the first accelerator that belongs to it, unless it is made of separate cores.
+    """
     if platform.host.pinned and not platform.shares_cores:
         return tuple(range(len(trainers)))
     hosts = {host.name for host in platform.hosts}
@@ -105,10 +108,10 @@ def assign_ranks(trainers: Sequence[Device], platform: Platform) -> tuple[int, .
 
 
 class Rank:
-    """This process among others, of which the one ``ranks`` names by slot has that device.
+    """This process among others; ``ranks`` names the rank of each device, by device index.
 
-    ``bodies`` execute the items that ``take`` gives, once ``equip`` has made them; a reader tells
-    ``arrive`` before each step what it waits for. What is sent is of ``dtype``.
+    ``bodies`` execute the items that ``take`` yields, once ``equip`` has made them. Before each
+    step a reader calls ``arrive`` with the steps that it waits for. Messages are of ``dtype``.
     """
 
     def __init__(
@@ -127,24 +130,24 @@ class Rank:
         self._start()
 
     def _start(self) -> None:
-        #: By the number of a step, which rank's time it has, None for the longest.
+        #: By the number of a step, the rank that times it; None means the longest time.
         self._takers: list[int | None] = []
         self._number = -1
-        #: Whether the step that comes next needs what it waits for here.
+        #: Whether the next step needs here the data that it waits for.
         self._needs = False
         self.arrivals.start()
 
     def equip(self, bodies: Bodies) -> Bodies:
-        """The bodies, and that of messages."""
+        """Return the bodies, with the body of messages added."""
         self._bodies = bodies
         return {**bodies, MESSAGES: self._pass_on}
 
     def has(self, slot: int) -> bool:
-        """Whether a device is this process's."""
+        """Return whether this process has a device."""
         return self.ranks[slot] == self.processes.rank
 
     def start_epoch(self) -> None:
-        """Wait for the others, so that times of all ranks can be laid side by side."""
+        """Wait for the others, so that the times of all ranks are comparable."""
         self._start()
         with self._recorder.excluded():
             self.processes.sum(torch.zeros(1, dtype=torch.float64))
@@ -152,7 +155,7 @@ class Rank:
     # ------------------------------------------------------------------ items
 
     def take(self, items: Iterable[Item]) -> Iterator[Item]:
-        """The same items, of which those of other ranks have no body."""
+        """Yield the items, with the bodies of other ranks' steps removed."""
         for item in items:
             if isinstance(item, Collective):
                 yield from self._take_together(item.steps)
@@ -163,7 +166,7 @@ class Rank:
                 yield item
 
     def _prepare(self, step: Step) -> None:
-        """Leave of a step what this rank does and counts."""
+        """Reduce a step to what this rank does and counts."""
         body = self._bodies.get(step.op)
         here, there = self.processes.rank, None if step.device is None else self.ranks[step.device]
         self._takers.append(there)
@@ -181,7 +184,7 @@ class Rank:
             step.op, step.operands = MESSAGES, (mine, own)
         elif not within:
             step.op = ""
-        # What is sent is counted as it is; what one all-reduce moves, when it is done.
+        # Messages are counted when they are sent, and an all-reduce when it is done.
         counted = there == here or (there is None and not here)
         if not counted or (messages and isinstance(body, Transfer)) or self._is_reduced(step):
             step.moves = ()
@@ -191,7 +194,7 @@ class Rank:
         return step.source is None and any(kind == "all_reduce" for kind, _ in step.moves)
 
     def _message_of(self, step: Step, body: Transfer) -> Message:
-        """What a step takes from one device to another."""
+        """Return the message of a step between two devices."""
         if step.source is None or step.device is None:
             raise TypeError(f"a step between ranks needs both of its devices: {step.op!r}")
         return Message(
@@ -205,7 +208,7 @@ class Rank:
 
     @staticmethod
     def _list_messages(step: Step, body: HostTransfer, device: int) -> list[Message]:
-        """What a step takes from the ranks that have the host's rows to a ``device``'s, or back."""
+        """Return the messages between the ranks of the host's rows and a ``device``'s rank."""
         return [
             Message(
                 device if body.to_host else rank,
@@ -220,17 +223,19 @@ class Rank:
         ]
 
     def arrive(self, number: int, after: Sequence[int]) -> None:
-        """Put in its place what a step, which is about to be taken, waits for."""
+        """Put in place the data that a step, which is about to be taken, waits for."""
         self._number = number
         self.arrivals.arrive(after, needed=self._needs)
 
     def settle(self) -> None:
-        """Put in its place all that has been sent here by the steps so far, as whoever lists the
-        next ones has to know it."""
+        """Put in place all data that was sent here by the steps so far.
+
+        A lowering needs this data before it lists the next steps.
+        """
         self.arrivals.place(self._number)
 
     def _pass_on(self, messages: Sequence[Message], within: Callable[[], None] | None) -> None:
-        """Send what leaves by the current step, and await what comes."""
+        """Send the messages that leave in the current step, and await those that come."""
         processes, number = self.processes, self._number
         for each in messages:
             if each.source == processes.rank:
@@ -244,7 +249,7 @@ class Rank:
             self.arrivals.place(number)
 
     def _take_out(self, message: Message) -> Tensor:
-        """What a message takes from here, ``(n,)``, counted."""
+        """Return the elements of a message from here, ``(n,)``, and count them."""
         tensor = message.send().reshape(-1)
         if tensor.numel() != message.elements:
             raise ValueError(
@@ -258,7 +263,7 @@ class Rank:
     # ------------------------------------------------------------------ collectives
 
     def _take_together(self, steps: Sequence[Step]) -> Iterator[Step]:
-        """Steps between devices, as one all-to-all of what goes from rank to rank."""
+        """Yield steps between devices, and send their messages as one all-to-all between ranks."""
         here = self.processes.rank
         leaving: list[Message] = []
         coming: list[tuple[int, Message]] = []
@@ -302,8 +307,10 @@ class Rank:
             self.arrivals.place(self._number)
 
     def reduce(self, values: Sequence[Tensor], count: Callable[[int], int]) -> list[Tensor]:
-        """The sums over all ranks of tensors, the same bits in each of them; ``count`` says how
-        many bytes an all-reduce of so many moves for the devices that are here."""
+        """Return the sums of tensors over all ranks, equal to the bit in all ranks.
+
+        ``count`` returns the bytes that an all-reduce of a size moves for the devices here.
+        """
         flat = torch.cat([value.reshape(-1) for value in values])
         self._recorder.count_bytes("all_reduce", count(flat.numel() * flat.element_size()))
         found = self.processes.sum(flat)
@@ -311,30 +318,34 @@ class Rank:
         return [part.view(value.shape) for part, value in zip(parts, values, strict=True)]
 
     def agree(self, times_s: Sequence[float]) -> list[float]:
-        """The longest that each of these took, in any rank."""
+        """Return the longest of each of these times over all ranks."""
         return self.processes.largest(torch.tensor(times_s, dtype=torch.float64)).tolist()
 
     def share(self, value: Tensor) -> Tensor:
-        """The sum over all ranks of a tensor that the strategy leaves where it is."""
+        """Return the sum over all ranks of a tensor that the strategy itself does not move."""
         return self.processes.sum(value.reshape(-1)).view(value.shape)
 
     # ------------------------------------------------------------------ the end of an epoch
 
     def finish(self) -> None:
-        """Put in place what is still on its way: an epoch is over when everything has arrived."""
+        """Put in place all data in flight: an epoch is over when everything has arrived."""
         self.arrivals.finish()
         self.processes.finish()
 
     def abandon(self) -> None:
-        """Let everything come and go that is on its way, for nobody: an epoch has ended before its
-        time, in all ranks at the same step, and the next must not meet its messages."""
+        """Wait for all data in flight and drop it, when an epoch has ended early.
+
+        It has ended in all ranks at the same step. The next epoch must not receive its messages.
+        """
         self.arrivals.abandon()
         self.processes.finish()
 
     def merge(self, trace: EpochTrace) -> EpochTrace:
-        """The epoch of all ranks, which lasts until the last has ended: losses and bytes added up,
-        and every span's wall time from the rank that took it, or the longest where each took its
-        own part."""
+        """Return the epoch of all ranks, which lasts until the last rank has ended.
+
+        Losses and bytes are added up. The rank that took a span gives its wall time; if each rank
+        took its own part, the longest counts.
+        """
         here, measured = self.processes.rank, self._recorder.measures
         numbers = self._recorder.list_numbers()
         starts, walls = [], []

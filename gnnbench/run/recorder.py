@@ -1,8 +1,8 @@
-"""Records what an epoch does: spans, bytes, work. The only place that takes times.
+"""The record of an epoch: spans, bytes, work. This is the only module that takes times.
 
-Several threads may record at once, each a stage of a round at a time (:meth:`Recorder.stage`): a
-stage has a track of its own, which nobody else writes to, and the epoch's trace is the tracks one
-after the other in the order of their keys. So it does not depend on how the threads took turns.
+Several threads may record at once, each one stage of a round at a time (:meth:`Recorder.stage`). A
+stage has a track that no other thread writes to. The epoch's trace is the tracks one after the
+other in the order of their keys. So it does not depend on how the threads took turns.
 """
 
 from __future__ import annotations
@@ -24,30 +24,33 @@ from gnnbench.run.timers import HostTimer, Moment, SynchronisedTimer, Timer
 
 
 class Clock(Protocol):
-    """Gives a piece of work its duration on the platform."""
+    """A clock that gives a piece of work its duration on the platform."""
 
     provenance: Provenance
 
     def seconds(self, work: Work, place: str, wall_s: float) -> float:
-        """Duration of ``work`` on the device or link ``place``; ``wall_s`` is what it took here."""
+        """Return the duration of ``work`` on ``place``; ``wall_s`` is what it took here.
+
+        ``place`` is a device or link.
+        """
 
 
-#: Of stages that have no timer of their own.
+#: The timer of stages without a separate timer.
 HOST = HostTimer()
-#: What Span._make does, without a frame for each.
+#: Does what Span._make does, without a Python frame for each span.
 _new_span = partial(tuple.__new__, Span)
 
 
 class _Here(threading.local):
-    """The track of the stage that this thread is in, if it is in one."""
+    """The track of the stage that this thread is in, or None."""
 
     track: Track | None = None
 
 
 class Track:
-    """What one thread records of one stage of a round; entered, it is that thread's.
+    """The record of one thread in one stage of a round; entering it makes it the thread's.
 
-    Steps are added when they are done. ``read`` is a moment, and ``since`` says of one when it
+    Steps are added when they are done. ``read`` returns a moment. ``since`` returns when a moment
     was on the host's clock, and how long ago.
     """
 
@@ -70,7 +73,7 @@ class Track:
     def __init__(
         self, recorder: Recorder, round: int, rank: tuple[int, int], timer: Timer | None
     ) -> None:
-        """``timer`` is None where it is the host's."""
+        """Open a track; ``timer`` is None for the host's timer."""
         self._here = recorder.here
         self._clock = recorder.pricing
         self._epoch = recorder.epoch
@@ -96,10 +99,10 @@ class Track:
     def add(
         self, step: Step, number: int, after: tuple[int, ...], began_s: float, wall_s: float
     ) -> None:
-        """A step's span, bytes, work and what it traverses, and let it know its seconds.
+        """Add a step's span, bytes, work and traversals, and set its seconds.
 
-        It has a ``number``, is ``after`` others by theirs, ascending, began at a moment of the
-        host's clock, and was ``wall_s`` long.
+        The step has a ``number``, and ``after`` has the numbers of the steps that it waited for,
+        ascending. It began at a moment of the host's clock, and took ``wall_s``.
         """
         # This is called for every step: all in one frame.
         clock, work, place = self._clock, step.work, step.place
@@ -136,7 +139,7 @@ class Track:
 
 
 class _Interval:
-    """Adds when its body began, and how long it was, to ``intervals``."""
+    """A context that adds the start and the duration of its body to ``intervals``."""
 
     __slots__ = ("_first", "_intervals", "_timer")
     _first: Moment
@@ -153,8 +156,11 @@ class _Interval:
 
 
 class Recorder:
-    """Collects one epoch at a time. The devices ``synchronise`` are waited for before each reading
-    outside of stages, which have their own timers."""
+    """The collection of one epoch at a time.
+
+    Before each reading outside of stages, which have separate timers, it waits for the devices
+    ``synchronise``.
+    """
 
     def __init__(self, clock: Clock, *, synchronise: Sequence[torch.device] = ()) -> None:
         self._clock = clock
@@ -168,7 +174,7 @@ class Recorder:
     def start_epoch(self, epoch: int) -> None:
         self.epoch = epoch
         self.ids = count()
-        # Begin and duration of what parts decide, on all threads, and of what is no part of the
+        # Start and duration of parts' decisions, on all threads, and of what is not part of the
         # epoch.
         self._decided: list[tuple[float, float]] = []
         self._excluded: list[tuple[float, float]] = []
@@ -188,25 +194,33 @@ class Recorder:
 
     @property
     def track(self) -> Track:
-        """This thread's: of the stage it is in, else the epoch's own."""
+        """The track of this thread's stage, or the epoch's own track outside of stages."""
         return self.here.track or self._main
 
     def stage(self, round: int, rank: tuple[int, int], timer: Timer | None = None) -> Track:
-        """What this thread records inside belongs to ``round``, timed by ``timer`` (the host's by
-        default). ``rank`` is its place among the round's stages and parts of stages, of which each
-        has its own."""
+        """Return a track for what this thread records inside of ``round``.
+
+        ``timer`` is the host's by default. ``rank`` orders the round's stages and parts of stages,
+        and is unique among them.
+        """
         track = Track(self, round, rank, timer)
         self._tracks.append(track)
         return track
 
     def inside_part(self) -> AbstractContextManager[None]:
-        """The body asks a part to decide something: its time, though no span, is not harness."""
+        """Return a context in which a part decides something.
+
+        Its time is no span, but is not the harness's.
+        """
         track = self.here.track
-        # What parts decide outside of stages, they decide on the host.
+        # Outside of stages, parts decide on the host.
         return _Interval(self._decided, HOST if track is None else track.timer or HOST)
 
     def excluded(self) -> AbstractContextManager[None]:
-        """Keep the body out of the epoch's wall time: it serves the harness, not the strategy."""
+        """Return a context that is left out of the epoch's wall time.
+
+        Its body serves the harness, not the strategy.
+        """
         return _Interval(self._excluded, self.track.timer or HOST)
 
     def count_bytes(self, kind: ByteKind, number: int) -> None:
@@ -214,18 +228,21 @@ class Recorder:
         counted[kind] = counted.get(kind, 0) + number
 
     def count_work(self, device: str, amount: float) -> None:
-        """Arithmetic done by a device, for the imbalance."""
+        """Add arithmetic done by a device, for the imbalance."""
         work = (self.here.track or self._main).work
         work[device] = work.get(device, 0.0) + amount
 
     def list_numbers(self) -> list[int]:
-        """Of the epoch's spans in the order of its trace, the ids that they had when they began."""
+        """Return the ids that the epoch's spans had when they began, in the order of its trace."""
         tracks = sorted(self._tracks, key=attrgetter("key"))
         return [span.id for track in tracks for span in track.spans]
 
     def end_epoch(self, loss: float, round_losses: Sequence[float], seeds: int) -> EpochTrace:
-        """The epoch's trace. Harness is what is left of its wall time when nothing else went on:
-        neither a span nor a part, on any thread."""
+        """Return the epoch's trace.
+
+        The harness's time is the part of the wall time with neither a span nor a part's decision on
+        any thread.
+        """
         whole_s = (self._timer or HOST).read() - self.started_s
         counted: dict[ByteKind, int] = dict.fromkeys(BYTE_KINDS, 0)
         work: dict[str, float] = {}
@@ -260,7 +277,7 @@ class Recorder:
 
 
 def _number(spans: Sequence[Span]) -> tuple[Span, ...]:
-    """The spans with ids from 0 in their order; what they wait for follows, ascending."""
+    """Return the spans with ids from 0 in their order; ``after`` is changed too, ascending."""
     if all(map(eq, map(attrgetter("id"), spans), count())):
         return tuple(spans)
     place = {span.id: number for number, span in enumerate(spans)}
@@ -275,7 +292,7 @@ def _number(spans: Sequence[Span]) -> tuple[Span, ...]:
 
 
 def _covered_s(intervals: Sequence[tuple[float, float]]) -> float:
-    """Seconds in at least one of the intervals (begin, duration)."""
+    """Return the seconds in at least one of the intervals (start, duration)."""
     if not intervals:
         return 0.0
     began_s, lasted_s = np.array(sorted(intervals)).T

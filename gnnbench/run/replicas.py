@@ -44,12 +44,12 @@ class Adam:
 
     @property
     def state(self) -> tuple[Tensor, ...]:
-        """Both moments and the number of steps of each parameter; what a step changes."""
+        """Both moments and the number of steps of each parameter, which a step changes."""
         return (*self._means, *self._squares, *self._steps)
 
     @torch.no_grad()
     def step(self, gradients: list[Tensor]) -> None:
-        """One step with the gradient of each parameter, in their order."""
+        """Take one step with the gradient of each parameter, in their order."""
         adam(
             self._parameters,
             gradients,
@@ -88,7 +88,7 @@ class Replicas:
                 self._copies[device.torch_device] = copy.deepcopy(self.master).to(
                     device.torch_device
                 )
-        #: The master's, in the order of ``take_gradients``.
+        #: The master's parameters, in the order of ``take_gradients``.
         self.parameters: list[Tensor] = [
             parameter for layer in self.master.stack for parameter in layer.parameters()
         ]
@@ -98,19 +98,19 @@ class Replicas:
         return self._copies[device.torch_device]
 
     def step(self, gradients: list[Tensor]) -> None:
-        """One optimiser step on the master with averaged gradients, then broadcast."""
+        """Take one optimiser step on the master with averaged gradients, then broadcast."""
         self._optimiser.step(gradients)
         self._broadcast()
 
     def save(self) -> State:
-        """A copy of the current state."""
+        """Return a copy of the current state."""
         return State(
             {name: value.clone() for name, value in self.master.state_dict().items()},
             tuple(value.clone() for value in self._optimiser.state),
         )
 
     def restore(self, state: State) -> None:
-        """Go back to a saved state."""
+        """Restore a saved state."""
         self.master.load_state_dict(state.parameters)
         for value, saved in zip(self._optimiser.state, state.optimiser, strict=True):
             value.copy_(saved)
@@ -123,10 +123,10 @@ class Replicas:
 
 
 class Follower:
-    """The parameters as the optimiser alone makes them: a second one, fed with the same gradients.
+    """The parameters as the optimiser alone makes them, by a second one with the same gradients.
 
-    Both compute the same to the bit, so that a parameter that is another was written by other than
-    the optimiser.
+    Both compute equal values to the bit. A parameter with another value was thus not written by the
+    optimiser.
     """
 
     def __init__(self, replicas: Replicas, workload: Workload) -> None:
@@ -137,19 +137,19 @@ class Follower:
 
     @property
     def state(self) -> tuple[Tensor, ...]:
-        """The same as :attr:`Adam.state` of the optimiser that is followed."""
+        """The state of the second optimiser, in the form of :attr:`Adam.state`."""
         return self._optimiser.state
 
     def step(self, gradients: Sequence[Tensor]) -> None:
-        """One step with the gradient of each parameter, in their order."""
+        """Take one step with the gradient of each parameter, in their order."""
         self._optimiser.step(list(gradients))
 
     def find_change(self) -> str | None:
-        """The first parameter that is not as the optimiser makes it, by its name, or None."""
+        """Return the name of the first parameter that differs from the optimiser's, or None."""
         pairs = zip(self._names, self._own, self._followed, strict=True)
         return next((name for name, own, other in pairs if not _same(own, other)), None)
 
 
 def _same(own: Tensor, other: Tensor) -> bool:
-    """Whether two tensors are the same to the bit; what is no number is in both or in neither."""
+    """Return whether two tensors are equal to the bit, with NaN equal to NaN."""
     return torch.equal(own, other) or bool(torch.allclose(own, other, 0, 0, equal_nan=True))

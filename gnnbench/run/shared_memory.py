@@ -1,16 +1,16 @@
-"""Ranks of one machine that send each other tensors through memory that both have.
+"""Ranks of one machine that send each other tensors through shared memory.
 
-What is sent is copied into memory of the sender, and an entry in its mailbox for that receiver says
-where: the receiver copies it out. So a transfer takes its two ends two copies and no other process
-or thread, and nothing of it is left when a rank has ended, however that was. Sums over all ranks go
-the same way: through the process group, whose threads are on the core of the rank that waits for
-them, each takes some milliseconds.
+A message is copied into memory of the sender. An entry in the sender's mailbox for the receiver
+says where it is, and the receiver copies it out. So a transfer costs one copy at each end, and
+needs no other process or thread. Nothing of it is left when a rank has ended in any way. Sums over
+all ranks go the same way. Through the process group each sum takes some milliseconds, because the
+group's threads run on the core of the rank that waits for them.
 
-Messages from one rank to another are sent in the order of the program, and awaited in that order:
-the next entry is always the one that is waited for. Those of sums have mailboxes of their own.
+Messages from one rank to another are sent and awaited in the order of the program, so the next
+entry is always the awaited one. Messages of sums have separate mailboxes.
 
-A limited link really takes as long as its bandwidth says: what crosses it is there from a moment on
-that the sender has computed, until when a receiver that needs it sleeps.
+A limited link really takes as long as its bandwidth says. The sender computes the moment at which a
+message has crossed, and a receiver that needs it sleeps until then.
 """
 
 from __future__ import annotations
@@ -36,38 +36,38 @@ from gnnbench.run.collectives import Pending, Processes, Store
 
 Found = TypeVar("Found")
 
-#: Bytes of a piece of memory before what is sent; the first says whether that is still wanted.
+#: Bytes of a piece before the message; the first byte says whether the message is still wanted.
 HEADER: Bound[int] = 64
 #: The least memory for a message: small ones share pieces of one size.
 SMALLEST: Bound[int] = 1 << 16
-#: Messages that may be under way between two ranks.
+#: The most messages that may be in flight between two ranks.
 ENTRIES: Bound[int] = 1 << 14
-#: How long a receiver looks for an entry before it lets others have its core, and then between two
+#: How long a receiver looks for an entry before it yields its core, and then between two
 #: looks; a sleep takes some 0.1 ms.
 SPIN_S: Bound[float] = 2e-4
 LOOK_S: Bound[float] = 5e-5
-#: Between two looks at whether a rank that is waited for is still there.
+#: Between two checks whether a rank that is waited for is still there.
 ALIVE_S: Bound[float] = 0.2
-#: Tags of steps are below, those of collectives from here on.
+#: Tags of steps are below this number, and tags of collectives from it on.
 FIRST_COLLECTIVE: Bound[int] = 1 << 30
-#: Processors that show writes to memory to others in their order, which entries rest on.
+#: Processors that show writes to memory to others in their order, as entries require.
 ORDERED = ("x86_64", "AMD64")
 
 
 def can_share_memory() -> bool:
-    """Whether this system has what this module needs."""
+    """Return whether this system has what this module needs."""
     return platform.machine() in ORDERED and hasattr(os, "memfd_create")
 
 
 def make_processes(described: Platform) -> Callable[[Store, float], Processes]:
-    """What ranks of a platform are to be: devices made of cores share memory, where they can."""
+    """Return the class of a platform's ranks: devices made of cores share memory if they can."""
     if any(device.pinned for device in described.accelerators) and can_share_memory():
         return partial(MemoryProcesses, described)
     return Processes
 
 
 class Piece:
-    """Memory that this process and another one have; ``file`` is its number in the owner's."""
+    """Memory that this process and another one share; ``file`` is its number in the owner's."""
 
     def __init__(self, file: int, memory: mmap.mmap) -> None:
         self.file = file
@@ -75,7 +75,7 @@ class Piece:
 
     @classmethod
     def make(cls, payload_bytes: int) -> Piece:
-        """A new one, for so many bytes or somewhat more."""
+        """Make a new piece for at least ``payload_bytes`` bytes."""
         size = SMALLEST
         while size < HEADER + payload_bytes:
             size *= 2
@@ -85,7 +85,7 @@ class Piece:
 
     @classmethod
     def open(cls, process: int, file: int) -> Piece:
-        """That of another process."""
+        """Open a piece of another process."""
         opened = os.open(f"/proc/{process}/fd/{file}", os.O_RDWR)
         try:
             return cls(file, mmap.mmap(opened, os.fstat(opened).st_size))
@@ -98,7 +98,7 @@ class Piece:
 
     @property
     def wanted(self) -> bool:
-        """Whether somebody has yet to read what is in it."""
+        """Whether a receiver has yet to read its contents."""
         return self._memory[0] != 0
 
     @wanted.setter
@@ -106,13 +106,16 @@ class Piece:
         self._memory[0] = int(wanted)
 
     def view(self, elements: int, dtype: torch.dtype) -> Tensor:
-        """So many elements, ``(n,)``, where they are."""
+        """Return ``elements`` elements in place, ``(n,)``."""
         return torch.frombuffer(self._memory, dtype=dtype, count=elements, offset=HEADER)
 
 
 class Mailbox:
-    """What one rank tells another of its messages, ``(ENTRIES, 3)``: a tag and one, 0 while there
-    is none; in which file what is sent lies; and from which nanosecond on it has crossed."""
+    """One rank's entries about its messages to another, ``(ENTRIES, 3)``.
+
+    An entry is the tag plus one, the file of the message, and the nanosecond at which it has
+    crossed. A first value of 0 means that there is no entry.
+    """
 
     def __init__(self, piece: Piece) -> None:
         self.file = piece.file
@@ -124,7 +127,7 @@ class Mailbox:
         return cls(Piece.make(24 * ENTRIES))
 
     def post(self, tag: int, file: int, until_ns: int) -> bool:
-        """Add an entry; False while there is no room for one."""
+        """Add an entry; return False while there is no room for one."""
         entry = self._entries[self._next % ENTRIES]
         if entry[0]:
             return False
@@ -134,8 +137,10 @@ class Mailbox:
         return True
 
     def take(self, tag: int) -> tuple[int, int] | None:
-        """The next entry's file and moment; None while there is none. Raises ``ValueError`` where
-        it is not that of the ``tag``."""
+        """Return the next entry's file and moment, or None while there is none.
+
+        Raises ``ValueError`` if the entry does not have the ``tag``.
+        """
         entry = self._entries[self._next % ENTRIES]
         if not entry[0]:
             return None
@@ -148,8 +153,7 @@ class Mailbox:
 
 
 class InMemory(Pending):
-    """A tensor that another rank has put into its memory, or will, and that is copied from there
-    ``into`` this one's."""
+    """A tensor that another rank puts into its memory, and that is copied ``into`` this rank's."""
 
     def __init__(
         self, ranks: MemoryProcesses, boxes: Sequence[Mailbox], source: int, tag: int, into: Tensor
@@ -174,8 +178,10 @@ class InMemory(Pending):
 
 
 class Gathered(Pending):
-    """What several ranks send, one after the other in one tensor; ``part`` of it is there when all
-    is."""
+    """The messages of several ranks in one tensor, one after the other.
+
+    A ``part`` of it is there when all of it is.
+    """
 
     def __init__(self, parts: Sequence[InMemory], tensor: Tensor) -> None:
         self._parts = list(parts)
@@ -211,7 +217,7 @@ class MemoryProcesses(Processes):
         self._own: list[Piece] = []
         self._others: dict[tuple[int, int], Piece] = {}
         self._collectives = FIRST_COLLECTIVE
-        #: To and from each rank: for messages, then for sums.
+        #: The mailboxes to and from each rank: for messages, then for sums.
         self._outgoing = [Mailbox.make() for _ in range(self.size)]
         self._outgoing_sums = [Mailbox.make() for _ in range(self.size)]
         files = [box.file for box in (*self._outgoing, *self._outgoing_sums)]
@@ -233,7 +239,7 @@ class MemoryProcesses(Processes):
     def _post(
         self, boxes: Sequence[Mailbox], tensor: Tensor, rank: int, tag: int, until_s: float
     ) -> None:
-        """Put a tensor where ``rank`` finds it, which has it from ``until_s`` on."""
+        """Put a tensor where ``rank`` finds it; ``rank`` has it from ``until_s`` on."""
         source = tensor.reshape(-1)
         piece = self._take(source.numel() * source.element_size())
         piece.view(source.numel(), source.dtype).copy_(source)
@@ -246,13 +252,12 @@ class MemoryProcesses(Processes):
         return InMemory(self, self._incoming, rank, tag, into)
 
     def take(self, boxes: Sequence[Mailbox], rank: int, tag: int) -> tuple[int, int]:
-        """In which file of a rank a message lies, and from which nanosecond on it has crossed, once
-        it has been sent."""
+        """Wait for a message of a rank; return its file and the nanosecond when it has crossed."""
         box = boxes[rank]
         return self._look(f"receiving from rank {rank}", rank, lambda: box.take(tag))
 
     def _look(self, what: str, rank: int, find: Callable[[], Found | None]) -> Found:
-        """What is found, once it is not nothing; another ``rank`` has to do something for it."""
+        """Return the result of ``find`` once it is true; another ``rank`` must act for that."""
         began_s = looked_s = time.monotonic()
         with self._together(what, self._patience_s):
             while not (found := find()):
@@ -284,7 +289,10 @@ class MemoryProcesses(Processes):
         return Gathered(expected, received)
 
     def sum(self, values: Tensor) -> Tensor:
-        """As by a ring, each rank sends and receives 2 (n - 1) / n of the values."""
+        """Return the sums over ranks, in the time of a ring.
+
+        Each rank sends and receives 2 (n - 1) / n of the values.
+        """
         began_s = time.monotonic()
         found = self._add_up(values.reshape(-1))
         crossed = 2 * (self.size - 1) / self.size * values.numel() * values.element_size()
@@ -292,8 +300,11 @@ class MemoryProcesses(Processes):
         return found
 
     def _add_up(self, values: Tensor) -> Tensor:
-        """Each rank adds up a part of everybody's values, in the order of the ranks, and sends the
-        others what came out."""
+        """Add up all ranks' values.
+
+        Each rank adds up a part of them, in the order of the ranks, and sends the sum to the
+        others.
+        """
         parts = torch.tensor_split(values, self.size)
         mine = len(parts[self.rank])
         first, *others = self._swap(parts, [mine] * self.size)
@@ -303,7 +314,7 @@ class MemoryProcesses(Processes):
         return torch.cat(self._swap([total] * self.size, list(map(len, parts))))
 
     def _swap(self, sent: Sequence[Tensor], counts: Sequence[int]) -> list[Tensor]:
-        """By rank, the ``counts`` elements that each sends here, while this one sends to each."""
+        """Send each rank its tensor, and return the ``counts`` elements that each sends here."""
         self._collectives += 1
         tag, now_s = self._collectives, time.monotonic()
         for rank, tensor in enumerate(sent):
@@ -320,13 +331,13 @@ class MemoryProcesses(Processes):
         return found
 
     def open(self, rank: int, file: int) -> Piece:
-        """Memory of another rank, by the number of its file there."""
+        """Return memory of another rank, by the number of its file there."""
         if (rank, file) not in self._others:
             self._others[rank, file] = Piece.open(self._ids[rank], file)
         return self._others[rank, file]
 
     def _take(self, size_bytes: int) -> Piece:
-        """Memory of this rank that nobody has to read any more; the smallest that is enough."""
+        """Return this rank's smallest sufficient memory that no receiver has yet to read."""
         for piece in self._own:
             if piece.payload_bytes >= size_bytes and not piece.wanted:
                 return piece

@@ -1,4 +1,4 @@
-"""Whether seeds are shuffled: how often two of them share a mini-batch again."""
+"""A check whether seeds are shuffled, by how often two of them share a mini-batch again."""
 
 from __future__ import annotations
 
@@ -9,22 +9,25 @@ import numpy as np
 
 from gnnbench.records import IntArray
 
-#: By how many standard deviations, and by what share of all there could be, more pairs of seeds
-#: share a mini-batch again than shuffling makes, where seeds are said not to be shuffled.
+#: Seeds count as not shuffled if repeated pairs exceed the mean under shuffling by this number of
+#: standard deviations, and by this share of the largest possible excess.
 DEVIATIONS, SHARE = 8.0, 0.25
 
 
 @dataclass(slots=True)
 class PairsAgain:
-    """Pairs of seeds that shared a mini-batch in another epoch and do so again; how many shuffling
-    makes of them, and how many there could be at most."""
+    """Pairs of seeds that shared a mini-batch in another epoch and do so again.
+
+    ``found`` counts them, ``expected`` is their mean under shuffling, and ``most`` is the largest
+    possible number.
+    """
 
     found: int = 0
     expected: float = 0.0
     most: float = 0.0
 
     def add(self, earlier: Sequence[IntArray], rounds: Sequence[IntArray]) -> None:
-        """Count the pairs of two epochs' rounds, whose seeds are the same and distinct."""
+        """Count the pairs of two epochs' rounds, which have the same, distinct seeds."""
         counts = [count_pairs(np.array([len(each) for each in of])) for of in (earlier, rounds)]
         both = []
         for of in (earlier, rounds):
@@ -37,8 +40,11 @@ class PairsAgain:
 
     @property
     def tells(self) -> bool:
-        """Whether they are more than shuffling makes. Pairs of seeds share a mini-batch about
-        independently of each other, so that the variance is at most the mean."""
+        """Whether they are more than shuffling makes.
+
+        Pairs of seeds share a mini-batch about independently of each other, so the variance is at
+        most the mean.
+        """
         off = self.found - self.expected
         far = off > DEVIATIONS * self.expected**0.5
         return far and off >= SHARE * (self.most - self.expected)
@@ -46,7 +52,7 @@ class PairsAgain:
 
 @dataclass(slots=True)
 class Shuffling:
-    """Holds the mini-batches of each epoch against those of the epoch before, and of the first."""
+    """A comparison of each epoch's mini-batches with the previous and the first epoch's."""
 
     _first: Sequence[IntArray] = ()
     _before: Sequence[IntArray] = ()
@@ -55,7 +61,7 @@ class Shuffling:
     )
 
     def look(self, rounds: Sequence[IntArray]) -> None:
-        """Count an epoch, whose rounds together have each training vertex once."""
+        """Count an epoch; its rounds together have each training vertex once."""
         if len(rounds) > 1 and self._first:
             for earlier, again in zip((self._first, self._before), self._again, strict=True):
                 again.add(earlier, rounds)
@@ -69,5 +75,5 @@ class Shuffling:
 
 
 def count_pairs(sizes: IntArray) -> int:
-    """The pairs of seeds in mini-batches of some sizes ``(n,)``."""
+    """Return the number of pairs of seeds in mini-batches of some sizes ``(n,)``."""
     return int((sizes * (sizes - 1) // 2).sum())

@@ -1,4 +1,4 @@
-"""What the steps of ``lowering/streamed.py`` compute: sums over in-edges that come in pieces."""
+"""The bodies of ``lowering/streamed.py``'s steps: sums over in-edges that come in pieces."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from gnnbench.run.passes import AggregateTape, run_aggregate_backward
 
 
 class StreamedEngine(HostResidentEngine):
-    """Trains by the program of :class:`StreamedLowering`. What belongs to a chunk as a whole, its
-    tapes and gradients, has the key of its first piece."""
+    """The engine for programs of :class:`StreamedLowering`.
+
+    The tapes and gradients of a whole chunk have the key of its first piece.
+    """
 
     _lowering: StreamedLowering
 
@@ -28,7 +30,7 @@ class StreamedEngine(HostResidentEngine):
         return {**super()._list_bodies(), "add sums": self._add_sums}
 
     def _bind(self, index: int, move: SlotMovement) -> BoundBlock:
-        """With some of the in-edges of its destinations, whose own rows count in the first."""
+        """Bind a block with some of its in-edges; only the first piece has own rows."""
         kernel, device = self._bundle.kernel, self._device(move.slot)
         return BoundBlock(
             move.block,
@@ -41,20 +43,20 @@ class StreamedEngine(HostResidentEngine):
         )
 
     def run_epoch(self, epoch: int) -> EpochTrace:
-        """One full-graph iteration: forward, loss, backward, update."""
-        #: By slot, own rows of the destinations that are worked on, and the sums of one piece.
+        """Run one full-graph iteration: forward, loss, backward, update."""
+        #: By device index, own rows of the current destinations, and the sums of one piece.
         self._own: dict[int, Tensor] = {}
         self._sums: dict[int, Tensor] = {}
         return super().run_epoch(epoch)
 
     def _first(self, round_index: int) -> int:
-        """The round of the first piece of the same chunks."""
+        """Return the round of the first piece of the same chunks."""
         return round_index - round_index % self._lowering.pieces
 
     # ------------------------------------------------------------------ rows
 
     def _places(self, move: SlotMovement) -> tuple[Tensor, Tensor]:
-        """Of a unit's input rows those of its destinations, and those that crossed: positions."""
+        """Return the positions of a unit's destinations among its input rows, and of other rows."""
         block, device = move.block, self._device(move.slot)
         crossed = np.ones(block.num_src, dtype=np.bool_)
         own = np.arange(block.num_dst) if block.own is None else block.own.astype(np.int64)
@@ -65,7 +67,7 @@ class StreamedEngine(HostResidentEngine):
         )
 
     def _read(self, key: UnitKey) -> Tensor:
-        """A unit's input rows: those that crossed, and those of its destinations, which stayed."""
+        """Return a unit's input rows: rows that crossed, and destinations' rows that stayed."""
         _, round_index, slot = key
         rows, move = super()._read(key), self._movement.moves[key[1:]]
         if self._lowering.pieces == 1 or not (

@@ -1,4 +1,4 @@
-"""What a forward pass leaves for the backward pass; of some layers it is on the host meanwhile."""
+"""The tapes that a forward pass leaves for backward; some layers' are on the host meanwhile."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from gnnbench.run.movement import empty
 from gnnbench.run.passes import AggregateTape, UpdateTape, without_outputs
 
 HOST = torch.device("cpu")
-#: A round and a slot: which unit.
+#: The round and the device index of a unit.
 UnitKey = tuple[int, int]
 
 
 class Tapes:
     """The tapes of an epoch, by layer and unit.
 
-    Of a layer that is watched, what autograd saves can wait on the host: its outputs are let go
-    then, which the next layer has read.
+    In a layer that is watched, what autograd saves can wait on the host. The layer's outputs are
+    released then, since the next layer has read them.
     """
 
     def __init__(self) -> None:
@@ -30,16 +30,16 @@ class Tapes:
         self._saved: dict[tuple[int, UnitKey], SavedTensors] = {}
 
     def watch(self, number: int, key: UnitKey, parameters: Sequence[Tensor]) -> None:
-        """Note what autograd saves of a layer of one unit but its parameters."""
+        """Record what autograd saves for a layer of one unit, except the layer's parameters."""
         self._saved[number, key] = SavedTensors(list(parameters))
 
     def recording(self, number: int, key: UnitKey) -> AbstractContextManager[object]:
-        """While a pass forward of a layer runs that may be watched."""
+        """Return the context for a forward pass of a layer that may be watched."""
         saved = self._saved.get((number, key))
         return nullcontext() if saved is None else saved.recording()
 
     def swap_out(self, number: int, slot: int) -> None:
-        """Let what the units of a slot keep of a layer wait on the host."""
+        """Move to the host what the units of a device keep of a layer."""
         for (layer, key), saved in self._saved.items():
             if layer == number and key[1] == slot:
                 tapes = without_outputs(self.aggregates[number, key], self.updates[number, key])
@@ -47,7 +47,7 @@ class Tapes:
                 saved.offload(lambda tensor: empty(tensor.shape, tensor.dtype, HOST, tensor.device))
 
     def swap_in(self, number: int, slot: int, device: torch.device) -> None:
-        """Have it back on its device."""
+        """Move a layer's saved tensors back to their device."""
         for layer, key in [*self._saved]:
             if layer == number and key[1] == slot:
                 self._saved.pop((number, key)).restore(device)

@@ -1,4 +1,4 @@
-"""How long something took on this machine: by the host's clock, or by events on a CUDA stream."""
+"""Durations on this machine, by the host's clock or by events on a CUDA stream."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ Moment = Any
 
 
 class Timer(Protocol):
-    """Reads moments, and measures from one of them to now on the host's monotonic clock."""
+    """A timer that reads moments, and measures from a moment to now on the host's clock.
+
+    The clock is monotonic.
+    """
 
     def read(self) -> Moment: ...
 
     def since(self, first: Moment) -> tuple[float, float]:
-        """When ``first`` was, in seconds of ``time.perf_counter``, and how long ago."""
+        """Return when ``first`` was, in seconds of ``time.perf_counter``, and how long ago."""
 
 
 class HostTimer:
-    """For work that is over when the call returns."""
+    """The timer of work that is over when the call returns."""
 
-    #: Called for every span: without a frame of its own.
+    #: Called for every span, so without a Python frame.
     read = staticmethod(time.perf_counter)
 
     def since(self, first: Moment) -> tuple[float, float]:
@@ -32,8 +35,10 @@ class HostTimer:
 
 
 class SynchronisedTimer(HostTimer):
-    """Waits for everything on some devices before it reads the clock: CUDA ones, or others that
-    torch has a module of."""
+    """A timer that waits for all work on some devices before it reads the clock.
+
+    They are CUDA devices, or others for which torch has a module.
+    """
 
     def __init__(self, devices: Sequence[torch.device]) -> None:
         self._devices = devices
@@ -48,14 +53,14 @@ class SynchronisedTimer(HostTimer):
 
 
 class StreamTimer:
-    """By events on one CUDA stream, so that other streams go on meanwhile.
+    """A timer by events on one CUDA stream, while other streams continue.
 
-    ``since`` waits for its last event: the caller goes on when its own work is done.
+    ``since`` waits for its last event: the caller continues when its own work is done.
     """
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
         self._stream = stream
-        # Both clocks at one moment: events then have a place on the host's.
+        # Both clocks at one moment, so that events have a time on the host's clock.
         self._origin = self.read()
         self._origin.synchronize()
         self._origin_s = time.perf_counter()

@@ -1,8 +1,8 @@
-"""The host's pinned memory as CUDA kernels see it: they read and write it over the link, row by row
-(HongTu, section 6: zero-copy memory access).
+"""The host's pinned memory as CUDA kernels see it (HongTu, section 6: zero-copy memory access).
 
-Torch has no words for memory of one device that another addresses; DLPack, by which it takes
-tensors of other libraries, says of memory only where it begins and which device is to use it.
+Kernels read and write it over the link, row by row. Torch cannot express memory of one device that
+another device addresses. DLPack, the format in which torch takes tensors of other libraries, states
+only the address of memory and the device that is to use it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
-#: DLPack's numbers for the devices that memory is said to be of, and for floating-point values.
+#: DLPack's numbers for the kinds of devices, and for floating-point values.
 CPU, CUDA = 1, 2
 FLOAT = 2
 
@@ -42,12 +42,12 @@ class _Array(Structure):
 
 
 class _Managed(Structure):
-    """Its ``DLManagedTensor``."""
+    """DLPack's ``DLManagedTensor``."""
 
     _fields_ = (("array", _Array), ("context", c_void_p), ("deleter", c_void_p))
 
 
-#: By the address of what torch was given, that and the memory: until torch says it is done.
+#: By address, the structures that torch received and their memory, until torch releases them.
 _lent: dict[int, tuple[_Managed, Tensor]] = {}
 
 
@@ -62,8 +62,10 @@ _new_capsule.argtypes = (c_void_p, ctypes.c_char_p, c_void_p)
 
 
 def alias(tensor: Tensor, kind: int, index: int) -> Tensor:
-    """A tensor of the device of that DLPack ``kind`` and ``index``, over the memory of
-    ``tensor``, which is contiguous floating-point values and is held as long."""
+    """Return a tensor over the memory of ``tensor``, on the device DLPack ``kind``, ``index``.
+
+    ``tensor`` is contiguous floating-point values, and lives as long as the result.
+    """
     shape = (c_int64 * tensor.dim())(*tensor.shape)
     managed = _Managed(
         _Array(
@@ -82,10 +84,10 @@ def alias(tensor: Tensor, kind: int, index: int) -> Tensor:
 
 
 def see_from(device: torch.device, tensor: Tensor) -> Tensor | None:
-    """``tensor``, which is the host's, as one of ``device``, over the same memory.
+    """Return ``tensor``, which is the host's, as a tensor of ``device`` over the same memory.
 
-    None where kernels of ``device`` cannot reach it: it is no CUDA device, or the memory is not
-    pinned. Nothing waits for what kernels do with it.
+    The result is None if kernels of ``device`` cannot reach the memory: the device is not a CUDA
+    device, or the memory is not pinned. Nothing waits for what kernels do with it.
     """
     if device.type != "cuda" or tensor.device.type != "cpu":
         return None

@@ -1,1 +1,1 @@
-"""Stages of an epoch, which lowerings hold and call in the order in which the epoch goes."""
+"""Stages of an epoch; a lowering holds them and calls them in the order of the epoch."""

@@ -1,4 +1,4 @@
-"""Synchronisation: gradients are averaged over the trainers, and the model is updated."""
+"""Synchronisation: the trainers' gradients are averaged, and the model is updated."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Reduction:
         reduced = Buffer("averaged gradients")
         if len(devices) > 1:
             others = [] if ring else self.other_hosts
-            # Where hosts add up, all that are not the first send their sum on to that one.
+            # If hosts add up gradients, each other host sends its sum to the first host.
             gathered = Buffer("gradients of a node") if others else reduced
             for slot, device in enumerate(devices):
                 peer = devices[(slot + 1) % len(devices)] if ring else frame.hosts[slot]
@@ -104,10 +104,10 @@ class Averaging:
     def synchronise(self, round_: RoundUnderWay) -> Iterator[Item]:
         """Yield the averaging of gradients and the update of every trainer's model.
 
-        A trainer's gradients are those of its seeds' share of the round's mean loss, so the sum
-        over trainers is the average. The synchroniser on the host gathers every accelerator's
-        gradients over its link, averages, and sends the average back (HyScale-GNN Equation 13).
-        Gradients of other nodes go by way of their hosts. Elsewhere a ring reduces the gradients.
+        A trainer's gradients are weighted by its share of the round's seeds, so the sum over
+        trainers is the average. The synchroniser on the host gathers every accelerator's gradients
+        over its link, averages, and sends the average back (HyScale-GNN Equation 13). Gradients of
+        other nodes go by way of their hosts. Elsewhere a ring reduces the gradients.
         """
         yield Section(round_.index, (SYNCHRONISE, 0))
         if self._reduction.ring and len(self._frame.trainers) > 1:

@@ -1,8 +1,8 @@
-"""Which partitions' rows cross, by how much they have changed since they last crossed.
+"""The choice of the partitions that send rows, by how much these have changed since the last time.
 
-Each device measures the change of its own rows and tells all others, so that every reader of the
-program knows what crosses before it is listed. The change is a computed value, which a reader of
-sizes alone cannot know.
+Each device measures the change of its own rows and tells all others. Every reader of the program
+then knows which rows cross before the transfers are listed. The change is a computed value, which a
+reader of sizes alone cannot know.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ ReadChange = Callable[[int, int], float]
 
 
 class Changes:
-    """What is measured of the rows of a layer before it reads them.
+    """The measured changes of the rows of a layer before the layer reads them.
 
-    ``measured`` are the layers whose changes decide, and ``due`` says by slot whether its rows of
-    the current layer cross. ``read_change`` is None where a reader goes by sizes alone.
+    ``measured`` are the layers whose changes decide. ``due`` says by device index whether its rows
+    of the current layer cross. ``read_change`` is None for a reader that goes by sizes alone.
 
-    Raises ``IncompatibleParts`` where changes decide and nothing is computed.
+    Raises ``IncompatibleParts`` if changes decide and nothing is computed.
     """
 
     def __init__(self, frame: Frame, now: Progress, read_change: ReadChange | None) -> None:
@@ -41,19 +41,19 @@ class Changes:
             )
 
     def place(self, ledger: Ledger, slot: int) -> None:
-        """Place what a device last sent of its rows, of every measured layer."""
+        """Place a device's copies of the rows that it last sent, for every measured layer."""
         if self.measured:
             width = sum(self._frame.layers[number].in_features for number in self.measured)
             size = self._now.shards.num_owned[slot] * width * self._frame.itemsize
             ledger.allocate(self._frame.trainers[slot].name, "rows as last sent", size)
 
     def _measures(self, number: int) -> bool:
-        """Whether changes decide what crosses of a layer's input rows; features never change."""
+        """Return whether changes decide which input rows cross; features never change."""
         bounded = self._now.staleness.change_bound is not None and number > 0
         return bounded and self._now.shards.crosses(number) and len(self._frame.trainers) > 1
 
     def measure(self, number: int, rows: list[Buffer]) -> Iterator[Item]:
-        """Yield the steps that find out whose rows of a layer cross, and that keep these rows.
+        """Yield the steps that decide which devices' rows of a layer cross, and keep these rows.
 
         Later rows are compared with the rows that crossed last. In the first epoch all cross.
         """
@@ -73,11 +73,11 @@ class Changes:
             self._now.meeting = kept
 
     def _tell_changes(self, number: int, slots: list[int], rows: list[Buffer]) -> Iterator[Item]:
-        """Send a number from each device to every other; all continue once all know all numbers."""
+        """Send each device's change to every other; all continue once every device knows them."""
         told, known = list[Step](), Buffer("changes are known")
         for slot in slots:
             measured = Buffer("change of the rows")
-            # Both what stands there and what was sent are read.
+            # The step reads both the current rows and the rows that were sent.
             step = self._pass_over(slot, number, "measure change", 2)
             step.reads, step.writes = (self._now.meeting, rows[slot]), (measured,)
             yield step

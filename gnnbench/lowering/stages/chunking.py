@@ -1,4 +1,4 @@
-"""Chunks of a full graph: cut by the sampler, with the plan of where their rows come from."""
+"""Chunks of a full graph: cut by the sampler, with a traffic plan for their rows."""
 
 from __future__ import annotations
 

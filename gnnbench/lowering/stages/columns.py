@@ -36,7 +36,7 @@ class Columns:
     """The first layer of all units of a round, on all devices.
 
     ``ranges`` are the columns of each device, by slot. ``weight_bytes`` is the size of the first
-    layer's weight, and ``own_weight_bytes`` that of one device's rows of it.
+    layer's weight, and ``own_weight_bytes`` the size of one device's rows of it.
     """
 
     def __init__(self, frame: RoundFrame) -> None:
@@ -231,7 +231,7 @@ class Columns:
         return (step,)
 
     def backward(self, each: LayerPass, inputs: Buffers, below: Buffer) -> LayerSteps:
-        """Return UPDATE backward, down to the sum of the products, whose gradient all need."""
+        """Return UPDATE backward, down to the gradient of the sum, which all devices need."""
         step = make_half(self._frame, "update product backward", each, self._size_rest(each, 2))
         step.label, step.writes = "update backward", (self._returned[each.key[1]],)
         step.reads, step.adds = inputs, (below,)

@@ -1,8 +1,8 @@
-"""What is left of a partition in an epoch in which a device reads a sample of its halo.
+"""The part of a partition that is trained in an epoch in which a device samples its halo.
 
-A device has drawn U_i of its boundary set B_i, and trains on the edges that its inner vertices V_i
-have from V_i and U_i (BNS-GCN, Algorithm 1). Blocks and reads are made of whole ones by leaving out
-rows; what they are made of stays as it is.
+A device draws U_i from its boundary set B_i. It trains on the edges that its inner vertices V_i
+have from V_i and U_i (BNS-GCN, Algorithm 1). Each epoch's blocks and reads leave rows out of the
+whole ones, which do not change.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from gnnbench.lowering.shards import Read, ShardPlan, Shards, ShardUnit
 from gnnbench.parts import SampledExchange
 from gnnbench.records import Block, BoolArray, IndexArray, IntArray
 
-#: A round and a slot: which unit.
+#: The round and the device index of a unit.
 UnitKey = tuple[int, int]
 _NOTHING: IntArray = np.empty(0, dtype=np.int64)
 
 
 class SampledHalo:
-    """The units of ``whole`` with those rows of peers that ``exchange`` draws in an epoch.
+    """The units of ``whole`` with the rows of peers that ``exchange`` draws in an epoch.
 
-    ``blocks`` and ``reads`` are, by round and slot, those of the epoch that was drawn last.
+    ``blocks`` and ``reads`` are those of the epoch that was drawn last, by round and device index.
     """
 
     def __init__(self, exchange: SampledExchange, whole: ShardPlan, seed: int) -> None:
@@ -34,13 +34,13 @@ class SampledHalo:
         self._seed = seed
         if any(len(unit.blocks) > 1 for unit in whole.units):
             raise ValueError("a sampled halo takes units of one block, which serves all layers")
-        #: By round and slot, the whole block and what is read for it.
+        #: By round and device index, the whole block and its reads.
         self._units = {
             (round_.index, unit.slot): (unit.blocks[0], planned.reads[0])
             for round_, plans in zip(whole.partitioned, whole.rounds, strict=True)
             for unit, planned in zip(round_.units, plans, strict=True)
         }
-        #: By slot, the vertices whose rows its units read of peers, ascending.
+        #: By device index, the vertices whose rows its units read of peers, ascending.
         self.halos = {
             slot: np.unique(np.concatenate([_NOTHING, *self._list_halo(slot)]))
             for slot in range(len(whole.num_owned))
@@ -57,15 +57,15 @@ class SampledHalo:
         ]
 
     def blocks_of(self, slot: int) -> dict[UnitKey, Block]:
-        """The blocks of a device in the epoch that was drawn last."""
+        """Return the blocks of a device in the epoch that was drawn last."""
         return {key: block for key, block in self.blocks.items() if key[1] == slot}
 
     def whole_blocks_of(self, slot: int) -> list[Block]:
-        """The blocks of a device's units, out of which each epoch's are made."""
+        """Return the whole blocks of a device's units, from which each epoch's are made."""
         return [block for key, (block, _) in self._units.items() if key[1] == slot]
 
     def draw(self, epoch: int, slot: int) -> None:
-        """Draw what a device reads of its peers in an epoch, for all of its units."""
+        """Draw the rows that a device reads of its peers in an epoch, for all of its units."""
         halo = self.halos[slot]
         kept = self._exchange.draw(self._seed, epoch, slot, halo)
         if kept.shape != halo.shape or kept.dtype != np.bool_:
@@ -80,7 +80,7 @@ class SampledHalo:
     def _thin(
         self, key: UnitKey, halo: IntArray, kept: BoolArray
     ) -> tuple[Block, tuple[Read, ...]]:
-        """A unit's block and its reads without the rows of its halo that are not ``kept``."""
+        """Return a unit's block and reads without the rows of its halo that are not ``kept``."""
         block, reads = self._units[key]
         present = np.ones(block.num_src, dtype=np.bool_)
         picked = []
@@ -93,7 +93,7 @@ class SampledHalo:
         return leave_out(block, present, places.astype(np.int32)), left
 
     def take(self) -> Shards:
-        """The units of the epoch for which every device has drawn."""
+        """Return the units of the epoch for which every device has drawn."""
         whole = self._whole
         rounds = [
             [
@@ -108,8 +108,10 @@ class SampledHalo:
 
 
 def leave_out(block: Block, present: BoolArray, places: IndexArray) -> Block:
-    """A block with those sources alone that are ``present``, bool ``(S,)``, and their edges; its
-    destinations must be. ``places`` are those that sources then have, ``(S,)``."""
+    """Return a block with only those sources that are ``present``, bool ``(S,)``, and their edges.
+
+    All destinations must be present. ``places`` are the new positions of the sources, ``(S,)``.
+    """
     edges = present[block.indices]
     ends = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(edges, dtype=np.int64)))
     return Block(

@@ -1,4 +1,4 @@
-"""What devices hold while units are trained whose vertex data lives on the host.
+"""The tensors that devices hold while they train units with vertex data on the host.
 
 Hosts hold rows that wait between two links.
 """
@@ -15,9 +15,9 @@ from gnnbench.records import BufferRows
 
 
 class HostHolds:
-    """Holds of buffers and of units, by the working sets ``sets``.
+    """The holds of buffers and of units, by the working sets ``sets``.
 
-    ``buffer_rows`` has by slot what the largest round needs of its buffers.
+    ``buffer_rows`` has, by device index, the buffer rows that the largest round needs.
     """
 
     def __init__(
@@ -29,11 +29,11 @@ class HostHolds:
 
     def start_epoch(self) -> None:
         """Forget the units of the last epoch."""
-        #: By slot, the bytes that have been kept of units since the epoch began.
+        #: By device index, the bytes of units that are kept since the epoch began.
         self._kept_bytes = [0] * len(self._frame.trainers)
 
     def hold_buffers(self, number: int, *, backward: bool) -> list[Hold]:
-        """The buffers of one pass over a layer's rounds, as large as the largest of them needs."""
+        """Return the buffers of one pass over a layer's rounds, enough for the largest round."""
         return [
             hold
             for what in self._sets.buffered(number, backward=backward)
@@ -42,8 +42,10 @@ class HostHolds:
         ]
 
     def hold_crossing(self, number: int, plan: UnitPlan) -> list[Hold]:
-        """Room on a device for the rows between the host and its buffers, and on hosts for those
-        between each other."""
+        """Return the staging memory of rows between the host and a device's buffers.
+
+        Hosts also hold rows that are in flight between them.
+        """
         holds = self.hold(plan.slot, self._sets.crossing(number, plan.chunk))
         row_bytes = self._frame.layers[number].in_features * self._frame.itemsize
         return holds + self._hold_abroad(plan, (plan.loaded, plan.leaving), row_bytes)
@@ -51,7 +53,7 @@ class HostHolds:
     def _hold_abroad(
         self, plan: UnitPlan, crossing: Iterable[HostRows], row_bytes: int
     ) -> list[Hold]:
-        """Room for a unit's rows of other hosts on its own, where they are between two links."""
+        """Return the memory on a unit's host for other hosts' rows between two links."""
         here, device = self._frame.hosts[plan.slot], self._frame.trainers[plan.slot].name
         rows = max(
             sum(count for _, count in self._frame.homes.list_abroad(each.by_host, here))
@@ -60,8 +62,10 @@ class HostHolds:
         return [Hold(here.name, f"rows of other hosts, {device}", rows * row_bytes)] if rows else []
 
     def hold_unit(self, number: int, plan: UnitPlan, *, backward: bool) -> list[Hold]:
-        """What one unit of one layer takes on its device while it is worked on, and on hosts for
-        what is between each other."""
+        """Return what one unit of one layer holds on its device while it is worked on.
+
+        Hosts also hold rows that are in flight between them.
+        """
         holds = self.hold(plan.slot, self._sets.chunk(number, plan.chunk, backward=backward))
         shape = self._frame.shapes[number]
         row_bytes = max(shape.in_features, shape.out_features) * self._frame.itemsize
@@ -69,8 +73,10 @@ class HostHolds:
         return holds + self._hold_abroad(plan, abroad, row_bytes)
 
     def keep(self, number: int, plan: UnitPlan, sign: int) -> Iterator[Hold]:
-        """What a device holds from forward to backward, when a unit's intermediates have been added
-        to it (``sign`` 1) or are done with (-1)."""
+        """Yield a device's hold of kept intermediates after one unit's have changed it.
+
+        They are added with ``sign`` 1 and released with ``sign`` -1.
+        """
         if size := self._sets.kept(number, plan.chunk):
             self._kept_bytes[plan.slot] += sign * size
             sizes = [("kept intermediates", self._kept_bytes[plan.slot])]

@@ -101,7 +101,7 @@ class Loading:
     def load(self, round_: RoundUnderWay) -> Iterator[Item]:
         """Yield the steps that gather X' for every unit (HyScale-GNN Equation 7).
 
-        Each host gathers the rows of its own vertices, and sends the rows that other hosts need.
+        Each host gathers the rows of its vertices, and sends the rows that other hosts need.
         """
         frame = self._frame
         if frame.resident:

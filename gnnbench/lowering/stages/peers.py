@@ -25,10 +25,10 @@ from gnnbench.records import BoolArray, IntArray, Work
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Crossing:
-    """Rows that cross for a unit in this epoch: of its ``read``, those that are ``chosen``, or all
-    where nothing is.
+    """Rows that cross for a unit in this epoch: the ``chosen`` rows of its ``read``, or all.
 
-    ``sent_in`` is the epoch in which what arrives now was sent; -1 where nothing does.
+    All cross if ``chosen`` is None. ``sent_in`` is the epoch in which arriving data was sent, or -1
+    if none arrives.
     """
 
     number: int
@@ -40,16 +40,16 @@ class Crossing:
 
     @property
     def picked(self) -> Read:
-        """What the unit reads of the rows that cross."""
+        """The unit's read of the rows that cross."""
         return self.read.pick(self.chosen)
 
     def way(self, what: PeerData) -> tuple[object, ...]:
-        """By what it goes in every epoch."""
+        """Return the key of the messages that take this way in every epoch."""
         return (what, self.number, self.round_index, self.slot, self.read.slot)
 
 
 class Peers:
-    """What crosses between the shards of devices; ``halo`` draws it where halos are sampled."""
+    """The transfers between the shards of devices; ``halo`` draws them if halos are sampled."""
 
     def __init__(
         self, frame: Frame, now: Progress, changes: Changes, halo: SampledHalo | None
@@ -59,14 +59,18 @@ class Peers:
     # ------------------------------------------------------------------ halos that are drawn
 
     def scale_of(self, crossing: Crossing) -> float:
-        """What rows that cross are multiplied by, and their gradients: 1 but where they were drawn
-        out of a halo."""
+        """Return the factor of rows that cross and of their gradients.
+
+        It is 1 except for rows that were drawn from a halo.
+        """
         own = crossing.read.slot == crossing.slot
         return 1.0 if self._halo is None or own else self._halo.scale
 
     def draw_halos(self, halo: SampledHalo) -> Iterator[Step]:
-        """Every device draws what it reads of its peers in this epoch, and writes the graph that is
-        left of its own; all go on when each knows what the others have drawn."""
+        """Yield the steps in which every device draws its halo and writes its graph of this epoch.
+
+        All devices continue when each knows what the others have drawn.
+        """
         after = Buffer("halos are drawn")
         for slot, device in enumerate(self._frame.trainers):
             yield Step(
@@ -92,8 +96,10 @@ class Peers:
         step.work = Work("copy", rows=len(halo.halos[slot]), bytes=size)
 
     def see_blocks(self, steps: Iterator[Step], *, first: bool) -> Iterator[Step]:
-        """Steps over a unit, whose block is new to the kernel the ``first`` time that it is
-        aggregated over, one way, in an epoch that has drawn it."""
+        """Yield steps over a unit, and mark a drawn block as new to the kernel.
+
+        A block is new the ``first`` time that it is aggregated over in a direction and an epoch.
+        """
         for step in steps:
             if first and self._halo is not None and step.work.op == "aggregate":
                 step.work = step.work._replace(fresh=True)
@@ -104,7 +110,7 @@ class Peers:
     def read_shards(
         self, number: int, unit: ShardUnit, rows: list[Buffer], inputs: Buffer, arrived: Buffer
     ) -> Iterator[Item]:
-        """A unit's input rows, from its own shard and from its peers'."""
+        """Yield the transfers of a unit's input rows, from its own shard and from its peers'."""
         width, sends, slot = self._frame.layers[number].in_features, Buffer("sends"), unit.slot
         for read in unit.reads_at(number):
             chosen = self._choose(number, "rows", slot, read)
@@ -120,7 +126,7 @@ class Peers:
                 yield step
 
     def _choose(self, number: int, what: PeerData, slot: int, read: Read) -> BoolArray | None:
-        """Which rows of a read cross in this epoch; None for all, as of the own shard."""
+        """Return which rows of a read cross in this epoch; None means all, as in the own shard."""
         if read.slot == slot or not self._now.staleness.keeps(what):
             return None
         if what == "rows" and number in self._changes.measured:
@@ -129,8 +135,10 @@ class Peers:
             return self._now.staleness.choose(self._now.epoch, number, what, read)
 
     def _exchange(self, op: str, crossing: Crossing, width: int, *, push: bool) -> Step:
-        """Rows between two shards' devices, or within one; one peer at a time reads or adds to a
-        device's shard."""
+        """Return a transfer of rows between two devices' shards, or within one.
+
+        One peer at a time reads a device's shard or adds to it.
+        """
         device, peer = self._frame.trainers[crossing.slot], self._frame.trainers[crossing.read.slot]
         route = self._frame.platform.route(*((device, peer) if push else (peer, device)))
         between = device.name != peer.name
@@ -213,8 +221,11 @@ class Peers:
     def return_to_shards(
         self, number: int, unit: ShardUnit, rows: Buffer, below: list[Buffer], after: Buffer
     ) -> Iterator[Item]:
-        """A unit's input gradients to the owners of the rows; of those that do not cross, what was
-        sent last counts once more, and of those that are late what has arrived."""
+        """Yield the transfers of a unit's input gradients to the owners of the rows.
+
+        For rows that do not cross, the gradient that was sent last counts again. For delayed
+        gradients, the one that has arrived counts.
+        """
         width, slot = self._frame.layers[number].in_features, unit.slot
         turn, sends = Buffer("requests"), Buffer("sends")
         for read in unit.reads_at(number):
@@ -250,10 +261,12 @@ class Peers:
                     yield step
 
     def _add_kept(self, crossing: Crossing, kept: IntArray, width: int, averaged: int = 0) -> Step:
-        """Add to a shard the gradients that its device has ``kept`` of a unit, some of those that
-        the unit reads; before that ``averaged`` bytes that have arrived go into what is kept."""
+        """Return the addition to a shard of gradients that its device has ``kept`` of a unit.
+
+        Before the addition, ``averaged`` bytes that have arrived are averaged with them.
+        """
         device = self._frame.trainers[crossing.read.slot].name
-        # Each element is read twice and written once by the addition, and so it is by an average.
+        # Both the addition and the average read each element twice and write it once.
         size = 3 * (len(kept) * width * self._frame.itemsize + averaged)
         return Step(
             "add stale gradients",

@@ -183,7 +183,7 @@ class Propagation:
     def _bring_loss(self, loss: Step, slot: int) -> Iterator[Step]:
         """Yield the loss where the unit is computed, or on the host.
 
-        Where the host computes it, the logits are sent there and the gradients back.
+        If the host computes it, the logits are sent there and the gradients back.
         """
         frame = self._frame
         device, host = frame.trainers[slot], frame.hosts[slot]

@@ -1,4 +1,4 @@
-"""What devices hold of partitions whose vertex data lives on them."""
+"""The memory of devices for partitions with vertex data on the devices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gnnbench.program import Hold, Ledger
 
 
 def name_kept(number: int) -> str:
-    """Return the name in a ledger of what a layer keeps from forward to backward."""
+    """Return the name in a ledger of a layer's intermediates that are kept for backward."""
     return f"kept intermediates of layer {number + 1}"
 
 
@@ -33,7 +33,7 @@ class ShardMemory:
         return kept_bytes(shape, chunks, self._frame.itemsize, copied=copied)
 
     def count_working(self, slot: int, number: int) -> int:
-        """Return the most bytes that a device holds beside these during work on a layer."""
+        """Return the most bytes that a device holds in addition while it works on a layer."""
         units = [unit for unit in self._now.shards.units if unit.slot == slot]
         held = [
             sum(hold.size_bytes for hold in self.hold_unit(number, unit, backward=backward))

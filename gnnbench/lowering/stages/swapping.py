@@ -1,8 +1,8 @@
 """Intermediates of layers that wait on the host for their backward pass.
 
-Vertex data stays on the devices. A device without room for the intermediates of all layers sends
-some to its host when a layer's forward pass is over, and fetches them before the layer's backward
-pass begins. All devices wait for each other, as at the end of a layer.
+Vertex data stays on the devices. A device may lack room for the intermediates of all layers. It
+then sends some to its host when a layer's forward pass is over, and fetches them before the layer's
+backward pass begins. All devices wait for each other, as at the end of a layer.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def _name_rows(number: int) -> str:
 
 
 class Swapping:
-    """Sends intermediates to the host and back.
+    """The transfers of intermediates to the host and back.
 
-    ``swaps`` are by slot and layer, from 0, the bytes that cross in one direction.
+    ``swaps`` are the bytes that cross in one direction, by device index and layer, from 0.
     """
 
     def __init__(self, frame: Frame, now: Progress, memory: ShardMemory) -> None:
@@ -67,7 +67,7 @@ class Swapping:
             )
 
     def _count_saved(self, saved: SavedSizes, slot: int, number: int) -> int:
-        """Bytes of what autograd saves of a layer on a device."""
+        """Return the bytes that autograd saves of a layer on a device."""
         device = self._frame.trainers[slot].torch_device
         blocks = [unit.block_at(number) for unit in self._now.shards.units if unit.slot == slot]
         sizes = [BlockSize(each.num_src, each.num_dst, each.num_edges) for each in blocks]
@@ -76,11 +76,11 @@ class Swapping:
     # ------------------------------------------------------------------ one epoch
 
     def _list_swapped(self, number: int) -> list[tuple[int, int]]:
-        """The slots whose layer is swapped, with the bytes that cross for each."""
+        """Return the devices that swap a layer, with the bytes that cross for each."""
         return [(slot, sizes[number]) for slot, sizes in self.swaps.items() if number in sizes]
 
     def hold_kept(self, number: int) -> Iterator[Item]:
-        """Room for what a layer keeps, of devices that do not have it all the time."""
+        """Yield the holds of a layer's intermediates on devices that swap them."""
         for slot, _ in self._list_swapped(number):
             name = self._frame.trainers[slot].name
             yield Hold(name, name_kept(number), self._memory.count_kept(slot, number))
@@ -90,7 +90,10 @@ class Swapping:
             yield Free(self._frame.trainers[slot].name, name_kept(number))
 
     def swap_out(self, number: int) -> Iterator[Item]:
-        """After a layer's forward pass; its output rows stay until the next layer has read them."""
+        """Yield the transfers to the host after a layer's forward pass.
+
+        The layer's output rows stay until the next layer has read them.
+        """
         after = Buffer("intermediates are on the host")
         for slot, size in self._list_swapped(number):
             step = self._swap(number, slot, size, out=True)
@@ -104,12 +107,15 @@ class Swapping:
             self._now.meeting = after
 
     def let_rows_go(self, number: int) -> Iterator[Item]:
-        """A layer has read its input rows, which were held beside what had gone to the host."""
+        """Yield the release of a layer's input rows once the layer has read them.
+
+        They were held since the swap of the layer before.
+        """
         for slot, _ in self._list_swapped(number - 1):
             yield Free(self._frame.trainers[slot].name, _name_rows(number))
 
     def swap_in(self, number: int) -> Iterator[Item]:
-        """Before a layer's backward pass."""
+        """Yield the transfers from the host before a layer's backward pass."""
         yield from self.hold_kept(number)
         after = Buffer("intermediates are back")
         for slot, size in self._list_swapped(number):

@@ -1,7 +1,7 @@
 """Data transfer: mini-batch topology and features go to the accelerators.
 
-Where features are on the devices, only topology is transferred, and each device picks its input
-rows from its own memory.
+If features are on the devices, only topology is transferred. Each device then picks its input rows
+from its own memory.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RowTransfers:
         """Yield the transfers of a round (HyScale-GNN Equation 8)."""
         frame, index = self._frame, round_.index
         staged = [self._loading.staging(host, index, slot) for slot, host in enumerate(frame.hosts)]
-        # A device has as many buffers of input rows: one of them must be free.
+        # One of the device's buffers of input rows must be free.
         pipeline = frame.pipeline
         free = frame.over(index - pipeline.device_buffers) if pipeline.under_way > 1 else ()
         received = Buffer("rows that all devices have received")

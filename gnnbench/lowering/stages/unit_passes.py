@@ -85,7 +85,7 @@ class UnitPasses:
             yield self.make_aggregate_backward(key, block, upper if pipelined else made, into)
 
     def goes_on(self, number: int) -> bool:
-        """Whether a layer's aggregate needs a gradient."""
+        """Return whether a layer's aggregate needs a gradient."""
         return needs_aggregate_gradient(self._frame.layers[number], first=number == 0)
 
     def make_update_backward(
