@@ -16,7 +16,7 @@ LARGEST = 2**63 - 1
 MOST_NEIGHBOURS = 2**31 - 1
 #: More threads than any one machine has cores.
 MOST_THREADS = 1024
-#: Above this rate Adam's first step overflows float32.
+#: Above this rate Adam's first step is not a number in float32.
 MOST_LEARNING_RATE = 1e6
 # Spelt out, not imported: `gnnbench --help` does without NumPy and torch. Tests hold them equal.
 MODEL_NAMES = ("gcn", "sage", "gin", "gat", "commnet", "ggcn")

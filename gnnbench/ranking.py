@@ -47,7 +47,7 @@ STAGES_OF: Mapping[PartKind, tuple[Stage, ...]] = {
     "memory": ("load", "recompute", "offload"),
     "kernel": ("aggregate", "update", "recompute"),
 }
-#: What all rows of a group share: the mode, and ``EpochWork.alike``.
+#: The common properties of a group's rows: the mode, and ``EpochWork.alike``.
 Kind = tuple[Mode, tuple[int, int, str, tuple[tuple[int, int], ...]]]
 
 
@@ -131,7 +131,7 @@ class Row:
     def why_not(self) -> str:
         """Why this row may not win, in a few words; empty if it may.
 
-        It did not finish, or its maths differ, by design or by a fault."""
+        It did not finish, its maths differ by design or by a fault, or its repeats differ."""
         if not self.done:
             return next((run.status for run in self.runs), "did not run")
         equivalence = self.equivalence

@@ -99,9 +99,9 @@ class Centre:
 def count_warmup(samples: Sequence[float]) -> int:
     """Return the number of leading samples to leave out, from 1 to ``MOST_WARMUP``.
 
-    It is at most a quarter of the samples. White's MSER rule (1997) takes the number that makes the
-    standard error of the rest's mean least. Later slow samples are noise, which affects all rows
-    alike, and no warm-up.
+    It is at most a quarter of the samples, and 0 for fewer than two. White's MSER rule (1997) takes
+    the number that makes the standard error of the rest's mean least. Later slow samples are noise,
+    which affects all rows alike, and no warm-up.
     """
     values = np.asarray(samples, dtype=float)
     if len(values) < 2:

@@ -103,7 +103,7 @@ def advise(
     watch: Watch | None = None,
     progress: Progress | None = None,
 ) -> Advice:
-    """Return the combinations of all parts to use.
+    """Advise which combinations of parts to use.
 
     The best ``train`` of each mode are trained, and ranked by their epochs if these are measured.
     Freed memory stays in the process from then on (:func:`keep_pages`).

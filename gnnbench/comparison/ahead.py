@@ -25,7 +25,7 @@ FIRST_UNFORESEEN, LAST_UNFORESEEN = 1 << 20, 1 << 29
 LEAST_EPOCHS, MOST_EPOCHS, ENOUGH_S = 2, 12, 2.0
 #: The smallest share of an epoch's time for which work done ahead is looked for and reported.
 SHARE = 0.05
-#: The ratio from which unprepared mini-batches count as slower: their preparation beside the
+#: How many times longer than usual unprepared mini-batches have to take, both relative to the
 #: layers' computation, which no preparation shortens.
 LONGER = 1.5
 PREPARED: tuple[Stage, ...] = ("sample", "load", "transfer")

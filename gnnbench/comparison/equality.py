@@ -50,8 +50,8 @@ SPOTS = 4
 #: How many different roundings are tried while a run is further off. A single rounded pass may be
 #: closer to the exact result than most, where one edge or one class decides.
 ROUNDINGS = 4
-#: How many times their random effect ReLUs near zero may move a gradient: all that are on another
-#: side in a run may point one way.
+#: How far ReLUs near zero may move a gradient, relative to a random choice of their sides. In a run
+#: all that are on another side may point one way.
 SWAY = 4.0
 #: The least size of a vertex's logits that its error is relative to, as a share of the median's.
 TINY = 1 / 64

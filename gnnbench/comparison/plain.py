@@ -38,7 +38,7 @@ from gnnbench.run.features import feature_rows
 #: Sparse features are multiplied as dense ones if more than one value in this many is stored.
 DENSE_SHARE = 16
 #: The logits of a few vertices of a whole graph are computed again over at most this share of all
-#: edges, or at least this many edges.
+#: edges, or this many edges if that is more.
 CUT_SHARE, LEAST_CUT = 1 / 32, 4096
 #: The most bytes kept for other updates and rows.
 SHARED_BYTES = 1 << 29
@@ -188,7 +188,7 @@ class PlainTraining:
         return ()
 
     def find_right(self, update: Update, batches: Sequence[Batch]) -> Pass:
-        """Return the update in float64. Rows with the same first parameters share their first."""
+        """Return the update in float64; rows that begin at the same parameters share the first."""
         known = self._shared.firsts.get(self._drawn_by)
         first = (update.epoch, update.round) == (0, 0)
         if first and known is not None and _same(known[0], update):
@@ -236,7 +236,7 @@ class PlainTraining:
     def _aggregate_first(
         self, model: GNN, bound: BoundBlock, dtype: torch.dtype, *, whole: bool
     ) -> Tensor:
-        """Return the AGGREGATE of the features; one without parameters is kept for the graph."""
+        """Return the aggregated features, kept for the whole graph if they have no parameters."""
         layer = model.stack[0]
         keeps = whole and layer.cacheable and self._keeps
         known = self._shared.aggregates.get(dtype) if keeps else None

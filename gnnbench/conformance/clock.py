@@ -19,7 +19,7 @@ from gnnbench.units import format_si
 
 #: The number of epochs drawn of either kind.
 EPOCHS = 9
-#: The ratio of an unforeseen epoch's time to the others' from which those were drawn before.
+#: The ratio of unforeseen to usual epoch times above which the usual epochs were drawn ahead.
 LONGER = 2.0
 
 

@@ -35,8 +35,8 @@ from gnnbench.platforms import list_platforms, load_platform
 from gnnbench.platforms.machine import Device
 from gnnbench.records import Block, BlockSize, Work
 
-#: How many times the time by the device's rates a stated time may be. Beside that, the seconds
-#: allowed for library calls, for each sampled layer, and for each worker that a loader starts.
+#: The largest ratio of a stated time to the time by the device's rates. ``CALLS_S`` seconds are
+#: allowed besides for library calls in each sampled layer, ``START_S`` for each worker started.
 SLOWEST, CALLS_S, START_S = 1000.0, 0.01, 60.0
 #: Kernels that one step of a library may launch: less work than that hides behind the launches.
 LAUNCHES = 20
@@ -142,7 +142,7 @@ def _check_grid(kernel: Kernel, device: Device) -> None:
                     f"{times[index - 1]:.3e} s for {describe_work(works[index - 1])}"
                 )
         most = bound_seconds(works[-1], device)[1]
-        # The fixed cost of every step hides as much work.
+        # The fixed cost of every step may hide this much work.
         if most > max(LAUNCHES * device.launch_s, times[0]) and not times[-1] > times[0]:
             raise NonConforming(
                 f"kernel {kernel.name!r} takes {times[0]:.3e} s on {device.name} ({device.model}) "

@@ -275,7 +275,7 @@ class _Trial:
 
     def _check_softmax(self) -> int:
         compare = self._comparison.require
-        # Scores far apart, whose exponentials would overflow.
+        # Scores far apart: their exponentials would overflow.
         scores = 30.0 * self._draw(self._block.num_edges)
         scores = scores.astype(self._narrow).astype(np.float64)
         g = self._draw(self._block.num_edges)

@@ -3,7 +3,7 @@
 One graph is cliques: each vertex's neighbours all have its own degree, and degrees are below, at
 and above the fan-outs. Each set of neighbours is counted there. The other graph has rows of more
 than a hundred neighbours, where draws are counted as in a run. Seeds are fixed, so that an outcome
-never changes by chance. A lawful sampler fails with a probability of one in a million.
+never changes by chance. A correct sampler fails with a probability of one in a million.
 """
 
 from __future__ import annotations
