@@ -1,4 +1,4 @@
-"""Whether this machine can do what a job asks for, before anything is allocated.
+"""Whether this machine can do the work of a job, checked before anything is allocated.
 
 Every refusal is one sentence with the numbers that are too large.
 """
@@ -13,20 +13,20 @@ from collections.abc import Sequence
 from gnnbench.errors import UsageError
 from gnnbench.units import format_si
 
-#: Stages of mini-batch training run on threads that have a team of OpenMP's each.
+#: Stages of mini-batch training run on this many threads, each with a team of OpenMP threads.
 TEAMS = 4
-#: What a weight takes in float32: itself, its gradient, and two moments of Adam.
+#: The bytes of a weight in float32: itself, its gradient, and two moments of Adam.
 WEIGHT_BYTES = 16
-#: What it takes as long as nothing is trained.
+#: The bytes of a weight as long as nothing is trained.
 DRAWN_BYTES = 4
-#: What Python keeps of a layer and of an epoch, at the very least; it is some 2.5 kB and 1.6 kB.
+#: The least bytes that Python keeps of a layer and of an epoch; they are some 2.5 kB and 1.6 kB.
 LAYER_BYTES, EPOCH_BYTES = 2_000, 1_000
 
 
 def check_threads(threads: int | None) -> None:
     """Refuse more threads than this machine can start. Raises ``UsageError``.
 
-    OpenMP, when it cannot start one, ends the process.
+    If OpenMP cannot start a thread, it ends the process.
     """
     if threads is None or threads <= (os.cpu_count() or 1):
         return
@@ -39,7 +39,7 @@ def check_threads(threads: int | None) -> None:
 
 
 def count_startable(threads: int) -> int:
-    """How many of so many threads can be started beside those that there are; they end at once."""
+    """Return how many of ``threads`` more threads can be started; they end at once."""
     end = threading.Event()
     started: list[threading.Thread] = []
     try:
@@ -57,16 +57,16 @@ def count_startable(threads: int) -> int:
 
 
 def memory_bytes() -> int:
-    """This machine's memory."""
+    """Return the bytes of this machine's memory."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def check_widths(first: int, hidden: int, layers: int, last: int, *, dense: bool) -> None:
-    """Refuse a model that cannot be held here: from ``first`` features through ``hidden`` to
-    ``last`` classes.
+    """Refuse a model that cannot be held here.
 
-    ``dense`` says that every layer has a weight for each input and output, as all bundled models
-    have; others are taken to have one for each output. Raises ``UsageError``.
+    It goes from ``first`` features through ``hidden`` to ``last`` classes. ``dense`` layers have a
+    weight for each input and output, as in all bundled models. Other layers are taken to have one
+    for each output. Raises ``UsageError``.
     """
     if layers == 1:
         weights = first * last if dense else last
@@ -82,8 +82,9 @@ def check_widths(first: int, hidden: int, layers: int, last: int, *, dense: bool
 
 
 def check_dims(dims: Sequence[int], *, dense: bool) -> None:
-    """Refuse to plan for a model of these widths whose weights cannot be drawn here; else as
-    :func:`check_widths`. Raises ``UsageError``."""
+    """Refuse to plan for a model with these widths if its weights cannot be drawn here.
+
+    ``dense`` is as in :func:`check_widths`. Raises ``UsageError``."""
     weights = sum(one * other if dense else other for one, other in itertools.pairwise(dims))
     shown = ",".join(map(str, dims[:4])) + ",..." * (len(dims) > 4)
     _check_bytes(
@@ -112,5 +113,5 @@ def _check_bytes(needed: int, what: str, remedy: str) -> None:
 
 
 def show_bytes(count: int) -> str:
-    """A size for people, however large."""
+    """Return a size as text, however large it is."""
     return format_si(float(count), "B") if count < 10**18 else f"{count:.0e} bytes"

@@ -1,8 +1,8 @@
-"""Which runs may be ranked beside which, and how much faster one is than another.
+"""Which runs may be ranked together, and how much faster one is than another.
 
-A row is one strategy in one mode, its repeats together. A group's rows did the same work in an
-epoch: the same mode, updates, seeds, and law of sampling. Only they are compared by their epochs;
-figures of different provenance never are.
+A row is one strategy in one mode, with all its repeats. A group's rows did the same work in an
+epoch: the same mode, updates, seeds, and sampling law. Only rows of a group are compared by their
+epochs. Figures of different provenance are never compared.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from gnnbench.statistics import (
 )
 
 MODE_TITLES: dict[Mode, str] = {"full-graph": "full graph", "mini-batch": "mini-batch"}
-#: Stages that two rows do in unlike ways where they have another part of a kind. Where other
-#: devices train, the stages of the placement are unlike too.
+#: The stages that two rows do differently if they have another part of a kind. If other devices
+#: train, the stages of the placement differ too.
 STAGES_OF: Mapping[PartKind, tuple[Stage, ...]] = {
     "sampler": ("sample",),
     "placement": ("aggregate", "update", "recompute", "synchronize"),
@@ -47,13 +47,13 @@ STAGES_OF: Mapping[PartKind, tuple[Stage, ...]] = {
     "memory": ("load", "recompute", "offload"),
     "kernel": ("aggregate", "update", "recompute"),
 }
-#: What rows of a group have in common: the mode, and what ``EpochWork.alike`` says.
+#: The common properties of a group's rows: the mode, and ``EpochWork.alike``.
 Kind = tuple[Mode, tuple[int, int, str, tuple[tuple[int, int], ...]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The runs of one label in one mode; ``done`` are those that finished, in order of repeat."""
+    """The runs of one label in one mode; ``done`` are the finished ones, in order of repeat."""
 
     label: str
     mode: Mode
@@ -61,15 +61,15 @@ class Row:
     done: tuple[RunResult, ...]
 
     def metric(self, name: str) -> Metric | None:
-        """A metric over all finished repeats: the median of their values, and every sample."""
+        """Return a metric over all finished repeats: the median of values, and every sample."""
         return _pool([run.metrics[name] for run in self.done if name in run.metrics])
 
     def stage(self, stage: Stage) -> Metric | None:
-        """Seconds of a stage over all finished repeats."""
+        """Return the seconds of a stage over all finished repeats."""
         return _pool([run.stages[stage] for run in self.done if stage in run.stages])
 
     def sum_metrics(self, *names: str) -> Metric | None:
-        """The sum of metrics of one unit; None when none is there, or their provenance differs."""
+        """Return the sum of metrics of one unit; None if there are none or provenance differs."""
         found = [metric for name in names if (metric := self.metric(name)) is not None]
         if not found or len({metric.provenance for metric in found}) > 1:
             return None
@@ -78,7 +78,7 @@ class Row:
 
     @property
     def preparation(self) -> Metric | None:
-        """What it took before its first epoch, where that is longer than a measured epoch."""
+        """The time before its first epoch, if that is longer than a measured epoch."""
         before, epoch = self.metric("preprocessing_time"), self.metric("epoch_time")
         if before is None or epoch is None or epoch.provenance != before.provenance:
             return None
@@ -86,14 +86,15 @@ class Row:
 
     @property
     def reached(self) -> tuple[Metric | None, ...]:
-        """The time to the target accuracy of each finished repeat that was given one; None for a
-        repeat that missed the target."""
+        """The time to the target accuracy of each finished repeat that had a target.
+
+        It is None for a repeat that missed the target."""
         asked = [run for run in self.done if run.target_accuracy is not None]
         return tuple(run.metrics.get("time_to_accuracy") for run in asked)
 
     @property
     def final_loss(self) -> float | None:
-        """Loss of the last epoch of the first finished repeat."""
+        """The loss of the last epoch of the first finished repeat."""
         return self.done[0].loss[-1] if self.done and self.done[0].loss else None
 
     @property
@@ -102,7 +103,7 @@ class Row:
 
     @property
     def equivalence(self) -> Equivalence | None:
-        """The worst of the finished repeats: one with a fault, or the one that is furthest off."""
+        """The worst of the finished repeats: a faulty one, or the one that is furthest off."""
         checked = [run.equivalence for run in self.done if run.equivalence is not None]
         return max(checked, key=_badness, default=None)
 
@@ -110,7 +111,7 @@ class Row:
     def failures(self) -> tuple[str, ...]:
         """``"status: reason"`` of every run that did not finish, each sentence once.
 
-        A reason that starts with the row's own label loses it: it stands beside it.
+        A reason that starts with the row's own label loses the label, which is shown beside it.
         """
         sentences = (
             f"{run.status}: {run.reason.removeprefix(f'{run.label}: ')}"
@@ -128,8 +129,9 @@ class Row:
 
     @property
     def why_not(self) -> str:
-        """Why this row may not win, in a few words: it did not finish, or it computes something
-        else, by design or as was found. Empty where it may."""
+        """Why this row may not win, in a few words; empty if it may.
+
+        It did not finish, its maths differ by design or by a fault, or its repeats differ."""
         if not self.done:
             return next((run.status for run in self.runs), "did not run")
         equivalence = self.equivalence
@@ -146,33 +148,33 @@ class Row:
 
     @property
     def work(self) -> EpochWork | None:
-        """What an epoch of the first finished repeat did."""
+        """The work of an epoch of the first finished repeat."""
         return next((run.work for run in self.done), None)
 
     @property
     def idle(self) -> tuple[str, ...]:
-        """Ideas of the row that did nothing in its runs, each a clause."""
+        """Ideas of the row that had no effect in its runs, each a clause."""
         return tuple(dict.fromkeys(clause for run in self.done for clause in run.idle))
 
     @property
     def stated(self) -> tuple[str, ...]:
-        """The parts by whose own word it is modelled, each by kind and name."""
+        """The parts that its modelled times take on trust, each by kind and name."""
         return next((run.stated for run in self.done), ())
 
     @property
     def other_maths(self) -> str:
-        """By which design the maths differ from the reference's; empty where they do not."""
+        """The design that makes the maths differ from the reference's; empty if they do not."""
         return next((run.other_maths for run in self.done), "")
 
 
 def _by_number(name: str) -> tuple[str, int]:
-    """Sorts gpu10 after gpu9."""
+    """Return a sort key that puts gpu10 after gpu9."""
     stem = name.rstrip("0123456789")
     return stem, int(name[len(stem) :] or 0)
 
 
 def list_devices(names: Sequence[str]) -> str:
-    """``"gpu0-gpu3, host"``: devices numbered one after the other as a range."""
+    """Return names with consecutive devices as a range, such as ``"gpu0-gpu3, host"``."""
     runs: list[list[str]] = []
     for name in names:
         stem, number = _by_number(name)
@@ -189,8 +191,10 @@ def _badness(equivalence: Equivalence) -> tuple[bool, float]:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rows that did the same work in an epoch. ``main`` is the group of its mode that most rows are
-    in; the others sample by another law, or make other updates."""
+    """Rows that did the same work in an epoch.
+
+    ``main`` is the largest group of its mode. The other groups sample by another law, or make other
+    updates."""
 
     mode: Mode
     rows: tuple[Row, ...]
@@ -198,7 +202,7 @@ class Group:
 
     @property
     def title(self) -> str:
-        """``"mini-batch"``, or what sets the group apart from the main one of its mode."""
+        """``"mini-batch"``, or the difference of the group from the main one of its mode."""
         work = next((row.work for row in self.rows if row.work is not None), None)
         if self.main or work is None:
             return MODE_TITLES[self.mode]
@@ -212,8 +216,10 @@ class Group:
         )
 
     def base(self, provenance: Provenance) -> Row | None:
-        """What ratios refer to: the first row that may win whose epoch time has this provenance, or
-        the first finished one where none may."""
+        """Return the row that ratios refer to.
+
+        It is the first row that may win with epoch times of this provenance, or else the first
+        finished row."""
         timed = [
             row
             for row in self.rows
@@ -222,8 +228,9 @@ class Group:
         return next((row for row in timed if row.ranked), timed[0] if timed else None)
 
     def ratio(self, row: Row) -> Difference | None:
-        """How fast ``row`` is against the group's base of the same provenance; None of a row that
-        computes something wrong, which is fast for nothing."""
+        """Return how fast ``row`` is against the group's base of the same provenance.
+
+        Return None for a row that computes wrong results, since its speed counts for nothing."""
         if row.equivalence is not None and not row.equivalence.holds:
             return None
         epoch = row.metric("epoch_time")
@@ -231,7 +238,7 @@ class Group:
         return None if base is None else find_difference(row, base)
 
     def rank(self, provenance: Provenance) -> list[Row]:
-        """The rows that may win whose times have this provenance, the fastest first."""
+        """Return the rows that may win with times of this provenance, the fastest first."""
         timed = [
             (epoch.value, row)
             for row in self.rows
@@ -243,25 +250,28 @@ class Group:
 
 
 def find_winner(ranked: Sequence[Row]) -> Row | None:
-    """The first of rows that may win, the fastest first, where it is shown to be faster than every
-    other one; None where it is not, or there is none to rank it beside."""
+    """Return the fastest row if it is shown to be faster than every other row, else None.
+
+    ``ranked`` are rows that may win, the fastest first; a lone row does not win."""
     return ranked[0] if len(ranked) > 1 and not list_level(ranked) else None
 
 
 def list_level(ranked: Sequence[Row]) -> list[Row]:
-    """The rows that the first is not shown to be faster than, of rows the fastest first."""
+    """Return the rows that the first, which is the fastest, is not shown to be faster than."""
     return [row for row in ranked[1:] if not is_faster(ranked[0], row)]
 
 
 def is_faster(row: Row, other: Row) -> bool:
-    """Whether a row is shown to be faster than another: ``Difference.shown`` decides."""
+    """Whether a row is shown to be faster than another, by ``Difference.shown``."""
     found = find_difference(row, other)
     return found is not None and found.shown and found.ratio > 1.0
 
 
 def group_runs(comparison: Comparison) -> tuple[Group, ...]:
-    """Full graph first, then mini-batch, of each the main group first: that of uniform sampling, or
-    of most rows. Rows are in the order in which they ran; those that did no work are in it."""
+    """Return the groups: full graph before mini-batch, and the main group of each mode first.
+
+    The main group has uniform sampling, or else most rows. Rows are in the order in which they ran;
+    rows that did no work are in the main group."""
     groups = []
     for mode in MODE_TITLES:
         runs = [run for run in comparison.runs if run.mode == mode]
@@ -298,14 +308,15 @@ def _kind_of(row: Row) -> Kind | None:
 
 
 def make_row(label: str, mode: Mode, runs: Sequence[RunResult]) -> Row:
-    """The row of a label, of the runs of its mode."""
+    """Return the row of a label from the runs of its mode."""
     own = tuple(run for run in runs if run.label == label)
     return Row(label, mode, own, tuple(run for run in own if run.status == "done"))
 
 
 def _pool(metrics: Sequence[Metric]) -> Metric | None:
-    """One metric out of several repeats': the median of their values, and all samples that those
-    summarise. None when there is none, or their provenance differs."""
+    """Merge one metric of several repeats: the median of their values, and all samples.
+
+    Return None if there is none, or if their provenance differs."""
     if not metrics or len({metric.provenance for metric in metrics}) > 1:
         return None
     samples = tuple(v for metric in metrics for v in (metric.steady or (metric.value,)))
@@ -315,12 +326,11 @@ def _pool(metrics: Sequence[Metric]) -> Metric | None:
 
 
 def find_difference(row: Row, base: Row) -> Difference | None:
-    """How fast a row is against another, above 1 where it is faster; None where their epochs
-    cannot be compared.
+    """Return how fast a row is against another, above 1 if it is faster.
 
-    The interval of measured epochs holds the ratio with ``statistics.CONFIDENCE``. The interval of
-    modelled epochs is the range over epochs, widened by the model's own error
-    (:func:`find_doubt`), which is that of ``model_error.COVERAGE``.
+    Return None if their epochs cannot be compared. The interval of measured epochs holds the ratio
+    with ``statistics.CONFIDENCE``. The interval of modelled epochs is the range over epochs,
+    widened by the model's own error (:func:`find_doubt`) with ``model_error.COVERAGE``.
     """
     ours, theirs = row.metric("epoch_time"), base.metric("epoch_time")
     if ours is None or theirs is None or ours.provenance != theirs.provenance:
@@ -350,7 +360,7 @@ def _doubt_range(found: Difference, row: Row, base: Row) -> Difference:
 
 
 def _find_paces(row: Row, base: Row) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """The yardstick's seconds beside each sample of two rows; None where one row lacks some."""
+    """Return the yardstick's seconds beside each sample of two rows; None if some are missing."""
     found = [
         tuple(
             pace
@@ -368,8 +378,9 @@ def _find_paces(row: Row, base: Row) -> tuple[tuple[float, ...], tuple[float, ..
 
 
 def compare_reaching(row: Row, base: Row) -> Difference | None:
-    """How fast a row is to the target accuracy against another, seed by seed; None where a seed of
-    one of them missed it, or their provenance differs."""
+    """Return how fast a row reaches the target accuracy against another, seed by seed.
+
+    Return None if a seed of one of them missed it, or if their provenance differs."""
     if [run.repeat for run in row.done] != [run.repeat for run in base.done]:
         return None
     if not all(row.reached) or not all(base.reached):
@@ -385,18 +396,17 @@ def compare_reaching(row: Row, base: Row) -> Difference | None:
 
 
 def level_of(provenance: Provenance) -> float:
-    """The share of differences of this provenance that lie within their intervals."""
+    """Return the share of differences of this provenance that lie within their intervals."""
     return CONFIDENCE if provenance == "measured" else COVERAGE
 
 
 def find_doubt(row: Row, base: Row) -> float:
-    """The factor between two modelled epochs that the model's own error may make; 1 of measured
-    ones, and where no error is known.
+    """Return the factor between two modelled epochs that the model's own error may make.
 
-    Rows of one comparison share the platform and the graph. They share a stage's error where the
-    same parts and devices do the stage, for as many seconds as both have in it. What they do apart,
-    shares o of their epochs, is off independently, so that the logarithm of their ratio has the
-    variance
+    It is 1 for measured epochs, and if no error is known. Rows of one comparison share the platform
+    and the graph. They share a stage's error if the same parts and devices do the stage, for as
+    many seconds as both have in it. The rest of their epochs, the shares o, is off independently.
+    So the logarithm of their ratio has the variance
 
         (own^2 + kernel^2) (o_1^2 + o_2^2)
 
@@ -416,16 +426,17 @@ def find_doubt(row: Row, base: Row) -> float:
 
 
 def _modelled_on(row: Row) -> MachineKind | None:
-    """The kind of machine of a row whose epochs are modelled with an error that is known."""
+    """Return the kind of machine of a row with modelled epochs of known error, else None."""
     epoch = row.metric("epoch_time")
     known = epoch is not None and epoch.error_factor is not None
     return row.work.kind if known and row.work is not None else None
 
 
 def _share_apart(row: Row, base: Row) -> float:
-    """The busy seconds that the other row does not have in the same stage, or has by another part
-    or on other devices, as a share of the epoch. Where stages overlap there are more of them, up to
-    all of it."""
+    """Return a row's busy seconds apart from the other row, as a share of the epoch.
+
+    They are seconds that the other row lacks in the same stage, or spends by another part or on
+    other devices. If stages overlap, the sum is larger, up to the whole epoch."""
     unlike = {
         stage
         for part, stages in STAGES_OF.items()
@@ -442,8 +453,10 @@ def _share_apart(row: Row, base: Row) -> float:
 
 
 def _pair_samples(row: Row, base: Row) -> list[tuple[float, float]]:
-    """Epochs of the same number that ran in turns, both after their warm-ups; empty where they did
-    not. Modelled epochs of one number and repeat drew the same mini-batches."""
+    """Return pairs of epochs of one number that ran in turns, both after their warm-ups.
+
+    Without turns there are none. Modelled epochs of one number and repeat drew the same
+    mini-batches."""
     pairs: list[tuple[float, float]] = []
     others = {run.repeat: run for run in base.done}
     for run in row.done:
@@ -459,7 +472,7 @@ def _pair_samples(row: Row, base: Row) -> list[tuple[float, float]]:
 
 
 def longest_stage(row: Row) -> tuple[Stage, float] | None:
-    """The stage with the most busy seconds; None when no stage took any time."""
+    """Return the stage with the most busy seconds; None if no stage took any time."""
     times = [(s, metric.value) for s in STAGES if (metric := row.stage(s)) is not None]
     best = max(times, key=lambda pair: pair[1], default=None)
     return best if best is not None and best[1] > 0 else None

@@ -1,9 +1,9 @@
-"""Samples of times: when a run is steady, how far its middle is known, and what "faster" means.
+"""Samples of times: when a run is steady, how well its middle is known, and what "faster" means.
 
 :attr:`Difference.shown` is the only rule of "faster": the whole interval is beyond a margin. All
 sentences, tables and pages show the interval that decides.
 
-Nothing here knows what was timed.
+Nothing here depends on the kind of work that was timed.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ FloatArray = npt.NDArray[np.float64]
 #: The share of intervals of measured times that hold the value.
 CONFIDENCE = 0.95
 #: Ratios this near to 1 show nothing. Two rows of one strategy were up to 2 % apart, chance
-#: included, in 190 comparisons of 6 ms epochs on an idle machine (``suites.verdicts``), for a
-#: reason that is not known.
+#: included, in 190 comparisons of 6 ms epochs on an idle machine (``suites.verdicts``). The reason
+#: is unknown.
 MARGIN = 0.02
 #: The margin of samples that did not take turns: two processes place their memory differently. This
 #: value is assumed.
 MARGIN_APART = 0.05
-#: Fewer samples than this cannot tell noise that lasts from a difference.
+#: Fewer samples than this cannot tell lasting noise from a difference.
 FEWEST_PAIRS = 8
 #: Fewer values of different seeds than this have no interval.
 FEWEST_SEEDS = 3
-#: A run is taken to be steady after so many epochs.
+#: A run is taken to be steady after this many epochs.
 MOST_WARMUP = 5
 #: Above this, the spread of the samples (half the interquartile range over the median) is noise
 #: that a reader should know of.
@@ -41,9 +41,9 @@ NOISY = 0.1
 #: variance that is fresh in each turn.
 LASTING = (0.5, 0.8, 0.9, 0.95, 0.98, 0.995)
 FRESH = (0.0, 0.5, 0.8, 0.95)
-#: Longer series are averaged over consecutive samples to at most so many.
+#: Longer series are averaged over consecutive samples to at most this many.
 MOST_SAMPLES = 128
-#: Samples count as at most so many deviations from their median.
+#: Samples count as at most this many deviations from their median.
 MOST_DEVIATIONS = 3.0
 #: Intervals of n samples are widened by the factor 1 + WIDENED / n^2. ``suites.faster`` gives the
 #: value: with noise of correlation 0.98, few samples do not say how long noise lasts.
@@ -54,12 +54,12 @@ NEGLIGIBLE = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How two rows' times compare.
+    """A comparison of two rows' times.
 
-    ``ratio`` is their time over ours, above 1 where ours is faster. ``low`` and ``high`` are the
-    interval that decides; they are 0 and infinity where the samples say nothing. ``margin`` is how
-    far beyond 1 the interval has to be. ``why_not`` says what makes the interval wide, in a
-    clause; it is empty where nothing in particular does.
+    ``ratio`` is their time over ours, above 1 if ours is faster. ``low`` and ``high`` are the
+    interval that decides; they are 0 and infinity if the samples show nothing. The interval has to
+    be further than ``margin`` from 1. ``why_not`` gives the cause of a wide interval, in a clause;
+    it is empty if there is no particular cause.
     """
 
     ratio: float
@@ -74,8 +74,7 @@ class Difference:
         return self.low > 1.0 + self.margin or self.high < 1.0 / (1.0 + self.margin)
 
     def about(self, ratio: float) -> Difference:
-        """Return this difference with the ratio of two reported figures, which the interval then
-        includes."""
+        """Return this difference with the ratio of two reported figures, widened to include it."""
         return replace(self, ratio=ratio, low=min(self.low, ratio), high=max(self.high, ratio))
 
     def joined(self, other: Difference) -> Difference:
@@ -98,11 +97,11 @@ class Centre:
 
 
 def count_warmup(samples: Sequence[float]) -> int:
-    """How many leading samples to leave out: at least the first, at most ``MOST_WARMUP`` and a
-    quarter of them.
+    """Return the number of leading samples to leave out, from 1 to ``MOST_WARMUP``.
 
-    White's MSER rule (1997): as many as make the standard error of the rest's mean least. What is
-    slow later than that is noise, which falls on all rows alike, and no warm-up.
+    It is at most a quarter of the samples, and 0 for fewer than two. White's MSER rule (1997) takes
+    the number that makes the standard error of the rest's mean least. Later slow samples are noise,
+    which affects all rows alike, and no warm-up.
     """
     values = np.asarray(samples, dtype=float)
     if len(values) < 2:
@@ -113,7 +112,7 @@ def count_warmup(samples: Sequence[float]) -> int:
 
 
 def spread(samples: Sequence[float]) -> float:
-    """Half the interquartile range over the median; 0 for fewer than four samples."""
+    """Return half the interquartile range over the median; 0 for fewer than four samples."""
     if len(samples) < 4 or not median(samples):
         return 0.0
     low, high = np.quantile(samples, (0.25, 0.75))
@@ -123,7 +122,7 @@ def spread(samples: Sequence[float]) -> float:
 def compare_pairs(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
     """Compare samples that were taken in turns, in order of time.
 
-    Both have one length. Noise that falls on both samples of a pair cancels.
+    Both have one length. Noise that affects both samples of a pair cancels.
     """
     logs = np.log(np.asarray(theirs, dtype=float) / np.asarray(ours, dtype=float))
     found = find_centre(logs)
@@ -141,9 +140,9 @@ def compare_samples(
 ) -> Difference:
     """Compare samples that were not taken in turns.
 
-    ``paces`` are seconds of a yardstick beside each sample of ours and of theirs. The interval
-    then includes the ratio with and without division by them, so that neither another pace of the
-    machine nor the yardstick makes a difference alone.
+    ``paces`` are seconds of a yardstick beside each sample of ours and of theirs. The interval then
+    includes the ratio with and without division by them. So neither another pace of the machine nor
+    the yardstick shows a difference alone.
     """
     found = _compare_apart(ours, theirs)
     if paces is None:
@@ -198,7 +197,7 @@ def _tell_few(count: int) -> str:
 
 
 def _tell_lasting(count: int, centre: Centre) -> str:
-    """Say where noise lasts so long that many samples say little."""
+    """Return a clause if noise lasts so long that the samples are worth few independent ones."""
     if centre.independent >= FEWEST_PAIRS:
         return ""
     return (
@@ -211,14 +210,14 @@ def _tell_lasting(count: int, centre: Centre) -> str:
 
 
 def find_centre(logs: FloatArray, *, lasting: bool = True) -> Centre | None:
-    """Return the middle of a series (n,) in order of time; None where it is too short or no number.
+    """Return the middle of a series (n,) in order of time.
 
-    The noise may be of any of several models: fresh in each turn, lasting from turn to turn (AR(1)
-    with a correlation in ``LASTING``), or a sum of both. For each model, generalised least squares
-    give the middle and its error. The interval is that of the posterior over models, flat in the
-    middle and in the logarithm of the scale. Models whose noise lasts longer than the series begin
-    with more weight, since the series cannot refute them. Without ``lasting`` there is one model,
-    of independent values, whose interval is Student's.
+    Return None if the series is too short or not finite. There are several noise models: fresh in
+    each turn, lasting from turn to turn (AR(1) with a correlation in ``LASTING``), or a sum of
+    both. For each model, generalised least squares give the middle and its error. The interval is
+    the posterior's over models, flat in the middle and in the logarithm of the scale. Models with
+    noise longer than the series begin with more weight, since the series cannot refute them.
+    Without ``lasting`` values are independent, and the interval is Student's.
     """
     if len(logs) < (FEWEST_PAIRS if lasting else FEWEST_SEEDS) or not np.isfinite(logs).all():
         return None
@@ -253,7 +252,7 @@ def _shorten(values: FloatArray) -> FloatArray:
 
 
 def _limit(values: FloatArray) -> FloatArray:
-    """Return the values within ``MOST_DEVIATIONS`` of their median, by the median deviation."""
+    """Clip values to ``MOST_DEVIATIONS`` from their median, by the median deviation."""
     middle = np.median(values)
     deviation = 1.4826 * MOST_DEVIATIONS * np.median(np.abs(values - middle))
     if not deviation:
@@ -264,9 +263,12 @@ def _limit(values: FloatArray) -> FloatArray:
 
 @functools.lru_cache(maxsize=8)
 def _whiten(count: int, lasting: bool) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Return for each noise model of ``count`` samples: the matrix (n, n) that makes its noise
-    independent, that matrix times ones (n,), the number of independent samples that the series is
-    worth, and the logarithm of its weight before any sample is seen."""
+    """Return four arrays over the noise models of ``count`` samples.
+
+    They are the matrix (n, n) that makes the noise independent, and that matrix times ones (n,).
+    Then come the number of independent samples that the series is worth, and the logarithm of the
+    prior weight.
+    """
     models = [(0.0, 0.0, 1.0)]
     for correlation in LASTING if lasting else ():
         turns = (1.0 + correlation) / (1.0 - correlation)
@@ -288,8 +290,9 @@ def _whiten(count: int, lasting: bool) -> tuple[FloatArray, FloatArray, FloatArr
 def _find_quantiles(
     weights: FloatArray, centres: FloatArray, errors: FloatArray, degrees: int
 ) -> tuple[float, float, float]:
-    """Return the ends and the median of a mixture of Student's distributions, integrated on a grid
-    that is fine at the middle."""
+    """Return the lower end, median and upper end of a mixture of Student's distributions.
+
+    It is integrated on a grid that is fine at the middle."""
     steps = np.sinh(np.linspace(-11.0, 11.0, 1001)) / 200.0
     grid = float(weights @ centres) + errors.max() * steps
     scaled = (grid - centres[:, None]) / errors[:, None]
@@ -301,11 +304,11 @@ def _find_quantiles(
 
 
 def bound_tail(off: float, variance: float) -> float:
-    """Return an upper bound of the logarithm of the probability that a sum is ``off`` its mean by
-    as much, or by more, to either side.
+    """Return an upper bound of the logarithm of a two-sided tail probability of a sum.
 
-    The sum is of independent terms, each off its mean by at most 1, with the ``variance`` together
-    (Bennett 1962). A sum without variance is off by rounding alone.
+    The probability is that the sum is at least ``off`` away from its mean. Its terms are
+    independent, each at most 1 from its mean, with the ``variance`` together (Bennett 1962). A sum
+    without variance is off by rounding alone.
     """
     if abs(off) <= 1e-6 * max(1.0, variance):
         return 0.0

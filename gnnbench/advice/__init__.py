@@ -1,9 +1,8 @@
-"""Which strategy to use: combinations of parts planned, searched and ranked, and what would change
-the answer.
+"""Advice on strategies: combinations of parts planned, searched and ranked, and their alternatives.
 
-``matrix`` plans every combination of parts that fits. ``search`` plans a part of them, and settings
-of the best. Both ask ``pricing``, which goes through programs without training. Nothing here knows
-what a part does: what fits, what may be ranked and which settings are worth trying, parts say.
+``matrix`` plans every combination of parts that fits. ``search`` plans some of them, and settings
+of the best. Both use ``pricing``, which goes through programs without training. The parts
+themselves say what fits, what may be ranked and which settings are worth trying.
 """
 
 from gnnbench.advice.advise import Advice, Answer, advise

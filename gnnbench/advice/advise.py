@@ -1,5 +1,4 @@
-"""The advice: the best combinations of each mode with their reasons, how sure they are, and what
-would change them."""
+"""The advice: the best combinations of each mode, with reasons, intervals and alternatives."""
 
 from __future__ import annotations
 
@@ -28,8 +27,8 @@ from gnnbench.records import Comparison, Mode, RunResult
 class Choice:
     """A combination that was planned to the end, or a strategy that does not fit.
 
-    ``interval_s`` is where the epoch is expected by the errors of the model on machines of that
-    kind; None where no measurement is of that kind. ``trained`` is its run, where it was trained.
+    ``interval_s`` is where the epoch is expected, by the model's errors on that kind of machine. It
+    is None if there is no measurement of that kind. ``trained`` is its run, if it was trained.
     """
 
     row: PlannedRow
@@ -49,13 +48,12 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answer:
-    """What is best among the rows that do the same work: of one mode and one law of sampling.
+    """The best among the rows that do the same work: of one mode and one sampling law.
 
-    ``choices`` are the best first, and after them the strategies that do not ``fits``. ``gain`` is
-    how many times as fast the first is as the best strategy as it comes, where its parts are those
-    of no strategy. ``unranked`` and ``refused`` count the combinations that are not ranked, or
-    do not fit together, by the reason. ``changes`` say what would be best where one thing were
-    otherwise.
+    ``choices`` are the best first, followed by the strategies that do not fit. ``gain`` is the
+    speedup of the first over the best unchanged strategy, if it mixes parts of strategies.
+    ``unranked`` and ``refused`` count, by reason, the combinations that are not ranked or do not
+    fit together. ``changes`` name the best choice for platforms that differ in one thing.
     """
 
     mode: Mode
@@ -83,8 +81,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Advice:
-    """The answers to a question, that with the shorter epoch first, which ranks nothing: other
-    modes do other work. ``trained`` is the comparison in which the best were trained."""
+    """The answers to a question, the one with the shortest epoch first.
+
+    This order is no ranking, since modes do different work. ``trained`` is the comparison in which
+    the best were trained."""
 
     question: Question
     target: str
@@ -103,13 +103,13 @@ def advise(
     watch: Watch | None = None,
     progress: Progress | None = None,
 ) -> Advice:
-    """What to use, of the combinations of all parts.
+    """Advise which combinations of parts to use.
 
-    ``train`` so many of each mode are trained, and their epochs ranked as they were found. Freed
-    memory stays in the process from then on (:func:`keep_pages`).
+    The best ``train`` of each mode are trained, and ranked by their epochs if these are measured.
+    Freed memory stays in the process from then on (:func:`keep_pages`).
 
-    Raises ``UsageError`` for what cannot be asked, and where a number would be a guess: on a
-    machine that nobody has measured; and ``IncompatibleParts`` where no combination fits.
+    Raises ``UsageError`` for contradictory questions and for a machine without measurements, for
+    which a number would be a guess. Raises ``IncompatibleParts`` if no combination fits.
     """
     if target not in TARGETS:
         raise UsageError(f"there is no target {target!r}; the targets are {', '.join(TARGETS)}.")
@@ -138,7 +138,7 @@ def advise(
 
 
 def refuse_guessing(question: Question) -> None:
-    """Refuse this machine where it was never measured: its rates are assumed."""
+    """Refuse this machine if it was never measured, since its rates are then assumed."""
     if question.platform.name == LOCAL and not local_path().is_file():
         raise UsageError(
             "the rates of platform local are assumed until it is measured, so a ranking would be a "
@@ -147,7 +147,7 @@ def refuse_guessing(question: Question) -> None:
 
 
 def explain_nothing(pricer: Pricer) -> str:
-    """Why no combination can be used."""
+    """Explain why no combination can be used."""
     counted: Counter[str] = Counter()
     for mode in pricer.question.modes:
         counted += find_space(pricer, mode).refusals
@@ -158,7 +158,7 @@ def explain_nothing(pricer: Pricer) -> str:
 
 
 def make_answer(question: Question, found: Found, changes: tuple[str, ...]) -> Answer:
-    """What a search has found, with reasons and intervals."""
+    """Return the results of a search, with reasons and intervals."""
     base = found.as_it_comes
     ranked = [
         make_choice(question, final, explain_choice(final, base, found.finals))
@@ -186,7 +186,7 @@ def make_choice(question: Question, final: Final, reason: str) -> Choice:
 
 
 def find_interval(question: Question, run: RunResult) -> tuple[float, float] | None:
-    """Where the epoch of a run is expected; None where there is nothing to tell by."""
+    """Return the interval in which a run's epoch is expected; None without a measured kind."""
     if run.work is None or run.work.kind is None:
         return None
     factor, epoch_s = error_of(run.work.kind).factor, read_metric(run, "epoch_time")
@@ -203,8 +203,9 @@ def vary_platform(
     recall: Recall,
     watch: Watch | None,
 ) -> dict[Mode, tuple[str, ...]]:
-    """For each mode, what would be best on platforms that differ in one thing: of the rows that
-    were planned to the end, the strategies as they come, and what is near the best of these."""
+    """Return for each mode the best choices on platforms that differ in one thing.
+
+    They are chosen from the rows that were planned to the end and the unchanged strategies."""
     told: dict[Mode, list[str]] = {each.space.mode: [] for each in found}
     for each in found:
         if not each.finals:
@@ -222,7 +223,7 @@ def vary_platform(
 
 
 def find_need(question: Question, run: RunResult) -> float | None:
-    """What a run takes of an accelerator's memory; None where it trains on hosts alone."""
+    """Return a run's peak bytes on an accelerator; None if it trains on hosts alone."""
     hosts = {host.name for host in question.platform.hosts}
     if run.work is None or hosts.issuperset(run.work.devices):
         return None
@@ -237,7 +238,7 @@ def replan(
     recall: Recall,
     watch: Watch | None,
 ) -> Final | None:
-    """The best on another platform; None where nothing runs there."""
+    """Return the best on another platform; None if nothing runs there."""
     pricer = Pricer(replace(question, platform=variation.platform), recall, watch)
     known = [row for row, _ in (*found.finals, *found.too_large)]
     if found.as_it_comes is not None:
@@ -257,8 +258,7 @@ def replan(
 def train_best(
     question: Question, answers: Sequence[Answer], count: int, progress: Progress | None
 ) -> tuple[list[Answer], Comparison]:
-    """Train the best ``count`` of each mode for real; where their times are measured, they are
-    ranked by these."""
+    """Train the best ``count`` of each mode, and rank them by their times if measured."""
     rows = {c.row: c for answer in answers for c in answer.choices[:count] if c.fits}
     request = Request(
         (),

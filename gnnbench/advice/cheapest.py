@@ -1,4 +1,4 @@
-"""The other way round: the cheapest platform on which a job fits and ends in time."""
+"""The reverse question: the cheapest platform on which a job fits and ends in time."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from gnnbench.platforms.machine import Platform
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Offer:
-    """A platform, what its devices draw together, and whether the job ends there ``in_time``.
+    """A platform, the power of its devices together, and whether the job ends there ``in_time``.
 
-    ``answer`` is its best, None where nothing fits; ``why_not`` says why it will not do.
-    ``sure`` says that it ends in time also by the model's error.
+    ``answer`` is its best, None if nothing fits; ``why_not`` says why the platform is unsuitable.
+    ``sure`` says that it ends in time even with the model's error.
     """
 
     platform: Platform
@@ -32,7 +32,7 @@ class Offer:
 
 
 def sum_power(platform: Platform) -> float | None:
-    """Watts of all devices; None where the platform does not state one's."""
+    """Return the watts of all devices; None if the platform does not state all of them."""
     powers = [device.power_w for device in platform.devices]
     return None if None in powers else sum(power for power in powers if power is not None)
 
@@ -43,11 +43,11 @@ def find_cheapest(
     within_s: float,
     watch: Watch | None = None,
 ) -> tuple[Offer, ...]:
-    """Platforms by ascending power, up to the first on which all epochs of the workload end within
-    ``within_s`` seconds.
+    """Return platforms by ascending power, up to the first that is fast enough.
 
-    No platform file has a price: what its devices draw stands for it. A platform that does not say
-    what a device draws is left out, as is one of this workplace.
+    On it all epochs of the workload end within ``within_s`` seconds. Platform files have no prices,
+    so the power of the devices stands in. Platforms without stated power are left out, and so is
+    this machine.
     """
     by_power = sorted(
         ((watts, p) for p in platforms if p.virtual and (watts := sum_power(p)) is not None),
@@ -62,7 +62,7 @@ def find_cheapest(
 
 
 def judge(question: Question, watts: float, within_s: float, watch: Watch | None) -> Offer:
-    """Whether the job fits a platform and ends there in time."""
+    """Decide whether the job fits a platform and ends there in time."""
     try:
         answers: Sequence[Answer] = advise(question, vary=False, watch=watch).answers
     except UsageError as error:

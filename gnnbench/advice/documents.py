@@ -20,7 +20,7 @@ Json: TypeAlias = "str | int | float | bool | Sequence[Json] | Mapping[str, Json
 
 
 def describe_question(question: Question) -> dict[str, Json]:
-    """What was asked."""
+    """Describe the question."""
     dataset, workload = question.dataset, question.workload
     return {
         "dataset": {
@@ -46,8 +46,9 @@ def describe_question(question: Question) -> dict[str, Json]:
 
 
 def describe_advice(advice: Advice) -> dict[str, Json]:
-    """The answers, and the choices of all of them in one list: those of the first answer, the best
-    first, then those of the next."""
+    """Describe the answers, and the choices of all answers in one list.
+
+    Choices are in the order of the answers, the best of each first."""
     return {
         **describe_question(advice.question),
         "target": advice.target,
@@ -58,7 +59,7 @@ def describe_advice(advice: Advice) -> dict[str, Json]:
 
 
 def describe_answer(answer: Answer) -> dict[str, Json]:
-    """What is said of the rows of a mode."""
+    """Describe the answer for the rows of a mode."""
     best, base = answer.best, answer.as_it_comes
     return {
         "mode": answer.mode,
@@ -76,7 +77,7 @@ def describe_answer(answer: Answer) -> dict[str, Json]:
 
 
 def describe_choice(choice: Choice) -> dict[str, Json]:
-    """A choice, as the result file has it."""
+    """Describe a choice for the result file."""
     run = choice.run
     return {
         **describe_row(choice.row),
@@ -92,7 +93,7 @@ def describe_choice(choice: Choice) -> dict[str, Json]:
 
 
 def describe_trained(run: RunResult) -> dict[str, Json]:
-    """What training a choice came to."""
+    """Describe the result of training a choice."""
     epoch = run.metrics.get("epoch_time")
     return {
         "status": run.status,
@@ -105,7 +106,7 @@ def describe_trained(run: RunResult) -> dict[str, Json]:
 
 
 def describe_row(row: PlannedRow) -> dict[str, Json]:
-    """A combination by name, parts and settings."""
+    """Describe a combination by name, parts and settings."""
     return {
         "label": row.label,
         "mode": row.mode,
@@ -115,7 +116,7 @@ def describe_row(row: PlannedRow) -> dict[str, Json]:
 
 
 def describe_offers(offers: Sequence[Offer], within_s: float) -> dict[str, Json]:
-    """Platforms by power, up to the first that will do."""
+    """Describe platforms by power, up to the first that is suitable."""
     return {
         "within": within_s,
         "ordered_by": "power",
@@ -136,7 +137,7 @@ def describe_offers(offers: Sequence[Offer], within_s: float) -> dict[str, Json]
 
 
 def describe_matrix(matrix: Matrix) -> dict[str, Json]:
-    """Every combination of one mode, and how many are refused by which sentence."""
+    """Describe every combination of one mode, and count the refused ones by sentence."""
     return {
         **describe_question(matrix.question),
         "combinations": matrix.combinations,
@@ -146,7 +147,7 @@ def describe_matrix(matrix: Matrix) -> dict[str, Json]:
 
 
 def describe_cell(cell: Cell) -> dict[str, Json]:
-    """A combination, and what it takes or why it cannot work."""
+    """Describe a combination with its cost, or with the reason why it cannot work."""
     run = cell.run
     planned: dict[str, Json] = {}
     if run.status == "done":
@@ -162,10 +163,10 @@ def describe_cell(cell: Cell) -> dict[str, Json]:
 
 
 def list_counts(counted: Counter[str]) -> list[Json]:
-    """Reasons and how many combinations each is of, the most first."""
+    """Return each reason with its number of combinations, the most frequent first."""
     return [{"reason": why, "count": count} for why, count in counted.most_common()]
 
 
 def finite(value: float) -> float | None:
-    """A number that JSON has."""
+    """Return a finite number, or None for one that JSON lacks."""
     return value if math.isfinite(value) else None

@@ -18,7 +18,7 @@ from gnnbench.records import PART_KINDS, RunResult
 class Cell:
     """A combination and its run, which may not fit a memory; or why it cannot work.
 
-    ``on_front`` says that no other that does the same work is better in time, device memory and
+    ``on_front`` says that no other cell with the same work is better in time, device memory and
     traffic at once.
     """
 
@@ -29,8 +29,10 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Matrix:
-    """All combinations of a question. ``refusals`` counts those that cannot work by the sentence,
-    among them those of parts of different modes, which are in no cell."""
+    """All combinations of a question.
+
+    ``refusals`` counts, by sentence, the combinations that cannot work. It includes those with
+    parts of different modes, which have no cell."""
 
     question: Question
     cells: tuple[Cell, ...]
@@ -67,7 +69,7 @@ def make_matrix(question: Question, watch: Watch | None = None) -> Matrix:
 
 
 def count_mixed(question: Question) -> tuple[int, int]:
-    """All combinations of the parts, and those that are of no mode."""
+    """Return the number of all combinations of the parts, and of those without a common mode."""
     by_mode = [question.list_parts(mode) for mode in question.modes]
     total = 1
     for kind in PART_KINDS:
@@ -78,7 +80,7 @@ def count_mixed(question: Question) -> tuple[int, int]:
 
 
 def find_axes(run: RunResult) -> tuple[float, float, float]:
-    """Time, device memory and traffic."""
+    """Return time, device memory and traffic."""
     return (
         read_metric(run, "epoch_time"),
         read_metric(run, "peak_device_bytes"),
@@ -87,8 +89,9 @@ def find_axes(run: RunResult) -> tuple[float, float, float]:
 
 
 def mark_front(cells: Sequence[Cell]) -> tuple[Cell, ...]:
-    """The cells, those marked that no other of the same work and maths dominates; of cells that
-    come to the very same only the first is."""
+    """Mark the cells that no other cell of the same work and maths dominates.
+
+    Among cells with equal values only the first is marked."""
     groups: dict[tuple[Kind | None, str], list[tuple[float, float, float]]] = {}
     for cell in cells:
         if cell.run.status == "done":
@@ -110,7 +113,7 @@ def mark_front(cells: Sequence[Cell]) -> tuple[Cell, ...]:
 def find_front(
     points: Sequence[tuple[float, float, float]],
 ) -> set[tuple[float, float, float]]:
-    """The points that no other is at most as large as in every coordinate."""
+    """Return the points that no other point dominates in every coordinate."""
     distinct = sorted(set(points))
     front: list[tuple[float, float, float]] = []
     for point in distinct:  # in this order only an earlier one can dominate it

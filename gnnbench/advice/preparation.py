@@ -1,4 +1,4 @@
-"""What advice is asked for, as words or objects, and the question that it makes.
+"""Preparation of advice: words or objects become a question.
 
 The command line and ``gnnbench.advise`` both begin here, so that the same words ask the same.
 """
@@ -18,15 +18,15 @@ from gnnbench.preparation import (
     note_unused_weights,
 )
 
-#: Where times are measured, so many are trained of a graph of at most so many stored edges, whose
-#: epochs take seconds.
+#: The number of choices trained where times are measured, for graphs of at most this many stored
+#: edges, with epochs of seconds.
 _TRAINED, _TRAINED_EDGES = 2, 2_000_000
 
 
 def make_question(job: AdviceJob, registry: Registry) -> Question:
-    """The question of a job, with its data and its machine.
+    """Return the question of a job, with its data and its machine.
 
-    Raises ``UsageError`` for what is not known or cannot mean anything.
+    Raises ``UsageError`` for unknown names and contradictory values.
     """
     model = registry.model(job.model)
     platform = choose_platform(job, registry)
@@ -40,7 +40,7 @@ def make_question(job: AdviceJob, registry: Registry) -> Question:
 
 
 def choose_platform(job: AdviceJob, registry: Registry) -> Platform:
-    """The machine that was named, or that of the first strategy, with the memory asked for."""
+    """Return the named platform, or the first strategy's, with the device memory asked for."""
     own = [registry.strategy(name).platform for name in job.strategies]
     platform = load_machine(job.platform, own=own[0] if own else "")
     size = job.device_bytes
@@ -48,6 +48,6 @@ def choose_platform(job: AdviceJob, registry: Registry) -> Platform:
 
 
 def count_trained(question: Question) -> int:
-    """How many of the best of each mode are trained where nobody says."""
+    """Return the default number of best choices of each mode to train."""
     small = question.dataset.graph.num_edges <= _TRAINED_EDGES
     return _TRAINED if small and not question.platform.virtual else 0

@@ -1,4 +1,4 @@
-"""What a combination takes, by a dry run, asked for once; and why it cannot work."""
+"""The cost of a combination by a dry run, which runs once, or why it cannot work."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ from gnnbench.plugins import assemble
 from gnnbench.ranking import Kind
 from gnnbench.records import BYTE_KINDS, Parts, RunResult
 
-#: So many rounds of mini-batches stand for an epoch where combinations are looked through.
+#: The number of mini-batch rounds that stand for an epoch while combinations are screened.
 SCREENED_ROUNDS = 4
 
-#: Is told of each combination that has been planned.
+#: Called with each combination that is about to be planned.
 Watch = Callable[[PlannedRow], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """What a row would have to do to be ranked: ``sampling`` by a law, and ``other_maths`` empty
-    where it computes what the reference does."""
+    """The conditions for ranking a row: its sampling law, and its maths.
+
+    ``other_maths`` is empty if the row computes the same as the reference."""
 
     sampling: str
     other_maths: str
@@ -41,8 +42,8 @@ class Pricer:
     """Plans combinations for a question, each once.
 
     ``planned`` counts dry runs. A *short* plan of mini-batches has ``SCREENED_ROUNDS`` rounds of
-    one epoch, and stands for the whole where combinations are looked through; a full graph's is
-    the whole.
+    one epoch, and stands for the whole while combinations are screened. A short plan of a full
+    graph is the whole plan.
     """
 
     def __init__(
@@ -79,13 +80,13 @@ class Pricer:
     # ------------------------------------------------------------------ whether it fits
 
     def assemble(self, parts: Parts) -> Bundle:
-        """Parts with the question's options."""
-        row = PlannedRow("", "", "full-graph", parts)  # neither its name nor its mode is asked for
+        """Assemble parts with the question's options."""
+        row = PlannedRow("", "", "full-graph", parts)  # its name and mode are unused
         options = options_for(row, self.question.options, self._registry)
         return assemble(self._registry, parts, options)
 
     def refuse(self, parts: Parts) -> str:
-        """Why parts cannot work together, as a sentence; empty where they can."""
+        """Return why parts cannot work together, as a sentence; empty if they can."""
         try:
             return self.assemble(parts).refusal(self._whole) or ""
         except KeyboardInterrupt:
@@ -96,13 +97,14 @@ class Pricer:
             return f"its parts could not be asked whether they fit: {describe_failure(error)}"
 
     def find_law(self, parts: Parts) -> Law:
-        """By which law parts that fit sample, and whether their maths are others."""
+        """Return the sampling law of parts that fit, and how their maths differ, if at all."""
         bundle = self.assemble(parts)
         return Law(name_sampling(bundle, self._whole), bundle.other_maths(self.platform))
 
     def is_idle(self, parts: Parts) -> bool:
-        """Whether the communication is a halo among the partitions of one device, which never
-        transfers anything: with ``none`` the epoch is the same, and no more memory is held."""
+        """Whether the communication is a halo exchange on one device, which transfers nothing.
+
+        With ``none`` the epoch is the same, and no more memory is held."""
         bundle = self.assemble(parts)
         alone = len(bundle.placement.trainers(self.platform)) == 1
         return alone and isinstance(bundle.communication, HaloExchange)
@@ -110,7 +112,7 @@ class Pricer:
     # ------------------------------------------------------------------ what it takes
 
     def plan(self, row: PlannedRow, *, short: bool = False) -> RunResult:
-        """What a row takes; one that does not fit a memory, or cannot work, says so."""
+        """Plan a row; a run that does not fit a memory, or cannot work, says so."""
         short = short and row.mode == "mini-batch"
         key = (row.parts, frozenset(row.options), short)
         if key not in self._runs:
@@ -118,7 +120,7 @@ class Pricer:
         return replace(self._runs[key], strategy=row.strategy, label=row.label)
 
     def skip(self, row: PlannedRow, why: str) -> RunResult:
-        """The run of a row whose parts cannot work together."""
+        """Return the run of a row with parts that cannot work together."""
         return empty_result(row, 0, "skipped", why)
 
     def _plan(self, row: PlannedRow, *, short: bool) -> RunResult:
@@ -140,21 +142,21 @@ class Pricer:
 
 
 def find_kind(run: RunResult) -> Kind | None:
-    """What runs that are ranked beside each other have in common; None of one that is not done."""
+    """Return the properties that runs ranked together share; None of a run that is not done."""
     work = run.work
     return None if work is None else (run.mode, work.alike)
 
 
 def read_metric(run: RunResult, *names: str) -> float:
-    """The sum of some metrics of a run, infinite of one that is not done."""
+    """Return the sum of some metrics of a run; infinite for one that is not done."""
     if run.status != "done":
         return float("inf")
     return sum(run.metrics[name].value for name in names if name in run.metrics)
 
 
-#: What crosses a link.
+#: The bytes that cross a link.
 LINK_METRICS = tuple(f"{kind}_bytes" for kind in BYTE_KINDS if kind != "reused")
-#: What can be asked to be least: the metrics that are compared, the first one first.
+#: The targets to minimise: the metrics that are compared, the first one first.
 TARGETS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "time": (("epoch_time",), LINK_METRICS, ("peak_device_bytes",)),
     "memory": (("peak_device_bytes",), ("epoch_time",), LINK_METRICS),
@@ -163,5 +165,5 @@ TARGETS: Mapping[str, tuple[tuple[str, ...], ...]] = {
 
 
 def score(run: RunResult, target: str = "time") -> tuple[float, ...]:
-    """What is to be least, and what decides between equals."""
+    """Return the values to minimise, the target first and then the tie-breakers."""
     return tuple(read_metric(run, *names) for names in TARGETS[target])

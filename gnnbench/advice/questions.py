@@ -1,4 +1,4 @@
-"""What is asked: which parts, with which settings, for this graph, model and machine."""
+"""The question: which parts, with which settings, for this graph, model and machine."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ MODES: tuple[Mode, ...] = ("full-graph", "mini-batch")
 class Question:
     """A graph, a model and a machine.
 
-    ``kept`` are parts (kind, name) that every combination has, ``options`` settings that are not to
-    be changed. ``strategies`` are those whose parts are combined, all where none is named.
+    ``kept`` are parts (kind, name) that every combination has, ``options`` are fixed settings. The
+    parts of ``strategies`` are combined, by default of all strategies.
     """
 
     dataset: Dataset
@@ -34,7 +34,7 @@ class Question:
     options: Options = field(default_factory=dict)
 
     def list_parts(self, mode: Mode) -> Mapping[PartKind, tuple[str, ...]]:
-        """By kind, the names of the parts that are combined in a mode."""
+        """Return the names of the parts that are combined in a mode, by kind."""
         kept = dict(self.kept)
         bundled = [parts for own, _, parts in self.list_bundles() if own == mode]
         found: dict[PartKind, tuple[str, ...]] = {}
@@ -51,7 +51,7 @@ class Question:
         return found
 
     def list_bundles(self) -> tuple[tuple[Mode, str, Parts], ...]:
-        """The strategies as they come, in the modes that are asked for: mode, name and parts."""
+        """Return the unchanged strategies, in the modes asked for: mode, name and parts."""
         chosen = (
             map(self.registry.strategy, self.strategies)
             if self.strategies
@@ -65,21 +65,22 @@ class Question:
         )
 
     def list_combinations(self, mode: Mode) -> tuple[Parts, ...]:
-        """Every combination of the parts, in the order of their names."""
+        """Return every combination of the parts, in the order of their names."""
         names = self.list_parts(mode)
         return tuple(Parts(*each) for each in product(*(names[kind] for kind in PART_KINDS)))
 
     def make_row(
         self, mode: Mode, parts: Parts, options: tuple[tuple[PartKind, str, str], ...] = ()
     ) -> PlannedRow:
-        """A combination as a row, called after the strategy that it has the most parts of."""
+        """Return a combination as a row, named after the strategy that shares most parts."""
         name, label = self.name_parts(mode, parts)
         swapped = name != label
         return PlannedRow(name, label, mode, parts, swapped=swapped, options=options)
 
     def name_parts(self, mode: Mode, parts: Parts) -> tuple[str, str]:
-        """The strategy that has the most of the parts, the first by name where several do, and with
-        the parts that it is given instead."""
+        """Return the strategy that shares most of the parts, and its name with the other parts.
+
+        Among equal strategies it is the first by name."""
         known = [
             (count_swaps(strategy.bundles[mode], parts), strategy.name)
             for strategy in self.registry.strategies
@@ -94,11 +95,11 @@ class Question:
         return name, name_swaps(name, base, swaps)
 
     def list_systems(self, parts: Parts) -> frozenset[str]:
-        """The plugins that offer the parts."""
+        """Return the plugins that offer the parts."""
         origins = (self.registry.part_origins[kind, parts.named(kind)] for kind in PART_KINDS)
         return frozenset(origin.plugin for origin in origins)
 
 
 def count_swaps(one: Parts, other: Parts) -> int:
-    """In how many parts two combinations differ."""
+    """Return the number of parts in which two combinations differ."""
     return sum(one.named(kind) != other.named(kind) for kind in PART_KINDS)

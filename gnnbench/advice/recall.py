@@ -1,7 +1,7 @@
-"""What plans of one graph have in common, made once: chunks of full graphs, and mini-batches.
+"""A cache for plans of one graph: chunks of full graphs, and mini-batches.
 
-A sampler is asked for the same chunks, and draws the same mini-batches, for every combination that
-it is put into. Each is recalled where all that it may depend on is the same.
+A sampler makes the same chunks, and draws the same mini-batches, in many combinations. Each is
+recalled if everything that it may depend on is the same.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from gnnbench.platforms.machine import Platform
 from gnnbench.plugins import Registry
 from gnnbench.records import Block, IntArray, PartKind, Round
 
-#: What is recalled takes so much memory at most; the oldest goes first.
+#: The most bytes that are kept; the oldest entries go first.
 RECALLED_BYTES = 1_000_000_000
 
 
 class Recall:
-    """Chunks and mini-batches by what they depend on, the latest of them."""
+    """The latest chunks and mini-batches, by what they depend on."""
 
     def __init__(self, capacity_bytes: int = RECALLED_BYTES) -> None:
         self._capacity_bytes = capacity_bytes
         self._held_bytes = 0
         self._found: OrderedDict[Hashable, tuple[object, int]] = OrderedDict()
-        #: A key has the identity of a dataset, which must not be given to another one.
+        #: Keys contain the identity of a dataset, which another one must not reuse.
         self._kept: dict[int, object] = {}
 
     def keep(self, item: object) -> int:
-        """The identity of something that is kept."""
+        """Keep something, and return its identity."""
         self._kept[id(item)] = item
         return id(item)
 
@@ -56,7 +56,7 @@ class Recall:
 
 
 class WatchedCapacity:
-    """A capacity that remembers whether it was asked."""
+    """A capacity that records whether it was asked."""
 
     def __init__(self, capacity: DeviceCapacity) -> None:
         self._capacity = capacity
@@ -73,7 +73,7 @@ class WatchedCapacity:
 
 
 def with_recall(registry: Registry, recall: Recall) -> Registry:
-    """The registry, whose samplers recall what they have made."""
+    """Return the registry with samplers that recall their results."""
     parts: dict[tuple[PartKind, str], type[Part]] = dict(registry.parts)
     for (kind, name), part in registry.parts.items():
         if issubclass(part, FullGraphSampler):
@@ -134,23 +134,23 @@ def _recall_batches(sampler: type[MiniBatchSampler], recall: Recall) -> type[Par
 
 
 def describe_options(part: Part) -> str:
-    """The values of a part's options."""
+    """Return the values of a part's options as text."""
     # Every kind of part is a dataclass.
     named = [each.name for each in fields(part) if each.init]  # type: ignore[arg-type]
     return repr([(name, getattr(part, name)) for name in named])
 
 
 def describe_workload(setting: Setting) -> str:
-    """What is trained, but for how long."""
+    """Return the workload without its number of epochs, as text."""
     return repr((replace(setting.workload, epochs=1), setting.layers))
 
 
 def describe_rates(platform: Platform) -> str:
-    """All of a platform but the sizes of its memories."""
+    """Return everything of a platform but the sizes of its memories, as text."""
     devices = [replace(device, memory_bytes=0) for device in platform.devices]
     return repr((devices, platform.links, platform.round_s))
 
 
 def count_bytes(blocks: Sequence[Block]) -> int:
-    """What blocks hold."""
+    """Return the bytes of the blocks' arrays."""
     return sum(b.indptr.nbytes + b.indices.nbytes + b.src_ids.nbytes for b in blocks)

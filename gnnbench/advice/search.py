@@ -1,16 +1,16 @@
 """The search: which combinations are planned, and which settings of the best.
 
-1. *Starts.* Every strategy that fits is planned as it comes.
-2. *Parts.* From the best combination that has not been left yet, all that differ from it in one
-   part are planned, then those that differ in two, most alike first; then from the next best. It
-   ends when all that fit are planned, or as many as the effort allows.
-3. *Settings.* Of the best combinations, and the best strategy as it comes, each setting that its
-   parts declare as worth trying is changed, one at a time, and what is better is kept, until a
-   round over all of them changes nothing.
+1. *Starts.* Every strategy that fits is planned unchanged.
+2. *Parts.* Around the best combination that has not been expanded yet, all that differ from it in
+   one part are planned, then those that differ in two, the most similar first. Then the next best
+   is expanded. It ends when all that fit are planned, or at the limit of the effort.
+3. *Settings.* For the best combinations, and the best unchanged strategy, each setting that the
+   parts declare as worth trying is changed, one at a time. Better values are kept, until a round
+   over all settings changes nothing.
 4. *Finals.* The best of all are planned over all rounds and epochs.
 
-In the first three, mini-batches are planned for a few rounds of an epoch, and rows are ranked among
-those that sample by one law and compute what the reference does.
+In the first three steps, mini-batches are planned for a few rounds of an epoch. Rows are ranked
+only among rows that sample by one law and compute the same as the reference.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from gnnbench.comparison.request import PlannedRow
 from gnnbench.parts import UNIFORM, list_tried, option_fields
 from gnnbench.records import PART_KINDS, Graph, Mode, PartKind, Parts, RunResult
 
-#: Stored edges of all plans of one search, the fewest and the most plans.
+#: Stored edges of all plans of one search, and the fewest and the most plans.
 PLANNED_EDGES = 50_000_000
 FEWEST_PLANS, MOST_PLANS = 20, 300
-#: From so many combinations the search goes on.
+#: The number of combinations that the search expands.
 LEFT = 6
 #: Rounds over all settings of a combination.
 SWEEPS = 2
@@ -36,8 +36,7 @@ SWEEPS = 2
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How many combinations are planned, of how many the settings are searched, and how many are
-    planned to the end."""
+    """The numbers of combinations to plan, to tune, and to plan to the end."""
 
     plans: int
     tuned: int = 3
@@ -45,7 +44,7 @@ class Effort:
 
 
 def choose_effort(graph: Graph) -> Effort:
-    """Less for a larger graph, so that a search takes seconds."""
+    """Choose less effort for a larger graph, so that a search takes seconds."""
     plans = PLANNED_EDGES // max(graph.num_edges, 1)
     if plans < MOST_PLANS:
         return Effort(max(plans, FEWEST_PLANS), tuned=1, finals=3)
@@ -56,8 +55,8 @@ def choose_effort(graph: Graph) -> Effort:
 class Space:
     """The combinations of a mode that fit.
 
-    ``ranked`` sample by ``law`` and compute what the reference does. ``unranked`` counts the others
-    by the reason, ``refusals`` those that do not fit by the sentence.
+    ``ranked`` sample by ``law`` and compute the same as the reference. ``unranked`` counts the
+    others by reason, ``refusals`` the combinations that do not fit, by sentence.
     """
 
     mode: Mode
@@ -68,8 +67,9 @@ class Space:
 
 
 def find_space(pricer: Pricer, mode: Mode) -> Space:
-    """Which combinations fit, and which of them are ranked: those of uniform sampling, or of the
-    law that most have where none has that."""
+    """Find the combinations that fit, and the ranked ones among them.
+
+    Ranked ones have uniform sampling, or else the most common law."""
     laws: dict[Parts, Law] = {}
     refusals: Counter[str] = Counter()
     for parts in pricer.question.list_combinations(mode):
@@ -95,8 +95,10 @@ Final = tuple[PlannedRow, RunResult]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Found:
-    """What a search has planned to the end: the best first, the best strategy as it comes, and the
-    strategies that do not fit a memory. ``planned`` counts dry runs."""
+    """The results of a search, planned to the end.
+
+    They are the best first, the best unchanged strategy, and the strategies that do not fit a
+    memory. ``planned`` counts dry runs."""
 
     space: Space
     finals: tuple[Final, ...]
@@ -138,7 +140,7 @@ class Search:
         )
 
     def _finish(self, rows: Sequence[PlannedRow]) -> tuple[Final, ...]:
-        """The best of some rows planned to the end; those that come to the very same are one."""
+        """Plan the best of some rows to the end; rows with equal results count as one."""
         unlike = self._list_unlike(sorted(rows, key=self._count_oddities))
         unlike.sort(key=lambda row: self._score(row, short=True))
         whole = [(row, self._pricer.plan(row)) for row in unlike[: self._effort.finals]]
@@ -149,13 +151,13 @@ class Search:
         return tuple(sorted(finals, key=lambda pair: score(pair[1], self._target)))
 
     def _count_oddities(self, row: PlannedRow) -> tuple[int, int, int]:
-        """How far a row is from a strategy as it comes: settings, swaps, systems."""
+        """Count how a row differs from an unchanged strategy: settings, swaps, systems."""
         base = self._question.registry.strategies_by_name.get(row.strategy)
         swaps = 5 if base is None else count_swaps(base.bundles[row.mode], row.parts)
         return len(row.options), swaps, len(self._question.list_systems(row.parts))
 
     def _list_unlike(self, rows: Sequence[PlannedRow]) -> list[PlannedRow]:
-        """Of rows that come to the very same only the first, and none that does not run."""
+        """Return only rows that run, and of rows with equal results only the first."""
         unlike: dict[tuple[float, ...], PlannedRow] = {}
         for row in rows:
             unlike.setdefault(self._score(row, short=True), row)
@@ -164,7 +166,7 @@ class Search:
     # ------------------------------------------------------------------ parts
 
     def _list_bundles(self) -> list[PlannedRow]:
-        """The strategies of the mode that are ranked, as they come."""
+        """Return the ranked strategies of the mode, unchanged."""
         ranked = set(self._space.ranked)
         return [
             PlannedRow(name, name, mode, parts)
@@ -176,7 +178,7 @@ class Search:
         return self._question.make_row(self._space.mode, parts)
 
     def _descend(self, starts: Sequence[Parts]) -> None:
-        """Plan the starts, and then what is near the best."""
+        """Plan the starts, and then the neighbours of the best."""
         ranked = [parts for parts in self._space.ranked if not self._pricer.is_idle(parts)]
         for parts in starts or ranked[:1]:
             self._see(parts)
@@ -193,7 +195,7 @@ class Search:
                 self._see(parts)
 
     def _hope(self, parts: Parts) -> tuple[float, ...]:
-        """By how good the best is that has the part, of the part that has done worst."""
+        """Return the worst, over the parts, of each part's best score so far."""
         return max(
             min(
                 (
@@ -210,8 +212,9 @@ class Search:
         self._seen[parts] = self._pricer.plan(self._row(parts), short=True)
 
     def _order(self, seen: Iterable[Parts]) -> list[Parts]:
-        """The best first; equals in the order in which they were planned, those that run before
-        those that do not."""
+        """Return combinations, the best first; equal ones in the order in which they were planned.
+
+        Combinations that run come before those that do not."""
         return sorted(seen, key=lambda parts: score(self._seen[parts], self._target))
 
     # ------------------------------------------------------------------ settings
@@ -220,7 +223,7 @@ class Search:
         return score(self._pricer.plan(row, short=short), self._target)
 
     def _tune(self, row: PlannedRow) -> PlannedRow:
-        """The row with settings that are better than its own, where any are found."""
+        """Return the row with better settings, if any are found."""
         best, least = row, self._score(row, short=True)
         for _ in range(SWEEPS):
             before = best
@@ -235,7 +238,7 @@ class Search:
         return best
 
     def _list_settings(self, parts: Parts) -> list[tuple[PartKind, str, tuple[str, ...]]]:
-        """The settings of some parts that are worth trying, but for those that were asked for."""
+        """Return the settings of some parts that are worth trying, without those asked for."""
         found = []
         for kind in PART_KINDS:
             part = self._question.registry.part(kind, parts.named(kind))
@@ -248,7 +251,7 @@ class Search:
 
 
 def with_setting(row: PlannedRow, kind: PartKind, name: str, value: str) -> PlannedRow:
-    """The row with another value of one setting."""
+    """Return the row with another value of one setting."""
     kept = [each for each in row.options if each[:2] != (kind, name)]
     options = tuple(sorted([*kept, (kind, name, value)]))
     return PlannedRow(row.strategy, row.label, row.mode, row.parts, row.swapped, options=options)

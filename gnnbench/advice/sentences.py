@@ -1,4 +1,4 @@
-"""What the advice says, in sentences."""
+"""The sentences of advice."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ from gnnbench.records import RunResult
 from gnnbench.report.verdict import tell_times, widest_gap
 from gnnbench.units import format_si
 
-#: A modelled time that differs by less is the same.
+#: Modelled times that differ by less than this share count as equal.
 SAME = 0.005
 
 
 def describe_row(row: PlannedRow) -> str:
-    """A combination and its settings."""
+    """Name a combination and its settings."""
     settings = " ".join(f"{kind}.{name}={text}" for kind, name, text in row.options)
     return f"{row.label} with {settings}" if settings else row.label
 
 
 def explain_choice(final: Final, base: Final | None, finals: Sequence[Final]) -> str:
-    """Why a combination is where it is: against the best strategy as it comes, or, where it is
-    that one, against the next best."""
+    """Explain a choice against the best unchanged strategy, or that one against the next best."""
     if base is not None and not is_same(final, base):
         return compare_rows(final, base, "as it comes")
     others = [each for each in finals if not is_same(each, final)]
@@ -38,7 +37,7 @@ def is_same(one: Final, other: Final) -> bool:
 
 
 def compare_rows(final: Final, other: Final, note: str) -> str:
-    """How many times as fast, by what, and whether that is shown, in sentences."""
+    """Tell in sentences the speedup, its causes, and whether it is shown."""
     (row, run), (base_row, base) = final, other
     ours, theirs = read_metric(run, "epoch_time"), read_metric(base, "epoch_time")
     ratio = theirs / ours if ours else 1.0
@@ -55,12 +54,12 @@ def compare_rows(final: Final, other: Final, note: str) -> str:
 
 
 def explain_unfit(run: RunResult) -> str:
-    """Why a strategy does not fit."""
+    """Explain why a strategy does not fit."""
     return run.reason if run.reason.endswith(".") else f"{run.reason}."
 
 
 def tell_variation(what: str, before: Final, after: Final | None) -> str:
-    """What would be best where one thing were otherwise."""
+    """Tell the best choice if one thing were different."""
     what = what if what.endswith(",") else f"{what},"
     if after is None:
         return f"{what} no combination fits."

@@ -1,4 +1,4 @@
-"""What the advice says of each mode: sentences, a table of the choices, and lines of a frame."""
+"""The advice for each mode: sentences, a table of the choices, and lines of a frame."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COLUMNS = ("epoch", "at least", "at most", "peak device", "links")
 
 
 def summarise(answer: Answer) -> list[str]:
-    """The answer in a few sentences."""
+    """Return the answer in a few sentences."""
     title = MODE_TITLES[answer.mode]
     title = f"{title[0].upper()}{title[1:]}, {answer.law}"
     best = answer.best
@@ -43,7 +43,7 @@ def summarise(answer: Answer) -> list[str]:
 
 
 def describe_training(choice: Choice) -> str:
-    """What training the best came to."""
+    """Describe the result of training the best choice."""
     run = choice.trained
     if run is None or run.status != "done":
         return f"It was trained, and failed: {'' if run is None else run.reason}"
@@ -57,13 +57,14 @@ def describe_training(choice: Choice) -> str:
 
 
 def name_settings(choice: Choice) -> str:
-    """The settings of a choice as ``--set`` takes them, with blanks between."""
+    """Return the settings of a choice as ``--set`` takes them, separated by blanks."""
     return " ".join(f"{kind}.{name}={text}" for kind, name, text in choice.row.options)
 
 
 def make_table(answer: Answer) -> Table:
-    """The choices of an answer, the best first; below it why each is where it is, and what would
-    change the answer."""
+    """Make a table of the choices of an answer, the best first.
+
+    Below it are the reasons for their places, and changes that would alter the answer."""
     rows = tuple(TableRow(describe_row(choice.row), _fill_row(choice)) for choice in answer.choices)
     reasons = [f"{describe_row(choice.row)}: {choice.reason}" for choice in answer.choices]
     notes = tuple(note.removesuffix(".") for note in (*reasons, *answer.changes))
@@ -85,9 +86,11 @@ def _fill_row(choice: Choice) -> tuple[Cell, ...]:
 
 
 def list_lines(advice: Advice) -> Iterator[dict[str, Value]]:
-    """A line for every choice, as a comparison's frame has it, with what advice adds: how it
-    samples, its place in its answer from 1 (missing where it does not fit), its settings, where its
-    epoch is expected in seconds, what goes over links in bytes, why, and what training came to."""
+    """Yield a line for every choice, as in a comparison's frame, with columns of advice.
+
+    These are the sampling law, the place in its answer from 1 (missing if it does not fit), and the
+    settings. Then come the interval of the epoch in seconds, the bytes over links, the reason, and
+    the result of training."""
     question = advice.question
     setting = describe_setting(question.dataset.name, question.workload, question.platform.name)
     for answer in advice.answers:

@@ -1,4 +1,4 @@
-"""A platform with one thing changed: what would change the answer."""
+"""Platforms with one thing changed, on which the answer may differ."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from gnnbench.units import format_si
 
 @dataclass(frozen=True, slots=True)
 class Variation:
-    """A ``platform`` that differs from the one that was asked about, and in what, as the beginning
-    of a sentence."""
+    """A ``platform`` that differs from the one asked about.
+
+    ``what`` is the difference, as the beginning of a sentence."""
 
     what: str
     platform: Platform
 
 
 def with_device_memory(platform: Platform, size: int) -> Platform:
-    """The platform, each of whose accelerators has so many bytes.
+    """Return the platform with ``size`` bytes of memory in each accelerator.
 
-    Raises ``UsageError`` where there is no accelerator.
+    Raises ``UsageError`` if there is no accelerator.
     """
     if not platform.accelerators:
         raise UsageError(
@@ -33,7 +34,7 @@ def with_device_memory(platform: Platform, size: int) -> Platform:
 
 
 def with_host_links(platform: Platform, factor: float) -> Platform:
-    """The platform whose links between a host and an accelerator are so many times as fast."""
+    """Return the platform with links between host and accelerators ``factor`` times as fast."""
     hosts = {host.name for host in platform.hosts}
 
     def speed_up(link: Link) -> Link:
@@ -50,7 +51,7 @@ def with_host_links(platform: Platform, factor: float) -> Platform:
 
 
 def without_device(platform: Platform) -> Platform:
-    """The platform without its last accelerator."""
+    """Return the platform without its last accelerator."""
     gone = platform.accelerators[-1].name
     return replace(
         platform,
@@ -60,9 +61,10 @@ def without_device(platform: Platform) -> Platform:
 
 
 def list_variations(platform: Platform, needed_bytes: float | None) -> tuple[Variation, ...]:
-    """What might be otherwise: less device memory than the ``needed_bytes`` of the answer, where it
-    needs any, half and one and a half of what there is, links to the host twice as fast, a device
-    fewer."""
+    """Return variations of a platform, one thing changed in each.
+
+    Device memory is below the ``needed_bytes`` of the answer, if it needs any, or half or one and a
+    half of the present memory. Host links are twice as fast, or there is one device fewer."""
     if not platform.accelerators:
         return ()
     has = min(device.memory_bytes for device in platform.accelerators)

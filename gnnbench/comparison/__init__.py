@@ -1,7 +1,7 @@
-"""The main job: train each strategy on the same data, hold it equal to the reference, compare.
+"""The main job: train each strategy on the same data, check it against the reference, compare.
 
-Where times are measured, rows take turns, an epoch each, so that whatever else the machine does
-falls on all of them alike; where they are modelled, rows run one after the other.
+Rows with measured times take turns, one epoch each, so that other load on the machine affects all
+of them alike. Rows with modelled times run one after the other.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ __all__ = [
     "serve",
 ]
 
-#: Rows that take turns hold at most this share of the machine's memory together.
+#: Rows that take turns together hold at most this share of the machine's memory.
 TURNS_SHARE = 0.4
 
 
 def make_setting(request: Request, model: LayerClass | None = None) -> Setting:
-    """The setting of a request; ``model`` is the class that its workload names, if not bundled."""
+    """Return the setting of a request; ``model`` is its workload's class, if not a bundled one."""
     return Setting(
         dataset=request.dataset,
         platform=request.platform,
@@ -90,16 +90,16 @@ def compare(
     command: tuple[str, ...] = (),
     processes: Processes | None = None,
 ) -> Comparison:
-    """Run every row and return them all; a row that fails says so and the others go on.
+    """Run every row and return all results; a row that fails says so and the others go on.
 
-    Where there are ``processes``, this one is rank 0, which trains rows of several devices with
-    the others (:func:`serve`), and all else alone. An interrupt ends the runs that are under way;
-    those that are done are returned, and ``Comparison.interrupted`` says so.
+    With ``processes``, this process is rank 0. It trains rows that use several devices with the
+    other ranks (:func:`serve`), and all other rows alone. An interrupt ends the runs that are under
+    way; finished runs are returned, and ``Comparison.interrupted`` says so.
 
-    Freed memory stays in the process from then on, for all rows alike (:func:`keep_pages`); none
-    begins with what another has left.
+    From then on the process keeps freed memory, for all rows alike (:func:`keep_pages`). No row
+    begins with memory that another row has left.
 
-    Raises ``UsageError`` for a request that cannot mean anything, ``PluginError`` for a model that
+    Raises ``UsageError`` for a request that is contradictory, ``PluginError`` for a model that
     cannot be trained, and ``IncompatibleParts`` when no row's parts fit together.
     """
     keep_pages()
@@ -142,7 +142,7 @@ def compare(
 
 
 def _require_some(rows: Sequence[PlannedRow], refusals: Mapping[PlannedRow, _Refusal]) -> None:
-    """Raise ``IncompatibleParts`` where nothing that was asked for can run."""
+    """Raise ``IncompatibleParts`` if no requested row, or no swapped row, can run."""
     swapped = [row for row in rows if row.swapped]
     for group in ([row for row in rows if not row.plain], swapped):
         found = [refusals[row] for row in group if row in refusals]
@@ -151,7 +151,7 @@ def _require_some(rows: Sequence[PlannedRow], refusals: Mapping[PlannedRow, _Ref
 
 
 def _find_cards(rows: Sequence[PlannedRow], registry: Registry) -> dict[str, Card]:
-    """The cards of the rows' strategies. Of a step of an ablation there is none."""
+    """Return the cards of the rows' strategies; the steps of an ablation have none."""
     named, strategies = dict.fromkeys(row.strategy for row in rows), registry.strategies_by_name
     return {name: card for name in named if name in strategies and (card := strategies[name].card)}
 
@@ -159,7 +159,7 @@ def _find_cards(rows: Sequence[PlannedRow], registry: Registry) -> dict[str, Car
 def _describe_dataset(
     dataset: Dataset, digest: str
 ) -> dict[str, str | int | float | tuple[str, ...]]:
-    """The data set as the result file has it; ``digest`` is of before anything ran."""
+    """Describe the data set for the result file; ``digest`` was taken before anything ran."""
     return {
         "name": dataset.name,
         "num_vertices": dataset.graph.num_vertices,
@@ -186,7 +186,7 @@ class _RowRunner:
         self.interrupted = ""
 
     def perform(self, rows: Sequence[PlannedRow], repeat: int) -> None:
-        """Run every row once; after an interrupt, none."""
+        """Run every row once; after an interrupt, run none."""
         waiting = deque(rows)
         runs: dict[PlannedRow, Run] = {}
         try:
@@ -219,10 +219,10 @@ class _RowRunner:
         return run
 
     def _take_turns(self, runs: Sequence[Run]) -> bool:
-        """An epoch each, in this order and then in the other, until all are over.
+        """Run one epoch of each, in this order and then in reverse, until all are over.
 
-        False where one of several has written into the data set meanwhile: nobody knows which, and
-        the others have trained on it, so that all have to run again, alone.
+        Return False if one of several runs has written into the data set meanwhile. It is unknown
+        which run wrote, and the others have trained on it, so all have to run again, alone.
         """
         order = list(runs)
         while any(not run.over for run in order):
@@ -246,13 +246,13 @@ class _RowRunner:
         return run
 
     def _look_after(self, run: Run) -> None:
-        """A run during which the data set was written to does not count; others get it back."""
+        """Fail a run if it has written into the data set, and restore the data for the others."""
         altered = self._guard.restore()
         if altered:
             run.fail("error", altered)
 
     def _close(self, runs: Mapping[PlannedRow, Run], repeat: int) -> None:
-        """Check and sum up runs that took turns."""
+        """Check and summarise runs that took turns."""
         self._lots += 1
         for row, run in runs.items():
             result = run.close()
@@ -260,8 +260,9 @@ class _RowRunner:
             self.results[row, repeat] = replace(run.result or result, lot=self._lots)
 
     def _close_trained(self, runs: Mapping[PlannedRow, Run], repeat: int) -> None:
-        """After an interrupt: what has been trained to its end counts, though its times could have
-        been taken more often. A second interrupt ends this too."""
+        """Close the runs that were fully trained when an interrupt came, with fewer time samples.
+
+        A second interrupt ends this too."""
         try:
             self._close({row: run for row, run in runs.items() if run.trained}, repeat)
         except KeyboardInterrupt:
@@ -276,7 +277,7 @@ class _RowRunner:
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """Why a row does not run: its parts do not fit, or one failed when it was asked."""
+    """Why a row does not run: its parts do not fit, or a part failed when it was asked."""
 
     status: Status
     reason: str
@@ -289,7 +290,7 @@ def _find_rows(
     processes: Processes | None,
     guard: DatasetGuard | None = None,
 ) -> tuple[tuple[PlannedRow, ...], dict[PlannedRow, _Refusal]]:
-    """The rows, plain ones among them, and why some cannot run."""
+    """Return the rows, plain ones included, and why some of them cannot run."""
     rows = plan_rows(request, registry)
     check_demanded(rows, request.demanded)
     check_options(rows, request.options, registry)
@@ -324,10 +325,9 @@ def _find_rows(
 
 
 def serve(request: Request, registry: Registry, processes: Processes) -> None:
-    """What a rank other than 0 does for a comparison: train its part of the rows of several
-    devices, when rank 0 does.
+    """Train the share of a rank other than 0, of rows that use several devices, when rank 0 does.
 
-    Raises ``PeerLost`` when the others are gone.
+    Raises ``PeerLost`` when the other ranks are gone.
     """
     keep_pages()
     setting = make_setting(request, registry.model(request.workload.model))

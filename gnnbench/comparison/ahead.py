@@ -1,8 +1,8 @@
-"""Mini-batches that are prepared before the clock of the epoch that trains on them.
+"""Detects mini-batches that a row prepares before the timed epoch that trains on them.
 
 A row may prepare as long as it likes before its first epoch: a partition or a cache serves all
-epochs. What belongs to one epoch is to be done in it. So some epochs are trained after the others
-whose numbers nobody can foresee: nothing is prepared for them.
+epochs. Work that belongs to one epoch must be done in that epoch. So after the timed epochs, some
+epochs with unforeseeable numbers are trained, for which nothing can have been prepared.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from gnnbench.units import format_si
 FIRST_UNFORESEEN, LAST_UNFORESEEN = 1 << 20, 1 << 29
 #: How many of them are trained before a row is refused: at least, at most, and for how long.
 LEAST_EPOCHS, MOST_EPOCHS, ENOUGH_S = 2, 12, 2.0
-#: The share of an epoch from which what is done before the clock is looked for, and told.
+#: The smallest share of an epoch's time for which work done ahead is looked for and reported.
 SHARE = 0.05
-#: By how many times mini-batches take longer that nothing was prepared for, beside the layers'
-#: computation, which no preparation shortens.
+#: How many times longer than usual unprepared mini-batches have to take, both relative to the
+#: layers' computation, which no preparation shortens.
 LONGER = 1.5
 PREPARED: tuple[Stage, ...] = ("sample", "load", "transfer")
 COMPUTED: tuple[Stage, ...] = ("aggregate", "update")
@@ -39,12 +39,12 @@ def refuse_work_ahead(
     before_s: float,
     train: Callable[[int], tuple[EpochTrace, Digest]],
 ) -> None:
-    """Refuse the row ``label`` where it has prepared mini-batches before their clock.
+    """Refuse the row ``label`` if it has prepared mini-batches before their timed epochs.
 
-    ``timed`` are its epochs, the first ``warmup`` of which are no samples, and ``before_s`` is what
-    it took before them. ``train`` trains an epoch of a number: none where preparation and warm-up
-    are too short for a share of all epochs, and else until one takes no longer than those that were
-    timed. Raises ``PluginError``.
+    ``timed`` are its epochs, of which the first ``warmup`` are no samples. ``before_s`` is the time
+    the row took before them. ``train`` trains the epoch with a given number. No epoch is trained if
+    preparation and warm-up were too short to hold a share of all epochs. Otherwise epochs are
+    trained until one takes no longer than the timed ones. Raises ``PluginError``.
     """
     steady = timed[warmup:]
     epoch_s = median(each.epoch_s for each in steady)
@@ -52,7 +52,7 @@ def refuse_work_ahead(
     computed_s = median(_sum(each, COMPUTED) for each in steady)
     if before_s < SHARE * epoch_s * len(steady) or not computed_s:
         return
-    # Each beside what was computed in it: other work on the machine makes both longer.
+    # Relative to the computation in the same epoch: other load on the machine slows both.
     usual, least = median(map(_prepared_share, steady)), math.inf
     numbers = np.random.default_rng(len(timed)).integers(
         FIRST_UNFORESEEN, LAST_UNFORESEEN, MOST_EPOCHS

@@ -1,9 +1,9 @@
-"""Where a model bends: ReLUs, whose gradient jumps where their input is next to nothing.
+"""The bends of a model: its ReLUs, with gradients that jump where their input is zero.
 
-An input that is a unit of rounding above zero in one right run is below it in another. The
-gradients of the two then differ by far more than rounding, by what that one input contributes. So
-the passes that runs are held against know their ReLUs, and gradients can be asked for as they would
-be with some of them on their other side.
+An input may be a unit of rounding above zero in one correct run and below zero in another. The two
+gradients then differ by the contribution of that input, which is far more than rounding. The
+reference passes therefore record their ReLUs. Gradients can be computed as if some inputs were on
+the other side of zero.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-#: Places in a flattened input, int64, and by how much the gradient that passes there is to change.
+#: Places in a flattened input, int64, and the change of the gradient factor at each of them.
 Turn = tuple[Tensor, Tensor]
 
 _RELUS = frozenset(
@@ -30,40 +30,43 @@ _LEAKY = frozenset((functional.leaky_relu, functional.leaky_relu_))
 
 @dataclass(slots=True, eq=False)
 class Bend:
-    """A ReLU of a forward pass, of gradient 1 above zero and ``slope`` below: its input, of any
-    shape. ``turn`` is in force for the gradients that are computed next."""
+    """A ReLU of a forward pass and its input, of any shape.
+
+    The gradient is 1 above zero and ``slope`` below. ``turn`` is for gradients computed next."""
 
     input: Tensor
     slope: float
     turn: Turn | None = None
 
     def find_close(self, margins: Tensor) -> Tensor:
-        """Places of the flattened input that are as close to zero as their row's margin.
+        """Return the places of the flattened input that are as close to zero as their row's margin.
 
-        ``margins`` is ``(n, 1)`` for an input ``(n, f)``, or else one number. What is zero itself
-        is so by no rounding, and is not among them.
+        ``margins`` is ``(n, 1)`` for an input ``(n, f)``, or else one number. Exact zeros are left
+        out: they do not come from rounding.
         """
         size = self.input.abs()
         return torch.nonzero(((size <= margins) & (size > 0)).flatten()).squeeze(1)
 
     def relative_margins(self, share: float) -> Tensor:
-        """As margins for ``find_close``, so much of the mean size of each row."""
+        """Return margins for ``find_close``: ``share`` times the mean size of each row."""
         return share * _row_sizes(self.input)
 
     def rounding_margins(self, other: Bend, times: float) -> Tensor:
-        """As margins for ``find_close``, so many times how far a rounded pass's input is off."""
+        """Return margins for ``find_close``: ``times`` the input error of a rounded pass."""
         return times * _row_sizes(other.input.double() - self.input)
 
     def differs(self, other: Bend) -> Turn:
-        """What turns it to the sides on which another pass's inputs are."""
+        """Return the turn that puts the inputs on the sides that they have in another pass."""
         ours, theirs = self.input > 0, other.input > 0
         places = torch.nonzero((ours != theirs).flatten()).squeeze(1)
         change = (1.0 - self.slope) * (theirs.flatten()[places].double() * 2.0 - 1.0)
         return places, change
 
     def sway(self, places: Tensor, *, together: bool) -> Turn:
-        """Return what turns some places: all to their other side, as where rows are equal, or half
-        of them one way and half the other, by chance."""
+        """Return the turn that moves ``places`` to another side.
+
+        With ``together`` all move to their other side, as where rows are equal. Otherwise a random
+        half moves one way and half the other."""
         if together:
             ups = self.input.flatten()[places] <= 0
         else:
@@ -73,14 +76,14 @@ class Bend:
 
 
 def _row_sizes(values: Tensor) -> Tensor:
-    """The root mean square of each row of a matrix, ``(n, 1)``, or of all of another tensor."""
+    """Return the root mean square of each row of a matrix, ``(n, 1)``, or of a whole tensor."""
     dims = (1,) if values.dim() == 2 else None
     sizes: Tensor = values.square().mean(dim=dims, keepdim=True).sqrt()
     return sizes
 
 
 class Bends(TorchFunctionMode):
-    """While it is entered, every ReLU is one that ``found`` keeps, in the order of the calls."""
+    """A mode that replaces every ReLU and keeps each as a ``Bend`` in ``found``, in call order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,7 +116,7 @@ class _Context(FunctionCtx):
 
 
 class _Bend(Function):
-    """ReLU, leaky or not, with a backward pass whose sides can be changed."""
+    """ReLU, leaky or not, with a backward pass in which inputs can change sides."""
 
     @staticmethod
     def forward(ctx: _Context, rows: Tensor, bend: Bend) -> Tensor:

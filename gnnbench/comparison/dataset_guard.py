@@ -1,4 +1,4 @@
-"""Notices a part that writes into the data set, which every other row trains on too."""
+"""Notices a part that writes into the data set, on which every other row trains too."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import psutil
 from gnnbench.mapped import count_written, is_mapped, let_go
 from gnnbench.records import Dataset
 
-#: Copies are kept of data sets that take at most this share of the memory that is free.
+#: Copies are kept of data sets that take at most this share of the free memory.
 COPY_SHARE = 0.1
 
 
 class DatasetGuard:
-    """Knows a data set's arrays as they were; small ones it can bring back.
+    """Detects writes to a data set's arrays, and restores small arrays.
 
-    Arrays of the data set are what all rows, and the reference, are made from: one that is written
-    to alters every row after it.
+    All rows and the reference are made from these arrays, so a write to one of them alters every
+    row after it.
     """
 
     def __init__(self, dataset: Dataset) -> None:
         self._arrays = dict(_arrays(dataset))
-        #: Pages that were written to are known to the system, and the files have them unaltered.
+        #: The system knows which mapped pages were written to; their files remain unaltered.
         self._mapped = {name for name, array in self._arrays.items() if is_mapped(array)}
         owned = {n: array for n, array in self._arrays.items() if n not in self._mapped}
         self._digests = {name: _digest(array) for name, array in owned.items()}
@@ -35,8 +35,9 @@ class DatasetGuard:
         self._copies = {n: array.copy() for n, array in owned.items()} if kept else {}
 
     def restore(self) -> str:
-        """What has been written to since, as a sentence, and bring it back; empty where nothing
-        has. Without a copy it stays altered, and every later call says so."""
+        """Restore arrays that were written to, and return a sentence on them, or nothing.
+
+        An array without a copy stays altered, and every later call says so."""
         altered = [name for name in self._arrays if self._is_altered(name)]
         stay = False
         for name in altered:
@@ -61,7 +62,7 @@ class DatasetGuard:
 
 
 def _write_back(array: npt.NDArray[np.generic], copy: npt.NDArray[np.generic]) -> None:
-    """Also where NumPy may not write, as torch does without asking."""
+    """Copy into an array even if NumPy marks it read-only, since torch writes to it anyway."""
     if array.flags.writeable or not array.flags.c_contiguous:
         np.copyto(array, copy)
     else:

@@ -1,19 +1,19 @@
-"""Whether a run computed what plain training computes, by the rounding of the problem itself.
+"""Whether a run computed the same as plain training, up to the problem's own rounding.
 
-A run's updates (``gnnbench.run.evidence``) are computed once more from the same parameters on
-the same mini-batches: in float64, which is what is right, and in the workload's own dtype, whose
-distance from that is what rounding does to this graph, model and step. A run may be ``SLACK`` times
-as far off, because its sums may be taken in another order, and no further.
+A run's updates (``gnnbench.run.evidence``) are computed again from the same parameters on the same
+mini-batches. The float64 result counts as exact. The result in the workload's own dtype shows how
+far rounding moves this graph, model and step. A run may be at most ``SLACK`` times as far off,
+because it may take its sums in another order.
 
-Three things are held, each where it is well conditioned: the logits from the parameters; the loss
-from the run's own logits; and the gradients by a backward pass that begins at the run's own logits,
-so that a large loss's sensitivity is not taken for a wrong backward pass. Logits are held as a
-whole, and vertex by vertex, so that a vertex with one edge less is seen beside a hub. ReLUs whose
-input is as close to zero as rounding goes may be on either side (see ``bends``), and
-gradients may be off by what those contribute.
+Three results are checked, each where it is well conditioned: the logits from the parameters, the
+loss from the run's own logits, and the gradients from the run's own logits. The backward pass
+begins there so that the sensitivity of a large loss does not look like a wrong backward pass.
+Logits are checked as a whole and vertex by vertex, so that one missing edge is seen beside a hub.
+ReLUs with an input within rounding of zero may be on either side (see ``bends``), and gradients may
+be off by their contribution.
 
-That is done for some updates. All others are looked at: the logits of a few of their vertices, the
-loss, and, where the model is a chain of products, sums and ReLUs, how its gradients add up.
+Some updates are checked in this way. All others are only looked at: the logits of a few vertices
+and the loss. For a chain of products, sums and ReLUs, sums of its gradients are looked at too.
 """
 
 from __future__ import annotations
@@ -41,31 +41,32 @@ from gnnbench.records import IntArray
 from gnnbench.run.evidence import Update
 from gnnbench.run.replicas import torch_dtype
 
-#: How many times as far as the reference's own rounding a run may be off.
+#: How many times the reference's own rounding a run may be off.
 SLACK = 16.0
-#: The same of the few vertices of an update that is looked at, which show less of rounding.
+#: The slack for updates that are only looked at: their few vertices show less of the rounding.
 LOOK_SLACK = 8 * SLACK
-#: How many vertices of each device's an update that is looked at is held by.
+#: How many vertices of each device are checked in an update that is looked at.
 SPOTS = 4
-#: How often rounding is tried, each time in another way, while a run is further off: where one edge
-#: or one class decides, a single pass may be nearer to what is right than most.
+#: How many different roundings are tried while a run is further off. A single rounded pass may be
+#: closer to the exact result than most, where one edge or one class decides.
 ROUNDINGS = 4
-#: How many times as far as by chance the ReLUs that may be on either side may move a gradient:
-#: those that are on another side of a run may all point one way.
+#: How far ReLUs near zero may move a gradient, relative to a random choice of their sides. In a run
+#: all that are on another side may point one way.
 SWAY = 4.0
-#: The size of a vertex's logits, relative to the median vertex's, below which it is held by that.
+#: The least size of a vertex's logits that its error is relative to, as a share of the median's.
 TINY = 1 / 64
 #: Units of rounding, relative to its row, by which the input of a ReLU may be off in any run.
 NEAR_UNITS = 64
-#: Relative to what is compared, what a run may be off where the reference is exact: some units of
-#: rounding in float32, and the project's bound in float64.
+#: The relative error that a run may have where the reference is exact: some units of rounding in
+#: float32, and the project's bound in float64.
 FLOOR = {torch.float32: NEAR_UNITS * torch.finfo(torch.float32).eps, torch.float64: 1e-9}
 
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """How far something that a run computed is from what is right, relative to its size, and how
-    far it may be. ``what`` names it, such as ``"the logits of epoch 0, round 0"``."""
+    """The relative error of something that a run computed, and the largest error allowed.
+
+    ``what`` names it, such as ``"the logits of epoch 0, round 0"``."""
 
     what: str
     error: float
@@ -73,21 +74,20 @@ class Deviation:
 
     @property
     def holds(self) -> bool:
-        """Whether it may be this far off; an error that is not a number may not."""
+        """Whether the error is allowed; an error that is not a number is not."""
         return self.error <= self.allowed
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What was found of an update: how far its loss is from plain training's, relative, and all
-    that was held against rounding."""
+    """The findings on an update: the relative error of its loss, and all checked deviations."""
 
     loss_error: float
     deviations: tuple[Deviation, ...]
 
     @property
     def fault(self) -> str:
-        """The worst of what is off by more than rounding, as a sentence's end; else empty."""
+        """The worst deviation beyond rounding, as a sentence's end; empty if there is none."""
         wrong = [each for each in self.deviations if not each.holds]
         if not wrong:
             return ""
@@ -101,14 +101,15 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Labels int64 ``(n,)`` of the rows of logits, and the places of those that have a loss."""
+    """Labels int64 ``(n,)`` of the rows of logits, and the places of the rows that have a loss."""
 
     labels: Tensor
     seeds: Tensor
 
     def loss_gradient(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean cross entropy over the seeds and its gradient ``(n, classes)``, in the dtype of
-        the logits, as torch rounds."""
+        """Return the mean cross entropy over the seeds, in float64, and its gradient.
+
+        The gradient ``(n, classes)`` has the dtype of the logits and torch's rounding."""
         leaf = logits[self.seeds].requires_grad_()
         with torch.enable_grad():
             total = cross_entropy(leaf, self.labels[self.seeds], reduction="sum")
@@ -121,9 +122,9 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Case:
-    """A run's update beside the right one, and what both are measured by.
+    """A run's update beside the exact one, and the scales of their errors.
 
-    ``found`` are the run's logits ``(n, classes)``, and ``begins`` the gradient of the loss by
+    ``found`` are the run's logits ``(n, classes)``, and ``begins`` is the gradient of the loss by
     them, in float64.
     """
 
@@ -135,18 +136,18 @@ class Case:
     begins: Tensor
 
     def logit_errors(self, logits: Tensor) -> tuple[float, float]:
-        """How far logits are off as a whole, and of the vertex where they are furthest off."""
+        """Return the relative error of all logits together, and of the worst vertex."""
         right = self.right.logits.detach()
         apart = torch.linalg.vector_norm(logits.double() - right, dim=1)
         sizes = torch.linalg.vector_norm(right, dim=1)
         whole = max(float(torch.linalg.vector_norm(sizes)), 1e-300)
-        # A vertex of next to nothing is held by the size of the others.
+        # The error of a vertex with tiny logits is relative to the size of the others.
         sizes = sizes.clamp(min=max(float(sizes.median()) * TINY, 1e-300))
         vertex = (apart / sizes).max() if len(apart) else apart.sum()
         return _number(torch.linalg.vector_norm(apart) / whole), _number(vertex)
 
     def gradient_errors(self, gradients: Sequence[Tensor], right: Sequence[Tensor]) -> list[float]:
-        """How far each parameter's gradient is off, relative to its size."""
+        """Return the error of each parameter's gradient, relative to its size."""
         sizes = self._find_sizes(right)
         return [
             _number(torch.linalg.vector_norm(own.double() - exact) / size)
@@ -156,10 +157,11 @@ class Case:
         ]
 
     def _find_sizes(self, right: Sequence[Tensor]) -> list[float]:
-        """What the error of each gradient is relative to: no less than a share of all gradients
-        together. The last bias's is the sum of where the backward pass begins, a mean of
-        differences of probabilities: it rounds as numbers up to one do, however large the features,
-        and with them the gradients of weights, are."""
+        """Return the size that the error of each gradient is relative to.
+
+        It is at least a share of the norm of all gradients together. The gradient of the last bias
+        is the sum of the loss gradients, a mean of differences of probabilities. It rounds like
+        numbers up to one, however large the features and the weight gradients are."""
         norms = [float(torch.linalg.vector_norm(part)) for part in right]
         least = max(math.hypot(*norms) * TINY, 1e-300)
         total = self.begins.sum(dim=0)
@@ -170,9 +172,9 @@ class Case:
 
 
 class Reference:
-    """Holds a run's updates against plain training's.
+    """Checks a run's updates against plain training.
 
-    ``partial`` says that others computed some of the vertices: their logits are taken to be right.
+    ``partial`` says that other ranks computed some vertices, whose logits are taken to be right.
     """
 
     def __init__(self, setting: Setting, plain: PlainTraining, *, partial: bool = False) -> None:
@@ -183,9 +185,9 @@ class Reference:
         self._floor = FLOOR[self._dtype]
 
     def judge(self, update: Update, loss: float) -> Judgement:
-        """Hold an update against plain training; ``loss`` is what the run says its mean was.
+        """Check an update against plain training; ``loss`` is the mean loss that the run reports.
 
-        How far rounding goes is looked into only where the run is further off than ``FLOOR``.
+        Rounding is computed only if the run is further off than ``FLOOR``.
         """
         batches = self._plain.batches(update)
         ids = np.concatenate([batch.ids for batch in batches])
@@ -214,8 +216,7 @@ class Reference:
         )
 
     def look(self, update: Update, loss: float) -> Judgement:
-        """Hold what an update that is looked at has kept: a few vertices' logits, its loss, and how
-        its gradients add up."""
+        """Check the kept evidence of an update: a few vertices' logits, loss and gradient sums."""
         ids = np.concatenate([part for part, _ in update.logits] or [np.empty(0, np.int64)])
         found = torch.cat([rows for _, rows in update.logits] or [torch.empty(0, 1)])
         rows = Rows(torch.from_numpy(self._setting.dataset.labels[ids]), torch.arange(len(ids)))
@@ -237,7 +238,7 @@ class Reference:
         return Judgement(0.0, tuple(deviations))
 
     def _draw_spots(self, update: Update) -> IntArray:
-        """The places, among all vertices of an update, of some of each device's."""
+        """Return the places, among all vertices of an update, of a few vertices of each device."""
         random = np.random.default_rng(
             (self._setting.workload.seed, update.epoch, update.round, SPOTS)
         )
@@ -252,7 +253,7 @@ class Reference:
     def _hold_sums(
         self, update: Update, expected: Tensor | None, gradient: float
     ) -> list[Deviation]:
-        """Numbers of a chain's gradients that rounding alone moves."""
+        """Check sums of a chain's gradients that only rounding moves."""
         share = SUM_SHARE if self._dtype == torch.float32 else self._floor
         names = [name for name, value in update.parameters.items() if value.dim() > 1]
         errors = find_sum_errors(update, expected)
@@ -266,7 +267,7 @@ class Reference:
         ]
 
     def _hold_step(self, update: Update) -> Deviation:
-        """A step rounds by the size of the parameters that it is added to."""
+        """Check the optimiser's step, which rounds by the size of the parameters it is added to."""
         error, size = find_step_error(update, self._setting.workload)
         allowed = self._floor * (1.0 + size)
         return Deviation(f"the optimiser's step in {update.name}", error, allowed)
@@ -287,7 +288,7 @@ class Reference:
         ]
 
     def _hold_loss(self, update: Update, logits: Tensor, right: Tensor, loss: float) -> Deviation:
-        """A loss rounds by the size of the logits that it is made of."""
+        """Check the loss, which rounds by the size of the logits it is computed from."""
         size = max(float(right), 1e-300)
         largest = float(logits.abs().max()) if len(logits) else 0.0
         error = abs(loss - float(right)) / size
@@ -314,11 +315,11 @@ class Reference:
         ]
 
     def _find_usual(self, case: Case, right: Sequence[Tensor], attempt: int) -> list[float]:
-        """How far each gradient may be off by what a rounded pass is."""
+        """Return the error allowed for each gradient, from the error of a rounded pass."""
         rounded = self._round(case, attempt)
         _, begins = case.rows.loss_gradient(case.found)
         bends = list(zip(case.right.bends, rounded.bends, strict=True))
-        # Where the rounded pass has other ReLUs open, that is no rounding of what it summed.
+        # Other open ReLUs in the rounded pass are no rounding of its sums.
         alike = case.right.gradients(case.begins, [one.differs(other) for one, other in bends])
         usual = case.gradient_errors(rounded.gradients(begins), alike)
         off = [one.rounding_margins(other, SLACK) for one, other in bends]
@@ -327,12 +328,12 @@ class Reference:
         return _add(rounding, self._sway(case, margins, right))
 
     def _near(self, case: Case) -> list[Tensor]:
-        """How close to zero the input of each ReLU is so close that either side is right."""
+        """Return for each ReLU the margin around zero within which either side is right."""
         share = NEAR_UNITS * torch.finfo(self._dtype).eps
         return [bend.relative_margins(share) for bend in case.right.bends]
 
     def _sway(self, case: Case, margins: Sequence[Tensor], right: Sequence[Tensor]) -> list[float]:
-        """How far ReLUs within these margins may move each gradient."""
+        """Return how far ReLUs within these margins may move each gradient."""
         bends = case.right.bends
         close = [bend.find_close(margin) for bend, margin in zip(bends, margins, strict=True)]
         if not sum(map(len, close)):
@@ -348,19 +349,20 @@ class Reference:
         return swayed
 
     def _round(self, case: Case, attempt: int) -> Pass:
-        """Return the update in the workload's own dtype. After the first ``attempt`` every
-        operation is off by rounding, in a way of its own."""
+        """Return the update in the workload's own dtype.
+
+        From the second ``attempt`` on, rounding perturbs every operation, differently each time."""
         rounded = Rounded(self._dtype, attempt) if attempt else None
         return self._plain.forward(case.update, case.batches, self._dtype, rounded)
 
     def _find_seeds(self, ids: IntArray) -> Tensor:
-        """Which rows of ``ids`` have a loss."""
+        """Return the places in ``ids`` of the vertices that have a loss."""
         dataset = self._setting.dataset
         return torch.from_numpy(np.flatnonzero((dataset.train_mask & (dataset.labels >= 0))[ids]))
 
 
 def _is_near(one: Tensor, other: Tensor) -> bool:
-    """Whether two float64 tensors are of one shape, and the same but for their own rounding."""
+    """Whether two float64 tensors have one shape, and are equal up to their own rounding."""
     return one.shape == other.shape and torch.allclose(one, other, rtol=1e-9, atol=1e-12)
 
 
@@ -373,11 +375,12 @@ def _add(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
 
 
 def _assemble(update: Update, ids: IntArray, others: Tensor | None) -> Tensor | None:
-    """The run's logits in the order of ``ids``, and those of ``others`` where it has none; None
-    where it has one twice, or not all and there are no others."""
+    """Return the run's logits in the order of ``ids``, completed from ``others`` if given.
+
+    Return None if a vertex occurs twice, or if one is missing and there are no ``others``."""
     if not update.gradients or (not update.logits and others is None):
         return None
-    if not update.logits:  # all of them are others'
+    if not update.logits:  # other ranks computed all of them
         return others
     given = np.concatenate([part for part, _ in update.logits])
     rows = torch.cat([part for _, part in update.logits])
@@ -393,6 +396,6 @@ def _assemble(update: Update, ids: IntArray, others: Tensor | None) -> Tensor | 
 
 
 def _number(value: Tensor) -> float:
-    """As a float; what is not a number is infinitely far off."""
+    """Return a float; a value that is not finite counts as infinitely far off."""
     number = float(value)
     return number if math.isfinite(number) else math.inf

@@ -1,4 +1,4 @@
-"""Holds a run against plain training: a little of every epoch when it ends, the rest at the end."""
+"""Checks a run against plain training: a little after every epoch, the rest when the run ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gnnbench.units import format_si
 
 
 class Plain(NamedTuple):
-    """The reference of updates, and why it cannot compute whole ones; empty where it can."""
+    """The reference for updates, and why it cannot compute whole ones; empty if it can."""
 
     reference: Reference
     too_large: str
@@ -30,8 +30,8 @@ class Plain(NamedTuple):
 class Examination:
     """The checks of one run against plain training.
 
-    ``options`` are those of the row's parts. ``partial`` says that other ranks train a part of it.
-    ``updates`` of the run are computed once more; none are where the maths differ by design.
+    ``options`` are the options of the row's parts. ``partial`` says that other ranks train a share
+    of the run. ``updates`` of the run are computed again; none if the maths differ by design.
     """
 
     def __init__(
@@ -56,8 +56,7 @@ class Examination:
 
     @property
     def notes(self) -> list[str]:
-        """Why the run was not held against the reference, and which share of it was not looked at,
-        as sentences."""
+        """Sentences on why the run was not checked, and on the share that was not looked at."""
         looked_at, rounds = self.evidence.looked_at, self.evidence.rounds
         found = [self._unchecked] if self._unchecked else []
         if looked_at < rounds:
@@ -65,21 +64,21 @@ class Examination:
         return found
 
     def look(self, epoch: EpochTrace) -> None:
-        """Hold what was kept of an epoch that has just ended, outside everything timed."""
+        """Check the evidence of the epoch that has just ended, outside everything timed."""
         for update in self.evidence.take_looked_at():
             if self.evidence.fault is not None:
                 return
             with self._streams.at_turn():
                 plain = self._open_plain()
-                with host_threads(1):  # what is small does not wait for others
+                with host_threads(1):  # too little work to share among threads
                     found = plain.reference.look(update, epoch.round_losses[update.round])
             self.evidence.fault = found.fault or None
 
     def conclude(self, epochs: Sequence[EpochTrace], sampling: str) -> Equivalence | None:
-        """Hold whole updates too, and return what was found; ``epochs`` are all that were trained.
+        """Check whole updates too, and return the findings; ``epochs`` are all trained epochs.
 
-        None where the maths differ by design and nothing else is wrong, and where there is too
-        little memory to compute whole updates.
+        Return None if the maths differ by design and nothing else is wrong, or if memory is too
+        small to compute whole updates.
         """
         evidence, row = self.evidence, self._row
         evidence.audit_draws()
@@ -110,7 +109,7 @@ class Examination:
         )
 
     def _open_plain(self) -> Plain:
-        """Plain training with the run's sampler, begun once it is needed."""
+        """Return plain training with the run's sampler, opened at its first use."""
         if self._plain is not None:
             return self._plain
         row, setting = self._row, self._setting

@@ -1,6 +1,6 @@
-"""Identities that every right update meets, which take no pass over the graph to check.
+"""Identities that hold for every correct update and need no pass over the graph to check.
 
-They are of the optimiser's step, and of the gradients of a chain of products, sums and ReLUs.
+They concern the optimiser's step, and the gradients of a chain of products, sums and ReLUs.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from gnnbench.parts import Setting
 from gnnbench.records import Workload
 from gnnbench.run.evidence import Update
 
-#: How far the sum that belongs to a matrix may be off, relative to the sizes of its terms: half the
-#: digits of float32. Right updates of default runs are off by some 2e-8.
+#: The largest error of a matrix's gradient sum, relative to the sizes of its terms: half the digits
+#: of float32. Correct updates of default runs are off by some 2e-8.
 SUM_SHARE = 2e-4
 
 
@@ -28,12 +28,12 @@ def is_chain(setting: Setting) -> bool:
 
 
 def find_sum_errors(update: Update, expected: Tensor | None, least: float = 0.0) -> list[float]:
-    """Return how far each matrix's sum is off, relative to the sizes of its terms, the last first.
+    """Return the error of each matrix's sum, relative to the sizes of its terms, last matrix first.
 
     Scaling a matrix W and all biases b from there on scales the logits z of a chain. By Euler's
     theorem <dW, W> plus the sum of <db, b> is then <dz, z>, for each W. ``expected`` is <dz, z>;
-    without it each sum is held against the last matrix's. Terms count as of size ``least`` where
-    they are smaller: what they are made of may be rounding alone.
+    without it each sum is compared with the last matrix's. Terms smaller than ``least`` count as
+    ``least``: they may consist of rounding alone.
     """
     found: list[tuple[Tensor, Tensor]] = []
     biases = sizes = torch.zeros((), dtype=torch.float64)
@@ -53,7 +53,7 @@ def find_sum_errors(update: Update, expected: Tensor | None, least: float = 0.0)
 
 
 def find_natural_size(update: Update, features: float, gradient: float) -> float:
-    """Return the size that a sum of a chain would have if nothing in it cancelled.
+    """Return the size that a chain's sum would have if nothing in it cancelled.
 
     It is the product of the norms of the input ``features``, of all matrices, and of the loss's
     ``gradient`` by the logits: normalised adjacencies have norm 1.
@@ -66,9 +66,9 @@ def find_natural_size(update: Update, features: float, gradient: float) -> float
 
 
 def find_step_error(update: Update, workload: Workload) -> tuple[float, float]:
-    """Return how far a step is from Adam's in float64, and how large the parameters are.
+    """Return the error of a step against Adam's in float64, and the size of the parameters.
 
-    Both are relative to the step: it rounds by the size of what it is added to.
+    Both are relative to the step, which rounds by the size of the parameters it is added to.
     """
     before, count = list(update.parameters.values()), len(update.gradients)
     means, squares, steps = (update.moments[n * count : (n + 1) * count] for n in range(3))
@@ -87,7 +87,7 @@ def find_step_error(update: Update, workload: Workload) -> tuple[float, float]:
 def _take_step(
     value: Tensor, gradient: Tensor, mean: Tensor, square: Tensor, number: float, workload: Workload
 ) -> Tensor:
-    """The parameter after Adam's step ``number``, from 1, with L2 decay (Kingma and Ba 2015)."""
+    """Return the parameter after Adam's step ``number``, from 1, with L2 decay (Kingma & Ba)."""
     decayed = gradient.double() + workload.weight_decay * value.double()
     first = (0.9 * mean.double() + 0.1 * decayed) / (1.0 - 0.9**number)
     second = (0.999 * square.double() + 0.001 * decayed.square()) / (1.0 - 0.999**number)

@@ -1,4 +1,4 @@
-"""What a row's threads and processes compute outside its turns, while others are at turn."""
+"""Work of a row's threads and processes outside its turns, while other rows have theirs."""
 
 from __future__ import annotations
 
@@ -8,39 +8,38 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-#: How long they are looked at after an epoch, and what one computes meanwhile that is at work: one
-#: that is about to end takes less.
+#: How long they are observed after an epoch, and the processor time in it that counts as working: a
+#: thread that is about to end takes less.
 LOOK_S, WORKING_S = 1e-3, 2e-4
-#: After how many of a row's epochs they may work on, as a share; and how many that are at least.
+#: They may work on after fewer epochs than this share of a row's epochs, or than this number.
 MOST_SHARE, LEAST_EPOCHS = 0.1, 2
 
 
 class LeftWork:
-    """Python's threads and the processes that a row has begun and not ended, by the processor time
-    that they take.
+    """The processor time of Python threads and processes that a row has begun and not ended.
 
-    An epoch's time is over when it returns. What a thread that goes on does then is in nobody's
-    time, or in that of the row whose turn it is. So it is counted as preparation, and a row that
-    does so again and again has no times.
+    The clock of an epoch stops when the epoch returns. Work that a thread does later counts in no
+    row's time, or in the time of the row at turn. So it is counted as preparation, and a row that
+    leaves such work repeatedly has no times.
     """
 
     def __init__(self) -> None:
-        #: Processor seconds by clock.
+        #: Processor seconds, by clock.
         self._spent_s: dict[int, float] = {}
         self._turns = self._worked = 0
-        #: Seconds that the row took besides its opening and its epochs: processor time.
+        #: Processor seconds that the row took outside its opening and its epochs.
         self.outside_s = 0.0
 
     @contextmanager
     def at_opening(self) -> Iterator[None]:
-        """While the row is opened: what begins within is its own."""
+        """Attribute to the row the threads and processes that begin while it is opened."""
         others = list_clocks()
         yield
         self._note(list_clocks() - others)
 
     @contextmanager
     def at_turn(self) -> Iterator[None]:
-        """While the row trains an epoch: what begins within is its own."""
+        """Attribute to the row the threads and processes that begin while it trains an epoch."""
         others = list_clocks() - self._spent_s.keys()
         worked = self._advance() and self._turns > 0
         yield
@@ -54,7 +53,7 @@ class LeftWork:
 
     @property
     def fault(self) -> str:
-        """What it left to others' turns, as a sentence; empty where that is nothing."""
+        """A sentence on the work left to others' turns; empty if there is none."""
         if self._worked < max(LEAST_EPOCHS, MOST_SHARE * self._turns):
             return ""
         return (
@@ -64,7 +63,7 @@ class LeftWork:
         )
 
     def _advance(self) -> bool:
-        """Add what all have computed since they were noted; whether any was at work."""
+        """Add the time that all have computed since noted; return whether any was working."""
         advanced_s = [
             now - before
             for clock, before in self._spent_s.items()
@@ -78,11 +77,10 @@ class LeftWork:
 
 
 def list_clocks() -> set[int]:
-    """The clocks of processor time of all threads that run Python, and of all processes that this
-    one has begun, as Linux numbers them; empty elsewhere.
+    """Return the processor clocks, in Linux numbering, of Python threads and child processes.
 
-    The clock of a process is the complement of its number, shifted, with the kind of clock below
-    (``linux/posix-timers.h``).
+    The set is empty on other systems. The clock of a process is the complement of its number,
+    shifted, with the kind of clock below (``linux/posix-timers.h``).
     """
     if not hasattr(time, "pthread_getcpuclockid") or not sys.platform.startswith("linux"):
         return set()
@@ -92,7 +90,7 @@ def list_clocks() -> set[int]:
 
 
 def _list_processes(parent: int | str) -> Iterator[int]:
-    """The processes that another has begun, and those that they have."""
+    """Yield all descendants of a process."""
     for children in Path(f"/proc/{parent}/task").glob("*/children"):
         with suppress(OSError):
             for process in map(int, children.read_text().split()):
@@ -101,7 +99,7 @@ def _list_processes(parent: int | str) -> Iterator[int]:
 
 
 def _read(clock: int) -> float | None:
-    """Seconds of a clock; None where its thread or process has ended."""
+    """Return the seconds of a clock, or None if its thread or process has ended."""
     try:
         return time.clock_gettime(clock)
     except OSError:

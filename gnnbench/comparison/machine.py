@@ -15,7 +15,7 @@ from gnnbench.kernels.pages import are_kept
 
 
 def describe_machine() -> dict[str, str | int | float | None]:
-    """The machine that computed the numerics."""
+    """Describe the machine that computed the numerics."""
     gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
     return {
         "cpu": _cpu_name(),
@@ -39,7 +39,7 @@ def _cpu_name() -> str:
     return host_os.processor() or host_os.machine()
 
 
-#: From this share of the cores on, what others computed meanwhile is worth a warning.
+#: The share of the cores' time taken by other processes from which a warning is given.
 BUSY_SHARE = 0.1
 
 
@@ -51,27 +51,27 @@ class Throttled:
 
     @contextmanager
     def at_turn(self) -> Iterator[None]:
-        """Count the periods of a turn."""
+        """Count the throttled periods of a turn."""
         before = Periods.read()
         yield
         self._periods += Periods.read() - before
 
     def note(self) -> str:
-        """Return a note for the row's result; empty where nothing was throttled."""
+        """Return a note for the row's result; empty if nothing was throttled."""
         said = self._periods.describe()
         return f"{said} of its epochs; give the group more, or use fewer threads" if said else ""
 
 
 class MachineLoad:
-    """What this machine's cores did for others since this was made, or what a quota left unused."""
+    """The time that others took from the cores, or that a quota left unused, since creation."""
 
     def __init__(self) -> None:
         self._began, self._periods = self._read(), Periods.read()
 
     def describe(self) -> str:
-        """Return a sentence if this process was throttled, or else if others were at work.
+        """Return a sentence if this process was throttled, or else if other processes were at work.
 
-        It is empty if neither was so: what a quota takes away is nobody else's.
+        It is empty otherwise. Time that a quota takes away is not counted as taken by others.
         """
         throttled = (Periods.read() - self._periods).describe()
         if throttled:
@@ -91,7 +91,7 @@ class MachineLoad:
 
     @staticmethod
     def _read() -> tuple[float, float, float, float]:
-        """Seconds of this process and its children, of all, taken away, and of all cores."""
+        """Return seconds of this process and its children, of all, stolen, and of all cores."""
         process, machine = psutil.Process().cpu_times(), psutil.cpu_times()
         idle = machine.idle + getattr(machine, "iowait", 0.0)
         stolen = getattr(machine, "steal", 0.0)

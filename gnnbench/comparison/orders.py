@@ -1,4 +1,4 @@
-"""What rank 0 of several tells the others, which train their part of a row when it does.
+"""Orders from rank 0 to the other ranks, which train their share of a row when rank 0 does.
 
 Rank 0 leads a comparison: which row is opened, which trains its next epoch, and when one is over.
 Rows take turns as in one process, and each is trained for as many epochs as its times need.
@@ -23,8 +23,10 @@ from gnnbench.run.collectives import PeerLost, Processes
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What all ranks do next with a row's repeat: open it on a ``platform``, as it was measured in
-    rank 0; train an epoch; sum up, after which it is over; or leave it, because it has failed."""
+    """The next step of all ranks with a row's repeat.
+
+    They open it on a ``platform``, as measured in rank 0, train an epoch, or finish it. They leave
+    it when it has failed."""
 
     do: Literal["open", "train", "finish", "leave"]
     row: PlannedRow
@@ -33,7 +35,7 @@ class Order:
 
 
 def seeded(setting: Setting, request: Request, repeat: int) -> Setting:
-    """The setting of a repeat: with a seed of its own, unless all are to have the same."""
+    """Return the setting of a repeat, with its own seed unless all repeats share one."""
     if request.same_seed or not repeat:
         return setting
     workload = setting.workload
@@ -41,9 +43,9 @@ def seeded(setting: Setting, request: Request, repeat: int) -> Setting:
 
 
 def check_agreement(request: Request, processes: Processes) -> None:
-    """All ranks have the same data, workload and version, whichever machines they are on.
+    """Check that all ranks have the same data, workload and version, on whichever machines.
 
-    Raises ``UsageError`` in all of them where one has others.
+    Raises ``UsageError`` in all ranks if one of them differs.
     """
     dataset = request.dataset
     everywhere = processes.gather(
@@ -63,9 +65,9 @@ def check_agreement(request: Request, processes: Processes) -> None:
 
 
 def obey(request: Request, registry: Registry, setting: Setting, processes: Processes) -> None:
-    """Do what rank 0 says, until it says that all is done.
+    """Carry out rank 0's orders until it says that all is done.
 
-    Raises ``PeerLost`` when the others are gone.
+    Raises ``PeerLost`` when the other ranks are gone.
     """
     under_way: dict[tuple[PlannedRow, int], _Part] = {}
     while (order := processes.hear(Order)) is not None:
@@ -86,12 +88,12 @@ def obey(request: Request, registry: Registry, setting: Setting, processes: Proc
         except PeerLost:
             raise
         except GnnbenchError:
-            # Memories and parts are the same in every rank: rank 0 has met it too, and says so.
+            # All ranks have the same memories and parts, so rank 0 fails too and reports it.
             under_way.pop(key, None)
 
 
 class _Part:
-    """This rank's part of a row's training."""
+    """This rank's share of a row's training."""
 
     def __init__(
         self,
@@ -113,15 +115,14 @@ class _Part:
         self._epochs += 1
 
     def finish(self) -> None:
-        """Say what every rank has to; what was recorded, rank 0 has."""
+        """Finish the training and share its faults; rank 0 has what was recorded."""
         self._training.finish(())
         if self._evidence is not None:
             tell_faults(self._evidence, self._processes)
 
 
 def tell_faults(evidence: Evidence, processes: Processes) -> None:
-    """Let all ranks know the first fault that any has found in what it sampled, or in who wrote its
-    parameters."""
+    """Tell all ranks the first fault that any rank found in its samples or parameter writes."""
     for rank, fault in enumerate(processes.gather(evidence.fault or "")):
         if fault and evidence.fault is None:
             evidence.fault = f"in rank {rank}, {fault}"

@@ -1,7 +1,7 @@
-"""Plain training of a setting on the host, one update at a time: what runs are held against.
+"""Plain training of a setting on the host, one update at a time: the reference for all runs.
 
-What several updates and rows have in common is computed once: the whole graph as the kernel keeps
-it, the first layer's aggregates of the features, which have no parameters, and the first update of
+Results that several updates and rows share are computed once. They are the whole graph as the
+kernel keeps it, the first layer's aggregates, if they have no parameters, and the first update of
 rows that begin at the same parameters.
 """
 
@@ -35,18 +35,18 @@ from gnnbench.run.evaluate import whole_graph_block
 from gnnbench.run.evidence import Update
 from gnnbench.run.features import feature_rows
 
-#: Features of which more than one value in so many is stored are multiplied as dense ones.
+#: Sparse features are multiplied as dense ones if more than one value in this many is stored.
 DENSE_SHARE = 16
-#: A few vertices of a whole graph are computed once more over at most this share of all edges, or
-#: so many.
+#: The logits of a few vertices of a whole graph are computed again over at most this share of all
+#: edges, or this many edges if that is more.
 CUT_SHARE, LEAST_CUT = 1 / 32, 4096
-#: What is kept for other updates and rows takes at most so many bytes.
+#: The most bytes kept for other updates and rows.
 SHARED_BYTES = 1 << 29
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """Blocks, input layer first; ``ids`` are the vertices that the last one computes."""
+    """Blocks, input layer first; ``ids`` are the vertices that the last block computes."""
 
     blocks: tuple[Block, ...]
     ids: IntArray
@@ -54,8 +54,9 @@ class Batch:
 
 @dataclass(slots=True, eq=False)
 class Pass:
-    """A forward pass that can still be gone back through: logits ``(n, classes)``, and every place
-    where it bends, in their order. Where it is ``rounded``, so is its backward pass."""
+    """A forward pass with its autograd graph: logits ``(n, classes)``, and all its bends in order.
+
+    If it is ``rounded``, its backward pass is rounded too."""
 
     model: GNN
     logits: Tensor
@@ -63,7 +64,7 @@ class Pass:
     rounded: Rounded | None = None
 
     def gradients(self, of_logits: Tensor, turns: Sequence[Turn | None] = ()) -> list[Tensor]:
-        """The parameters' gradients in float64, from the logits', with some bends turned."""
+        """Return the parameters' gradients in float64 from the logits', with some bends turned."""
         parameters = [p for layer in self.model.stack for p in layer.parameters()]
         for bend, turn in zip(self.bends, turns or (None,) * len(self.bends), strict=True):
             bend.turn = turn
@@ -83,10 +84,10 @@ class Pass:
 
 @dataclass(slots=True, eq=False)
 class Shared:
-    """What the passes of one data set and model have in common, over updates and rows.
+    """Results that the passes of one data set and model share, over updates and rows.
 
-    ``firsts`` are first updates in float64 by what has drawn them, ``bounds`` the whole graph by
-    dtype, and ``aggregates`` the first layer's by dtype.
+    ``firsts`` are first updates in float64 by the sampler that drew them, ``bounds`` the whole
+    graph by dtype, and ``aggregates`` the first layer's aggregates by dtype.
     """
 
     firsts: dict[str, tuple[Update, Pass]] = field(default_factory=dict)
@@ -95,12 +96,12 @@ class Shared:
 
 
 class PlainTraining:
-    """Computes updates once more, from the parameters that they began at.
+    """Computes updates again, from the parameters that they began at.
 
-    ``kernel`` is the reference's. ``sampler``, which has begun, draws the mini-batches of rounds as
-    a whole; where it draws others for parts of them, the units that the run has drawn are taken.
-    None is for the whole graph.
-    ``drawn_by`` tells samplers apart whose first updates are ``shared``.
+    ``kernel`` is the reference's. ``sampler``, already begun, draws the mini-batch of a round as a
+    whole. If it draws other mini-batches for shares of a round, the units of the run are used.
+    Without a sampler the whole graph is computed. Samplers with equal ``drawn_by`` share their
+    first updates by ``shared``.
     """
 
     def __init__(
@@ -125,8 +126,9 @@ class PlainTraining:
         self._reads_sparse = 0 in self._wide and _is_sparse(setting)
 
     def _find_projected(self, *, whole: bool) -> frozenset[int]:
-        """Layers that multiply by W first: wide ones, but for the first of the whole graph where
-        its aggregates of the features are computed once for all updates."""
+        """Return the layers that multiply by W first: the wide ones.
+
+        The first layer is left out for the whole graph if its aggregates are computed only once."""
         once = whole and self._keeps and not self._reads_sparse
         return self._wide - {0} if once else self._wide
 
@@ -139,8 +141,9 @@ class PlainTraining:
 
     @property
     def held_bytes(self) -> int:
-        """About what a pass over the whole graph in float64 takes: rows of all layers, their
-        gradients and what is between, values on edges, and the topology."""
+        """The approximate bytes of a pass over the whole graph in float64.
+
+        They are rows of all layers, gradients, intermediate rows, values on edges, and topology."""
         graph, layers = self._setting.dataset.graph, self._setting.layers
         dims = self._setting.workload.dims
         width = 4 * sum(dims[1:]) + (0 if self._reads_sparse else 2 * dims[0])
@@ -148,7 +151,7 @@ class PlainTraining:
         return 8 * graph.num_vertices * width + 8 * graph.num_edges * values
 
     def batches(self, update: Update) -> tuple[Batch, ...]:
-        """The whole graph, the round's mini-batch drawn once more as a whole, or its units."""
+        """Return the whole graph, the round's mini-batch drawn again as a whole, or its units."""
         layers = self._setting.workload.num_layers
         if not update.units:
             block = self._bind_whole(torch.float64).block
@@ -160,9 +163,10 @@ class PlainTraining:
         return (Batch(whole, seeds),)
 
     def cut_out(self, update: Update, ids: IntArray) -> tuple[Batch, ...]:
-        """What the logits of the first of some vertices are made of, of the update's own units or
-        of the whole graph: of all vertices, of half as many where that has more edges than
-        ``CUT_SHARE``, and so on."""
+        """Return the blocks that compute the logits of ``ids``, from the units or the whole graph.
+
+        In the whole graph, the number of vertices is halved until their blocks have at most
+        ``CUT_SHARE`` of the edges."""
         graph, layers = self._setting.dataset.graph, self._setting.workload.num_layers
         if update.units:
             cuts = []
@@ -184,7 +188,7 @@ class PlainTraining:
         return ()
 
     def find_right(self, update: Update, batches: Sequence[Batch]) -> Pass:
-        """The update in float64. Rows that begin at the same parameters share their first."""
+        """Return the update in float64; rows that begin at the same parameters share the first."""
         known = self._shared.firsts.get(self._drawn_by)
         first = (update.epoch, update.round) == (0, 0)
         if first and known is not None and _same(known[0], update):
@@ -201,16 +205,16 @@ class PlainTraining:
         dtype: torch.dtype,
         rounded: Rounded | None = None,
     ) -> Pass:
-        """Return the update's forward pass over all batches, ``rounded`` where that is given."""
+        """Return the update's forward pass over all batches, ``rounded`` if that is given."""
         model = self._make_model(dtype, self._find_projected(whole=not update.units))
         model.load_state_dict(update.parameters)
-        shares = rounded is None  # others must not be off by the same
+        shares = rounded is None  # others must not have this pass's rounding
         with torch.enable_grad(), Bends() as bends, rounded or nullcontext():
             logits = [self._compute(model, batch, dtype, shares=shares) for batch in batches]
         return Pass(model, torch.cat(logits), tuple(bends.found), rounded)
 
     def _make_model(self, dtype: torch.dtype, projected: frozenset[int]) -> GNN:
-        """A model of its own for each pass; drawing parameters takes longer than a copy of them."""
+        """Copy a model for each pass, which takes less time than drawing new parameters."""
         key = dtype, projected
         if key not in self._models:
             workload = replace(self._setting.workload, dtype=_name(dtype))
@@ -232,8 +236,7 @@ class PlainTraining:
     def _aggregate_first(
         self, model: GNN, bound: BoundBlock, dtype: torch.dtype, *, whole: bool
     ) -> Tensor:
-        """AGGREGATE of the features, which is the same for all updates of the whole graph where it
-        has no parameters."""
+        """Return the aggregated features, kept for the whole graph if they have no parameters."""
         layer = model.stack[0]
         keeps = whole and layer.cacheable and self._keeps
         known = self._shared.aggregates.get(dtype) if keeps else None
@@ -274,10 +277,10 @@ class PlainTraining:
 def cut_out(
     blocks: Sequence[Block], rows: IntArray, most_edges: int | None = None
 ) -> tuple[Block, ...]:
-    """The blocks, input layer first, that the last block's destinations at ``rows`` are made of;
-    empty where these have more than ``most_edges``.
+    """Return the blocks, input layer first, that compute the last block's rows at ``rows``.
 
-    A block's sources are the destinations of the one below it, in order.
+    Return an empty tuple if they have more than ``most_edges``. A block's sources are the
+    destinations of the block below it, in order.
     """
     found: list[Block] = []
     left = most_edges
@@ -303,7 +306,7 @@ def _name(dtype: torch.dtype) -> Literal["float32", "float64"]:
 
 
 def _is_sparse(setting: Setting) -> bool:
-    """Whether features are stored sparse, and are so sparse that their products are cheaper so."""
+    """Whether features are stored sparse, and sparse enough for sparse products to be cheaper."""
     features = setting.dataset.features
     if isinstance(features, np.ndarray):
         return False
@@ -311,8 +314,9 @@ def _is_sparse(setting: Setting) -> bool:
 
 
 def _find_wide_layers(setting: Setting) -> frozenset[int]:
-    """Layers that are cheaper multiplied first, where the maths allows it: float64 is exact enough
-    for either order to be right."""
+    """Return the layers that are cheaper if multiplied first, where the maths allows it.
+
+    In float64 either order is exact enough to be right."""
     workload = setting.workload
     if workload.model not in PROJECTED:
         return frozenset()

@@ -1,4 +1,4 @@
-"""A row's run as a dry run finds it: what ``compare`` would report, without training."""
+"""A row's run from a dry run: the report that ``compare`` would give, without training."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from gnnbench.records import EpochTrace, RunResult
 
 
 def plan_run(request: Request, row: PlannedRow, setting: Setting, registry: Registry) -> RunResult:
-    """What the run of a row takes by the model of the platform, all epochs gone through; one that
-    does not fit says which memory is full.
+    """Return the run of a row by the platform's model, over all epochs.
 
-    Raises ``IncompatibleParts`` when its parts do not fit together.
+    A run that does not fit says which memory is full. Raises ``IncompatibleParts`` when its parts
+    do not fit together.
     """
     bundle = assemble(registry, row.parts, options_for(row, request.options, registry))
     epochs: list[EpochTrace] = []

@@ -1,7 +1,7 @@
 """State of this process that belongs to no row: compared and restored after each row's turn.
 
-A part that leaves torch's anomaly detection on would make the epochs of every other row longer, and
-one that changes the current folder would have result files written elsewhere.
+A part that leaves torch's anomaly detection on would make the epochs of every other row longer. A
+part that changes the current folder would have result files written elsewhere.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _enter_folder(folder: str | None) -> None:
 
 
 class _Environment:
-    """The variables that there were. A library may add its own when it is first imported."""
+    """The variables that exist now. A library may add its own when it is first imported."""
 
     def __init__(self) -> None:
         self._names = tuple(os.environ)
@@ -125,7 +125,7 @@ SETTINGS = (
 
 
 class ProcessState:
-    """The settings as they are when this is made, which :meth:`restore` brings back."""
+    """The process's settings at the time of creation, which :meth:`restore` brings back."""
 
     def __init__(self) -> None:
         environment = _Environment()
@@ -136,7 +136,7 @@ class ProcessState:
         self._values = [setting.read() for setting in self._settings]
 
     def restore(self) -> tuple[str, ...]:
-        """Bring back what has changed, and return what the changed settings are called."""
+        """Restore the settings that have changed, and return their names."""
         changed = []
         for setting, value in zip(self._settings, self._values, strict=True):
             if setting.read() != value:
@@ -146,9 +146,9 @@ class ProcessState:
 
 
 class RandomStreams:
-    """The global random generators as one row sees them: it goes on where its last turn ended.
+    """The global random generators as one row sees them: each turn continues its last one.
 
-    They are Python's, NumPy's and torch's for the CPU.
+    They are the generators of Python, NumPy and torch for the CPU.
     """
 
     def __init__(self) -> None:
@@ -156,7 +156,7 @@ class RandomStreams:
 
     @contextmanager
     def at_turn(self) -> Iterator[None]:
-        """Lend the generators to the row, and give them back as they were."""
+        """Give the row its own generator states during a turn, then restore the others'."""
         others = self._read()
         if self._own is not None:
             self._write(self._own)

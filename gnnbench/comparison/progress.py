@@ -1,4 +1,4 @@
-"""How a comparison says how far it is."""
+"""How a comparison reports its progress."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Told how far a comparison is. ``total`` counts epochs; several runs may be under way."""
+    """A receiver of progress. ``total`` counts epochs; several runs may be under way at once."""
 
     def begin(self, label: str, total: int) -> None: ...
     def advance(self, label: str) -> None: ...
@@ -14,7 +14,7 @@ class Progress(Protocol):
 
 
 class SilentProgress:
-    """Says nothing."""
+    """A receiver that reports nothing."""
 
     def begin(self, label: str, total: int) -> None: ...
     def advance(self, label: str) -> None: ...

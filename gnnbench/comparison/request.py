@@ -1,4 +1,4 @@
-"""What to compare: the request, and the rows that it is before anything has run."""
+"""The request of a comparison, and its rows before anything has run."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from gnnbench.platforms.machine import Platform
 from gnnbench.records import Dataset, Mode, PartKind, Parts, Workload
 
-#: Of a run, how many updates are computed once more by default: the first, the last, and one that
-#: is drawn from those in between. All others are looked at.
+#: How many updates of a run are computed again by default: the first, the last, and one that is
+#: drawn from those in between. All others are only looked at.
 CHECKED_UPDATES = 3
 
 Options = Mapping[PartKind, Mapping[str, str]]
@@ -25,14 +25,14 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to compare. ``modes`` empty means: chosen from what the strategies have in common.
+    """A comparison to run. With empty ``modes``, they are chosen from what the strategies share.
 
-    ``strategies`` are names, or variants of what has one; ``swaps`` add a row beside each, and
-    ``plain`` one beside each that has plain parts on the same devices. Repeats have seeds of their
-    own, unless ``same_seed``. ``checked_updates`` of each run are held equal to the reference.
+    ``strategies`` are names of strategies, or variants of them. ``swaps`` add a swapped row beside
+    each, and ``plain`` adds a row with plain parts on the same devices. Each repeat has its own
+    seed, unless ``same_seed``. ``checked_updates`` of each run are checked against the reference.
 
-    ``rows``, where there are any, are what runs, instead of the strategies with and without swaps.
-    ``demanded`` names options of mini-batches that were asked for; some row has to train by them.
+    ``rows``, if there are any, run instead of the strategies with and without swaps. ``demanded``
+    names options of mini-batches that were asked for; some row has to train by them.
     """
 
     strategies: tuple[str | Variant, ...]
@@ -56,8 +56,8 @@ class Request:
 class PlannedRow:
     """A line of the comparison before it has run.
 
-    ``options`` (kind, option, text) are its own, and go before those of the request. A ``plain``
-    row was not asked for: others are shown beside it.
+    ``options`` (kind, option, text) are its own, and override those of the request. A ``plain`` row
+    was not asked for: other rows are shown beside it.
     """
 
     strategy: str

@@ -1,11 +1,11 @@
-"""A pass in which every operation is off by rounding, as those of any right run may be.
+"""A pass in which every operation is off by rounding, as in any correct run.
 
-An operation that adds up rounds by the size of its summands, however small their sum is. A right
-run may add them up in another order, so that its result is off by a unit of rounding of what it
-added, and all that follows is computed from that. So the passes that say how far rounding goes add
-such an error to every result, forward and backward. This is Monte Carlo arithmetic (Parker, Pierce
-and Eggert, Computing in Science and Engineering, 2000) with the errors of sums in place of those of
-single additions (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2).
+A sum rounds by the size of its summands, however small the sum is. A correct run may add in another
+order, so its sum may differ by a unit of rounding of the summands. All later results differ with
+it. So the passes that measure rounding add such an error to every result, forward and backward.
+This is Monte Carlo arithmetic (Parker, Pierce and Eggert, Computing in Science and Engineering,
+2000), with the errors of sums instead of single additions (Higham, Accuracy and Stability of
+Numerical Algorithms, section 4.2).
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ SUMS = frozenset(
         *("scatter_add", "scatter_add_", "index_put", "index_put_", "addcmul", "addcmul_"),
     }
 )
-#: Operations on single values that copy them, or that torch does not tag as such.
+#: Elementwise operations that only copy or choose values, or are exact.
 EXACT = frozenset({"clone", "copy_", "fill_", "zero_", "_to_copy", "where", "neg", "abs"})
 ROUNDED = frozenset({"_softmax", "_log_softmax", "logsumexp"})
 
 
 class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While it is entered, results in ``dtype`` are off by up to a unit of rounding, by chance.
+    """A mode in which results in ``dtype`` are off by up to a unit of rounding, at random.
 
-    Sums are off by a unit of the sum of their summands' magnitudes, other results by one of their
-    own. All are off by up to the smallest normal number besides, below which a kernel may flush
-    results to zero. ``seed`` decides how.
+    A sum is off by a unit of the sum of its summands' magnitudes, another result by a unit of its
+    magnitude. Each may also be off by the smallest normal number, below which a kernel may
+    flush results to zero. ``seed`` decides the errors.
     """
 
     def __init__(self, dtype: torch.dtype, seed: int) -> None:
@@ -51,7 +51,7 @@ class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Call an operation, and move its result."""
+        """Call an operation, and perturb its result."""
         kwargs = dict(kwargs or {})
         name = func._schema.name.removeprefix("aten::")  # type: ignore[attr-defined]
         summed = _add_magnitudes(func, args, kwargs) if name in SUMS else None
@@ -65,7 +65,7 @@ class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
     def _is_rounded(self, func: Callable[..., Any], name: str) -> bool:
-        """Whether an operation computes values, and does not only move or choose them."""
+        """Whether an operation computes values, rather than only moving or choosing them."""
         if name in SUMS or name in ROUNDED:
             return True
         return torch.Tag.pointwise in func.tags and name not in EXACT  # type: ignore[attr-defined]
@@ -77,7 +77,7 @@ def _list_values(tensor: Tensor) -> Tensor:
 
 
 def _add_magnitudes(func: Callable[..., Any], args: Sequence[Any], kwargs: Any) -> Tensor:
-    """Return the sum of the magnitudes of what a sum adds up, in the shape of its result."""
+    """Return a sum's result for the magnitudes of its summands, in the shape of the result."""
     given = {name: _magnitude(value) for name, value in kwargs.items()}
     if "out" in given:
         given["out"] = torch.empty_like(kwargs["out"])
@@ -86,7 +86,7 @@ def _add_magnitudes(func: Callable[..., Any], args: Sequence[Any], kwargs: Any) 
 
 
 def _magnitude(value: Any) -> Any:
-    """Return the magnitudes of a tensor of floating point, or another argument as it is."""
+    """Return the magnitudes of a floating-point tensor, or any other argument unchanged."""
     if not isinstance(value, Tensor) or not value.is_floating_point():
         return value
     if value.layout == torch.sparse_csr:

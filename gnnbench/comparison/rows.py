@@ -1,4 +1,4 @@
-"""Which rows a comparison has: strategies in their modes, with swaps, plain ones, and ablations."""
+"""The rows of a comparison: strategies in their modes, with swaps, plain ones, and ablations."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from gnnbench.records import PART_KINDS, Mode, PartKind, Parts, Strategy
 
 
 def choose_modes(strategies: tuple[Strategy, ...]) -> tuple[Mode, ...]:
-    """Modes to run, so that peers stand beside each other.
+    """Return the modes to run, so that peers stand beside each other.
 
-    Strategies with one mode decide; those with both run in every mode that was decided, or in
-    their usual one when nobody decides.
+    Strategies with one mode decide. Strategies with both modes run in every decided mode, or in
+    their usual mode when none is decided.
     """
     decided = {s.default_mode for s in strategies if len(s.bundles) == 1}
     if not decided:
@@ -25,8 +25,9 @@ def choose_modes(strategies: tuple[Strategy, ...]) -> tuple[Mode, ...]:
 
 
 def plan_rows(request: Request, registry: Registry) -> tuple[PlannedRow, ...]:
-    """The rows of a comparison: each strategy in its modes, and beside it with its part swapped;
-    or those that the request has."""
+    """Return the rows of a comparison: the request's own rows, if any.
+
+    Otherwise each strategy runs in its modes, and beside it the strategy with its part swapped."""
     if request.rows:
         return request.rows
     variants = [Variant(each) if isinstance(each, str) else each for each in request.strategies]
@@ -56,7 +57,7 @@ def plan_rows(request: Request, registry: Registry) -> tuple[PlannedRow, ...]:
 
 
 def check_demanded(rows: Sequence[PlannedRow], demanded: Sequence[str]) -> None:
-    """Refuse options of mini-batches that no row trains by. Raises ``UsageError``."""
+    """Refuse mini-batch options that no row trains by. Raises ``UsageError``."""
     if demanded and all(row.mode == "full-graph" for row in rows):
         raise UsageError(
             f"{' and '.join(demanded)} would have no effect: every row trains the full graph. "
@@ -65,7 +66,7 @@ def check_demanded(rows: Sequence[PlannedRow], demanded: Sequence[str]) -> None:
 
 
 def plan_row(variant: Variant, strategy: Strategy, mode: Mode, registry: Registry) -> PlannedRow:
-    """A strategy, or a variant of it, in one mode.
+    """Return the row of a strategy, or of a variant of it, in one mode.
 
     Raises ``UsageError`` for a swap that changes nothing, since two rows would have one name.
     """
@@ -84,8 +85,9 @@ def plan_row(variant: Variant, strategy: Strategy, mode: Mode, registry: Registr
 def _find_mode(
     strategy: Strategy, mode: Mode, swaps: tuple[tuple[PartKind, str], ...], registry: Registry
 ) -> Mode:
-    """The mode that swaps lead to: a mini-batch sampler makes mini-batches of whatever it is put
-    into, where the strategy has parts for that."""
+    """Return the mode that swaps lead to.
+
+    A mini-batch sampler makes a strategy mini-batch, if the strategy has parts for that mode."""
     names = [name for kind, name in swaps if kind == "sampler"]
     if not names:
         return mode
@@ -94,18 +96,18 @@ def _find_mode(
 
 
 def name_swaps(label: str, parts: Parts, swaps: tuple[tuple[PartKind, str], ...]) -> str:
-    """A row's label, and after it the parts that it has instead of ``parts``."""
+    """Return a row's label, followed by the parts that it has instead of ``parts``."""
     return "·".join((label, *(name for kind, name in swaps if parts.named(kind) != name)))
 
 
 def plan_ablation(
     request: Request, registry: Registry, *, each_part: bool
 ) -> tuple[PlannedRow, ...]:
-    """The rows that show what the parts of the request's one strategy earn, in its usual mode.
+    """Return the rows that show what each part of the one strategy earns, in its usual mode.
 
-    The steps of its own ablation, or, where it has none or with ``each_part``, the whole strategy
-    and then each part swapped for the reference's, one at a time. Raises ``UsageError`` when all
-    five parts are the reference's.
+    They are the steps of the strategy's ablation. Without one, or with ``each_part``, they are the
+    whole strategy and then each part swapped for the reference's, one at a time. Raises
+    ``UsageError`` when all five parts are the reference's.
     """
     (name,) = request.strategies
     if isinstance(name, Variant):
@@ -138,7 +140,7 @@ def plan_ablation(
 def options_for(
     row: PlannedRow, options: Options, registry: Registry
 ) -> dict[PartKind, dict[str, str]]:
-    """Those of ``options`` that a row's parts have, and the row's own."""
+    """Return the ``options`` that a row's parts accept, and the row's own."""
     chosen = {
         kind: {
             name: text
@@ -153,7 +155,7 @@ def options_for(
 
 
 def check_options(rows: tuple[PlannedRow, ...], options: Options, registry: Registry) -> None:
-    """Every option must be one that some row's part has, with a value it takes."""
+    """Check that some row's part has each option, and that it accepts the value."""
     for kind, values in options.items():
         classes = {registry.part(kind, row.parts.named(kind)) for row in rows}
         for name, text in values.items():
@@ -165,8 +167,9 @@ def check_options(rows: tuple[PlannedRow, ...], options: Options, registry: Regi
 def add_plain_rows(
     rows: tuple[PlannedRow, ...], registry: Registry, fits: Callable[[PlannedRow], bool]
 ) -> tuple[PlannedRow, ...]:
-    """The rows, and after each the one with plain parts that it is shown beside, unless it is there
-    already or cannot run here."""
+    """Return the rows, each followed by its row with plain parts.
+
+    A plain row is left out if it is there already or cannot run here."""
     added = list(rows)
     there = {(row.mode, row.parts, row.options) for row in rows}
     for row in rows:
@@ -180,7 +183,7 @@ def add_plain_rows(
 
 
 def _plain_row(row: PlannedRow, registry: Registry) -> PlannedRow | None:
-    """A row's plain counterpart: the strategy that its own names, or its ablation's first step."""
+    """Return a row's plain counterpart: the strategy it names, or its ablation's first step."""
     strategy = registry.strategy(row.strategy)
     if strategy.plain:
         try:
@@ -199,7 +202,7 @@ def _plain_row(row: PlannedRow, registry: Registry) -> PlannedRow | None:
 def check_names(
     swaps: tuple[tuple[PartKind, str], ...], options: Options, registry: Registry
 ) -> None:
-    """Parts that are named must be on offer, and each option be one of some part of its kind."""
+    """Check that named parts are installed, and that each option belongs to a part of its kind."""
     for kind, name in swaps:
         registry.part(kind, name)
     for kind, values in options.items():

@@ -1,6 +1,6 @@
-"""One row's run: opened, trained an epoch at a time so that rows can take turns, and closed.
+"""One row's run: opened, trained one epoch at a time so that rows can take turns, and closed.
 
-Whatever a part raises, a call of ``sys.exit`` included, ends its own run and no other.
+An exception from a part, ``SystemExit`` included, ends its own run and no other.
 """
 
 from __future__ import annotations
@@ -66,28 +66,29 @@ from gnnbench.units import format_si
 
 T = TypeVar("T")
 
-#: Where times are measured and epochs are short, a run goes on after its last training epoch until
-#: it has so many samples or they have taken so long: the model that is reported is the one before.
-#: A tenth more is shown by 30 pairs on an idle machine, whose epochs vary by a few percent; beside
-#: other work, where pairs differ by a fifth, 30 show it once in four times, and 100 nearly always
-#: (``suites.verdicts``). Ten seconds have eight pairs of epochs of a second, the fewest that show
-#: anything, and a hundred of a tenth of one.
+#: When times are measured and epochs are short, a run continues after its last training epoch until
+#: it has this many samples or they have taken this long. The reported model is the one before.
+#: On an idle machine, whose epochs vary by a few percent, 30 pairs show a difference of a tenth.
+#: Under other load, where pairs differ by a fifth, 30 show it once in four times, and 100 nearly
+#: always (``suites.verdicts``). Ten seconds have eight pairs of epochs of a second, the fewest that
+#: show anything, and a hundred of a tenth of one.
 ENOUGH_SAMPLES = 100
 ENOUGH_S = 10.0
-#: By how much longer a first epoch is worth a note: whoever is first in a process takes a third of
-#: it for what every library does once.
+#: How much longer than the others a first epoch must be for a note: in the first row of a process,
+#: a third of it is one-time work of the libraries.
 LONG_FIRST_S = 1.0
-#: What a full graph's sampling is called.
+#: The name of a full graph's sampling.
 EVERY_NEIGHBOUR = "every neighbour"
-#: The package of the parts that come along.
+#: The package of the bundled parts.
 BUNDLED = "gnnbench_plugins"
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What all runs of a comparison share. ``processes`` are the ranks, of which this is the
-    first. ``shared`` is what plain training of all rows has in common. ``state`` are the settings
-    of the process as they were before the first run."""
+    """State that all runs of a comparison share. ``processes`` are the ranks; this is the first.
+
+    ``shared`` is what plain training of all rows has in common. ``state`` are the settings of the
+    process before the first run."""
 
     request: Request
     registry: Registry
@@ -99,13 +100,14 @@ class Scene:
 
 
 def needs_all(bundle: Bundle, setting: Setting) -> bool:
-    """Whether every process has a part in training a bundle: one device needs no others."""
+    """Whether all processes take part in training a bundle; one trainer needs only rank 0."""
     return len(bundle.placement.trainers(setting.platform)) > 1
 
 
 class Run:
-    """A row's repeat. ``open``, then ``run_epoch`` until ``over``, then ``close``; after a failure
-    there is a ``result`` at once."""
+    """A row's repeat: call ``open``, then ``run_epoch`` until ``over``, then ``close``.
+
+    After a failure ``result`` is set at once."""
 
     def __init__(self, scene: Scene, row: PlannedRow, repeat: int) -> None:
         self._scene = scene
@@ -113,7 +115,7 @@ class Run:
         self._repeat = repeat
         self._name = f"{row.label} ({row.mode})"
         self._setting = seeded(scene.setting, scene.request, repeat)
-        #: The ranks that train a part of it, while they do.
+        #: The ranks that train a share of it, while they do.
         self._led: Processes | None = None
         self._digests: list[Digest] = []
         self._epochs: list[EpochTrace] = []
@@ -122,14 +124,14 @@ class Run:
         self._left_work, self._throttled = LeftWork(), Throttled()
         self._random = RandomStreams()
         self._left: dict[str, None] = {}
-        #: How many epochs it took to the target accuracy.
+        #: The number of epochs to the target accuracy.
         self._reached: int | None = None
         self._accuracy: Mapping[str, float] = {}
         self.result: RunResult | None = None
 
     @property
     def over(self) -> bool:
-        """Whether no more epochs are to come."""
+        """Whether all epochs are done."""
         if self.result is not None:
             return True
         if len(self._epochs) < self._setting.workload.epochs:
@@ -144,11 +146,11 @@ class Run:
 
     @property
     def held_bytes(self) -> int:
-        """What it holds of this machine's memory, devices that are described included."""
+        """The bytes that it holds of this machine's memory, modelled devices included."""
         return 0 if self.result is not None else self._training.held_bytes
 
     def open(self) -> None:
-        """Assemble the parts and place what stays for the whole run."""
+        """Assemble the parts and place the tensors that stay for the whole run."""
         epochs = self._setting.workload.epochs
         self._scene.progress.begin(self._name, epochs)
         with self._left_work.at_opening():
@@ -159,7 +161,7 @@ class Run:
         self._guard(self._run_epoch)
 
     def close(self) -> RunResult:
-        """Check what was computed, and sum up."""
+        """Check the results, and summarise them."""
         if self.result is None:
             found = self._guard(self._close)
             self.result = found or self.result  # a failure has left its own
@@ -178,7 +180,7 @@ class Run:
     def _lead(
         self, do: Literal["open", "train", "finish", "leave"], platform: Platform | None = None
     ) -> None:
-        """Have the other ranks do what this one is about to, if they have a part in the row."""
+        """Have the other ranks do what this one is about to do, if they take part in the row."""
         if self._led is not None:
             self._led.tell(Order(do, self._row, self._repeat, platform))
 
@@ -209,11 +211,11 @@ class Run:
                 held,
                 partial=processes is not None,
             )
-        # All rows' accuracies are taken by one kernel, which none of them brings along.
+        # One kernel computes all rows' accuracies, and no row supplies it.
         plain = scene.registry.strategy("reference").bundles[row.mode]
         kernel = assemble(scene.registry, plain, {}).kernel
         self._evaluator = Evaluator(setting, kernel, self._bundle.memory)
-        # Evaluation between the epochs takes no memory beside training's; alone it has its own.
+        # Evaluation between epochs borrows training's memory; evaluation afterwards has its own.
         lends = request.target_accuracy is not None
         self._led = processes
         self._lead("open", setting.platform)
@@ -233,7 +235,7 @@ class Run:
         if self._examination is not None:
             self._examination.look(epoch)
         self._digests.append(found)
-        # Spans are in the digest's timeline, of which the last is kept.
+        # Spans are in the digest's timeline, of which the last one is kept.
         self._epochs.append(replace(epoch, spans=()))
         if number:
             self._digests[-2] = replace(self._digests[-2], timeline=())
@@ -297,8 +299,10 @@ class Run:
     # ------------------------------------------------------------------ what is found out
 
     def _look_again(self) -> Sequence[EpochTrace]:
-        """One more epoch that counts nowhere, of which an update is kept, where epochs were timed
-        after the workload's: a part that did less in those does less in this one."""
+        """Train one more epoch that counts nowhere, and keep one of its updates.
+
+        This is done if epochs were timed after the workload's own. A part that did less work in
+        those does less in this one too."""
         number = len(self._epochs)
         if self._examination is None or number <= self._setting.workload.epochs:
             return ()
@@ -306,7 +310,7 @@ class Run:
         return (self._train_unseen(number)[0],)
 
     def _train(self, number: int) -> tuple[EpochTrace, Digest]:
-        """Train an epoch of a number, in all ranks."""
+        """Train the epoch with this number, in all ranks."""
         self._lead("train")
         epoch = self._training.run_epoch(number)
         self._restore_state()
@@ -339,7 +343,7 @@ class Run:
     # ------------------------------------------------------------------ failures
 
     def _guard(self, step: Callable[[], T]) -> T | None:
-        """Take a step; what it raises becomes the run's result."""
+        """Take a step; an exception becomes the run's result."""
         raises = bool(os.environ.get("GNNBENCH_DEBUG"))
         try:
             with self._random.at_turn():
@@ -355,7 +359,7 @@ class Run:
                 raise
             self.fail("error", describe_failure(error))
         except BaseException as error:
-            # The others wait for this rank, which cannot go on with the next row.
+            # The other ranks wait for this one, which cannot go on with the next row.
             if raises or self._scene.processes is not None:
                 raise
             self.fail("error", describe_failure(error))
@@ -364,11 +368,11 @@ class Run:
         return None
 
     def _restore_state(self) -> None:
-        """Bring back the settings of the process that the row's parts have changed."""
+        """Restore the settings of the process that the row's parts have changed."""
         self._left.update(dict.fromkeys(self._scene.state.restore()))
 
     def _release(self) -> None:
-        """Let go of everything that was opened, in all ranks."""
+        """Release everything that was opened, in all ranks."""
         self._lead("leave")
         self._led = None
         for name in ("_training", "_evaluator", "_examination", "_bundle"):
@@ -377,7 +381,7 @@ class Run:
 
 
 def run_design_phase(scene: Scene, row: PlannedRow, bundle: Bundle, setting: Setting) -> Setting:
-    """The setting with what a design phase of the row's parts measures, without prefetching."""
+    """Return the setting with the results of a design phase of the row, without prefetching."""
     options = options_for(row, scene.request.options, scene.registry)
     unlike: dict[PartKind, dict[str, str]] = {kind: dict(own) for kind, own in options.items()}
     if "stages" in option_fields(type(bundle.communication)):
@@ -406,9 +410,10 @@ def run_design_phase(scene: Scene, row: PlannedRow, bundle: Bundle, setting: Set
 
 
 def name_sampling(bundle: Bundle, setting: Setting) -> str:
-    """The law by which a bundle samples in a setting, in words. One that cannot be held against
-    what is drawn has the sampler's name beside it, so that no other row shares it by words alone;
-    bundled samplers of one law are taken at theirs."""
+    """Name the sampling law of a bundle in a setting.
+
+    If a law cannot be checked against the samples, the sampler's name is added, so that no other
+    row shares the law by words alone. Bundled samplers of one law are taken at their word."""
     sampler = bundle.sampler
     if not isinstance(sampler, MiniBatchSampler):
         return EVERY_NEIGHBOUR
@@ -418,8 +423,9 @@ def name_sampling(bundle: Bundle, setting: Setting) -> str:
 
 
 def name_stated(bundle: Bundle) -> tuple[str, ...]:
-    """The parts that say themselves what they cost where they are modelled, and that nobody here
-    has measured: kernels and samplers that do not come along."""
+    """Return the parts that state their own modelled costs, not measured here.
+
+    They are kernels and samplers that are not bundled."""
     kernel, sampler = bundle.kernel, bundle.sampler
     found = [] if is_bundled(kernel) else [f"kernel {kernel.name}"]
     if isinstance(sampler, MiniBatchSampler) and not is_bundled(sampler):
@@ -428,14 +434,14 @@ def name_stated(bundle: Bundle) -> tuple[str, ...]:
 
 
 def is_bundled(part: Part) -> bool:
-    """Whether a part comes along with gnnbench."""
+    """Whether a part is bundled with gnnbench."""
     return type(part).__module__.partition(".")[0] == BUNDLED
 
 
 def state_work(
     bundle: Bundle, setting: Setting, trace: Trace, evidence: Evidence | None = None
 ) -> EpochWork:
-    """What a run's epochs did: updates, seeds, edges, and the devices that were at work."""
+    """Return the work of a run's epochs: updates, seeds, edges, and the devices that worked."""
     sampling = name_sampling(bundle, setting)
     if evidence is not None and evidence.shuffling.missing:
         sampling = f"{sampling}, {UNSHUFFLED}"
@@ -443,7 +449,7 @@ def state_work(
     worked = {name for e in epochs for name, done in e.work_by_device.items() if done}
     counts = [(len(epoch.round_losses), epoch.seeds) for epoch in epochs]
     different = tuple(sorted(set(counts)))
-    # Epochs that are only timed are as many as there was time for.
+    # The number of epochs that are only timed depends on the time, so they are left out.
     updates, seeds = zip(*counts[: setting.workload.epochs], strict=True)
     return EpochWork(
         updates=round(mean(updates)),
@@ -457,7 +463,7 @@ def state_work(
 
 
 def describe_failure(error: BaseException) -> str:
-    """What a part raised, as a sentence; its own words may fail too."""
+    """Describe an exception of a part as a sentence; its own message may fail too."""
     if isinstance(error, SystemExit):
         return "a part called sys.exit, which ends its own run alone."
     words = words_of(error)
@@ -468,7 +474,7 @@ def describe_failure(error: BaseException) -> str:
 
 
 def empty_result(row: PlannedRow, repeat: int, status: Status, reason: str) -> RunResult:
-    """The result of a run that is not done."""
+    """Return the result of a run that is not done."""
     return RunResult(
         strategy=row.strategy,
         label=row.label,
@@ -481,8 +487,9 @@ def empty_result(row: PlannedRow, repeat: int, status: Status, reason: str) -> R
 
 
 def note_measured(first_s: float, throttled: Throttled) -> list[str]:
-    """Return what measured epochs need said: a first one that took ``first_s`` longer, and turns
-    that a CPU quota stopped."""
+    """Return the notes on measured epochs.
+
+    They concern a first epoch that took ``first_s`` longer, and turns throttled by a CPU quota."""
     notes = [throttled.note()] if throttled.note() else []
     if first_s > LONG_FIRST_S:
         notes.append(
@@ -493,8 +500,7 @@ def note_measured(first_s: float, throttled: Throttled) -> list[str]:
 
 
 def note_predictions(predicted: Mapping[str, float], achieved_s: float) -> tuple[str, ...]:
-    """A sentence for each epoch that the placement predicts, beside the achieved one, and on what
-    it rests."""
+    """Return a sentence for each predicted epoch: prediction, achieved time, and its basis."""
     return tuple(
         f"an epoch predicted/achieved: {format_si(predicted_s, 's')}/{format_si(achieved_s, 's')}, "
         f"{predicted_s / achieved_s - 1.0:+.0%}, {rests_on}"

@@ -1,8 +1,8 @@
-"""How fast this machine is at each turn: the same small work, timed beside every measured epoch.
+"""The machine's pace at each turn: one small piece of work, timed beside every measured epoch.
 
-Two result files are compared through it. A row of the comparison would not do: files need not
-share one, and its own code may change between them. The work takes about a
-millisecond. It fits in a core's caches, and leaves most of what the next row has there.
+Two result files are compared through it. A row of the comparison is no substitute: files need not
+share one, and its own code may change between them. The work takes about a millisecond. It fits in
+a core's caches, and leaves most of the next row's data there.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Yardstick:
 
 
 class Paces:
-    """The yardstick's seconds beside each epoch of a run; none where times are modelled."""
+    """The yardstick's seconds beside each epoch of a run; empty if times are modelled."""
 
     def __init__(self, setting: Setting) -> None:
         virtual = setting.platform.virtual
@@ -58,7 +58,7 @@ class Paces:
             self._seconds.append(self._yardstick.measure())
 
     def state(self, metrics: Mapping[str, Metric], warmup: int) -> Mapping[str, Metric]:
-        """Return the metrics and that of the yardstick; the first ``warmup`` count in no median."""
+        """Return the metrics and the yardstick's; its median leaves out the first ``warmup``."""
         if not self._seconds:
             return metrics
         seconds = median(self._seconds[warmup:])

@@ -1,8 +1,8 @@
-"""The promises that every strategy and every part makes, as checks that anyone can run on theirs.
+"""The promises that every strategy and every part makes, as checks that plugin authors can run.
 
 ``gnnbench plugins check NAME`` runs them; so does a plugin's own test suite, through ``CHECKS`` and
-``run_check``. A check never passes silently over something: where it does not apply, or did not
-reach what it is about, its outcome says so and why.
+``run_check``. A check never passes without checking anything: if it does not apply, or did not
+reach its subject, its outcome says so and why.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _check_reached(subject: Subject) -> str:
 
 
 def _run_others(subject: Subject) -> None:
-    """Run, for what they call, the checks that have not run on a subject."""
+    """Run the checks that have not run on a subject, for the methods that they call."""
     for check in CHECKS:
         if check.function is not _check_reached and check.name not in subject.ran:
             _run(check, subject)
@@ -98,11 +98,13 @@ def run_check(
     options: Options | None = None,
     dataset: Dataset | None = None,
 ) -> CheckOutcome:
-    """Run one check on a strategy, or on a part such as ``kernel=native``, which is put into a
-    strategy that takes it; whatever the plugin raises becomes a failure with a reason.
+    """Run one check on a strategy, or on a part such as ``kernel=native``.
 
-    ``options`` are set on its parts; ``dataset`` is one to try it on besides the small ones.
-    Raises ``PluginError`` for what is not in the registry and ``UsageError`` for unfit options.
+    A part is put into a strategy that takes it. An exception of the plugin becomes a failure with a
+    reason. ``options`` are set on the parts; ``dataset`` is tried besides the small ones.
+
+    Raises ``PluginError`` for a name that is not in the registry and ``UsageError`` for unfit
+    options.
     """
     return judge(check, find_subject(registry, name, options, dataset))
 
@@ -114,7 +116,7 @@ def check_strategy(
     options: Options | None = None,
     dataset: Dataset | None = None,
 ) -> tuple[CheckOutcome, ...]:
-    """The outcomes of all checks on a strategy or a part, in the order of ``CHECKS``."""
+    """Return the outcomes of all checks on a strategy or a part, in the order of ``CHECKS``."""
     subject = find_subject(registry, name, options, dataset)
     return tuple(_run(check, subject) for check in CHECKS)
 

@@ -1,8 +1,8 @@
 """The checks of whole strategies: promises that each keeps, tried in small awkward worlds.
 
-A check takes a subject. It returns what it established, raises ``NonConforming`` with the broken
-promise, ``NotReached`` with what it could not bring about, or ``NotApplicable`` with the reason why
-it has nothing to say. A subject is tried in every mode that it has a bundle for.
+A check takes a subject and returns a sentence on its findings. It raises ``NonConforming`` with the
+broken promise, ``NotReached`` with the state it could not bring about, or ``NotApplicable`` with
+the reason. A subject is tried in every mode that it has a bundle for.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from gnnbench.records import IntArray, Mode, RunResult
 #: Largest relative difference from the reference's losses in float64.
 TOLERANCE = 1e-9
 NUM_LAYERS = (2, 3)
-#: Epochs of the first case, so that what goes wrong late, or seldom, does there; and of the others.
+#: Epochs of the first case, in which late or rare faults show, and of the other cases.
 MANY_EPOCHS, FEW_EPOCHS = 16, 2
 
 
 def check_described(subject: Subject) -> str:
-    """The strategy and its parts say in a line what they are, and in which modes they work."""
+    """Check that the strategy and its parts describe themselves in a line, with their modes."""
     said = []
     if subject.part is None:
         strategy = subject.registry.strategy(subject.name)
@@ -64,7 +64,7 @@ def check_described(subject: Subject) -> str:
 
 
 def check_options_documented(subject: Subject) -> str:
-    """Every option has a line of help and a default that ``--set`` can give again."""
+    """Check that every option has a line of help and a default that ``--set`` accepts."""
     documented = []
     for kind, part in subject.part_classes():
         for option, field in option_fields(part).items():
@@ -86,7 +86,7 @@ def check_options_documented(subject: Subject) -> str:
 
 
 def check_every_vertex_once(subject: Subject) -> str:
-    """Each training vertex (each vertex, of a full graph) is computed once, on true blocks."""
+    """Check that each training vertex, or each vertex of a full graph, is computed exactly once."""
     counts = []
     for case, world in subject.worlds():
         dataset, sampler = world.setting.dataset, world.bundle.sampler
@@ -120,8 +120,7 @@ def check_every_vertex_once(subject: Subject) -> str:
 
 
 def _require_homes(case: str, world: World, owner: IntArray) -> None:
-    """Every vertex has one trainer, or one that holds its row for others, and one of a host's
-    sockets."""
+    """Check that each vertex has one trainer, or one holder of its row, and one host socket."""
     platform = world.setting.platform
     two_sockets = replace(
         platform, host=replace(platform.host, sockets=2, socket_bandwidth_bytes_per_s=1e10)
@@ -145,7 +144,7 @@ def _require_homes(case: str, world: World, owner: IntArray) -> None:
 
 
 def check_same_maths(subject: Subject) -> str:
-    """Losses equal plain single-device training, for all models it takes and 2 and 3 layers."""
+    """Check losses against plain single-device training, for all models and 2 and 3 layers."""
     largest, trained = 0.0, set()
     lasted: set[Mode] = set()
     apart: list[str] = []
@@ -175,15 +174,14 @@ def check_same_maths(subject: Subject) -> str:
 
 
 def require_equal(run: RunResult, case: str) -> float:
-    """How far a finished run's losses are from the reference's; ``NonConforming`` beyond the
-    tolerance."""
+    """Return the error of a finished run's losses; ``NonConforming`` beyond the tolerance."""
     require_done(run, case)
     error = math.inf
     if run.equivalence is not None:
         error = run.equivalence.max_relative_loss_error
         if not math.isfinite(error) and run.equivalence.fault:
             raise NonConforming(f"{case}: {run.equivalence.fault}")
-    # Not the other way round: a loss that is not a number must not pass.
+    # Negated on purpose: a loss that is not a number must not pass.
     if not (error <= TOLERANCE and all(map(math.isfinite, run.loss))):
         raise NonConforming(
             f"{case}: losses {_numbers(run.loss[:4])} are off from the reference's by "
@@ -195,7 +193,7 @@ def require_equal(run: RunResult, case: str) -> float:
 
 
 def check_legal_timeline(subject: Subject) -> str:
-    """No exclusive resource runs two spans at once; no span starts before what it waits for."""
+    """Check that exclusive resources run one span at a time, and spans wait for their inputs."""
     counts = []
     for case, world in subject.worlds():
         run = world.run()
@@ -209,7 +207,7 @@ def check_legal_timeline(subject: Subject) -> str:
 
 
 def check_deterministic(subject: Subject) -> str:
-    """The same seed gives the same losses, bytes and modelled times, to the bit."""
+    """Check that one seed gives the same losses, bytes and modelled times twice, to the bit."""
     seen = []
     for case, world in subject.worlds(wide=False):
         one, other = (world.run() for _ in range(2))
@@ -235,7 +233,7 @@ def check_deterministic(subject: Subject) -> str:
 
 
 def check_capacity(subject: Subject) -> str:
-    """A device too small ends in ``out-of-memory`` with tensor and bytes; none is ever exceeded."""
+    """Check that a device too small ends in ``out-of-memory``, and that none is ever exceeded."""
     said = []
     for case, world in subject.worlds(wide=False):
         peak_bytes = int(world.run().metrics["peak_device_bytes"].value)
@@ -251,7 +249,7 @@ def check_capacity(subject: Subject) -> str:
                 )
         else:
             _require_out_of_memory(tight, case, peak_bytes - 1)
-        # Less than one parameter: nothing can train in that.
+        # Less than one parameter: no training fits in that.
         none = world.run(capacity_bytes=1)
         _require_out_of_memory(none, case, 1)
         said.append(f"{case}: needs {peak_bytes:,} bytes; with 1, {none.reason}")
@@ -267,18 +265,18 @@ def _require_out_of_memory(run: RunResult, place: str, capacity_bytes: int) -> N
 
 
 def check_dataset_untouched(subject: Subject) -> str:
-    """Every array of every dataset that parts were handed is the same to the bit afterwards."""
+    """Check that all arrays of the handed-out datasets stay unchanged, to the bit."""
     try:
         for place in subject.places():
             world = subject.begin(place)
-            # Looked at after each step, since what is written twice may be as it was.
+            # Checked after each step, since a second write may restore the first value.
             _require_untouched(subject)
             world.rounds()
             _require_untouched(subject)
             world.run()
             _require_untouched(subject)
     finally:
-        # Whatever else went wrong may have gone wrong for this.
+        # A write to the dataset may be the cause of any other failure.
         _require_untouched(subject)
     return f"all arrays are as they were, of {len(subject.handed_out)} datasets handed out"
 

@@ -1,7 +1,7 @@
 """The check of the clock: the mini-batches of an epoch are drawn in it, not before.
 
-Epochs in their order and epochs that nobody can foresee are drawn by turns, so that other work on
-the machine falls on both alike.
+Epochs in order and epochs with unforeseeable numbers are drawn alternately, so that other load on
+the machine affects both alike.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from gnnbench.conformance.outcome import NonConforming, NotApplicable
 from gnnbench.conformance.subject import Subject
 from gnnbench.units import format_si
 
-#: How many epochs of either kind are drawn.
+#: The number of epochs drawn of either kind.
 EPOCHS = 9
-#: By how many times an unforeseen epoch takes longer where the others were drawn before.
+#: The ratio of unforeseen to usual epoch times above which the usual epochs were drawn ahead.
 LONGER = 2.0
 
 
 def check_clock(subject: Subject) -> str:
-    """Mini-batches of an epoch are drawn when it is asked for, and no thread or process goes on
-    after it."""
+    """Check that mini-batches are drawn on request, and that no work continues after an epoch."""
     if MINI_BATCH not in subject.modes or not subject.covers("sampler"):
         raise NotApplicable("nothing is sampled for a full graph, or by other parts")
     _, _, platform = subject.small(MINI_BATCH)
@@ -44,7 +43,7 @@ def check_clock(subject: Subject) -> str:
                 seconds.append(time.perf_counter() - began_s)
     if left.fault:
         raise NonConforming(f"sampler {sampler.name!r}: {left.fault}")
-    # The first of each kind is who calls a library first.
+    # The first epoch of each kind pays for the first calls of libraries.
     usual_s, unforeseen_s = median(took_s[0][1:]), min(took_s[1][1:])
     if unforeseen_s > LONGER * usual_s:
         raise NonConforming(

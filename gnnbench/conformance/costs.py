@@ -1,8 +1,8 @@
-"""The check of costs: what parts state about times and bytes, against what must or really is.
+"""The check of costs: the times and bytes that parts state, against bounds and measured bytes.
 
-A part that states too little wins a comparison without doing anything for it, so each statement is
-held against something that the part does not make: a device's rates, the tensors that an adjacency
-holds, the bytes that ``pack`` makes.
+A part that states too little wins a comparison for nothing. So each statement is compared with
+something outside the part's control: a device's rates, the tensors that an adjacency holds, the
+bytes that ``pack`` makes.
 """
 
 from __future__ import annotations
@@ -35,22 +35,20 @@ from gnnbench.platforms import list_platforms, load_platform
 from gnnbench.platforms.machine import Device
 from gnnbench.records import Block, BlockSize, Work
 
-#: How many times what the device's rates make of the work a stated time may be, and what a step's
-#: calls of a library may take beside that, for each layer that is drawn, seconds; and each of a
-#: loader's workers that is started.
+#: The largest ratio of a stated time to the time by the device's rates. ``CALLS_S`` seconds are
+#: allowed besides for library calls in each sampled layer, ``START_S`` for each worker started.
 SLOWEST, CALLS_S, START_S = 1000.0, 0.01, 60.0
-#: Kernels that one step of a library may begin: an accelerator is done with less work meanwhile.
+#: Kernels that one step of a library may launch: less work than that hides behind the launches.
 LAUNCHES = 20
 EDGES, FEATURES, MACS = (10**3, 10**5, 10**7), (1, 16, 100, 602), (10**5, 10**8, 10**11)
-#: Which part of the bytes that an adjacency holds must be stated at least, and how many times them
-#: at most.
+#: The stated bytes of an adjacency, relative to the bytes held: the least and the most allowed.
 LEAST_STATED, MOST_STATED = 0.9, 4.0
-#: Of a row's largest magnitude, how far rounding may take a feature.
+#: How far rounding may move a feature, as a share of its row's largest magnitude.
 ROUNDED = 0.25
 
 
 def check_costs(subject: Subject) -> str:
-    """Times are what the device can do, bytes are what is held and what crosses."""
+    """Check that the device can reach stated times, and that stated bytes are held or cross."""
     said: list[str] = []
     seen: set[str] = set()
     for case, world in subject.worlds(wide=False):
@@ -80,14 +78,14 @@ def check_costs(subject: Subject) -> str:
 
 
 def _check_seconds(world: World) -> str:
-    """A kernel's times of a grid of works, on every described device that it prices by size."""
+    """Check a kernel's times over a grid of work, on every described device it prices by size."""
     kernel = world.bundle.kernel
     trainers = world.bundle.placement.trainers(world.setting.platform)
     count = 0
     for device in (*trainers, *_list_described()):
         try:
             kernel.seconds(Work("aggregate", edges=8, rows=1, features=1), device)
-        except Exception:  # not a device that it prices, or not without having run on it
+        except Exception:  # it does not price this device, or only after a run on it
             continue
         _check_grid(kernel, device)
         count += 1
@@ -95,7 +93,7 @@ def _check_seconds(world: World) -> str:
 
 
 def _list_described() -> list[Device]:
-    """The devices of the machines that come described with the harness."""
+    """Return the devices of the machine descriptions bundled with the harness."""
     return [
         device
         for entry in list_platforms()
@@ -105,8 +103,9 @@ def _list_described() -> list[Device]:
 
 
 def _check_priced(subject: Subject, kernel: Kernel, ran_before: int) -> str:
-    """The times that a kernel gave to the works of all runs so far, of which those from
-    ``ran_before`` on are the last run's."""
+    """Check the times that a kernel gave to the work of all runs so far.
+
+    Times from ``ran_before`` on belong to the last run."""
     for each in subject.reached.priced:
         if each.kernel == kernel.name:
             _require_possible(f"kernel {kernel.name!r}", each.work, each.device, each.seconds)
@@ -117,7 +116,7 @@ def _check_priced(subject: Subject, kernel: Kernel, ran_before: int) -> str:
 
 
 def _check_grid(kernel: Kernel, device: Device) -> None:
-    """Times of works of growing size, each at least that of the smaller one."""
+    """Check that the times of growing work do not fall."""
 
     def aggregate(edges: int, features: int) -> Work:
         rows = edges // 8
@@ -143,7 +142,7 @@ def _check_grid(kernel: Kernel, device: Device) -> None:
                     f"{times[index - 1]:.3e} s for {describe_work(works[index - 1])}"
                 )
         most = bound_seconds(works[-1], device)[1]
-        # What every step takes, however small, hides as much work.
+        # The fixed cost of every step may hide this much work.
         if most > max(LAUNCHES * device.launch_s, times[0]) and not times[-1] > times[0]:
             raise NonConforming(
                 f"kernel {kernel.name!r} takes {times[0]:.3e} s on {device.name} ({device.model}) "
@@ -152,7 +151,7 @@ def _check_grid(kernel: Kernel, device: Device) -> None:
 
 
 def _require_possible(part: str, work: Work, device: Device, seconds: float) -> None:
-    """``NonConforming`` where a part's time is none, or not one that the device can take."""
+    """Raise ``NonConforming`` for a time that is no time, or that the device cannot take."""
     case = f"{part} states {seconds!r} s on {device.name} ({device.model}) for "
     case += describe_work(work)
     least, most = bound_seconds(work, device)
@@ -172,7 +171,7 @@ def _require_possible(part: str, work: Work, device: Device, seconds: float) -> 
 
 
 def bound_seconds(work: Work, device: Device) -> tuple[float, float]:
-    """What a device can do a piece of work in at best, and what its effective rates make of it."""
+    """Return a device's least seconds for a piece of work, and those at its effective rates."""
     least = least_seconds(work, find_peaks(device))
     if work.op == "sample":
         rate = device.sampled_edges_per_s * (device.cores if device.kind == "cpu" else 1)
@@ -189,13 +188,14 @@ def bound_seconds(work: Work, device: Device) -> tuple[float, float]:
 
 
 def _check_sampling(sampler: MiniBatchSampler) -> str:
-    """Times that a sampler's library makes of drawing more edges, in more layers, with more workers
-    started, on every described device that draws."""
+    """Check the times of a sampler's library, on every described device that samples.
+
+    They grow with edges, layers and started workers."""
     count = 0
     for device in _list_described():
         try:
             price_sampling(Work("sample", edges=8, layers=1), device, sampler.library)
-        except ZeroDivisionError:  # neither the device nor the library says how fast it draws
+        except ZeroDivisionError:  # neither device nor library has a sampling rate
             continue
         for works in (
             [Work("sample", edges=edges, layers=2) for edges in EDGES],
@@ -208,7 +208,7 @@ def _check_sampling(sampler: MiniBatchSampler) -> str:
 
 
 def _check_draws(sampler: MiniBatchSampler, device: Device, works: Sequence[Work]) -> None:
-    """Times of works of growing size, which take no less, and longer where there are more edges."""
+    """Check that growing work takes no less time, and that more edges take longer."""
     case = f"sampler {sampler.name!r}"
     times = [price_sampling(work, device, sampler.library) for work in works]
     for work, seconds in zip(works, times, strict=True):
@@ -225,7 +225,7 @@ def _check_draws(sampler: MiniBatchSampler, device: Device, works: Sequence[Work
 
 
 def _check_predictions(subject: Subject, label: str) -> list[str]:
-    """Predicted epochs must be times; whether they came true the report says."""
+    """Check that predicted epochs are times; the report shows whether they came true."""
     wrong = [
         f"{seconds!r} s ({what})"
         for predicted in subject.reached.predictions
@@ -242,8 +242,9 @@ def _check_predictions(subject: Subject, label: str) -> list[str]:
 
 
 def _check_adjacency_bytes(kernel: Kernel) -> str:
-    """What ``adjacency_bytes`` states, against what adjacencies hold once every bundled layer has
-    used them forward and backward, both by autograd and by transposes."""
+    """Compare ``adjacency_bytes`` with the bytes that adjacencies hold after use.
+
+    Every bundled layer uses them forward and backward, by autograd and by transposes."""
     block, counts = _make_large_block()
     ratios = []
     for dtype, itemsize in ((torch.float32, 4), (torch.float64, 8)):
@@ -263,10 +264,10 @@ def _check_adjacency_bytes(kernel: Kernel) -> str:
 def _require_stated(
     kernel: Kernel, model: str, size: BlockSize, shape: LayerShape, itemsize: int, held: int
 ) -> float:
-    """The ratio of stated to held bytes, where it is within bounds."""
+    """Return the ratio of stated to held bytes, or raise if it is out of bounds."""
     stated = kernel.adjacency_bytes(size, shape, itemsize)
     topology = 4 * (size.num_edges + size.num_dst + 1)
-    # Memory that a library keeps for itself cannot be seen; the edges must be somewhere.
+    # Memory that a library keeps for itself is invisible; the edges must be somewhere.
     seen = max(held, topology)
     case = (
         f"kernel {kernel.name!r} states adjacency_bytes of {stated:,} for a layer of model "
@@ -282,7 +283,7 @@ def _require_stated(
 
 
 def _make_large_block() -> tuple[Block, np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """A block whose arrays are much larger than what else an adjacency may hold, and degrees."""
+    """Return degrees, and a block with arrays far larger than an adjacency's other state."""
     random = np.random.default_rng(37)
     num_src, num_dst, num_edges = 3000, 1500, 24_000
     adjacent = np.unique(random.integers(0, num_src * num_dst, num_edges))
@@ -295,9 +296,10 @@ def _make_large_block() -> tuple[Block, np.ndarray[tuple[int], np.dtype[np.int64
 def _measure_held(
     kernel: Kernel, layer: models.Layer, block: Block, degrees: Degrees, dtype: torch.dtype
 ) -> int:
-    """The bytes of a block's adjacency once a layer has used it, by autograd, and by transposes
-    where the layer has them; and of what the kernel itself holds more than before, an adjacency's
-    part."""
+    """Return the bytes of a block's adjacency after a layer has used it.
+
+    The layer uses autograd, and transposes if it has them. Bytes that the kernel itself gained are
+    added, divided by the number of adjacencies."""
     made: list[Adjacency] = []
 
     class Keeping(type(kernel)):  # type: ignore[misc]
@@ -321,13 +323,13 @@ def _measure_held(
 
 
 def _list_state(kernel: Kernel) -> list[object]:
-    """What a kernel holds itself: its attributes, and those of its classes beyond the contract."""
+    """Return a kernel's own state: its attributes, and class attributes beyond the contract."""
     own = [each for each in type(kernel).__mro__ if not issubclass(Kernel, each)]
     return [kernel.__dict__, *(value for each in own for value in vars(each).values())]
 
 
 class _Held:
-    """The bytes of all tensors and arrays that can be reached from some objects, each once."""
+    """The bytes of all tensors and arrays reachable from some objects, each counted once."""
 
     def __init__(self, *roots: object) -> None:
         self._by_address: dict[int, int] = {}
@@ -340,7 +342,7 @@ class _Held:
             seen.add(id(each))
             if isinstance(each, torch.Tensor):
                 if hasattr(each, "__tensor_flatten__"):
-                    # It has no memory of its own, but that of tensors it is made of.
+                    # It owns no memory; the tensors that it is made of do.
                     due.extend(vars(each).values())
                 else:
                     self._add_tensor(each)
@@ -356,7 +358,7 @@ class _Held:
         return sum(self._by_address.values())
 
     def count_besides(self, *others: _Held) -> int:
-        """The bytes of what none of the others holds."""
+        """Return the bytes that none of the others holds."""
         known = set().union(*(other._by_address for other in others))
         return sum(size for at, size in self._by_address.items() if at not in known)
 
@@ -386,7 +388,7 @@ class _Held:
 
 
 def _check_row_bytes(communication: RoundedLoading) -> str:
-    """``row_bytes``, against what ``pack`` makes; and ``unpack`` gives the rows back."""
+    """Compare ``row_bytes`` with the result of ``pack``; ``unpack`` must give the rows back."""
     name = communication.name
     random = np.random.default_rng(41)
     for dtype in (torch.float32, torch.float64):
@@ -435,7 +437,7 @@ def _check_unpacked(
 
 
 def _check_memory(memory: Memory, world: World) -> str:
-    """A memory has no more than the platform's, and caches no more rows than there is room for."""
+    """Check that a memory states no more than the platform's, and caches only rows that fit."""
     setting, name = world.setting, memory.name
     for device in world.bundle.placement.trainers(setting.platform):
         if not 0 <= memory.capacity_bytes(device) <= device.memory_bytes:

@@ -1,7 +1,7 @@
-"""What an adjacency's operations give, by dense matrices in NumPy and in float64.
+"""The results of an adjacency's operations, by dense matrices in NumPy and in float64.
 
-Nothing here knows how a kernel works: a block is a matrix ``(D, S)``, and every operation is a
-product of it. ``bound`` is the same product of absolute values, to which rounding is relative.
+Nothing here depends on how a kernel works: a block is a matrix ``(D, S)``, and every operation is a
+product with it. ``bound`` is the product of the absolute values, to which rounding is relative.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Matrix = npt.NDArray[np.float64]
 class DenseBlock:
     """A block's edges as a matrix of ones ``(D, S)``, and each destination's own row as another.
 
-    ``weights`` has a factor for every edge in CSR order, ``src``, ``dst`` and ``own`` are the
+    ``weights`` has a factor for every edge in CSR order. ``src``, ``dst`` and ``own`` are the
     factors of a normalised adjacency.
     """
 
@@ -56,14 +56,14 @@ class DenseBlock:
 
     @property
     def incidence(self) -> Matrix:
-        """``(D, E)``: which edges end in a destination."""
+        """The matrix ``(D, E)`` of ones where an edge ends in a destination."""
         matrix = np.zeros((len(self.edges), len(self.rows)))
         matrix[self.rows, np.arange(len(self.rows))] = 1.0
         return matrix
 
 
 def densify(block: Block, random: np.random.Generator) -> DenseBlock:
-    """The block with random factors."""
+    """Return the block as dense matrices with random factors."""
     rows = np.repeat(np.arange(block.num_dst), np.diff(block.indptr))
     columns = block.indices.astype(np.int64)
     edges = np.zeros((block.num_dst, block.num_src))
@@ -84,7 +84,7 @@ def densify(block: Block, random: np.random.Generator) -> DenseBlock:
 
 
 def round_factors(dense: DenseBlock, dtype: type[np.floating]) -> DenseBlock:
-    """The block with factors that a kernel of this dtype is handed."""
+    """Return the block with its factors rounded to a kernel's dtype."""
 
     def narrow(values: Matrix) -> Matrix:
         return values.astype(dtype).astype(np.float64)
@@ -98,7 +98,7 @@ def round_factors(dense: DenseBlock, dtype: type[np.floating]) -> DenseBlock:
     )
 
 
-#: The operations that are one product, by the name of the method: the matrix that they multiply by.
+#: The operations that are one product, by method name, with the matrix that they multiply by.
 PRODUCTS: dict[str, Callable[[DenseBlock], Matrix]] = {
     "sum": lambda dense: dense.edges,
     "sum with weights": lambda dense: dense.weighted,
@@ -110,7 +110,7 @@ PRODUCTS: dict[str, Callable[[DenseBlock], Matrix]] = {
 
 
 def softmax_edges(dense: DenseBlock, scores: Matrix) -> Matrix:
-    """``(E,) -> (E,)``: softmax of the scores of each destination's in-edges."""
+    """Return for scores ``(E,)`` the softmax ``(E,)`` over each destination's in-edges."""
     out = np.zeros_like(scores)
     for row in np.unique(dense.rows):
         mine = dense.rows == row
@@ -120,7 +120,7 @@ def softmax_edges(dense: DenseBlock, scores: Matrix) -> Matrix:
 
 
 def softmax_edges_backward(dense: DenseBlock, scores: Matrix, gradient: Matrix) -> Matrix:
-    """The gradient of the scores: p_e (g_e - sum of p g over the in-edges of e's destination)."""
+    """Return the scores' gradient: p_e (g_e - sum of p g over the in-edges of e's destination)."""
     p = softmax_edges(dense, scores)
     sums = dense.incidence @ (p * gradient)
     return np.asarray(p * (gradient - sums[dense.rows]), dtype=np.float64)

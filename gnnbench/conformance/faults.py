@@ -1,7 +1,7 @@
-"""What can be wrong with a round, with its traffic and with a timeline, found by sets and sorting.
+"""Faults of a round, of its traffic and of a timeline, found by sets and sorting.
 
-Each function returns a sentence about the first fault it finds, or None. They look at records
-alone, so a plugin's own tests may use them on hand-made ones.
+Each function returns a sentence about the first fault it finds, or None. They read records alone,
+so a plugin's own tests may use them on hand-made records.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gnnbench.records import (
 def find_split_fault(
     shares: Sequence[tuple[int, int]], num_seeds: int, num_slots: int
 ) -> str | None:
-    """``shares`` are (slot, seeds): they must be ascending slots and add up to ``num_seeds``."""
+    """Check that ``shares`` (slot, seeds) have ascending slots and add up to ``num_seeds``."""
     slots = [slot for slot, _ in shares]
     if any(seeds < 0 for _, seeds in shares):
         return f"a share of {min(seeds for _, seeds in shares)} seeds"
@@ -43,7 +43,7 @@ def find_split_fault(
 
 
 def find_coverage_fault(given: Sequence[IntArray], expected: IntArray, what: str) -> str | None:
-    """``given`` together must hold each of ``expected`` (distinct ids) exactly once."""
+    """Check that ``given`` together hold each of ``expected`` (distinct ids) exactly once."""
     counts: dict[int, int] = {}
     for ids in given:
         for vertex in ids.tolist():
@@ -59,8 +59,10 @@ def find_coverage_fault(given: Sequence[IntArray], expected: IntArray, what: str
 
 
 def join_pieces(rounds: Sequence[Round], pieces: int) -> list[Unit]:
-    """All units of ``rounds``. Of so many rounds in a row those of a slot are ``pieces`` of one,
-    with the same destinations, whose in-edges are those of all; where they are not, they stay."""
+    """Return all units of ``rounds``, with the ``pieces`` of a unit joined.
+
+    Each group of ``pieces`` rounds in a row holds one unit a slot, split by in-edges. The pieces
+    have the same destinations; if they differ, the pieces stay apart."""
     if pieces == 1:
         return [unit for round_ in rounds for unit in round_.units]
     units: list[Unit] = []
@@ -77,7 +79,7 @@ def join_pieces(rounds: Sequence[Round], pieces: int) -> list[Unit]:
 
 
 def _join(parts: Sequence[Block]) -> Block:
-    """The block of the same destinations that has the in-edges of all ``parts``."""
+    """Return the block with the same destinations and the in-edges of all ``parts``."""
     own = parts[0].dst_ids
     rows = [np.repeat(np.arange(len(own)), np.diff(part.indptr)) for part in parts]
     row, source = np.concatenate(rows), np.concatenate([p.src_ids[p.indices] for p in parts])
@@ -97,14 +99,15 @@ def find_unit_fault(
     drawn_once: bool = False,
     elsewhere: Collection[int] = (),
 ) -> str | None:
-    """A unit's blocks must be true pieces of the graph, fit on each other, and have as many edges
-    as were asked for.
+    """Check that a unit's blocks are pieces of the graph, fit together, and have all edges due.
 
-    Each destination's edges are distinct in-edges of the graph: in block l, counted from the output
-    layer, min(``fanouts[l]``, degree) of them, 0 meaning all, as in a chunk of the full graph; or,
-    ``drawn_once``, as many as in a block above it, where a sampler draws for a vertex when it first
-    meets it. ``fanouts`` None leaves the number to the sampler. A block reads what the one below it
-    computes, in order, or, of vertices that other devices compute ``elsewhere``, leaves it out.
+    Each destination's edges are distinct in-edges of the graph. Block l, counted from the output
+    layer, has min(``fanouts[l]``, degree) of them; 0 means all, as in a chunk of the full graph.
+    With ``drawn_once``, a block above it may decide the number, for a sampler that draws for a
+    vertex when it first meets it. ``fanouts`` None leaves the number to the sampler.
+
+    A block reads the rows that the block below it computes, in order. Rows of vertices that other
+    devices compute, ``elsewhere``, are left out of the block below.
     """
     for depth, block in enumerate(reversed(unit.blocks)):
         fault = _find_edge_fault(block, depth, graph)
@@ -132,7 +135,7 @@ def find_unit_fault(
 
 
 def _find_edge_fault(block: Block, depth: int, graph: Graph) -> str | None:
-    """Sources must differ, and edges be distinct in-edges of the graph."""
+    """Check that sources differ, and that edges are distinct in-edges of the graph."""
     source = block.src_ids.tolist()
     if len(set(source)) != len(source):
         return f"block {depth} from the output has a source row twice"
@@ -146,7 +149,7 @@ def _find_edge_fault(block: Block, depth: int, graph: Graph) -> str | None:
 
 
 def _count_edges(block: Block, graph: Graph) -> Iterator[tuple[int, int, int]]:
-    """Of each destination the id, how many in-edges it has in the block, and in the graph."""
+    """Yield each destination's id, its number of in-edges in the block, and in the graph."""
     ids = block.dst_ids
     return zip(
         ids.tolist(), np.diff(block.indptr).tolist(), graph.degrees[ids].tolist(), strict=True
@@ -154,7 +157,7 @@ def _count_edges(block: Block, graph: Graph) -> Iterator[tuple[int, int, int]]:
 
 
 def digest_arrays(dataset: Dataset) -> dict[str, str]:
-    """A SHA-256 of each array of a dataset, by what it is called."""
+    """Return a SHA-256 of each array of a dataset, by its name."""
     features = dataset.features
     arrays: dict[str, npt.NDArray[np.generic]] = {
         "indptr": dataset.graph.indptr,
@@ -180,13 +183,13 @@ def find_traffic_fault(
     shares_rows: bool = True,
     keeps_own: bool = False,
 ) -> str | None:
-    """Rows needed = rows transferred + rows reused, for every unit of a round.
+    """Check that rows needed = rows transferred + rows reused, for every unit of a round.
 
-    With T the transition set of a slot (HongTu §5): T is the disjoint union of what comes from the
-    host and what is reused; what is reused was in the slot's T of the round before; every needed
-    row is in the own T or is one peer's, in that peer's T, and kept only if it was a peer's in the
-    round before. Without ``shares_rows`` there is nothing to reuse and no peer, so all needed rows
-    come from the host, but for those of a unit's own vertices where the part ``keeps_own``.
+    With T the transition set of a slot (HongTu §5), T is the disjoint union of the rows from the
+    host and the reused rows. Reused rows were in the slot's T of the round before. Every needed row
+    is in the slot's own T or comes from one peer with the row in its T. It is kept only if it came
+    from a peer in the round before. Without ``shares_rows`` no row is reused or comes from a peer.
+    All then come from the host, except a unit's own rows if the part ``keeps_own``.
     """
     if [fetch.slot for fetch in traffic.fetches] != [unit.slot for unit in round_.units]:
         return (
@@ -263,8 +266,10 @@ def _find_fetch_fault(
 
 
 def find_timeline_fault(timeline: Sequence[Scheduled], shared: Collection[str] = ()) -> str | None:
-    """No exclusive resource runs two spans at once, and no span starts before what it waits for.
-    On ``shared`` lanes several go at once, and take longer."""
+    """Check that exclusive resources run one span at a time, and that no span starts too early.
+
+    A span starts after all spans that it waits for. On ``shared`` lanes several spans run at once,
+    and take longer."""
     ended = {entry.span.id: entry.end_s for entry in timeline}
     holders: dict[str, list[Scheduled]] = {}
     for entry in timeline:
@@ -285,7 +290,7 @@ def find_timeline_fault(timeline: Sequence[Scheduled], shared: Collection[str] =
         for resource in set(entry.span.resources).difference(shared):
             holders.setdefault(resource, []).append(entry)
     for resource, entries in holders.items():
-        # Spans of no length may share a moment with others, so they are passed over.
+        # Spans of no length may share a moment with others, so they are skipped.
         entries = sorted(
             (entry for entry in entries if entry.end_s > entry.start_s),
             key=lambda entry: entry.start_s,

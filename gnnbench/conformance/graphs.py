@@ -1,10 +1,9 @@
 """The small worlds that the checks run in: graphs, workloads and described machines.
 
-Small enough that every check takes about a second, and awkward on purpose: a hub, isolated
-vertices, training vertices without a label, a last round smaller than the others, and three
-accelerators, by which nothing divides evenly. An even graph has wide rows, and the first graph has
-sparse features too. Draws are counted on cliques, and on a graph whose rows are much longer than
-the fan-outs.
+Every check takes about a second in them. They are awkward on purpose: a hub, isolated vertices,
+training vertices without a label, and a last round smaller than the others. Three accelerators make
+every division uneven. An even graph has wide rows, and the first graph has sparse features too.
+Draws are counted on cliques, and on a graph with rows much longer than the fan-outs.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ WIDE_HIDDEN = 70
 
 
 def make_graph() -> Graph:
-    """A random symmetric graph: vertex 0 knows every third one, the last two know nobody."""
+    """Make a random symmetric graph: vertex 0 is a hub, and the last two vertices are isolated."""
     random = np.random.default_rng(7)
     connected = NUM_VERTICES - NUM_ISOLATED
     adjacent = np.zeros((NUM_VERTICES, NUM_VERTICES), dtype=bool)
@@ -44,7 +43,7 @@ def make_graph() -> Graph:
 
 
 def make_dataset() -> Dataset:
-    """The graph with normal features, random labels, and every other vertex for training."""
+    """Make the graph with normal features, random labels, and every other vertex for training."""
     random = np.random.default_rng(11)
     labels = random.integers(0, NUM_CLASSES, size=NUM_VERTICES)
     labels[[4, 9]] = -1
@@ -57,8 +56,9 @@ def make_dataset() -> Dataset:
 
 
 def make_wide_dataset() -> Dataset:
-    """A ring lattice of 128 vertices, each joined to the four before and the four after it, whose
-    rows are wider than a vector register or a tile of most kernels."""
+    """Make a ring lattice of 128 vertices of degree 8 with wide rows.
+
+    The rows are wider than a vector register or a tile of most kernels."""
     count, reach = 128, (1, 2, 5, 11)
     neighbours = [
         sorted({(vertex + sign * step) % count for step in reach for sign in (1, -1)})
@@ -78,7 +78,7 @@ def make_wide_dataset() -> Dataset:
 
 
 def make_sparse_dataset() -> Dataset:
-    """The first graph with features that are stored sparse, a fifth of them."""
+    """Make the first graph with a fifth of its features, stored sparse."""
     dataset = make_dataset()
     kept = np.random.default_rng(17).random(dataset.features.shape) < 0.2
     return dataclasses.replace(
@@ -89,8 +89,9 @@ def make_sparse_dataset() -> Dataset:
 
 
 def make_long_rows() -> Dataset:
-    """A random symmetric graph of 160 vertices whose degrees are from a few to more than a hundred
-    (Chung and Lu 2002); every vertex is for training."""
+    """Make a random symmetric graph of 160 vertices (Chung and Lu 2002), all for training.
+
+    Degrees are from a few to more than a hundred."""
     count = 160
     random = np.random.default_rng(23)
     weights = random.permutation(np.geomspace(3.0, 400.0, count))
@@ -106,8 +107,9 @@ def make_long_rows() -> Dataset:
 
 
 def make_cliques(sizes: Sequence[int], copies: int) -> Dataset:
-    """``copies`` complete graphs of each size, where a vertex of a clique of n has degree n - 1;
-    every vertex is for training."""
+    """Make ``copies`` complete graphs of each size, with every vertex for training.
+
+    A vertex of a clique of n has degree n - 1."""
     indices, degrees, begin = [], [], 0
     for size in [size for size in sizes for _ in range(copies)]:
         members = np.arange(begin, begin + size, dtype=np.int32)
@@ -122,7 +124,7 @@ def make_cliques(sizes: Sequence[int], copies: int) -> Dataset:
 
 
 def _for_training(name: str, graph: Graph, random: np.random.Generator) -> Dataset:
-    """The graph with random features and labels, and every vertex for training."""
+    """Return the graph with random features and labels, and every vertex for training."""
     whole = _with_split(
         name,
         graph,
@@ -138,7 +140,7 @@ def _for_training(name: str, graph: Graph, random: np.random.Generator) -> Datas
 def _with_split(
     name: str, graph: Graph, features: FloatArray, labels: npt.NDArray[np.int64]
 ) -> Dataset:
-    """Every other vertex for training, the others for validation and test in turns."""
+    """Put every other vertex into training, the others into validation and test alternately."""
     position = np.arange(graph.num_vertices)
     return Dataset(
         name=name,
@@ -154,7 +156,7 @@ def _with_split(
 
 
 def make_workload(model: str = "gcn", num_layers: int = 2, epochs: int = 2) -> Workload:
-    """Float64, rounds of 13, 13 and the remaining seeds, fan-outs below and above the degrees."""
+    """Make a float64 workload: rounds of 13 and a rest, fan-outs below and above the degrees."""
     return Workload(
         model=model,
         dims=(NUM_FEATURES, *[NUM_HIDDEN] * (num_layers - 1), NUM_CLASSES),
@@ -167,7 +169,7 @@ def make_workload(model: str = "gcn", num_layers: int = 2, epochs: int = 2) -> W
 
 
 def fit_workload(dataset: Dataset, model: str = "gcn", num_layers: int = 2) -> Workload:
-    """The same for any dataset: three rounds or so, and rows wide where the features are."""
+    """Make such a workload for any dataset: about three rounds, and wide rows for wide features."""
     hidden = NUM_HIDDEN if dataset.num_features < WIDE_FEATURES else WIDE_HIDDEN
     return dataclasses.replace(
         make_workload(model, num_layers),
@@ -182,11 +184,11 @@ Kind = Literal["gpu", "fpga", "cpu", "sparse"]
 def make_platform(
     num_accelerators: int = 3, kind: Kind = "gpu", *, slow_host: bool = False
 ) -> Platform:
-    """A described machine: a host with 8 cores, and accelerators that are all linked.
+    """Make a described machine: a host with 8 cores, and accelerators that are all linked.
 
-    FPGAs are of a board that exists, since what trains on them asks what there is to build with.
-    Accelerators of kind ``cpu`` are nodes of a cluster; half of those of kind ``sparse`` are GPUs,
-    for what sparse accelerators cannot compute. A ``slow_host`` leaves no reason to train on it.
+    FPGAs are of a real board, since strategies for them ask for its resources. Accelerators of kind
+    ``cpu`` are nodes of a cluster. Half of the accelerators of kind ``sparse`` are GPUs, for work
+    that sparse accelerators cannot compute. A ``slow_host`` leaves no reason to train on it.
     """
     slower = 1e-4 if slow_host else 1.0
     host = Device(
@@ -242,7 +244,7 @@ def _make_accelerator(kind: Kind, index: int) -> Device:
 
 
 def make_platforms(*, slow_host: bool = False) -> tuple[Platform, ...]:
-    """Machines to try a strategy on: of one kind of accelerators each."""
+    """Make the machines to try a strategy on, each with one kind of accelerators."""
     kinds: tuple[Kind, ...] = ("gpu", "fpga", "cpu")
     return (
         *(make_platform(kind=kind, slow_host=slow_host) for kind in kinds),
@@ -251,13 +253,13 @@ def make_platforms(*, slow_host: bool = False) -> tuple[Platform, ...]:
 
 
 def make_this_host() -> Platform:
-    """The host alone, and not described only: what it takes is measured."""
+    """Make a platform of the host alone, which exists, so that its times are measured."""
     host = dataclasses.replace(make_platform().host, virtual=False)
     return Platform("conformance-host", "a host that is this machine", host, (), ())
 
 
 def with_memory(platform: Platform, device_names: frozenset[str], memory_bytes: int) -> Platform:
-    """The platform with less memory on some of its devices."""
+    """Return the platform with less memory on some of its devices."""
 
     def shrink(device: Device) -> Device:
         if device.name not in device_names:

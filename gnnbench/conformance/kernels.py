@@ -1,7 +1,7 @@
 """The check of kernels: every operation of an adjacency, forward and backward, against dense NumPy.
 
-Widths are below, at and above what vector registers and tiles hold; blocks have isolated rows,
-sources that nobody reads, own rows anywhere, and no edge at all.
+Widths are below, at and above the sizes of vector registers and tiles. Blocks have isolated rows,
+unread sources, own rows anywhere, and no edge at all.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DTYPES: dict[torch.dtype, type[np.floating]] = {
     torch.float32: np.float32,
     torch.float64: np.float64,
 }
-#: How far a sum may be off, relative to the sum of absolute values.
+#: The largest error of a sum, relative to the sum of absolute values.
 TOLERANCES = {torch.float32: 2e-5, torch.float64: 1e-12}
 CPU = torch.device("cpu")
 #: The methods of an adjacency that have a transposed twin, which adds to ``into``.
@@ -40,7 +40,7 @@ TRANSPOSED = {
 
 
 def check_kernel_maths(subject: Subject) -> str:
-    """Sums, means, softmax, transposes and updates equal dense products, at every width."""
+    """Check sums, means, softmax, transposes and updates against dense products, at all widths."""
     if not subject.covers("kernel"):
         raise NotApplicable("it is about kernels")
     tried = {}
@@ -61,7 +61,7 @@ def check_kernel_maths(subject: Subject) -> str:
 
 
 def make_blocks() -> Iterator[tuple[str, Block]]:
-    """Blocks with what goes wrong at the edges, each with what to call it."""
+    """Yield blocks that are edge cases, each with its name."""
     random = np.random.default_rng(23)
     yield "a block with isolated rows", _make_block(random, 23, 11, (2, 7, 10))
     own = random.permutation(23)[:11].astype(np.int32)
@@ -88,13 +88,13 @@ def _make_block(
 
 @dataclass(frozen=True, slots=True)
 class _Examiner:
-    """Holds a kernel's tensors against what they should be; ``where`` begins its sentences."""
+    """Checks a kernel's tensors against expected values; ``where`` begins its sentences."""
 
     where: str
     dtype: torch.dtype
 
     def require(self, what: str, got: object, expected: Matrix, bound: Matrix) -> int:
-        """1; ``NonConforming`` where a result is no such tensor or not these numbers."""
+        """Return 1, or raise ``NonConforming`` for another type, shape, dtype or values."""
         case = f"{self.where}: {what}"
         if not isinstance(got, Tensor):
             raise NonConforming(f"{case} gave a {type(got).__name__}, not a tensor")
@@ -106,7 +106,7 @@ class _Examiner:
             raise NonConforming(f"{case} is {got.dtype} where {self.dtype} is due")
         values = got.detach().to(torch.float64).numpy()
         allowed = TOLERANCES[self.dtype] * (bound + 1e-30)
-        # Not the other way round: what is not a number must not pass.
+        # Negated on purpose: a value that is not a number must not pass.
         wrong = np.argwhere(~(np.abs(values - expected) <= allowed))
         if len(wrong):
             place = tuple(wrong[0].tolist())
@@ -141,11 +141,11 @@ class _Trial:
         return torch.from_numpy(values.astype(self._narrow))
 
     def _draw(self, *shape: int) -> Matrix:
-        """Normal numbers that the dtype can hold."""
+        """Draw normal numbers that the dtype represents exactly."""
         return self._random.standard_normal(shape).astype(self._narrow).astype(np.float64)
 
     def run(self) -> int:
-        """How many results were compared."""
+        """Return the number of results compared."""
         tried = self._check_structure()
         for width in WIDTHS:
             tried += sum(self._check_product(name, width) for name in twin.PRODUCTS)
@@ -154,7 +154,7 @@ class _Trial:
             if self._masks:
                 tried += self._check_masked(width)
         tried += self._check_softmax() + self._check_weight_gradient()
-        # What was let go of is made again.
+        # After an offload, released tensors are made again.
         self._adjacency.offload()
         return tried + sum(self._check_product(name, WIDTHS[1]) for name in twin.PRODUCTS)
 
@@ -188,7 +188,7 @@ class _Trial:
         return tried + compare("in_degrees", adjacency.in_degrees, degrees, degrees)
 
     def _check_product(self, name: str, width: int) -> int:
-        """A product with and without autograd, its gradient, and its transpose."""
+        """Check a product with and without autograd, its gradient, and its transpose."""
         matrix = twin.PRODUCTS[name](self._dense)
         h, g = self._draw(self._block.num_src, width), self._draw(self._block.num_dst, width)
         what, compare = f"{name} of width {width}", self._comparison.require
@@ -207,7 +207,7 @@ class _Trial:
     def _check_transposed(
         self, adjacency: Adjacency, name: str, what: str, g: Matrix, back: Matrix, bound: Matrix
     ) -> int:
-        """The transpose of an operation, by itself and added to rows that are given."""
+        """Check the transpose of an operation, alone and added to given rows."""
         compare = self._comparison.require
         plain = self._call_transposed(adjacency, name, self._tensor(g), None)
         tried = compare(f"the transpose of {what}", plain, back, bound)
@@ -219,7 +219,7 @@ class _Trial:
         return tried + compare(f"{case} in place", into, base + back, np.abs(base) + bound)
 
     def _check_pairs(self, width: int) -> int:
-        """``own_and_mean``, whose result is two matrices side by side."""
+        """Check ``own_and_mean``, which returns two matrices side by side."""
         selves, mean = self._dense.selves, self._dense.averaging
         compare, what = self._comparison.require, f"own_and_mean of width {width}"
         h, g = self._draw(self._block.num_src, width), self._draw(self._block.num_dst, 2 * width)
@@ -242,7 +242,7 @@ class _Trial:
         return tried + compare(case, given, base + back, np.abs(base) + bound)
 
     def _check_masked(self, width: int) -> int:
-        """Transposed products of a masked adjacency: zero but where they are wanted."""
+        """Check transposed products of a masked adjacency: zero outside the mask."""
         wanted = self._random.random((self._block.num_src, width)) < 0.5
         masked = self._adjacency.masked(pack_mask(wanted))
         tried = 0
@@ -275,21 +275,21 @@ class _Trial:
 
     def _check_softmax(self) -> int:
         compare = self._comparison.require
-        # Scores far apart, whose powers would not be finite.
+        # Scores far apart: their exponentials would overflow.
         scores = 30.0 * self._draw(self._block.num_edges)
         scores = scores.astype(self._narrow).astype(np.float64)
         g = self._draw(self._block.num_edges)
         leaf = self._tensor(scores).requires_grad_()
         out = self._adjacency.edge_softmax(leaf)
         ones = np.ones_like(scores)
-        # A score's rounding moves its power by as much as the score is large.
+        # A score's rounding moves its exponential in proportion to the score.
         tried = compare("edge_softmax", out, twin.softmax_edges(self._dense, scores), 100 * ones)
         (gradient,) = torch.autograd.grad(out, leaf, self._tensor(g))
         expected = twin.softmax_edges_backward(self._dense, scores, g)
         return tried + compare("the gradient of edge_softmax", gradient, expected, 400 * ones)
 
     def _check_weight_gradient(self) -> int:
-        """Of a weighted sum: dw_e = <g_v, h_u> of each edge e = (u, v)."""
+        """Check the weights' gradient of a sum: dw_e = <g_v, h_u> for each edge e = (u, v)."""
         width, dense = WIDTHS[3], self._dense
         h, g = self._draw(self._block.num_src, width), self._draw(self._block.num_dst, width)
         weights = self._tensor(dense.weights).requires_grad_()
@@ -308,7 +308,7 @@ class _Trial:
 
 
 def _check_update(kernel: Kernel, dtype: torch.dtype) -> int:
-    """``linear`` and the products of a kernel, with their gradients."""
+    """Check ``linear`` and the products of a kernel, with their gradients."""
     random = np.random.default_rng(31)
     narrow = DTYPES[dtype]
     compare = _Examiner(f"kernel {kernel.name!r}, {str(dtype).rpartition('.')[2]}", dtype)
@@ -341,7 +341,7 @@ def _check_linear(
     bound = (np.abs(rows) @ np.abs(matrix) if weighted else np.abs(rows)) + np.abs(shift)
     kept = before > 0 if relu else np.ones_like(before, dtype=bool)
     expected = before * kept
-    # What is 'masked' is promised to be zero where ReLU was.
+    # With 'masked', the gradient is promised to be zero where ReLU's output is.
     g = g * kept if masked else g
     inside = g * kept
 
@@ -372,7 +372,7 @@ def _check_multiply(
     compare: _Examiner,
     drawn: list[np.ndarray[tuple[int, ...], np.dtype[np.floating]]],
 ) -> int:
-    """``multiply``, and ``multiply_sparse`` of a kernel that has it of its own or says it can."""
+    """Check ``multiply``, and ``multiply_sparse`` if a kernel overrides it or says it takes it."""
     rows, matrix, _, g = (np.asarray(values, dtype=np.float64) for values in drawn)
 
     def leaf(values: Matrix) -> Tensor:

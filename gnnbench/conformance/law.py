@@ -1,9 +1,9 @@
 """The check of draws: a sampler draws by the law that it declares, counted over many epochs.
 
-One graph is cliques: every vertex has neighbours of one kind only, and degrees are below, at and
-above the fan-outs. Each set of neighbours is counted there. The other graph has rows of more than a
-hundred neighbours, where draws are counted as in a run. Seeds are fixed, so that an outcome never
-changes by chance. A sampler by the law fails with a probability of one in a million.
+One graph is cliques: each vertex's neighbours all have its own degree, and degrees are below, at
+and above the fan-outs. Each set of neighbours is counted there. The other graph has rows of more
+than a hundred neighbours, where draws are counted as in a run. Seeds are fixed, so that an outcome
+never changes by chance. A correct sampler fails with a probability of one in a million.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from gnnbench.platforms.machine import Platform
 from gnnbench.records import Block, Dataset, IntArray, Mode, Unit, Workload
 from gnnbench.run.draws import DrawAudit
 
-#: Cliques of n vertices, whose degrees are n - 1, and how many of each.
+#: Cliques of n vertices, whose degrees are n - 1, and the number of each.
 CLIQUES, COPIES = (1, 2, 3, 4, 5, 7), 4
-#: From the seeds outwards: of 4 neighbours 2 are one of 6 pairs, each as likely as any other.
+#: From the seeds outwards: of 4 neighbours 2 are one of 6 pairs, all equally likely.
 FANOUTS = (2, 3)
 EPOCHS = 120
 #: The fan-outs and epochs of the graph with long rows.
 LONG_FANOUTS, LONG_EPOCHS = (10, 5), 40
-#: The least probability of what was counted, or anything less likely, by which a sampler passes.
+#: The least probability of the counts, or of anything less likely, with which a sampler passes.
 LEAST_LIKELY = 1e-6
 MINI_BATCH: Mode = "mini-batch"
 
@@ -43,8 +43,9 @@ Drawn = tuple[int, ...]
 
 
 def check_sampling_law(subject: Subject) -> str:
-    """What is drawn is drawn by the declared law, again and again the same, for seeds together or
-    apart; a law of the sampler's own is not tested, and the outcome says so."""
+    """Check that draws follow the declared law, repeat, and agree for seeds together or apart.
+
+    A law of the sampler's own is not tested, and the outcome says so."""
     if MINI_BATCH not in subject.modes or not subject.covers("sampler"):
         raise NotApplicable("nothing is sampled for a full graph, or by other parts")
     _, _, platform = subject.small(MINI_BATCH)
@@ -86,8 +87,7 @@ def begin_sampler(
 
 
 def _check_draws(sampler: MiniBatchSampler, dataset: Dataset, subject: Subject) -> str:
-    """Each epoch has every seed once and true edges, and can be drawn again, whatever was drawn in
-    between."""
+    """Check that each epoch has every seed once and true edges, and repeats when drawn again."""
     epochs = (0, 1, 2)
     first = {epoch: _draw_epoch(sampler, epoch) for epoch in epochs}
     for epoch, rounds in first.items():
@@ -143,7 +143,7 @@ def _same(
 
 
 def _check_fanouts(sampler: MiniBatchSampler, narrow: MiniBatchSampler, dataset: Dataset) -> str:
-    """Whether fan-outs have a say must be as ``heeds_fanouts`` says: of 2 and 3 as asked, and 1."""
+    """Check ``heeds_fanouts`` by the edges drawn with fan-outs ``FANOUTS`` and 1."""
     edges = [
         sum(block.num_edges for _, blocks in _draw_epoch(each, 0) for block in blocks)
         for each in (sampler, narrow)
@@ -167,7 +167,7 @@ def _check_fanouts(sampler: MiniBatchSampler, narrow: MiniBatchSampler, dataset:
 
 
 def _require_told(sampler: MiniBatchSampler, workload: Workload) -> None:
-    """What rows are told apart by must name the law that was tested, and the fan-outs it heeds."""
+    """Check that the stated sampling names the tested law, and the fan-outs if it heeds them."""
     told = [
         sampler.sampling(dataclasses.replace(workload, fanouts=fanouts))
         for fanouts in (FANOUTS, (1, 1))
@@ -182,7 +182,7 @@ def _require_told(sampler: MiniBatchSampler, workload: Workload) -> None:
 
 
 def _check_splits(sampler: MiniBatchSampler) -> str:
-    """Part of a round's seeds must get the neighbours that they get among all of them."""
+    """Check that a share of a round's seeds draws the same neighbours as all seeds together."""
     parts: tuple[tuple[str, Callable[[IntArray], IntArray]], ...] = (
         ("every other", lambda seeds: seeds[::2]),
         ("the last half", lambda seeds: seeds[len(seeds) // 2 :]),
@@ -207,7 +207,7 @@ def _check_splits(sampler: MiniBatchSampler) -> str:
 
 
 def _list_drawn(block: Block) -> Iterator[tuple[int, Drawn]]:
-    """Each destination with the neighbours that were drawn for it, ascending."""
+    """Yield each destination with the neighbours that were drawn for it, ascending."""
     sources = block.src_ids[block.indices]
     for row, vertex in enumerate(block.dst_ids.tolist()):
         mine = sources[block.indptr[row] : block.indptr[row + 1]]
@@ -219,10 +219,10 @@ def _list_drawn(block: Block) -> Iterator[tuple[int, Drawn]]:
 
 @dataclass(slots=True)
 class _Counts:
-    """How often each outcome of several equally likely ones came, case by case.
+    """The counts of equally likely outcomes, case by case.
 
-    A case is a kind of draw (a degree, a fan-out, and what is told apart besides) and has
-    ``outcomes`` of them.
+    A case is a kind of draw (a degree, a fan-out, and other distinctions) and has ``outcomes`` of
+    them.
     """
 
     outcomes: dict[str, int] = field(default_factory=dict)
@@ -234,8 +234,9 @@ class _Counts:
         counted[outcome] = counted.get(outcome, 0) + 1
 
     def find_fault(self) -> str | None:
-        """The first case whose counts are less likely than the bound, by chi-square; single draws
-        come before pairs of them, whose fault is theirs."""
+        """Return the first case with counts less likely than the bound, by chi-square.
+
+        Single draws come before pairs, because a fault of theirs shows in pairs too."""
         for case, number in sorted(self.outcomes.items(), key=lambda counted: counted[1]):
             counts = list(self.seen[case].values())
             expected = sum(counts) / number
@@ -254,8 +255,10 @@ class _Counts:
 
 
 def _check_uniform(sampler: MiniBatchSampler, dataset: Dataset) -> str:
-    """Sets of neighbours equally likely, of each vertex by itself, and independent of what the
-    same vertex draws in other epochs and layers and of what its neighbour draws."""
+    """Check that sets of neighbours are equally likely, over all vertices and for each alone.
+
+    A vertex's draw must not depend on its draws in other epochs and layers, nor on a neighbour's
+    draw."""
     counts = _Counts()
     before: dict[tuple[int, int], Drawn] = {}
     degrees, ids = dataset.graph.degrees, _number_sets(dataset)
@@ -293,7 +296,7 @@ def _check_uniform(sampler: MiniBatchSampler, dataset: Dataset) -> str:
 
 
 def _check_long_rows(subject: Subject, platform: Platform) -> str:
-    """Rows much longer than the fan-outs, as a run's are, draw by the law too."""
+    """Check draws of rows much longer than the fan-outs, by the audit of a run."""
     dataset = graphs.make_long_rows()
     sampler = begin_sampler(subject, dataset, platform, LONG_FANOUTS)
     audit = DrawAudit(dataset.graph, LONG_FANOUTS, seed=0)
@@ -320,7 +323,7 @@ def _count_joint(
     mine: Drawn,
     below: dict[int, Drawn],
 ) -> None:
-    """What a seed draws as a seed, beside what it draws as a source of its layer."""
+    """Count a seed's draw as a seed together with its draw as a source of its layer."""
     degree = int(degrees[vertex])
     numbers = [math.comb(degree, fanout) for fanout in FANOUTS if degree > fanout]
     if len(numbers) == len(FANOUTS) and max(numbers) < 10:
@@ -329,7 +332,7 @@ def _count_joint(
 
 
 def _number_sets(dataset: Dataset) -> dict[int, dict[Drawn, int]]:
-    """Of each vertex, the sets that can be drawn for it, numbered as the positions in its row."""
+    """Return the sets that can be drawn for each vertex, numbered by positions in its row."""
     numbered: dict[int, dict[Drawn, int]] = {}
     for vertex in range(dataset.graph.num_vertices):
         neighbours = _neighbours(dataset, vertex)

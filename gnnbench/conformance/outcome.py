@@ -1,5 +1,4 @@
-"""What a check says: it passed, it failed, it never reached what it is about, or it does not apply
-here and tells why."""
+"""The outcomes of a check: passed, failed, not reached, or not applicable, with a reason."""
 
 from __future__ import annotations
 
@@ -22,18 +21,19 @@ class NonConforming(AssertionError):
 
 
 class NotReached(Exception):
-    """Raised by a check that could not bring about what it is to judge, and what that is."""
+    """Raised by a check that could not bring about its test case, which the message names."""
 
 
 class NotApplicable(Exception):
-    """Raised by a check that cannot say anything about this strategy, and why."""
+    """Raised by a check that does not apply to this strategy, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check by name. ``function(subject)`` returns what it established, in words, or raises
-    :class:`NonConforming`, :class:`NotReached` or :class:`NotApplicable`. ``why`` is the promise
-    that it guards."""
+    """A check by name, with the promise ``why`` that it guards.
+
+    ``function(subject)`` returns its findings in words, or raises :class:`NonConforming`,
+    :class:`NotReached` or :class:`NotApplicable`."""
 
     name: str
     function: Callable[[Subject], str]
@@ -42,7 +42,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class CheckOutcome:
-    """What a check said of a strategy or a part; ``reason`` is never empty."""
+    """The outcome of a check on a strategy or a part; ``reason`` is never empty."""
 
     check: str
     status: Verdict
@@ -51,8 +51,9 @@ class CheckOutcome:
 
 
 def judge(check: Check, subject: Subject) -> CheckOutcome:
-    """Run one check. Whatever a plugin raises in it, ``SystemExit`` too, becomes a failure with a
-    sentence; only ``KeyboardInterrupt`` goes on to whoever pressed the keys."""
+    """Run one check; an exception of the plugin, ``SystemExit`` too, becomes a failure.
+
+    Only ``KeyboardInterrupt`` is passed on."""
     status: Verdict
     try:
         status, reason = "passed", check.function(subject)
@@ -70,9 +71,9 @@ def judge(check: Check, subject: Subject) -> CheckOutcome:
 
 
 def describe_error(error: BaseException, *, named: bool = True) -> str:
-    """An exception's type, if it is to be ``named``, and its message on one line.
+    """Return an exception's type, if it is to be ``named``, and its message on one line.
 
-    An exception that cannot be turned into text is described by what that raises.
+    If the exception has no readable text, the error of reading it stands in for the message.
     """
     name = type(error).__name__
     try:
@@ -87,7 +88,7 @@ def describe_error(error: BaseException, *, named: bool = True) -> str:
 
 
 def _locate(error: BaseException) -> str:
-    """Where an exception was raised, in brackets; nothing where that is not known."""
+    """Return where an exception was raised, in brackets; empty if that is unknown."""
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return ""

@@ -1,6 +1,6 @@
-"""The checks of what the others leave out: choices of options, and methods that nothing has called.
+"""The checks of leftovers: choices of options, and methods that nothing has called.
 
-What a part brings of its own and nobody calls was not checked, whatever the other checks say.
+A part's own method that no check calls was not checked, whatever the other checks say.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from gnnbench.records import Mode, PartKind, RunResult
 
 
 def check_every_choice(subject: Subject) -> str:
-    """Each choice that an option offers is trained with once, and the model stays the same.
+    """Train once with each choice that an option offers, and check that the model is the same.
 
-    Where there is one, beside a slow host, so that what is chosen for accelerators runs on them.
+    If a mode is tried beside a slow host, that place is used, so that accelerators do the work.
     """
     held, refused = [], []
     places = {place[0]: place for place in subject.places() if place[1] is not subject.dataset}
@@ -53,7 +53,7 @@ def _require_finite(run: RunResult, case: str) -> None:
 
 
 def _list_choices(subject: Subject, mode: Mode) -> Iterator[tuple[PartKind, str, str]]:
-    """Options of a mode's parts that are one of several values, with each but the default."""
+    """Yield each option of a mode's parts that is a choice, with each value but the default."""
     for kind, part in subject.part_classes():
         if subject.bundles[mode].named(kind) != part.name:
             continue
@@ -78,10 +78,10 @@ def _train_with(
 
 
 def check_reached(subject: Subject, others: Callable[[Subject], None]) -> str:
-    """Every method that a part brings of its own was called, and every trainer has trained.
+    """Check that every method of a part's own was called, and that every trainer has trained.
 
-    ``others`` runs the checks that have not run on the subject yet. What they leave is looked for
-    on other machines, with sparse features, and on the host of this machine alone.
+    ``others`` runs the checks that have not run on the subject yet. Methods still missing are
+    looked for on other machines, with sparse features, and on the host of this machine alone.
     """
     others(subject)
     idle = _find_idle(subject)
@@ -101,7 +101,7 @@ def check_reached(subject: Subject, others: Callable[[Subject], None]) -> str:
 
 
 def _list_missing(subject: Subject) -> list[str]:
-    """Of the subject's parts, their own methods that were not called."""
+    """Return the parts' own methods that were not called."""
     return [
         f"{name}() of {kind} {part.name!r}"
         for kind, part in subject.part_classes()
@@ -111,13 +111,13 @@ def _list_missing(subject: Subject) -> list[str]:
 
 
 def _list_hooks(subject: Subject, part: type[Part]) -> tuple[str, ...]:
-    """The methods that a part, and the sessions that it has opened, bring of their own."""
+    """Return the methods of a part's own, and of the sessions that it has opened."""
     opened = subject.reached.opened.get((part.kind, part.name), set())
     return (*list_overridden(part), *sorted(opened))
 
 
 def _find_idle(subject: Subject) -> list[str]:
-    """The trainers that computed nothing in any world, mode by mode."""
+    """Return the trainers that computed nothing in any world, mode by mode."""
     idle: dict[Mode, dict[str, bool]] = {}
     for _, world in subject.worlds():
         run = world.run()
@@ -137,7 +137,7 @@ def _find_idle(subject: Subject) -> list[str]:
 
 
 def _make_scenarios(subject: Subject) -> Iterator[Callable[[], None]]:
-    """More runs, each in a place that may call what nothing has called yet."""
+    """Yield more runs, in places that may call methods not called yet."""
     platforms: list[Platform] = [*graphs.make_platforms(), *graphs.make_platforms(slow_host=True)]
     platforms.append(graphs.make_this_host())
     for mode in subject.modes:

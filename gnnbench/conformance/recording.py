@@ -1,4 +1,4 @@
-"""Which of a part's own methods were called: part classes that note it and do the same."""
+"""A record of which own methods of a part were called, kept by subclasses of the part."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Priced:
 
 @dataclass(slots=True)
 class Reached:
-    """What was called, (kind, part's name, method); what kernels priced, placements predicted.
+    """The called methods (kind, part's name, method), kernels' prices, placements' predictions.
 
-    ``opened`` has the methods that the sessions of a part, (kind, name), bring of their own.
+    ``opened`` has the own methods of the sessions that a part (kind, name) has opened.
     """
 
     methods: set[tuple[PartKind, str, str]] = field(default_factory=set)
@@ -39,9 +39,10 @@ class Reached:
 
 
 def list_overridden(part: type[object]) -> tuple[str, ...]:
-    """The hooks that a part, or a session, has of its own: methods and properties that stand in a
-    base class of ``gnnbench.parts`` and that the class, or one of a plugin that it derives from,
-    replaces."""
+    """Return the hooks that a part, or a session, overrides.
+
+    Hooks are methods and properties of a base class in ``gnnbench.parts``. The class, or a plugin's
+    class that it derives from, replaces them."""
     hooks = {
         name
         for base in part.__mro__
@@ -53,7 +54,7 @@ def list_overridden(part: type[object]) -> tuple[str, ...]:
 
 
 def _find_own(part: type[object], name: str) -> Callable[..., object] | None:
-    """A method, or what gets a property, unless it is one of ``gnnbench.parts``."""
+    """Return a method, or a property's getter, unless it belongs to ``gnnbench.parts``."""
     found = inspect.getattr_static(part, name)
     method = found.fget if isinstance(found, property) else found
     if not isinstance(method, types.FunctionType) or _is_base(method.__module__):
@@ -62,12 +63,12 @@ def _find_own(part: type[object], name: str) -> Callable[..., object] | None:
 
 
 def _is_base(module: str) -> bool:
-    """Whether a module is one of ``gnnbench.parts``."""
+    """Whether a module belongs to ``gnnbench.parts``."""
     return module.startswith("gnnbench.parts")
 
 
 def record(registry: Registry, bundles: Iterable[Parts], reached: Reached) -> Registry:
-    """The registry with the bundles' parts replaced by classes that do the same and note it."""
+    """Return the registry with the bundles' parts replaced by subclasses that record calls."""
     parts = dict(registry.parts)
     for bundle in bundles:
         for kind in PART_KINDS:
@@ -118,7 +119,7 @@ def _keeping_prices(method: Callable[..., float], reached: Reached) -> Callable[
 
 
 def _watching(method: Callable[..., Session], reached: Reached) -> Callable[..., Session]:
-    """What opens a session, whose methods note that they were called."""
+    """Wrap a method that opens a session, so that the session's methods record their calls."""
 
     @functools.wraps(method)
     def open(part: Part, *args: object, **named: object) -> Session:

@@ -1,4 +1,4 @@
-"""What is checked: a strategy, or a part that was put into one, and the worlds it is tried in."""
+"""The subject of the checks: a strategy, or a part put into one, and the worlds it is tried in."""
 
 from __future__ import annotations
 
@@ -43,18 +43,17 @@ from gnnbench.records import (
     Unit,
 )
 
-#: A mode of a strategy and where it is tried: what sentences call a case.
+#: A mode of a strategy with the dataset and platform it is tried on.
 Place = tuple[Mode, Dataset, Platform]
 
 
 @dataclass(eq=False)
 class Subject:
-    """A strategy by its bundles, with the options that were set; or one ``part`` of them, which is
-    then what the checks are about.
+    """A strategy by its bundles and options, or one ``part`` of them, which is then checked.
 
-    ``registry`` has the bundles' parts such that ``reached`` knows which of their methods were
-    called. ``dataset`` is one to try it on besides the small ones. ``handed_out`` holds every
-    dataset that parts were given, with its digests before.
+    ``registry`` has the bundles' parts such that ``reached`` records which of their methods were
+    called. ``dataset`` is tried besides the small ones. ``handed_out`` holds every dataset that
+    parts were given, with the digests from before.
     """
 
     registry: Registry
@@ -74,7 +73,7 @@ class Subject:
         return tuple(self.bundles)
 
     def part_classes(self) -> list[tuple[PartKind, type[Part]]]:
-        """The classes of the parts that are checked, each once, by kind."""
+        """Return the classes of the parts that are checked, each once, by kind."""
         return [
             (kind, self.registry.part(kind, name))
             for kind in PART_KINDS
@@ -87,19 +86,21 @@ class Subject:
         return self.part is None or self.part[0] == kind
 
     def assemble(self, mode: Mode, options: Options | None = None) -> Bundle:
-        """A fresh bundle of a mode with the options that its parts have."""
+        """Return a fresh bundle of a mode with the options that its parts have."""
         parts, chosen = self.bundles[mode], options or self.options
         return assemble(self.registry, parts, _fitting(self.registry, parts, chosen))
 
     def hand_out(self, dataset: Dataset) -> Dataset:
-        """The dataset, whose arrays are looked at again later (``digest_arrays``)."""
+        """Return the dataset, and keep digests of its arrays for a later comparison."""
         if not any(earlier is dataset for earlier, _ in self.handed_out):
             self.handed_out.append((dataset, faults.digest_arrays(dataset)))
         return dataset
 
     def places(self, *, wide: bool = True) -> Iterator[Place]:
-        """Where each mode is tried: on a small graph that it does not refuse, on wide rows beside a
-        slow host if ``wide``, and on the dataset that was asked for."""
+        """Yield the places where each mode is tried.
+
+        They are a small graph that it does not refuse, wide rows beside a slow host if ``wide``,
+        and the dataset that was asked for."""
         for mode in self.modes:
             yield self.small(mode)
             if wide:
@@ -116,10 +117,10 @@ class Subject:
                 yield asked
 
     def small(self, mode: Mode) -> Place:
-        """The first of the small graphs, and of the machines the one with the most trainers, that
-        the mode does not refuse with every model.
+        """Return the first small graph and the machine with most trainers that the mode accepts.
 
-        Raises ``NonConforming`` where it refuses them all, and ``NotReached`` once that was said.
+        It accepts them with at least one model. Raises ``NonConforming`` if the mode refuses them
+        all, and ``NotReached`` once that was reported.
         """
         if mode in self._refused:
             raise NotReached(f"{mode}: it refuses every graph and machine, as was said above")
@@ -162,14 +163,14 @@ class Subject:
         return self.assemble(mode).refusal(make_setting(dataset, platform, model))
 
     def worlds(self, *, wide: bool = True) -> Iterator[tuple[str, World]]:
-        """Each place with its name and a bundle begun there, with a model that it takes."""
+        """Yield each place's name, and a bundle begun there with a model that it takes."""
         for place in self.places(wide=wide):
             yield describe_place(place), self.begin(place)
 
     def begin(self, place: Place, options: Options | None = None) -> World:
-        """A bundle begun in a place with the first model that it does not refuse there.
+        """Return a bundle begun in a place with the first model that it does not refuse there.
 
-        Raises ``IncompatibleParts`` where it refuses them all.
+        Raises ``IncompatibleParts`` if it refuses them all.
         """
         mode, dataset, platform = place
         refusal = ""
@@ -192,8 +193,9 @@ class Subject:
         options: Options | None = None,
         registry: Registry | None = None,
     ) -> RunResult:
-        """The row of this subject; ``NotReached`` where a library that it needs is missing,
-        ``IncompatibleParts`` where it refuses the setting."""
+        """Return the run of this subject's row.
+
+        Raises ``NotReached`` for a missing library, ``IncompatibleParts`` for a refused setting."""
         registry = registry or self.registry
         parts = self.bundles[mode]
         texts = tuple(
@@ -227,7 +229,7 @@ class World:
     options: Options
 
     def rounds(self) -> tuple[Round, ...]:
-        """The rounds of the first epoch as an engine would cut them."""
+        """Return the rounds of the first epoch as an engine would cut them."""
         sampler, placement = self.bundle.sampler, self.bundle.placement
         trainers = placement.trainers(self.setting.platform)
         if isinstance(sampler, FullGraphSampler):
@@ -245,7 +247,7 @@ class World:
         )
 
     def pieces(self) -> int:
-        """In how many rounds, one after the other, a unit's in-edges come."""
+        """Return the number of consecutive rounds over which a unit's in-edges come."""
         sampler = self.bundle.sampler
         if not isinstance(sampler, GridSampler):
             return 1
@@ -265,7 +267,7 @@ class World:
         )
 
     def visiting(self, rounds: Sequence[Round]) -> tuple[Round, ...]:
-        """The rounds without the host's own units, whose rows cross no link."""
+        """Return the rounds without the host's own units, since their rows cross no link."""
         host = self.setting.platform.host.name
         trainers = self.bundle.placement.trainers(self.setting.platform)
         return tuple(
@@ -277,8 +279,9 @@ class World:
         )
 
     def owner(self) -> IntArray:
-        """Who brings a row in where trainers share: its partition's slot, or accelerators in
-        turn."""
+        """Return the slot that loads each row if trainers share rows.
+
+        It is the slot of the row's partition, or one of the accelerators' in turn."""
         sampler = self.bundle.sampler
         if isinstance(sampler, FullGraphSampler):
             trainers = self.bundle.placement.trainers(self.setting.platform)
@@ -294,7 +297,7 @@ class World:
         setting, platform = self.setting, self.setting.platform
         if capacity_bytes is not None:
             trainers = {d.name for d in self.bundle.placement.trainers(platform)}
-            # A host that trains beside accelerators keeps its memory: the data lies there.
+            # A host that trains beside accelerators keeps its memory, which holds the data.
             small = trainers - {platform.host.name} or trainers
             platform = graphs.with_memory(platform, frozenset(small), capacity_bytes)
         run = self.subject.train(
@@ -320,13 +323,13 @@ def make_setting(
     num_layers: int = 2,
     epochs: int = 2,
 ) -> Setting:
-    """A dataset on a machine, with a workload that fits it."""
+    """Return the setting of a dataset on a machine, with a workload that fits it."""
     workload = replace(graphs.fit_workload(dataset, model, num_layers), epochs=epochs)
     return Setting(dataset, platform, workload, models.build(workload).shapes)
 
 
 def describe_place(place: Place) -> str:
-    """The mode, and the graph where it is not the usual small one."""
+    """Return the mode, and the graph if it is not the usual small one."""
     mode, dataset, _ = place
     return mode if dataset.name == "conformance" else f"{mode} on {dataset.name}"
 
@@ -336,14 +339,14 @@ def _machines(*, slow_host: bool = False) -> tuple[Platform, ...]:
 
 
 def _bundled_machines() -> tuple[Platform, ...]:
-    """Those that come described with the harness."""
+    """Return the machine descriptions bundled with the harness."""
     return tuple(
         platform for entry in list_platforms() if (platform := load_platform(entry.name)).virtual
     )
 
 
 def _fitting(registry: Registry, parts: Parts, options: Options) -> dict[PartKind, dict[str, str]]:
-    """Those of ``options`` that the parts have."""
+    """Return the ``options`` that the parts have."""
     return {
         kind: {
             option: text
@@ -363,10 +366,11 @@ def find_subject(
     options: Options | None = None,
     dataset: Dataset | None = None,
 ) -> Subject:
-    """The strategy called ``name``, or the part that ``kernel=native`` names in whatever strategy
-    takes it: its own plugin's first, then the reference, then any other.
+    """Return the strategy called ``name``, or the part such as ``kernel=native`` in a strategy.
 
-    Raises ``PluginError`` for what there is not, ``UsageError`` for an option that no part has.
+    The strategy is one that takes the part: from its own plugin first, then the reference, then any
+    other.
+    Raises ``PluginError`` for an unknown name, ``UsageError`` for an option that no part has.
     """
     kind, equals, part_name = name.partition("=")
     if not equals:
@@ -391,9 +395,9 @@ def find_subject(
 def _put_into_strategy(registry: Registry, part: type[Part], mode: Mode) -> Parts | None:
     """Return the first bundle of a mode that takes the part somewhere.
 
-    For a communication it is the first on several devices, since on one there is little to move.
-    Where none takes the part, it is the first that has it, or the reference's, so that the refusal
-    can be told.
+    For a communication it is the first on several devices, since one device moves little. If no
+    bundle takes the part, it is the first that has it, or the reference's, so that the refusal can
+    be reported.
     """
     plugin = registry.origin(part).plugin
     ordered = sorted(
@@ -427,7 +431,7 @@ def _put_into_strategy(registry: Registry, part: type[Part], mode: Mode) -> Part
 def _check_options(
     registry: Registry, name: str, bundles: Mapping[Mode, Parts], options: Options
 ) -> None:
-    """Every option must be one that a part of some bundle has, with a value that it takes."""
+    """Check that a part of some bundle has each option, and that it accepts the value."""
     for kind, values in options.items():
         classes = {registry.part(kind, parts.named(kind)) for parts in bundles.values()}
         for option, text in values.items():

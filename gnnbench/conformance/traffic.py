@@ -1,4 +1,4 @@
-"""The check of traffic: what a communication plans is what its rows need, and what crosses."""
+"""The check of traffic: a communication plans the rows that are needed, and they cross."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gnnbench.records import IntArray, Round, RoundTraffic
 
 
 def check_bytes_add_up(subject: Subject) -> str:
-    """Rows needed = rows transferred + rows reused; bytes counted = bytes that crossed links."""
+    """Check rows needed = transferred + reused, and bytes counted = bytes that crossed links."""
     established, unmoved = [], []
     for case, world in subject.worlds():
         communication = world.bundle.communication
@@ -67,7 +67,7 @@ def check_bytes_add_up(subject: Subject) -> str:
 
 
 def _require_nothing(case: str, world: World, communication: NoTransfer) -> None:
-    """What says that it moves no rows must plan none to be moved."""
+    """Check that a communication that says it moves no rows plans to move none."""
     previous, rounds = None, world.rounds()
     session = communication.open(world.owner())
     for round_ in rounds:
@@ -82,7 +82,7 @@ def _require_nothing(case: str, world: World, communication: NoTransfer) -> None
 
 
 def _check_counted_bytes(case: str, world: World) -> None:
-    """What the run's metrics count must be what its spans carried over links."""
+    """Check that the bytes in a run's metrics are those that its spans carried over links."""
     links = {link.name for link in world.setting.platform.links}
     run = world.run()
     crossed = sum(entry.span.work.bytes for entry in run.timeline if entry.span.place in links)
@@ -96,8 +96,9 @@ def _check_counted_bytes(case: str, world: World) -> None:
 
 
 def _check_moved_rows(case: str, world: World) -> str:
-    """Of mini-batches: the rows that crossed in a run and those that were reused must be what was
-    planned, whatever a memory part keeps on the devices besides."""
+    """Check that the rows crossed and reused in a mini-batch run are the planned ones.
+
+    This holds whatever else a memory part keeps on the devices."""
     recording, planned = _record_plans(world.subject.registry, world.bundle.communication)
     run = world.run(registry=recording)
     epoch = planned[-1 - max(entry.span.round for entry in run.timeline) :]
@@ -120,7 +121,7 @@ def _check_moved_rows(case: str, world: World) -> str:
 
 
 def _record_plans(registry: Registry, part: Communication) -> tuple[Registry, list[RoundTraffic]]:
-    """A registry whose part of this name does the same, and the plans it will have made."""
+    """Return a registry with a part that records its plans, and the list they are added to."""
     planned: list[RoundTraffic] = []
 
     class Recording(type(part)):  # type: ignore[misc]

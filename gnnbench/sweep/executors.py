@@ -1,8 +1,8 @@
-"""Where the runs of a sweep are carried out: processes here, Ray, or Slurm.
+"""Executors of the runs of a sweep: processes of this machine, Ray, or Slurm.
 
-Every executor does the same: it has each task carried out by :func:`carry_out` in another process,
-which keeps the result itself, and says as it goes how each ended. A run whose process is lost is
-kept as failed, unless it had not begun: then nothing is kept, and the next sweep runs it.
+Every executor has each task carried out by :func:`carry_out` in another process, which keeps the
+result itself. It yields how each task ended, as it ends. If the process of a run is lost, the run
+is kept as failed. If the run had not begun, nothing is kept, and the next sweep runs it.
 
 Processes start in the root folder, since Python imports from the folder that it starts in.
 """
@@ -40,33 +40,33 @@ from gnnbench.waiting import wait_briefly
 
 ExecutorName = Literal["local", "ray", "slurm"]
 EXECUTORS: tuple[ExecutorName, ...] = get_args(ExecutorName)
-#: How a task ended: a status that is kept, or that its process was lost before the run began.
+#: How a task ended: a status that is kept, or "lost" if its process ended before the run began.
 EndStatus = Literal["done", "failed", "refused", "lost"]
-#: A task, how it ended, and why if it did not.
+#: A task, its end, and the reason if it is not done.
 Ended = tuple[Task, EndStatus, str]
-#: The variable by which Ray on one machine listens on the loopback, as it does on macOS.
+#: The variable that makes Ray on one machine listen on the loopback, as it does on macOS.
 _RAY_BEYOND_LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 
 #: ``prctl``'s request for a signal when the parent process ends.
 _PR_SET_PDEATHSIG = 1
-#: Slurm is asked this often how its jobs are.
+#: The seconds between questions to Slurm about its jobs.
 _POLL_S = 0.5
 
 
 class Executor(Protocol):
-    """Carries tasks out, several at a time."""
+    """An executor of tasks, several at a time."""
 
-    #: Whether the runs are on this machine, so that times of others are no answer.
+    #: Whether the runs are on this machine, so that times measured elsewhere do not count.
     runs_here: bool
 
     def run(self, tasks: Sequence[Task]) -> Iterator[Ended]:
-        """Carry out all tasks; each is told of when it has ended, in any order."""
+        """Carry out all tasks, and yield each when it has ended, in any order."""
 
 
 def open_executor(name: ExecutorName, jobs: int, store: Path) -> Executor:
-    """The executor of a name, with so many tasks at a time.
+    """Open the executor of a name, which runs ``jobs`` tasks at a time.
 
-    Raises ``MissingDependency`` where its library is not installed.
+    Raises ``MissingDependency`` if its library is not installed.
     """
     makers: dict[ExecutorName, Callable[[], Executor]] = {
         "local": lambda: LocalExecutor(jobs),
@@ -78,7 +78,7 @@ def open_executor(name: ExecutorName, jobs: int, store: Path) -> Executor:
 
 @contextlib.contextmanager
 def start_in_root() -> Iterator[str]:
-    """Let processes start in the root folder meanwhile; the value is this process's own folder."""
+    """Let processes start in the root folder meanwhile; yield this process's own folder."""
     folder = os.getcwd()
     os.chdir("/")
     try:
@@ -102,12 +102,12 @@ def carry_out(task: Task, folder: str) -> tuple[KeptStatus, str]:
 
 
 def _mark(task: Task) -> Path:
-    """Return the file that is there from when a task's run begins until it is kept."""
+    """Return the file that exists from the beginning of a task's run until it is kept."""
     return task.store / f".{task.key}.begun"
 
 
 def keep_loss(task: Task, reason: str) -> Ended:
-    """Keep that a task's process was lost, unless it had kept a result by then, or not begun."""
+    """Keep a task of a lost process as failed, unless it has kept a result or had not begun."""
     mark = _mark(task)
     begun = mark.exists()
     mark.unlink(missing_ok=True)
@@ -164,7 +164,7 @@ class LocalExecutor:
 
 
 class _Worker:
-    """A process that is given tasks through a pipe; one that is lost is replaced."""
+    """A process that is given tasks through a pipe, and is replaced if it is lost."""
 
     def __init__(self) -> None:
         self.task: Task | None = None
@@ -182,12 +182,12 @@ class _Worker:
 
     def begin(self, task: Task) -> None:
         self.task = task
-        _mark(task).unlink(missing_ok=True)  # of a sweep that was killed
+        _mark(task).unlink(missing_ok=True)  # left by a killed sweep
         with contextlib.suppress(OSError):  # it is lost: ``finish`` says so
             self.end.send(task)
 
     def finish(self) -> Ended:
-        """How the task ended that has just done so, or whose process has."""
+        """Return how the task ended, after an answer or the end of its process."""
         task, self.task = self.task, None
         assert task is not None
         try:
@@ -234,7 +234,7 @@ def _serve(end: Connection, folder: str) -> None:
 
 
 class RayExecutor:
-    """Tasks of Ray: of the cluster that ``RAY_ADDRESS`` names, else of workers on this machine."""
+    """Tasks of Ray: on the cluster in ``RAY_ADDRESS``, else by workers on this machine."""
 
     def __init__(self, jobs: int) -> None:
         os.environ.setdefault(_RAY_BEYOND_LOOPBACK, "0")  # it is read once, by the import
@@ -252,7 +252,7 @@ class RayExecutor:
     def run(self, tasks: Sequence[Task]) -> Iterator[Ended]:
         ray = self._ray
         begun = not ray.is_initialized()
-        # Ray lets everybody write to its folder, so that it lies in one of this user's own.
+        # Ray lets everybody write to its folder, so it lies in one of this user's own.
         with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as private:
             with start_in_root() as folder:
                 if begun:
@@ -262,7 +262,7 @@ class RayExecutor:
             yield from self._carry_out(tasks, folder, begun=begun)
 
     def _carry_out(self, tasks: Sequence[Task], folder: str, *, begun: bool) -> Iterator[Ended]:
-        """Carry out all tasks, and end the Ray that was ``begun`` for them."""
+        """Carry out all tasks, and shut down the Ray that was ``begun`` for them."""
         ray = self._ray
         try:
             remote = ray.remote(max_retries=0)(carry_out)
@@ -288,7 +288,7 @@ class RayExecutor:
 
 
 class SubmittedJob(Protocol):
-    """The part of submitit's job that is asked."""
+    """The part of submitit's job that is used here."""
 
     def done(self) -> bool: ...
 
@@ -298,9 +298,9 @@ class SubmittedJob(Protocol):
 
 
 class SlurmExecutor:
-    """Jobs of Slurm through submitit; where there is no Slurm, its processes on this machine.
+    """Jobs of Slurm through submitit, or submitit's processes on this machine without Slurm.
 
-    Options of ``sbatch`` are those of submitit's ``SLURM_`` and ``SBATCH_`` environment variables.
+    Set options of ``sbatch`` by submitit's ``SLURM_`` and ``SBATCH_`` environment variables.
     """
 
     def __init__(self, jobs: int, store: Path) -> None:

@@ -1,4 +1,4 @@
-"""The file of a sweep, and the configurations that are its combinations."""
+"""The file of a sweep, and the configurations that its lists combine to."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Names = Annotated[list[str], Field(min_length=1)]
 
 
 class SweepTable(BaseModel):
-    """What the file says: five lists, and settings, each of which may be a list too.
+    """The content of the file: five lists, and settings, each of which may be a list too.
 
-    The job of each configuration holds the ranges of numbers.
+    The job of each configuration checks the ranges of numbers.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -36,7 +36,7 @@ class SweepTable(BaseModel):
     platforms: Names
     models: Names = ["gcn"]
     seeds: Annotated[list[int], Field(min_length=1)] = [0]
-    # One value for all configurations, or a list of which each configuration has one.
+    # One value for all configurations, or a list with one value for each.
     set: list[str] | list[list[str]] = []
     epochs: int | list[int] = 10
     layers: int | list[int] = 2
@@ -56,9 +56,9 @@ class SweepTable(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """One combination: everything that decides what a run comes to, as texts and numbers.
+    """One combination: everything that decides the result of a run, as texts and numbers.
 
-    ``strategy`` may be several, ``"hyscale,hongtu"``, which are then compared with each other.
+    ``strategy`` may name several, ``"hyscale,hongtu"``, which are then compared with each other.
     """
 
     dataset: str
@@ -84,12 +84,12 @@ class Configuration:
 
     @property
     def label(self) -> str:
-        """What a line about it begins with."""
+        """The beginning of a line about it."""
         words = (self.dataset, self.model, self.strategy, self.platform, f"seed {self.seed}")
         return " · ".join((*words, *self.set))
 
     def make_job(self) -> Job:
-        """What is to be compared. Raises ``UsageError`` for what cannot be."""
+        """Return the job to run. Raises ``UsageError`` for invalid values."""
         return Job(
             strategies=parse_strategies(self.strategy),
             dataset=self.dataset,
@@ -113,8 +113,9 @@ class Configuration:
         )
 
     def to_json(self) -> dict[str, JsonValue]:
-        """As it is kept, and as its digest covers it. A number of checked updates that was not
-        given is left out, so that earlier stores are still found."""
+        """Return the configuration as it is kept and digested.
+
+        A missing number of checked updates is left out, so that earlier stores are still found."""
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(self).items()
@@ -131,7 +132,7 @@ class Grid:
 
 
 def read_grid(path: Path) -> Grid:
-    """The configurations of a file. Raises ``UsageError``, one sentence with the key."""
+    """Read the configurations of a file. Raises ``UsageError``, one sentence with the key."""
     try:
         content = read_toml(path)
     except FileRefused as error:
@@ -228,6 +229,6 @@ def _values(axis: T | list[T]) -> list[T]:
 
 
 def _lists(axis: list[T] | list[list[T]]) -> list[tuple[T, ...]]:
-    """One list for all configurations, or a list of lists of which each has one."""
+    """Return the one list for all configurations, or the lists of which each has one."""
     nested = [tuple(each) for each in axis if isinstance(each, list)]
     return nested or [tuple(each for each in axis if not isinstance(each, list))]

@@ -1,4 +1,4 @@
-"""One configuration carried out and kept, and which of a grid are still to do."""
+"""Carrying out one configuration and keeping it, and finding those of a grid still to do."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 LIBRARIES = ("torch", "dgl", "torch-geometric", "torch-sparse", "pyg-lib", "numpy", "scipy")
 #: The packages of libraries that parts and models derive from: their versions stand for them.
 IMPORT_NAMES = ("torch", "dgl", "torch_geometric", "numpy", "scipy")
-#: The files of a package that are run.
+#: The suffixes of the files of a package that are run.
 SOURCE_SUFFIXES = (".py", ".so", ".toml")
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A configuration to carry out, the digest it is kept by, and the folder."""
+    """A configuration to carry out, the digest that it is kept by, and the folder."""
 
     configuration: Configuration
     key: str
@@ -56,7 +56,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a store has of a grid: tasks to do, runs that are kept, and files that are damaged."""
+    """The state of a grid in a store: tasks to do, kept runs, and damaged files."""
 
     tasks: tuple[Task, ...]
     kept: tuple[Kept, ...]
@@ -71,8 +71,9 @@ def find_tasks(
     retry: bool = False,
     here: str = "",
 ) -> Found:
-    """Return the tasks to do: configurations that the store does not have, and with ``retry`` those
-    that failed. Where ``here`` names a machine, times measured on another one do not count.
+    """Return the tasks to do: configurations that the store lacks, and with ``retry`` failed ones.
+
+    If ``here`` names a machine, times measured on another machine do not count.
     """
     files: dict[str, list[Kept]] = {}
     damaged = []
@@ -98,17 +99,17 @@ def find_tasks(
 
 
 def _counts(kept: Kept, here: str) -> bool:
-    """Modelled times are the same wherever they were computed, measured ones are not."""
+    """Whether a kept run counts: modelled times do anywhere, measured ones on their machine."""
     modelled = kept.document is None or kept.document.platform.modelled
     return modelled or not here or kept.header.machine == here
 
 
 def find_key(configuration: Configuration, contents: dict[str, str], sources: SourceDigests) -> str:
-    """Return the digest of all that decides a configuration's result.
+    """Return the digest of everything that decides a configuration's result.
 
-    It covers the configuration, the files that it names, the sources of gnnbench and of the plugins
-    in use, and the versions of Python and of the libraries. ``contents`` keeps the digests of files
-    from one configuration to the next.
+    It covers the configuration, the files that it names, and the sources of gnnbench and of the
+    plugins in use. It also covers the versions of Python and of the libraries. ``contents`` keeps
+    the digests of files from one configuration to the next.
     """
     from gnnbench.datasets import find_file as find_dataset
     from gnnbench.platforms.describe import find_file as find_platform
@@ -161,7 +162,7 @@ class SourceDigests:
         return {name: self._digest(name) for name in sorted(packages - set(IMPORT_NAMES))}
 
     def _digest(self, package: str) -> str:
-        """Return the digest of a package's files, or of a module's one; empty of neither."""
+        """Return the digest of a package's or module's files; empty if it has none."""
         if package not in self._digests:
             self._digests[package] = _digest_sources(package)
         return self._digests[package]
@@ -181,7 +182,7 @@ def _digest_sources(package: str) -> str:
 
 
 def _digest(file: Path) -> str:
-    """SHA-256 of a file's bytes. Raises ``UsageError`` where it cannot be read."""
+    """Return SHA-256 of a file's bytes. Raises ``UsageError`` if it cannot be read."""
     digest = hashlib.sha256()
     with open_input(file) as stream:
         while chunk := stream.read(1 << 20):
@@ -190,9 +191,9 @@ def _digest(file: Path) -> str:
 
 
 def run_task(task: Task) -> tuple[KeptStatus, str]:
-    """Carry a configuration out and keep what it comes to; how it ended, and why if it did not.
+    """Carry a configuration out and keep its result; return its end and the reason.
 
-    Nothing that happens in the run is raised: it is kept as a row of its own.
+    No exception of the run is raised: it is kept as the result.
     """
     wait_briefly()  # before anything imports torch
     from gnnbench.comparison import describe_machine
@@ -238,7 +239,7 @@ def _compare(configuration: Configuration) -> ResultDocument:
 
 
 def _judge(document: ResultDocument) -> tuple[KeptStatus, str]:
-    """A comparison in which a run failed is to be retried; one that did not fit is an answer."""
+    """Return "failed" if a run failed, to be retried; a run that does not fit is an answer."""
     if document.interrupted:
         return "failed", document.interrupted
     failed = [f"{run.label}: {run.reason}" for run in document.runs if run.status == "error"]

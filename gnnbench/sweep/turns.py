@@ -1,4 +1,4 @@
-"""Runs whose times are measured, one at a time on each machine."""
+"""One measured run at a time on each machine."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ LOCK = "gnnbench-measured.lock"
 
 
 def is_measured(task: Task) -> bool:
-    """Whether the times of a task are those of the machine that carries it out."""
+    """Whether a task's times are measured on the machine that carries it out."""
     from gnnbench.errors import GnnbenchError
     from gnnbench.platforms import load_platform
 
     try:
         return not load_platform(task.configuration.platform).virtual
     except GnnbenchError:
-        return False  # the run says what is wrong with it
+        return False  # the run reports its own error
 
 
 @contextlib.contextmanager
 def hold_machine(folder: Path | None = None) -> Iterator[None]:
     """Wait until no other measured run is on this machine, and keep others waiting meanwhile.
 
-    The lock is the operating system's, and ends with the process. Where there is none, nothing is
-    held.
+    The lock belongs to the operating system, and ends with the process. On a system without such
+    locks nothing is held.
     """
     try:
         import fcntl
@@ -50,7 +50,7 @@ def hold_machine(folder: Path | None = None) -> Iterator[None]:
 
 
 def _open_lock(path: Path) -> int | None:
-    """Open a lock's file, which may be another user's; None where that cannot be."""
+    """Open a lock's file, which may be another user's; None if that is impossible."""
     for flags in (0, os.O_CREAT | os.O_EXCL, 0):
         with contextlib.suppress(OSError):
             return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o644)
