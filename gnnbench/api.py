@@ -1,6 +1,6 @@
 """gnnbench from Python: compare strategies, plan and choose them, by names or with objects.
 
-What the command line takes as text is given here as values, and means the same::
+Arguments are values of the command line's options, with the same meaning::
 
     import gnnbench
     found = gnnbench.compare(["hyscale", "hongtu"], dataset="cora", epochs=5)
@@ -9,9 +9,9 @@ What the command line takes as text is given here as values, and means the same:
     found.save("cora.json")
 
 ``options`` is ``--set``; ``plugins`` are modules, ``.py`` files, objects with hooks, and classes.
-Data sets of one's own are made by ``gnnbench.datasets.from_arrays`` and its siblings for PyG, DGL
-and NetworkX. Errors are ``gnnbench.errors.GnnbenchError``, each one sentence that says how to mend
-it; a run that fails is a row with a reason.
+``gnnbench.datasets.from_arrays`` and its siblings for PyG, DGL and NetworkX make data sets from
+your own graphs. Errors are ``gnnbench.errors.GnnbenchError``: one sentence that says how to fix
+them. A run that fails is a row with a reason.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ if TYPE_CHECKING:
     )
     from gnnbench.results.schema import ResultDocument
 
-#: A strategy by name, ``"hongtu:kernel=dgl"`` with another part, or an object.
+#: A strategy by name, ``"hongtu:kernel=dgl"`` with a swapped part, or an object.
 StrategyLike: TypeAlias = "str | Strategy"
 #: The value of a part's option, as a part declares it or as text with a unit (``"2GB"``).
 OptionValue: TypeAlias = "str | int | float | bool"
-#: What advice makes least.
+#: The quantity that advice minimises.
 Target: TypeAlias = 'Literal["time", "memory", "traffic"]'
-#: What an object that shows progress has.
+#: The methods of an object that shows progress.
 _PROGRESS = ("begin", "advance", "end")
 
 
@@ -101,7 +101,8 @@ def compare(
 ) -> ComparisonResult:
     """Train each strategy on one dataset and compare losses, times and traffic.
 
-    Parameters are the options of ``gnnbench compare``. Raises ``UsageError`` and its kin.
+    Parameters are the options of ``gnnbench compare``. Raises ``UsageError`` and other
+    ``GnnbenchError``.
     """
     registry, chosen, model_name = _load_plugins(strategies, model, plugins, progress)
     job = Job(
@@ -163,12 +164,12 @@ def plan(
 ) -> PlanResult:
     """Predict memory, traffic and time of a strategy without training.
 
-    Over a ``dataset`` every step of training is gone through, and the numbers are those of
-    :func:`compare` where times are modelled. With ``vertices`` and ``edges`` (``"1G"`` is a
-    billion) and ``dims``, a graph is drawn edge by edge and counted. Each parameter is the option
-    of ``gnnbench plan`` of that name, with the same default.
+    A plan over a ``dataset`` goes through every step of training, with the numbers of
+    :func:`compare` for modelled times. With ``vertices`` and ``edges`` (``"1G"`` is a billion) and
+    ``dims``, a graph is drawn edge by edge and counted. Each parameter is the option of ``gnnbench
+    plan`` of that name, with the same default.
 
-    Raises ``UsageError`` and its kin for what is not known or cannot be planned.
+    Raises ``UsageError`` and other ``GnnbenchError`` for unknown names and impossible plans.
     """
     from gnnbench.planning import make_plan, prepare_plan
 
@@ -219,13 +220,14 @@ def advise(
     plugins: Sequence[object] = (),
     progress: Progress | None = None,
 ) -> AdviceResult:
-    """Which combination of parts to use on a graph and a machine, and with which settings.
+    """Find the combination of parts to use on a graph and a machine, and its settings.
 
-    Combinations of the parts of ``strategies``, of all where none is named, are planned, and the
-    best ``train`` of each mode trained. ``target`` is what is to be least, ``device_memory`` bytes
-    or text such as ``"24GB"``; ``changes=False`` is ``--no-changes``. Each other parameter is the
-    option of ``gnnbench advise`` of that name. Raises ``UsageError`` and its kin for what is not
-    known, for a machine that nobody has measured, and where no combination fits.
+    All combinations of the parts of ``strategies`` (by default all strategies) are planned, and the
+    best ``train`` of each mode are trained. ``target`` is the quantity to minimise.
+    ``device_memory`` is bytes or text such as ``"24GB"``. ``changes=False`` is ``--no-changes``.
+    Each other parameter is the option of ``gnnbench advise`` of that name. Raises ``UsageError``
+    and other ``GnnbenchError`` for unknown names, for a machine that was not measured, and if no
+    combination fits.
     """
     from gnnbench.advice import preparation
     from gnnbench.advice.advise import advise as search
@@ -262,16 +264,16 @@ def advise(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ComparisonResult:
-    """What :func:`compare` returns; printed it is the screen of the command line.
+    """The result of :func:`compare`; printed it is the screen of the command line.
 
-    ``comparison`` has everything as records, every run's timeline included.
+    ``comparison`` has everything as records, including every run's timeline.
     """
 
     comparison: Comparison
 
     @property
     def answer(self) -> tuple[str, ...]:
-        """Who is fastest in each group, by how much and why, in sentences."""
+        """Sentences on who is fastest in each group, by how much and why."""
         from gnnbench.ranking import group_runs
         from gnnbench.report.verdict import summarise
 
@@ -279,27 +281,27 @@ class ComparisonResult:
 
     @property
     def document(self) -> ResultDocument:
-        """The result file's content, as ``--json`` has it."""
+        """The content of the result file that ``--json`` writes."""
         from gnnbench.results.schema import to_document
 
         return to_document(self.comparison)
 
     def frame(self) -> DataFrame:
-        """A row for every run: what it was, how it ended, and every figure by the name of its
-        metric, in unprefixed SI units. ``provenance`` says what the times are."""
+        """Return a row for every run: its setting, its status, and every figure by the name of its
+        metric, in unprefixed SI units. ``provenance`` is the provenance of the times."""
         from gnnbench.results.frames import list_lines, to_frame
 
         return to_frame(list_lines(self.document))
 
     def samples(self) -> DataFrame:
-        """A row for every raw sample of every metric, such as each epoch's time."""
+        """Return a row for every raw sample of every metric, such as each epoch's time."""
         from gnnbench.results.frames import make_samples
 
         return make_samples(self.document)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the result, whole or not at all: a ``.json`` result file, an ``.html`` page, or
-        the frame as ``.csv``. Returns the path."""
+        """Write the result atomically: a ``.json`` result file, an ``.html`` page, or the frame as
+        ``.csv``. Return the path."""
         from gnnbench.report.html import write_html
         from gnnbench.results.output import write_text
         from gnnbench.results.schema import write_json
@@ -330,17 +332,17 @@ class ComparisonResult:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PlanResult:
-    """What :func:`plan` returns: ``runs`` as :func:`compare` would report them, where a data set
-    was gone through, and ``tables`` of all that was counted."""
+    """The result of :func:`plan`. ``runs`` are as :func:`compare` would report them, for a plan
+    over a data set. ``tables`` hold everything that was counted."""
 
     job: PlannedJob
     runs: tuple[RunResult, ...]
     tables: tuple[Table, ...]
 
     def frame(self) -> DataFrame:
-        """A row for the run that was gone through, with the columns of a comparison's frame.
+        """Return a row for the planned run, with the columns of a comparison's frame.
 
-        Raises ``UsageError`` of a graph that was drawn, which has tables alone.
+        Raises ``UsageError`` for a drawn graph, which has only tables.
         """
         from gnnbench.results.frames import describe_run, describe_setting, to_frame
         from gnnbench.results.schema import RunEntry, describe_runs
@@ -352,7 +354,7 @@ class PlanResult:
         return to_frame([{**setting, **describe_run(entry)} for entry in entries])
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the plan as ``.json``, as ``gnnbench plan --json`` does. Returns the path."""
+        """Write the plan as ``.json``, as ``gnnbench plan --json`` does. Return the path."""
         from gnnbench.results.output import write_text
         from gnnbench.results.plans import make_plan_document
 
@@ -388,30 +390,30 @@ class PlanResult:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class AdviceResult:
-    """What :func:`advise` returns; ``advice`` has everything as records, each choice's run and the
-    comparison in which the best were trained included."""
+    """The result of :func:`advise`. ``advice`` has everything as records, including each choice's
+    run and the comparison in which the best were trained."""
 
     advice: Advice
 
     @property
     def answer(self) -> tuple[str, ...]:
-        """What to use in each mode and why, in sentences."""
+        """Sentences on what to use in each mode, and why."""
         from gnnbench.advice.tables import summarise
 
         return tuple(sentence for each in self.advice.answers for sentence in summarise(each))
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """For each answer its choices, the best first, and what would change it."""
+        """The choices of each answer, the best first, and the changes that would alter the
+        answer."""
         from gnnbench.advice.tables import make_table
 
         return tuple(map(make_table, self.advice.answers))
 
     def frame(self) -> DataFrame:
-        """A row for every choice, answer by answer, the best first, with the columns of a
-        comparison's frame and what advice adds, in unprefixed SI units: ``place`` in its answer,
-        ``settings``, ``epoch_time_low`` and ``epoch_time_high`` between which the epoch is
-        expected, and ``why``."""
+        """Return a row for every choice, answer by answer, the best first, in unprefixed SI units.
+        It has the columns of a comparison's frame, ``place`` in its answer, ``settings``, and
+        ``why``. The epoch is expected between ``epoch_time_low`` and ``epoch_time_high``."""
         from gnnbench.advice.tables import list_lines
         from gnnbench.results.frames import to_frame
 
@@ -419,7 +421,7 @@ class AdviceResult:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the advice as ``.json``, as ``gnnbench advise --json`` does, or the frame as
-        ``.csv``. Returns the path."""
+        ``.csv``. Return the path."""
         from gnnbench.advice.documents import describe_advice
         from gnnbench.results.output import write_text
 
@@ -460,7 +462,7 @@ def _print_tables(title: str, tables: Sequence[Table], answers: Sequence[str] = 
 
 
 def _open_console() -> Console:
-    """As wide as the command line's tables in a file, and without colours."""
+    """Return a console as wide as the command line's tables in a file, and without colours."""
     from rich.console import Console
 
     return Console(file=io.StringIO(), width=100, color_system=None)
@@ -492,9 +494,10 @@ def _load_plugins(
     plugins: Sequence[object],
     progress: Progress | None = None,
 ) -> tuple[Registry, tuple[ChosenStrategy, ...], str]:
-    """All plugins, those at hand among them; the strategies by name, and the model's name.
+    """Return the registry of all plugins, including ``plugins``, the strategies by name, and the
+    model's name.
 
-    Raises ``UsageError`` for arguments of other types than they are to have.
+    Raises ``UsageError`` for arguments of wrong types.
     """
     wait_briefly()  # before anything imports torch
     from gnnbench.models import Layer
@@ -537,7 +540,7 @@ def _load_plugins(
 
 
 def _without_swaps(chosen: Sequence[ChosenStrategy]) -> tuple[str, ...]:
-    """Names alone: advice combines the parts of strategies anyway."""
+    """Return names without swaps: advice combines the parts of strategies anyway."""
     for name, swaps in chosen:
         if swaps:
             raise UsageError(f"advice is of whole strategies; name {name!r} and use swap.")
@@ -546,7 +549,7 @@ def _without_swaps(chosen: Sequence[ChosenStrategy]) -> tuple[str, ...]:
 
 @contextmanager
 def _own_threads() -> Iterator[None]:
-    """Torch has as many threads afterwards as before."""
+    """Restore torch's number of threads after the block."""
     import torch
 
     before = torch.get_num_threads()
@@ -557,19 +560,19 @@ def _own_threads() -> Iterator[None]:
 
 
 def _as_given(value: object) -> Any:
-    """A value of a wider type than a field has, which the job reads or refuses."""
+    """Return a value of a wider type than its field, which the job parses or refuses."""
     return value
 
 
 def _is_list_of(value: object, kind: type | tuple[type, ...]) -> bool:
-    """Whether a value is a list or a tuple, of objects of a kind alone."""
+    """Return whether a value is a list or a tuple that holds only objects of a kind."""
     return isinstance(value, (list, tuple)) and all(isinstance(each, kind) for each in value)
 
 
 def _check_sizes(
     named: bool, vertices: int | str | None, edges: int | str | None, dims: Sequence[int] | None
 ) -> tuple[int | str, int | str] | None:
-    """The sizes of a graph to draw; None where a data set is named instead."""
+    """Return the sizes of a graph to draw; None if a data set is given instead."""
     if named == (vertices is not None) or (vertices is None) != (edges is None):
         raise UsageError("give either dataset, or both vertices and edges.")
     if vertices is None or edges is None:

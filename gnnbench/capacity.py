@@ -1,4 +1,4 @@
-"""Whether this machine can do what a job asks for, before anything is allocated.
+"""Checks of whether this machine can do a job, before anything is allocated.
 
 Every refusal is one sentence with the numbers that are too large.
 """
@@ -13,20 +13,21 @@ from collections.abc import Sequence
 from gnnbench.errors import UsageError
 from gnnbench.units import format_si
 
-#: Stages of mini-batch training run on threads that have a team of OpenMP's each.
+#: Stages of mini-batch training run on threads with an OpenMP team each.
 TEAMS = 4
-#: What a weight takes in float32: itself, its gradient, and two moments of Adam.
+#: Bytes of a float32 weight in training: itself, its gradient, and two moments of Adam.
 WEIGHT_BYTES = 16
-#: What it takes as long as nothing is trained.
+#: Bytes of a weight without training.
 DRAWN_BYTES = 4
-#: What Python keeps of a layer and of an epoch, at the very least; it is some 2.5 kB and 1.6 kB.
+#: Lower bounds of the bytes that Python keeps for a layer and for an epoch; the real sizes are
+#: about 2.5 kB and 1.6 kB.
 LAYER_BYTES, EPOCH_BYTES = 2_000, 1_000
 
 
 def check_threads(threads: int | None) -> None:
     """Refuse more threads than this machine can start. Raises ``UsageError``.
 
-    OpenMP, when it cannot start one, ends the process.
+    OpenMP ends the process if it cannot start a thread.
     """
     if threads is None or threads <= (os.cpu_count() or 1):
         return
@@ -39,7 +40,7 @@ def check_threads(threads: int | None) -> None:
 
 
 def count_startable(threads: int) -> int:
-    """How many of so many threads can be started beside those that there are; they end at once."""
+    """Return how many of ``threads`` further threads can be started; they end at once."""
     end = threading.Event()
     started: list[threading.Thread] = []
     try:
@@ -57,16 +58,16 @@ def count_startable(threads: int) -> int:
 
 
 def memory_bytes() -> int:
-    """This machine's memory."""
+    """Return the bytes of this machine's memory."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def check_widths(first: int, hidden: int, layers: int, last: int, *, dense: bool) -> None:
-    """Refuse a model that cannot be held here: from ``first`` features through ``hidden`` to
+    """Refuse a model that does not fit this machine: from ``first`` features through ``hidden`` to
     ``last`` classes.
 
     ``dense`` says that every layer has a weight for each input and output, as all bundled models
-    have; others are taken to have one for each output. Raises ``UsageError``.
+    do. Other models are assumed to have one for each output. Raises ``UsageError``.
     """
     if layers == 1:
         weights = first * last if dense else last
@@ -82,7 +83,7 @@ def check_widths(first: int, hidden: int, layers: int, last: int, *, dense: bool
 
 
 def check_dims(dims: Sequence[int], *, dense: bool) -> None:
-    """Refuse to plan for a model of these widths whose weights cannot be drawn here; else as
+    """Refuse to plan for a model with more weights than can be drawn here; ``dense`` is as in
     :func:`check_widths`. Raises ``UsageError``."""
     weights = sum(one * other if dense else other for one, other in itertools.pairwise(dims))
     shown = ",".join(map(str, dims[:4])) + ",..." * (len(dims) > 4)
@@ -94,7 +95,7 @@ def check_dims(dims: Sequence[int], *, dense: bool) -> None:
 
 
 def check_records(epochs: int, repeats: int) -> None:
-    """Refuse more epochs than this machine can keep the records of. Raises ``UsageError``."""
+    """Refuse more epochs than this machine's memory has room to record. Raises ``UsageError``."""
     _check_bytes(
         epochs * repeats * EPOCH_BYTES,
         f"what is recorded of epochs {epochs} with repeats {repeats}",
@@ -112,5 +113,5 @@ def _check_bytes(needed: int, what: str, remedy: str) -> None:
 
 
 def show_bytes(count: int) -> str:
-    """A size for people, however large."""
+    """Format a size for people, however large."""
     return format_si(float(count), "B") if count < 10**18 else f"{count:.0e} bytes"

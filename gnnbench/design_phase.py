@@ -1,10 +1,10 @@
-"""A design phase: a few rounds of mini-batch training before a run whose time is predicted.
+"""A design phase: a few rounds of mini-batch training before a run, to predict its time.
 
-HyScale-GNN's section V takes T_samp from such rounds, and the rest from "platform metadata". What a
-probe finds on made blocks says less of a run than rounds of that run's kernels on its graph do:
-loading, aggregation and update at their widths, and what a round takes besides all stages. The
-rounds draw mini-batches of their own with another seed, train a model of their own, and are thrown
-away.
+HyScale-GNN's section V takes T_samp from such rounds, and the rest from "platform metadata". Rounds
+of a run's own kernels on its graph predict the run better than a probe's synthetic blocks do. They
+give the rates of loading, aggregation and update at the run's widths, and the time of a round
+besides all stages. The rounds draw other mini-batches with another seed, train a separate model,
+and are thrown away.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from gnnbench.parts import Setting
 from gnnbench.platforms.machine import Device, LibraryRates, Platform, RateCurve
 from gnnbench.records import EpochTrace, Span
 
-#: Passes over so many rounds, of which the first warms up; of the others the median counts, since
-#: whatever else the machine does falls on one of them more than on the others.
+#: Rounds of a pass, and passes, of which the first warms up. The median of the others counts, since
+#: disturbances do not affect them equally.
 DESIGN_ROUNDS: Bound[int] = 2
 DESIGN_EPOCHS: Bound[int] = 8
 
 
 @dataclass(slots=True)
 class _Rate:
-    """By the width of rows, how much was done and how long it took."""
+    """The amount done and the seconds taken, by the width of rows."""
 
     done: dict[int, tuple[float, float]] = field(default_factory=dict)
 
@@ -43,12 +43,12 @@ class _Rate:
 
 @dataclass(slots=True)
 class DesignPhase:
-    """What a few rounds took with some number of threads.
+    """The rates of a few rounds with some number of threads.
 
-    Bytes/s of Equations 7 and 11, the latter forward and backward, and FLOP/s of Equation 12, each
-    by width. ``sample_s`` and ``fixed_s`` are seconds of one round, the latter of everything that
-    no equation has, which a round of fewer vertices takes as well; ``vertices`` and ``edges`` are
-    |V^l| and |E^l| of a round on average.
+    They are bytes/s of Equations 7 and 11, the latter forward and backward, and FLOP/s of Equation
+    12, each by width. ``sample_s`` and ``fixed_s`` are seconds of one round. ``fixed_s`` covers
+    everything outside the equations, which does not shrink with a round's vertices. ``vertices``
+    and ``edges`` are the means of |V^l| and |E^l| over rounds.
     """
 
     gather: _Rate
@@ -61,7 +61,7 @@ class DesignPhase:
     edges: tuple[int, ...]
 
 
-#: Trains a setting without prefetching, and returns its epochs.
+#: A function that trains a setting without prefetching, and returns its epochs.
 Train = Callable[[Setting], Sequence[EpochTrace]]
 
 
@@ -69,10 +69,9 @@ def run_design_phase(
     setting: Setting, threads: int, train_epochs: Train, epochs: int
 ) -> DesignPhase:
     """Train ``DESIGN_ROUNDS`` rounds of vertices drawn from the training set, on the host alone
-    with ``threads`` threads and without prefetching, ``epochs`` times, of which the first warms up
-    and the median of the others, by the wall clock, counts. Seeds are not the run's: neither are
-    its batches.
-    """
+    with ``threads`` threads and without prefetching. The first of ``epochs`` passes warms up.
+    The median of the others, by the wall clock, counts. Seeds and mini-batches differ from the
+    run's."""
     workload, data, host = setting.workload, setting.dataset, setting.platform.host
     seed = workload.seed + 1
     drawn = np.random.default_rng(seed).permutation(data.train_ids)
@@ -95,7 +94,7 @@ def run_design_phase(
 def summarise_rounds(
     setting: Setting, spans: Sequence[Span], wall_s: float, rounds: float
 ) -> DesignPhase:
-    """The rates of what was recorded in ``rounds`` whole rounds, each as its equation counts."""
+    """Return the rates of ``rounds`` whole recorded rounds, each counted as its equation does."""
     item, layers = setting.workload.itemsize, setting.layers
     gather, aggregate, backward, update = (_Rate() for _ in range(4))
     vertices, edges = [0.0] * (len(layers) + 1), [0.0] * len(layers)
@@ -110,7 +109,7 @@ def summarise_rounds(
             vertices[0] += work.rows
         elif span.label in ("aggregate forward", "aggregate backward"):
             if work.macs:
-                # The product is in these seconds, and takes none besides.
+                # These seconds include the product, which takes no further time.
                 update.add(layers[span.layer].narrow_side, math.inf, 1.0)
             rate = aggregate if span.label == "aggregate forward" else backward
             rate.add(work.features, work.edges * work.features * item, span.seconds)
@@ -138,8 +137,9 @@ def summarise_rounds(
 
 
 def with_rates(host: Device, together: DesignPhase, alone: DesignPhase) -> Device:
-    """The host with the rates of the design phase, with every core and with one; of what libraries
-    reach here only what they draw is left, since these are the same kernels' on the same graph."""
+    """Return the host with the rates of the design phase, on all cores and on one. Only the
+    sampling rates of its libraries remain: the design phase measured the same kernels on the run's
+    own graph."""
 
     def curve(all_cores: _Rate, one_core: _Rate) -> RateCurve | None:
         widths = tuple(sorted(all_cores.done))
@@ -164,8 +164,9 @@ def with_rates(host: Device, together: DesignPhase, alone: DesignPhase) -> Devic
 
 
 def with_design_phase(setting: Setting, train_epochs: Train, *, alone: bool) -> Setting:
-    """The setting with the host's rates, and the fixed cost of a round, as a design phase finds
-    them; with ``alone`` also of one core, for stages that share the cores between them."""
+    """Return the setting with the host's rates, and the fixed cost of a round, from a design phase.
+    With ``alone`` they include the rates of one core, for stages that divide the cores between
+    them."""
     platform, cores = setting.platform, setting.platform.host.cores
     threads = min(cores, setting.workload.threads or cores)
     together = run_design_phase(setting, threads, train_epochs, DESIGN_EPOCHS)
@@ -173,6 +174,6 @@ def with_design_phase(setting: Setting, train_epochs: Train, *, alone: bool) -> 
     if alone and threads > 1:
         one = run_design_phase(setting, 1, train_epochs, DESIGN_EPOCHS)
     host = with_rates(platform.host, together, one)
-    # What steps take is in what a round takes besides all stages.
+    # The time of steps is part of a round's fixed time.
     designed = replace(platform, host=host, round_s=together.fixed_s, step_s=0.0)
     return replace(setting, platform=designed)

@@ -1,4 +1,4 @@
-"""What each field of a job takes, for the command line, Python, sweeps and advice."""
+"""The values that each field of a job accepts, for the command line, Python, sweeps and advice."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from typing import SupportsIndex, TypeAlias, cast
 
 #: The largest whole number that arrays can count.
 LARGEST = 2**63 - 1
-#: The largest fan-out: ids of vertices have 32 bits, and so no vertex has more neighbours.
+#: The largest fan-out: vertex ids have 32 bits, so no vertex has more neighbours.
 MOST_NEIGHBOURS = 2**31 - 1
 #: More threads than any one machine has cores.
 MOST_THREADS = 1024
-#: Beyond this rate Adam's first step is no number in float32.
+#: Beyond this rate Adam's first step is not finite in float32.
 MOST_LEARNING_RATE = 1e6
-# Spelt out, not imported: `gnnbench --help` does without NumPy and torch. Tests hold them equal.
+# Spelt out, not imported: `gnnbench --help` runs without NumPy and torch. Tests check that they
+# agree with the modules.
 MODEL_NAMES = ("gcn", "sage", "gin", "gat", "commnet", "ggcn")
 SCALINGS = ("auto", "rows", "columns", "none")
 MODES = ("full-graph", "mini-batch")
@@ -119,7 +120,7 @@ class Source:
     def read(self, value: object) -> object:
         """Return the object, or the text. Raises ``ValueError`` for anything else."""
         text = os.fspath(value) if isinstance(value, os.PathLike) else value
-        # An object of a class is there only where the class has been imported.
+        # An object of a class can only exist if the class has been imported.
         known = getattr(sys.modules.get(self.module), self.kind, None) if self.kind else None
         if not isinstance(text, str) and not (known and isinstance(text, known)):
             raise ValueError
@@ -129,7 +130,7 @@ class Source:
 Rule: TypeAlias = "Whole | Real | Wholes | OneOf | Source"
 COUNT = Whole(1)
 FLAG = OneOf((True, False))
-#: By the name of a field. A field whose default is None may be None.
+#: Rules by the name of a field. A field whose default is None may be None.
 RULES: Mapping[str, Rule] = {
     "dataset": Source("a name, a path or a data set", "gnnbench.records", "Dataset"),
     "platform": Source("a name, a path or a platform", "gnnbench.platforms.machine", "Platform"),

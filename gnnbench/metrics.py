@@ -1,9 +1,9 @@
 """From a trace to metrics: the names, units and formulas of the result file.
 
 Times follow the platform's clock. ``wall_time``, ``preprocessing_time`` and ``harness_overhead``
-are always measured on this machine. Counts carry the provenance of the platform's clock too: bytes
+are always measured on this machine. Counts also carry the provenance of the platform's clock: bytes
 over a link that does not exist here were counted, not observed. ``energy`` is always modelled, from
-a power that the platform file states.
+the power in the platform file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ YARDSTICK = "yardstick"
 
 
 def _overhead_of(epoch: EpochTrace) -> float:
-    """The harness's share of an epoch's time."""
+    """Return the harness's share of an epoch's time."""
     return epoch.harness_s / epoch.wall_s if epoch.wall_s else 0.0
 
 
@@ -43,16 +43,15 @@ def summarise(
     reached: int | None,
     warmup: int = 0,
 ) -> tuple[dict[str, Metric], dict[Stage, Metric]]:
-    """All metrics of a run, and the stages. ``hosts`` are the names of the hosts, of which the
-    fullest counts as one device does; what they send each other there is where they are several.
+    """Return all metrics of a run, and the stages. ``hosts`` are the names of the hosts; the
+    fullest one determines the hosts' peak. Traffic between hosts is included if there are several.
 
-    Counts are means over all epochs. Times that were measured are medians over those after the
-    first ``warmup``, since what disturbs a machine only ever adds; modelled ones are means, since
-    an epoch in which a strategy does more is no noise. A rate is the work of an epoch over the time
-    of one, so that two columns never contradict each other: edges a second are HyScale-GNN
-    Equation 5, vertices a second HP-GNN Equation 3.
-    ``energy`` is there where every device that was busy has a stated power, ``time_to_accuracy``
-    where the target was ``reached`` in so many epochs.
+    Counts are means over all epochs. Measured times are medians over the epochs after the first
+    ``warmup``, since disturbances only ever add time. Modelled times are means, since an epoch in
+    which a strategy does more is no noise. A rate is the work of an epoch over its time, so two
+    columns never contradict each other. Edges a second are HyScale-GNN Equation 5, vertices a
+    second HP-GNN Equation 3. ``energy`` is included if every busy device has a stated power, and
+    ``time_to_accuracy`` if the target was ``reached`` after that number of epochs.
     """
     epochs, epoch_s = trace.epochs, [item.epoch_s for item in digests]
 
@@ -94,8 +93,8 @@ def summarise(
 
 
 def with_error(metrics: Mapping[str, Metric], kind: MachineKind | None) -> dict[str, Metric]:
-    """The metrics, a modelled epoch with the factor that it may be off by on that kind of machine;
-    where that is not known, as they are."""
+    """Return the metrics, with the error factor of modelled epochs on that kind of machine;
+    unchanged if the kind is not known."""
     epoch = metrics["epoch_time"]
     if kind is None or epoch.provenance != "modelled":
         return dict(metrics)
@@ -105,8 +104,8 @@ def with_error(metrics: Mapping[str, Metric], kind: MachineKind | None) -> dict[
 def _summarise_stages(
     digests: Sequence[Digest], provenance: Provenance, warmup: int
 ) -> dict[Stage, Metric]:
-    """The busiest resource's seconds in each stage; 0 for an epoch without a stage that others
-    have."""
+    """Return the busiest resource's seconds in each stage. An epoch without a stage that others
+    have counts 0."""
     return {
         stage: _time_of([item.stages.get(stage, 0.0) for item in digests], "s", provenance, warmup)
         for stage in STAGES
@@ -121,11 +120,11 @@ def _time_of(values: Sequence[float], unit: str, origin: Provenance, warmup: int
 def _sum_first(
     seconds: Sequence[float], count: int, provenance: Provenance, warmup: int, before_s: float
 ) -> float:
-    """Return what the first ``count`` epochs take.
+    """Return the seconds of the first ``count`` epochs.
 
-    A modelled time is their sum. A measured one is as many times the time of an epoch, since the
-    first row of a process would pay for what every process does once, with the preparation
-    ``before_s``, which is measured too.
+    A modelled time is their sum. A measured one is ``count`` times the time of an epoch, plus the
+    measured preparation ``before_s``. A sum would charge the first row of a process with the
+    one-time work of the process.
     """
     if provenance != "measured":
         return sum(seconds[:count])

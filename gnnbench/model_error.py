@@ -1,14 +1,13 @@
-"""By what factor a modelled time may be off: as far as the ledger's untouched predictions are.
+"""The factor by which a modelled time may be off: the error of the ledger's unfitted predictions.
 
-Errors are logarithms of predicted over measured. A part of one is shared by all that was measured
-at the same source, on the same machine, of the same graph and model, with the same kernel; the rest
-is an entry's own. Half the mean square of the differences of two such entries estimates the
-variance of an error's own part; where the kernels alone differ, it has the kernel's part as well.
-Rows of one comparison share a machine, a graph and a model, so that only those two parts can put
-them in the wrong order.
+Errors are logarithms of predicted over measured. One part of an error is shared by all measurements
+of one source, machine, graph, model and kernel; the rest is an entry's own. Half the mean square of
+the differences of two such entries estimates the variance of an error's own part. If only the
+kernels differ, the variance includes the kernel's part. Rows of one comparison share a machine, a
+graph and a model, so only these two parts can put them in the wrong order.
 
-``model_error.toml`` has what the ledger of ``gnnbench reproduce validation`` says;
-``python -m tests.ledger --write`` writes it, and a test holds it.
+``model_error.toml`` has the estimates from the ledger of ``gnnbench reproduce validation``.
+``python -m tests.ledger --write`` writes it, and a test checks it.
 """
 
 from __future__ import annotations
@@ -29,20 +28,21 @@ from gnnbench.records import LedgerEntry, MachineKind
 from gnnbench.toml import read_toml
 
 FILE = Path(__file__).with_name("model_error.toml")
-#: The share of the measurements that are predicted within the factor.
+#: The share of measurements that are predicted within the factor.
 COVERAGE = 0.8
-#: So many standard deviations to either side hold that share of a normal distribution.
+#: The standard deviations to either side that hold this share of a normal distribution.
 DEVIATIONS = NormalDist().inv_cdf((1.0 + COVERAGE) / 2.0)
-#: Fewer untouched entries of a kind say nothing of it, and those of all kinds stand in; fewer pairs
-#: of entries nothing of what they share.
+#: With fewer unfitted entries of a kind, the error of all kinds stands in. Fewer pairs of entries
+#: do not estimate their shared part.
 FEWEST_ENTRIES = 8
 FEWEST_PAIRS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class ModelError:
-    """Of ``entries`` measurements, ``COVERAGE`` are predicted within ``factor``. ``own`` is the
-    standard deviation of the own part of an error's logarithm, ``kernel`` of the kernel's."""
+    """The error of predictions: of ``entries`` measurements, ``COVERAGE`` are predicted within
+    ``factor``. ``own`` is the standard deviation of the own part of an error's logarithm,
+    ``kernel`` that of the kernel's part."""
 
     entries: int
     factor: float
@@ -51,14 +51,14 @@ class ModelError:
 
     @property
     def total(self) -> float:
-        """The standard deviation of all of it, of a normal distribution with that factor."""
+        """The standard deviation of the whole error, for a normal distribution with that factor."""
         return math.log(self.factor) / DEVIATIONS
 
 
 def find_kind(platform: Platform, devices: Iterable[str]) -> MachineKind:
-    """The kind of machine that these devices of a platform are together. A described accelerator
-    that is no GPU counts as an FPGA, a CPU beside the host as a node of its own, and devices made
-    of one machine's cores as its CPU."""
+    """Return the kind of machine that these devices of a platform form. A described accelerator
+    other than a GPU counts as an FPGA, and a CPU beside the host as a separate node. Devices made
+    of one machine's cores count as its CPU."""
     hosts = {host.name for host in platform.hosts}
     used = [device for device in platform.devices if device.name in set(devices)]
     beside = [device for device in used if device.name not in hosts]
@@ -77,13 +77,14 @@ def find_kind(platform: Platform, devices: Iterable[str]) -> MachineKind:
 
 
 def log_error(entry: LedgerEntry) -> float:
-    """ln of the predicted time over the measured one; of rates the other way round."""
+    """Return ln of the predicted time over the measured one; for rates, ln of the inverse."""
     error = math.log(entry.predicted / entry.measured)
     return -error if entry.unit.endswith("/s") else error
 
 
 def estimate_errors(entries: Sequence[LedgerEntry]) -> dict[str, ModelError]:
-    """By the kind of machine, and of ``all`` kinds, from the entries that nothing was fitted on."""
+    """Return the errors by the kind of machine, and of ``all`` kinds, from the entries without
+    fitted constants."""
     untouched = [entry for entry in entries if not entry.fitted_on]
     pooled = _estimate(untouched, 0.0, 0.0)
     errors = {"all": pooled}
@@ -95,7 +96,8 @@ def estimate_errors(entries: Sequence[LedgerEntry]) -> dict[str, ModelError]:
 
 
 def _estimate(entries: Sequence[LedgerEntry], own: float, kernel: float) -> ModelError:
-    """From these entries; ``own`` and ``kernel`` are taken where too few pairs tell them."""
+    """Estimate the error from these entries; ``own`` and ``kernel`` apply if there are too few
+    pairs."""
     errors = [abs(log_error(entry)) for entry in entries]
     factor = math.exp(float(np.quantile(errors, COVERAGE, method="higher")))
     alike = _pair_variance(entries, lambda one, other: one.kernel == other.kernel)
@@ -110,8 +112,8 @@ def _estimate(entries: Sequence[LedgerEntry], own: float, kernel: float) -> Mode
 def _pair_variance(
     entries: Sequence[LedgerEntry], wanted: Callable[[LedgerEntry, LedgerEntry], bool]
 ) -> float | None:
-    """Half the mean square of the difference of two errors, over the wanted pairs of entries of one
-    source, machine, graph and model; None where they are few."""
+    """Return half the mean square of the difference of two errors, over the wanted pairs of entries
+    of one source, machine, graph and model. Return None for too few pairs."""
     halves = [
         (log_error(one) - log_error(other)) ** 2 / 2.0
         for one, other in combinations(entries, 2)
@@ -128,7 +130,7 @@ def _share(entry: LedgerEntry) -> tuple[str, ...]:
 
 
 def write_errors(errors: Mapping[str, ModelError], path: Path = FILE) -> None:
-    """Keep them, four digits of each: what a machine's rounding does is not among those."""
+    """Write the errors with four digits each, which machines' rounding does not affect."""
     heading = "# Rewritten by python -m tests.ledger --write; see model_error.py."
     tables = [
         f"[{kind}]\nentries = {error.entries}\nfactor = {error.factor:.4g}\n"
@@ -139,7 +141,7 @@ def write_errors(errors: Mapping[str, ModelError], path: Path = FILE) -> None:
 
 
 def read_errors(path: Path = FILE) -> dict[str, ModelError]:
-    """What was kept."""
+    """Return the errors in the file."""
     errors = {}
     for kind, table in read_toml(path).items():
         if isinstance(table, dict):
@@ -152,13 +154,15 @@ _read_kept = cache(read_errors)
 
 
 def error_of(kind: MachineKind) -> ModelError:
-    """That of predictions for a kind of machine; where too few were measured, of all kinds."""
+    """Return the error of predictions for a kind of machine, or of all kinds if too few were
+    measured."""
     errors = _read_kept()
     return errors.get(kind, errors["all"])
 
 
 def describe_error(kind: MachineKind) -> str:
-    """``"x/÷ 1.4, within which 4 in 5 of 49 untouched measurements on gpu are predicted"``."""
+    """Return ``"x/÷ 1.4, within which 4 in 5 of 49 untouched measurements on gpu are
+    predicted"``."""
     error, known = error_of(kind), kind in _read_kept()
     of = f"on {kind}" if known else f"of all kinds (too few are on {kind})"
     counted = f"{describe_share()} of {error.entries} untouched measurements {of} are predicted"
@@ -166,11 +170,11 @@ def describe_error(kind: MachineKind) -> str:
 
 
 def describe_share() -> str:
-    """``COVERAGE`` in words."""
+    """Return ``COVERAGE`` in words."""
     whole = round(1.0 / (1.0 - COVERAGE))
     return f"{whole - 1} in {whole}"
 
 
 def format_factor(factor: float) -> str:
-    """``"x/÷ 1.4"``."""
+    """Return ``"x/÷ 1.4"``."""
     return f"x/÷ {factor:.1f}" if factor < 10 else f"x/÷ {factor:.0f}"

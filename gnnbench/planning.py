@@ -1,4 +1,4 @@
-"""Plans: what training would take, by a dry run over a data set or by counts of a drawn graph."""
+"""Plans: the cost of training, by a dry run over a data set or by counts of a drawn graph."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from gnnbench.studies import PassProgress, Planner, PlanRequest
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
-    """A strategy, a graph and a machine that were found: everything that a plan is made of.
+    """A strategy, a graph and a machine, looked up: everything that a plan needs.
 
-    ``planner`` counts besides, or alone where the graph is drawn; None where nothing does.
+    ``planner`` adds its counts, or counts alone if the graph is drawn; None if there is no planner.
     """
 
     row: PlannedRow
@@ -55,30 +55,31 @@ class PlannedJob:
 
     @property
     def graph_name(self) -> str:
-        """What the plan calls its graph."""
+        """The name of the graph in the plan."""
         if isinstance(self.graph, Dataset):
             return self.graph.name
         return f"R-MAT, {self.graph.vertices:,} vertices, {self.graph.edges:,} undirected edges"
 
 
 class SilentPasses:
-    """Shows nothing of a planner's passes over the edges."""
+    """A progress display that shows nothing of a planner's passes over the edges."""
 
     def begin(self, label: str, edges: int) -> None:
-        """A pass over ``edges`` starts."""
+        """Start a pass over ``edges``."""
 
     def advance(self, edges: int) -> None:
-        """So many of them are counted."""
+        """Count ``edges`` more."""
 
     def end(self) -> None:
-        """The pass is over."""
+        """End the pass."""
 
 
 def prepare_plan(job: PlanJob, registry: Registry) -> PlannedJob:
-    """What a job names, found: its parts, a machine that has the devices they count on, its graph.
+    """Look up what a job names: its parts, a machine with the devices that they need, and its
+    graph.
 
-    Raises ``UsageError`` for what is not known or cannot be planned, ``IncompatibleParts`` for
-    parts or a machine that do not fit.
+    Raises ``UsageError`` for unknown names and impossible plans, ``IncompatibleParts`` for parts or
+    a machine that do not fit.
     """
     offered = registry.strategy(job.strategy)
     drawn = job.sizes is not None
@@ -110,7 +111,7 @@ def prepare_plan(job: PlanJob, registry: Registry) -> PlannedJob:
 def make_plan(
     job: PlannedJob, registry: Registry, progress: PassProgress | None = None
 ) -> tuple[tuple[RunResult, ...], tuple[Table, ...]]:
-    """What training would take: the run that a dry run over a data set finds, and tables."""
+    """Return the run of a dry run over a data set, and tables of the cost of training."""
     runs: tuple[RunResult, ...] = ()
     tables: tuple[Table, ...] = ()
     drawn = not isinstance(job.graph, Dataset)
@@ -127,8 +128,8 @@ def make_plan(
 
 
 def _note_error(tables: tuple[Table, ...], job: PlannedJob) -> tuple[Table, ...]:
-    """The tables of a drawn graph, of which the first that has modelled seconds says how far these
-    may be off; the machine is what its trainers are together."""
+    """Return the tables of a drawn graph. The first table with modelled seconds gets a note on
+    their error, for the kind of machine that the trainers form."""
     trainers = [device.name for device in job.bundle.placement.trainers(job.machine)]
     for place, table in enumerate(tables):
         cells = [cell for row in table.rows for cell in row.cells]
@@ -141,15 +142,15 @@ def _note_error(tables: tuple[Table, ...], job: PlannedJob) -> tuple[Table, ...]
 
 
 def _describe_trust(kind: MachineKind) -> str:
-    """How far a modelled time on a kind of machine may be off, and who says so."""
+    """Describe how far a modelled time on a kind of machine may be off, and the evidence."""
     return f"good to {describe_error(kind)} (reproduce validation)"
 
 
 def _draw(sizes: tuple[str | int, str | int], seed: int) -> RmatStream:
-    """The stream of R-MAT edges that was asked for.
+    """Return the stream of R-MAT edges that was asked for.
 
-    The dataset ``rmat`` is the same model with other random numbers: it has every edge once, since
-    it can look for those that come twice, and so as many distinct ones as asked for.
+    The dataset ``rmat`` is the same model with other random numbers. It drops duplicate edges, so
+    it has exactly the number of distinct edges asked for.
     """
     vertices = parse_count("gnnbench plan", "--vertices", str(sizes[0]))
     edges = parse_count("gnnbench plan", "--edges", str(sizes[1]))
@@ -160,7 +161,7 @@ def _draw(sizes: tuple[str | int, str | int], seed: int) -> RmatStream:
 
 
 def _plan_over(dataset: Dataset, job: PlannedJob, registry: Registry) -> RunResult:
-    """What ``compare`` would report of a row over a data set, without training."""
+    """Return what ``compare`` would report of a row over a data set, without training."""
     dims = job.workload.dims
     given = _with_widths(dataset, dims[0], dims[-1])
     request = Request((job.row.strategy,), given, job.workload, job.machine, options=job.options)
@@ -168,7 +169,7 @@ def _plan_over(dataset: Dataset, job: PlannedJob, registry: Registry) -> RunResu
 
 
 def _with_widths(dataset: Dataset, features: int, classes: int) -> Dataset:
-    """A dataset as if it had other widths than its own; its features are then of no value."""
+    """Return a data set with other widths; its features then have no meaning."""
     if (features, classes) == (dataset.num_features, dataset.num_classes):
         return dataset
     nothing = np.broadcast_to(np.float32(0), (dataset.graph.num_vertices, features))
@@ -178,8 +179,8 @@ def _with_widths(dataset: Dataset, features: int, classes: int) -> Dataset:
 def _count_besides(
     planner: Planner, bundle: Bundle, request: PlanRequest, *, over: bool
 ) -> tuple[Table, ...]:
-    """The planner's own tables; ``over`` a dataset none but a note where it cannot count what was
-    asked for."""
+    """Return the planner's tables; ``over`` a data set only a note if it cannot plan the
+    request."""
     if not over:
         return planner.plan(bundle, request)
     try:
@@ -189,7 +190,7 @@ def _count_besides(
 
 
 def tabulate_run(run: RunResult, machine: Platform) -> tuple[Table, ...]:
-    """Time, traffic and memory of a run that was gone through; what is full, where it does not
+    """Return tables of time, traffic and memory of a planned run, or of what is full if it does not
     fit."""
 
     def row_of(label: str, metric: Metric) -> TableRow:

@@ -1,7 +1,7 @@
-"""What a comparison or a plan is of: names become data sets, machines and strategies.
+"""The request of a comparison or a plan: names become data sets, machines and strategies.
 
-The command line, Python's functions and sweeps all begin here, so that the same words mean the same
-run everywhere. Nothing heavy is imported before a name has to be looked up.
+The command line, Python's functions and sweeps all begin here, so that equal words mean equal runs
+everywhere. Heavy modules are imported only when a name has to be looked up.
 """
 
 from __future__ import annotations
@@ -26,24 +26,25 @@ if TYPE_CHECKING:
     from gnnbench.plugins import Registry
     from gnnbench.records import Dataset, Graph, Mode, PartKind, Workload
 
-    #: A strategy's name, and the parts that it is to have instead of its own.
+    #: A strategy's name, and the parts that replace its own.
     ChosenStrategy = tuple[str, tuple[tuple[PartKind, str], ...]]
 
-# Spelt out, not imported: `gnnbench --help` does without NumPy and torch. Tests hold them equal.
+# Spelt out, not imported: `gnnbench --help` runs without NumPy and torch. Tests check that they
+# agree with the modules.
 PART_NAMES = ("sampler", "placement", "communication", "memory", "kernel")
 T = TypeVar("T")
-#: Of a value that is refused, so many characters are repeated.
+#: Characters of a refused value that a message repeats.
 _SHOWN = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """What a comparison, a plan and advice are asked alike; a value that cannot be is refused.
+    """The fields that a comparison, a plan and advice have in common; invalid values are refused.
 
-    ``dataset`` and ``platform`` are names, files or what these stand for; None is the usual one.
-    ``swaps`` are parts that take the places of others, ``options`` texts by kind of part and
-    option. ``fanouts`` may be left to the model, ``threads`` to the machine, and ``mode`` to the
-    strategies. Each field takes what ``gnnbench.limits.RULES`` says. Raises ``UsageError``.
+    ``dataset`` and ``platform`` are names, files or objects; None is the default. ``swaps`` are
+    parts that replace others, ``options`` texts by kind of part and option. Without a value,
+    ``fanouts`` are up to the model, ``threads`` to the machine, and ``mode`` to the strategies.
+    ``gnnbench.limits.RULES`` lists the values of each field. Raises ``UsageError``.
     """
 
     dataset: str | Dataset | None = None
@@ -76,11 +77,11 @@ class Training:
         self.check_size(1, 1)  # a feature and a class are the fewest
 
     def count_layers(self) -> int:
-        """The layers of the model."""
+        """Return the number of layers of the model."""
         return self.layers
 
     def list_widths(self, features: int, classes: int) -> tuple[int, ...]:
-        """The widths f^0 .. f^L on a data set."""
+        """Return the widths f^0 .. f^L on a data set."""
         return (features, *[self.hidden] * (self.layers - 1), classes)
 
     def check_size(self, features: int, classes: int) -> None:
@@ -90,7 +91,7 @@ class Training:
 
 
 def read_field(name: str, value: object) -> Any:
-    """A value as the field ``name`` has it. Raises ``UsageError``, one sentence."""
+    """Return a value in the form of the field ``name``. Raises ``UsageError``, one sentence."""
     try:
         return RULES[name].read(value)
     except ValueError:
@@ -98,7 +99,7 @@ def read_field(name: str, value: object) -> Any:
 
 
 def show_value(value: object) -> str:
-    """A value for people, cut where it is long."""
+    """Format a value for people, cut if it is long."""
     try:
         text = " ".join(repr(value).split())
     except Exception:  # of an object of somebody else
@@ -108,11 +109,10 @@ def show_value(value: object) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job(Training):
-    """What is to be compared, as it was asked for.
+    """A comparison as it was asked for.
 
-    ``learning_rate`` may be left to the model, and ``checked_updates`` to the usual number.
-    ``demanded`` names options of mini-batches that were
-    asked for, and that some row has to train by.
+    Without a value, ``learning_rate`` is the model's, and ``checked_updates`` the default.
+    ``demanded`` names mini-batch options that the user set; at least one row must use them.
     """
 
     strategies: Sequence[ChosenStrategy]
@@ -137,11 +137,11 @@ class Job(Training):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanJob(Training):
-    """What is to be planned, as it was asked for.
+    """A plan as it was asked for.
 
-    Either a ``dataset`` is named or there, or ``sizes`` of a graph to draw, its vertices and edges;
-    ``widths`` are f^0 .. f^L, None where ``layers`` and ``hidden`` between the data set's own will
-    do.
+    Either a ``dataset`` is given, or ``sizes``, the vertices and edges of a graph to draw.
+    ``widths`` are f^0 .. f^L; with None, ``layers`` and ``hidden`` define them between the data
+    set's own.
     """
 
     strategy: str
@@ -149,11 +149,11 @@ class PlanJob(Training):
     widths: tuple[int, ...] | None = None
 
     def count_layers(self) -> int:
-        """The layers of the model."""
+        """Return the number of layers of the model."""
         return len(self.widths) - 1 if self.widths else self.layers
 
     def list_widths(self, features: int, classes: int) -> tuple[int, ...]:
-        """The widths f^0 .. f^L on a data set."""
+        """Return the widths f^0 .. f^L on a data set."""
         return self.widths or Training.list_widths(self, features, classes)
 
     def check_size(self, features: int, classes: int) -> None:
@@ -166,12 +166,12 @@ class PlanJob(Training):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviceJob(Training):
-    """What ``advise`` and ``matrix`` are asked.
+    """A question to ``advise`` or ``matrix``.
 
-    ``strategies`` are those whose parts are combined, all where none is named. ``mode`` is the only
-    one to answer for, None for both. ``device_memory`` replaces that of every accelerator: bytes,
-    or text such as ``"24GB"``. ``swaps`` are parts that every combination has, ``options`` settings
-    that are not searched.
+    The parts of ``strategies`` are combined, by default of all. ``mode`` restricts the answer to
+    one mode, None is both. ``device_memory`` replaces the memory of every accelerator: bytes, or
+    text such as ``"24GB"``. ``swaps`` are parts of every combination, ``options`` settings that are
+    not searched.
     """
 
     strategies: tuple[str, ...] = ()
@@ -185,8 +185,8 @@ class AdviceJob(Training):
 
 
 def read_size(given: int | float | str | None) -> int | None:
-    """Bytes of a number or of text such as ``"24GB"``. Raises ``UsageError`` where it is no size
-    above 0."""
+    """Return the bytes of a number or of text such as ``"24GB"``. Raises ``UsageError`` for other
+    than a size above 0."""
     if given is None:
         return None
     try:
@@ -200,10 +200,11 @@ def read_size(given: int | float | str | None) -> int | None:
 
 
 def make_request(job: Job, registry: Registry, ranks: int = 1) -> Request:
-    """The request of a job, with its data and its machine; torch has its threads from then on.
+    """Return the request of a job, with its data and its machine; torch has its threads from then
+    on.
 
-    Of several ``ranks``, each has its share of this machine's cores. Raises ``UsageError`` for what
-    is not known or cannot mean anything.
+    With several ``ranks``, each has its share of this machine's cores. Raises ``UsageError`` for
+    unknown names and meaningless values.
     """
     for name, own_swaps in job.strategies:
         registry.strategy(name)
@@ -243,8 +244,8 @@ def make_request(job: Job, registry: Registry, ranks: int = 1) -> Request:
 def make_workload(
     job: Training, data: Dataset | None, model: LayerClass, threads: int = 0
 ) -> Workload:
-    """What is trained, on ``data`` or, None, on a graph that is drawn; by the model's learning rate
-    where no other was asked for, and on all cores where no ``threads`` are given.
+    """Return the workload on ``data`` or, for None, on a drawn graph. The default learning rate is
+    the model's; without ``threads`` all cores are used.
 
     Raises ``UsageError`` for a model that this machine cannot hold.
     """
@@ -266,13 +267,13 @@ def make_workload(
 
 
 def uses_weights(graph: Graph, model: LayerClass) -> bool:
-    """Whether training a model on a graph multiplies by edge weights: there are some, and its
-    layers take them (``Layer.takes_weights``)."""
+    """Return whether training a model on a graph multiplies by edge weights: the graph has some,
+    and the model's layers support them (``Layer.takes_weights``)."""
     return graph.weights is not None and getattr(model, "takes_weights", False)
 
 
 def note_unused_weights(dataset: Dataset, model: LayerClass) -> Dataset:
-    """The data set, which says so where it has edge weights that a model does not take."""
+    """Return the data set, with a note if it has edge weights that a model does not support."""
     if dataset.graph.weights is None or uses_weights(dataset.graph, model):
         return dataset
     note = f"edge weights were not used: {model.title} takes none"
@@ -280,7 +281,7 @@ def note_unused_weights(dataset: Dataset, model: LayerClass) -> Dataset:
 
 
 def usual_fanouts(layers: int) -> tuple[int, ...]:
-    """Neighbours to sample a vertex where nobody says: 25, 10, 10, ... from the seeds outwards."""
+    """Return the default fan-outs: 25, 10, 10, ... from the seeds outwards."""
     return (25, *[10] * (layers - 1))
 
 
@@ -288,7 +289,7 @@ def usual_fanouts(layers: int) -> tuple[int, ...]:
 
 
 def parse_strategies(text: str) -> tuple[ChosenStrategy, ...]:
-    """``"hyscale,hongtu:kernel=dgl"`` as names with their swaps, each once."""
+    """Parse ``"hyscale,hongtu:kernel=dgl"`` as names with their swaps, each once."""
     chosen: list[ChosenStrategy] = []
     for word in text.split(","):
         name, *swaps = (part.strip() for part in word.split(":"))
@@ -315,7 +316,7 @@ def list_names(
 
 
 def parse_swaps(texts: Sequence[str]) -> tuple[tuple[PartKind, str], ...]:
-    """``communication=hongtu`` as a kind of part and a part's name."""
+    """Parse ``communication=hongtu`` as a kind of part and a part's name."""
     swaps = []
     for text in texts:
         kind, equals, name = text.partition("=")
@@ -326,7 +327,7 @@ def parse_swaps(texts: Sequence[str]) -> tuple[tuple[PartKind, str], ...]:
 
 
 def parse_settings(texts: Sequence[str]) -> dict[PartKind, dict[str, str]]:
-    """``memory.device_bytes=2GB`` as texts by kind of part and option."""
+    """Parse ``memory.device_bytes=2GB`` as texts by kind of part and option."""
     options: dict[PartKind, dict[str, str]] = {}
     for text in texts:
         target, equals, value = text.partition("=")
@@ -341,7 +342,7 @@ def parse_settings(texts: Sequence[str]) -> dict[PartKind, dict[str, str]]:
 
 
 def find_kind(text: str) -> PartKind:
-    """The kind of part that a word names."""
+    """Return the kind of part that a word names."""
     for kind in PART_NAMES:
         if text.strip() == kind:
             return kind  # type: ignore[return-value]
@@ -349,7 +350,7 @@ def find_kind(text: str) -> PartKind:
 
 
 def read_swaps(swap: Mapping[str, str] | None) -> tuple[tuple[PartKind, str], ...]:
-    """``{"kernel": "native"}`` as kinds of parts and parts' names. Raises ``UsageError``."""
+    """Return ``{"kernel": "native"}`` as kinds of parts and parts' names. Raises ``UsageError``."""
     pairs = _read_pairs("swap", swap, "kernel", "native")
     return tuple((find_kind(kind), name) for kind, name in pairs)
 
@@ -357,7 +358,7 @@ def read_swaps(swap: Mapping[str, str] | None) -> tuple[tuple[PartKind, str], ..
 def _read_pairs(
     name: str, given: Mapping[str, T] | None, key: str, value: T
 ) -> tuple[tuple[str, T], ...]:
-    """The items of a mapping from texts to values of the types of ``value``, an example.
+    """Return the items of a mapping from texts to values; ``key`` and ``value`` are an example.
 
     Raises ``UsageError`` for anything else.
     """
@@ -376,7 +377,8 @@ def _read_pairs(
 def read_options(
     options: Mapping[str, str | int | float | bool] | None,
 ) -> dict[PartKind, dict[str, str]]:
-    """``{"placement.drm": False}`` as texts by kind of part and option. Raises ``UsageError``."""
+    """Return ``{"placement.drm": False}`` as texts by kind of part and option. Raises
+    ``UsageError``."""
     read: dict[PartKind, dict[str, str]] = {}
     for target, value in _read_pairs("options", options, "placement.drm", False):
         kind, dot, option = target.partition(".")
@@ -391,7 +393,7 @@ def read_options(
 
 
 def load_dataset(spec: str | Dataset | None, seed: int) -> Dataset:
-    """The data set of a name or file, or itself; the usual one for None."""
+    """Return the data set of a name or file, or the data set itself; the default for None."""
     from gnnbench import datasets
     from gnnbench.records import Dataset
 
@@ -401,7 +403,7 @@ def load_dataset(spec: str | Dataset | None, seed: int) -> Dataset:
 
 
 def find_placements(registry: Registry, chosen: Sequence[ChosenStrategy]) -> tuple[Placement, ...]:
-    """The placements of the strategies that were named, with their swaps, in every mode."""
+    """Return the placements of the named strategies, with their swaps, in every mode."""
     from gnnbench.parts import Placement
 
     names = (
@@ -428,9 +430,9 @@ def load_machine(
     placements: Sequence[Placement] = (),
     own: str = "",
 ) -> Platform:
-    """The platform asked for, or the default: this machine where it has a CUDA device, else the
-    first strategy's ``own`` machine, the usual one, or another bundled one, whichever is the first
-    where all ``placements`` find something to train on."""
+    """Return the platform asked for, or a default on which all ``placements`` can train. The
+    candidates are, in order: the first strategy's ``own`` machine if there is no CUDA device, the
+    default platform, and the other bundled ones."""
     if spec is None and ranks > 1:
         from gnnbench.platforms.workers import divide_machine
 
@@ -452,7 +454,7 @@ def load_machine(
 
 
 def can_train(placement: Placement, platform: Platform) -> bool:
-    """Whether the platform has a device that the placement trains on."""
+    """Return whether the platform has a device that the placement trains on."""
     try:
         return bool(placement.trainers(platform))
     except UsageError:
@@ -460,5 +462,5 @@ def can_train(placement: Placement, platform: Platform) -> bool:
     except KeyboardInterrupt:
         raise
     except BaseException:
-        # It is asked again in its own run, where what it raises is that run's failure.
+        # Its own run calls it again, and reports the error as that run's failure.
         return True

@@ -1,7 +1,7 @@
-"""Which runs may be ranked beside which, and how much faster one is than another.
+"""The rules of which runs are ranked together, and how much faster one is than another.
 
-A row is one strategy in one mode, its repeats together. A group's rows did the same work in an
-epoch: the same mode, updates, seeds, and law of sampling. Only they are compared by their epochs;
+A row is one strategy in one mode, its repeats together. A group's rows did equal work in an epoch:
+equal mode, updates, seeds, and sampling law. Only rows of a group are compared by their epochs;
 figures of different provenance never are.
 """
 
@@ -38,8 +38,8 @@ from gnnbench.statistics import (
 )
 
 MODE_TITLES: dict[Mode, str] = {"full-graph": "full graph", "mini-batch": "mini-batch"}
-#: Stages that two rows do in unlike ways where they have another part of a kind. Where other
-#: devices train, the stages of the placement are unlike too.
+#: Stages that differ between two rows if they have different parts of a kind. If different devices
+#: train, the stages of the placement differ too.
 STAGES_OF: Mapping[PartKind, tuple[Stage, ...]] = {
     "sampler": ("sample",),
     "placement": ("aggregate", "update", "recompute", "synchronize"),
@@ -47,7 +47,7 @@ STAGES_OF: Mapping[PartKind, tuple[Stage, ...]] = {
     "memory": ("load", "recompute", "offload"),
     "kernel": ("aggregate", "update", "recompute"),
 }
-#: What rows of a group have in common: the mode, and what ``EpochWork.alike`` says.
+#: The key of a group: the mode, and ``EpochWork.alike``.
 Kind = tuple[Mode, tuple[int, int, str, tuple[tuple[int, int], ...]]]
 
 
@@ -61,15 +61,17 @@ class Row:
     done: tuple[RunResult, ...]
 
     def metric(self, name: str) -> Metric | None:
-        """A metric over all finished repeats: the median of their values, and every sample."""
+        """Return a metric over all finished repeats: the median of their values, and every
+        sample."""
         return _pool([run.metrics[name] for run in self.done if name in run.metrics])
 
     def stage(self, stage: Stage) -> Metric | None:
-        """Seconds of a stage over all finished repeats."""
+        """Return the seconds of a stage over all finished repeats."""
         return _pool([run.stages[stage] for run in self.done if stage in run.stages])
 
     def sum_metrics(self, *names: str) -> Metric | None:
-        """The sum of metrics of one unit; None when none is there, or their provenance differs."""
+        """Return the sum of metrics of one unit; None if there is none, or if their provenance
+        differs."""
         found = [metric for name in names if (metric := self.metric(name)) is not None]
         if not found or len({metric.provenance for metric in found}) > 1:
             return None
@@ -78,7 +80,7 @@ class Row:
 
     @property
     def preparation(self) -> Metric | None:
-        """What it took before its first epoch, where that is longer than a measured epoch."""
+        """The time before the first epoch, if it is longer than a measured epoch."""
         before, epoch = self.metric("preprocessing_time"), self.metric("epoch_time")
         if before is None or epoch is None or epoch.provenance != before.provenance:
             return None
@@ -86,14 +88,14 @@ class Row:
 
     @property
     def reached(self) -> tuple[Metric | None, ...]:
-        """The time to the target accuracy of each finished repeat that was given one; None for a
-        repeat that missed the target."""
+        """The time to the target accuracy of each finished repeat with a target; None for a repeat
+        that missed it."""
         asked = [run for run in self.done if run.target_accuracy is not None]
         return tuple(run.metrics.get("time_to_accuracy") for run in asked)
 
     @property
     def final_loss(self) -> float | None:
-        """Loss of the last epoch of the first finished repeat."""
+        """The loss of the last epoch of the first finished repeat."""
         return self.done[0].loss[-1] if self.done and self.done[0].loss else None
 
     @property
@@ -102,15 +104,16 @@ class Row:
 
     @property
     def equivalence(self) -> Equivalence | None:
-        """The worst of the finished repeats: one with a fault, or the one that is furthest off."""
+        """The worst of the finished repeats: one with a fault, or the one with the largest
+        error."""
         checked = [run.equivalence for run in self.done if run.equivalence is not None]
         return max(checked, key=_badness, default=None)
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """``"status: reason"`` of every run that did not finish, each sentence once.
+        """``"status: reason"`` of every run that did not finish, without duplicates.
 
-        A reason that starts with the row's own label loses it: it stands beside it.
+        A reason that starts with the row's own label loses it, since the label stands beside it.
         """
         sentences = (
             f"{run.status}: {run.reason.removeprefix(f'{run.label}: ')}"
@@ -128,8 +131,8 @@ class Row:
 
     @property
     def why_not(self) -> str:
-        """Why this row may not win, in a few words: it did not finish, or it computes something
-        else, by design or as was found. Empty where it may."""
+        """The reason why this row may not win, in a few words. Either it did not finish, or its
+        maths differ, by design or by a fault. Empty if it may win."""
         if not self.done:
             return next((run.status for run in self.runs), "did not run")
         equivalence = self.equivalence
@@ -146,33 +149,34 @@ class Row:
 
     @property
     def work(self) -> EpochWork | None:
-        """What an epoch of the first finished repeat did."""
+        """The work of an epoch of the first finished repeat."""
         return next((run.work for run in self.done), None)
 
     @property
     def idle(self) -> tuple[str, ...]:
-        """Ideas of the row that did nothing in its runs, each a clause."""
+        """Ideas of the row that had no effect in its runs, as clauses."""
         return tuple(dict.fromkeys(clause for run in self.done for clause in run.idle))
 
     @property
     def stated(self) -> tuple[str, ...]:
-        """The parts by whose own word it is modelled, each by kind and name."""
+        """The parts that state the row's modelled time themselves, each by kind and name."""
         return next((run.stated for run in self.done), ())
 
     @property
     def other_maths(self) -> str:
-        """By which design the maths differ from the reference's; empty where they do not."""
+        """The design that makes the maths differ from the reference; empty if they do not
+        differ."""
         return next((run.other_maths for run in self.done), "")
 
 
 def _by_number(name: str) -> tuple[str, int]:
-    """Sorts gpu10 after gpu9."""
+    """Return a sort key that puts gpu10 after gpu9."""
     stem = name.rstrip("0123456789")
     return stem, int(name[len(stem) :] or 0)
 
 
 def list_devices(names: Sequence[str]) -> str:
-    """``"gpu0-gpu3, host"``: devices numbered one after the other as a range."""
+    """Return ``"gpu0-gpu3, host"``: consecutively numbered devices as a range."""
     runs: list[list[str]] = []
     for name in names:
         stem, number = _by_number(name)
@@ -189,8 +193,8 @@ def _badness(equivalence: Equivalence) -> tuple[bool, float]:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rows that did the same work in an epoch. ``main`` is the group of its mode that most rows are
-    in; the others sample by another law, or make other updates."""
+    """Rows that did equal work in an epoch. ``main`` marks the main group of a mode; the rows of
+    other groups sample by another law, or make other updates."""
 
     mode: Mode
     rows: tuple[Row, ...]
@@ -198,7 +202,7 @@ class Group:
 
     @property
     def title(self) -> str:
-        """``"mini-batch"``, or what sets the group apart from the main one of its mode."""
+        """``"mini-batch"``, or the difference between this group and the main one of its mode."""
         work = next((row.work for row in self.rows if row.work is not None), None)
         if self.main or work is None:
             return MODE_TITLES[self.mode]
@@ -212,8 +216,8 @@ class Group:
         )
 
     def base(self, provenance: Provenance) -> Row | None:
-        """What ratios refer to: the first row that may win whose epoch time has this provenance, or
-        the first finished one where none may."""
+        """Return the row that ratios refer to: the first row that may win and has an epoch time of
+        this provenance. If no row may win, it is the first finished one."""
         timed = [
             row
             for row in self.rows
@@ -222,8 +226,8 @@ class Group:
         return next((row for row in timed if row.ranked), timed[0] if timed else None)
 
     def ratio(self, row: Row) -> Difference | None:
-        """How fast ``row`` is against the group's base of the same provenance; None of a row that
-        computes something wrong, which is fast for nothing."""
+        """Return the speed of ``row`` relative to the group's base of equal provenance. Return None
+        for a row that computes something wrong, since its speed means nothing."""
         if row.equivalence is not None and not row.equivalence.holds:
             return None
         epoch = row.metric("epoch_time")
@@ -231,7 +235,7 @@ class Group:
         return None if base is None else find_difference(row, base)
 
     def rank(self, provenance: Provenance) -> list[Row]:
-        """The rows that may win whose times have this provenance, the fastest first."""
+        """Return the rows that may win and have times of this provenance, the fastest first."""
         timed = [
             (epoch.value, row)
             for row in self.rows
@@ -243,25 +247,27 @@ class Group:
 
 
 def find_winner(ranked: Sequence[Row]) -> Row | None:
-    """The first of rows that may win, the fastest first, where it is shown to be faster than every
-    other one; None where it is not, or there is none to rank it beside."""
+    """Return the first of ``ranked`` rows, the fastest first, if it is shown to be faster than
+    every other one. Return None if it is not, or if it is the only row."""
     return ranked[0] if len(ranked) > 1 and not list_level(ranked) else None
 
 
 def list_level(ranked: Sequence[Row]) -> list[Row]:
-    """The rows that the first is not shown to be faster than, of rows the fastest first."""
+    """Return the rows that the first is not shown to be faster than; ``ranked`` has the fastest
+    first."""
     return [row for row in ranked[1:] if not is_faster(ranked[0], row)]
 
 
 def is_faster(row: Row, other: Row) -> bool:
-    """Whether a row is shown to be faster than another: ``Difference.shown`` decides."""
+    """Return whether a row is shown to be faster than another: ``Difference.shown`` decides."""
     found = find_difference(row, other)
     return found is not None and found.shown and found.ratio > 1.0
 
 
 def group_runs(comparison: Comparison) -> tuple[Group, ...]:
-    """Full graph first, then mini-batch, of each the main group first: that of uniform sampling, or
-    of most rows. Rows are in the order in which they ran; those that did no work are in it."""
+    """Return the groups, full graph first, then mini-batch, with the main group of each mode first.
+    The main group samples uniformly, or has the most rows. Rows are in the order in which they ran;
+    the main group includes rows that did no work."""
     groups = []
     for mode in MODE_TITLES:
         runs = [run for run in comparison.runs if run.mode == mode]
@@ -298,14 +304,14 @@ def _kind_of(row: Row) -> Kind | None:
 
 
 def make_row(label: str, mode: Mode, runs: Sequence[RunResult]) -> Row:
-    """The row of a label, of the runs of its mode."""
+    """Return the row of a label, from the runs of its mode."""
     own = tuple(run for run in runs if run.label == label)
     return Row(label, mode, own, tuple(run for run in own if run.status == "done"))
 
 
 def _pool(metrics: Sequence[Metric]) -> Metric | None:
-    """One metric out of several repeats': the median of their values, and all samples that those
-    summarise. None when there is none, or their provenance differs."""
+    """Return one metric for several repeats: the median of their values, and all their steady
+    samples. Return None if there is no metric, or if their provenance differs."""
     if not metrics or len({metric.provenance for metric in metrics}) > 1:
         return None
     samples = tuple(v for metric in metrics for v in (metric.steady or (metric.value,)))
@@ -315,12 +321,12 @@ def _pool(metrics: Sequence[Metric]) -> Metric | None:
 
 
 def find_difference(row: Row, base: Row) -> Difference | None:
-    """How fast a row is against another, above 1 where it is faster; None where their epochs
+    """Return the speed of a row relative to another, above 1 if it is faster; None if their epochs
     cannot be compared.
 
     The interval of measured epochs holds the ratio with ``statistics.CONFIDENCE``. The interval of
-    modelled epochs is the range over epochs, widened by the model's own error
-    (:func:`find_doubt`), which is that of ``model_error.COVERAGE``.
+    modelled epochs is the range over epochs, widened by the model's own error (:func:`find_doubt`),
+    with ``model_error.COVERAGE``.
     """
     ours, theirs = row.metric("epoch_time"), base.metric("epoch_time")
     if ours is None or theirs is None or ours.provenance != theirs.provenance:
@@ -350,7 +356,7 @@ def _doubt_range(found: Difference, row: Row, base: Row) -> Difference:
 
 
 def _find_paces(row: Row, base: Row) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """The yardstick's seconds beside each sample of two rows; None where one row lacks some."""
+    """Return the yardstick's seconds beside each sample of two rows; None if one row lacks some."""
     found = [
         tuple(
             pace
@@ -368,8 +374,8 @@ def _find_paces(row: Row, base: Row) -> tuple[tuple[float, ...], tuple[float, ..
 
 
 def compare_reaching(row: Row, base: Row) -> Difference | None:
-    """How fast a row is to the target accuracy against another, seed by seed; None where a seed of
-    one of them missed it, or their provenance differs."""
+    """Return the speed of a row to the target accuracy relative to another, seed by seed. Return
+    None if a seed of one of them missed it, or if their provenance differs."""
     if [run.repeat for run in row.done] != [run.repeat for run in base.done]:
         return None
     if not all(row.reached) or not all(base.reached):
@@ -385,23 +391,23 @@ def compare_reaching(row: Row, base: Row) -> Difference | None:
 
 
 def level_of(provenance: Provenance) -> float:
-    """The share of differences of this provenance that lie within their intervals."""
+    """Return the share of differences of this provenance that lie within their intervals."""
     return CONFIDENCE if provenance == "measured" else COVERAGE
 
 
 def find_doubt(row: Row, base: Row) -> float:
-    """The factor between two modelled epochs that the model's own error may make; 1 of measured
-    ones, and where no error is known.
+    """Return the factor between two modelled epochs that the model's own error may cause; 1 for
+    measured epochs, and if no error is known.
 
-    Rows of one comparison share the platform and the graph. They share a stage's error where the
-    same parts and devices do the stage, for as many seconds as both have in it. What they do apart,
-    shares o of their epochs, is off independently, so that the logarithm of their ratio has the
+    Rows of one comparison share the platform and the graph. They share a stage's error if equal
+    parts and devices run the stage, for the seconds that both rows spend in it. The remaining
+    shares o of their epochs have independent errors, so the logarithm of their ratio has the
     variance
 
         (own^2 + kernel^2) (o_1^2 + o_2^2)
 
-    where the kernel's error (:mod:`gnnbench.model_error`) counts if they have different kernels.
-    Rows on different kinds of machine share nothing.
+    The kernel's error (:mod:`gnnbench.model_error`) counts only if their kernels differ. Rows on
+    different kinds of machine share nothing.
     """
     ours, theirs = (_modelled_on(each) for each in (row, base))
     if ours is None or theirs is None:
@@ -416,16 +422,16 @@ def find_doubt(row: Row, base: Row) -> float:
 
 
 def _modelled_on(row: Row) -> MachineKind | None:
-    """The kind of machine of a row whose epochs are modelled with an error that is known."""
+    """Return the kind of machine of a row with modelled epochs of known error."""
     epoch = row.metric("epoch_time")
     known = epoch is not None and epoch.error_factor is not None
     return row.work.kind if known and row.work is not None else None
 
 
 def _share_apart(row: Row, base: Row) -> float:
-    """The busy seconds that the other row does not have in the same stage, or has by another part
-    or on other devices, as a share of the epoch. Where stages overlap there are more of them, up to
-    all of it."""
+    """Return, as a share of the epoch, the busy seconds that a row does not have in common with the
+    other. Seconds are in common in one stage with equal parts and devices. Overlapping stages have
+    more busy seconds; the share is at most 1."""
     unlike = {
         stage
         for part, stages in STAGES_OF.items()
@@ -442,8 +448,8 @@ def _share_apart(row: Row, base: Row) -> float:
 
 
 def _pair_samples(row: Row, base: Row) -> list[tuple[float, float]]:
-    """Epochs of the same number that ran in turns, both after their warm-ups; empty where they did
-    not. Modelled epochs of one number and repeat drew the same mini-batches."""
+    """Return epochs of equal number that ran in turns, both after their warm-ups; empty if they did
+    not take turns. Modelled epochs of equal number and repeat drew equal mini-batches."""
     pairs: list[tuple[float, float]] = []
     others = {run.repeat: run for run in base.done}
     for run in row.done:
@@ -459,7 +465,7 @@ def _pair_samples(row: Row, base: Row) -> list[tuple[float, float]]:
 
 
 def longest_stage(row: Row) -> tuple[Stage, float] | None:
-    """The stage with the most busy seconds; None when no stage took any time."""
+    """Return the stage with the most busy seconds; None when no stage took any time."""
     times = [(s, metric.value) for s in STAGES if (metric := row.stage(s)) is not None]
     best = max(times, key=lambda pair: pair[1], default=None)
     return best if best is not None and best[1] > 0 else None

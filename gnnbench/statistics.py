@@ -1,9 +1,9 @@
-"""Samples of times: when a run is steady, how far its middle is known, and what "faster" means.
+"""Samples of times: when a run is steady, how certain its middle is, and what "faster" means.
 
 :attr:`Difference.shown` is the only rule of "faster": the whole interval is beyond a margin. All
 sentences, tables and pages show the interval that decides.
 
-Nothing here knows what was timed.
+This module does not depend on what was timed.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ MARGIN_APART = 0.05
 FEWEST_PAIRS = 8
 #: Fewer values of different seeds than this have no interval.
 FEWEST_SEEDS = 3
-#: A run is taken to be steady after so many epochs.
+#: The most epochs of warm-up; after them a run is taken to be steady.
 MOST_WARMUP = 5
 #: Above this, the spread of the samples (half the interquartile range over the median) is noise
-#: that a reader should know of.
+#: that a reader should know about.
 NOISY = 0.1
 #: Noise models: the correlation of lasting noise from one turn to the next, and the share of the
 #: variance that is fresh in each turn.
 LASTING = (0.5, 0.8, 0.9, 0.95, 0.98, 0.995)
 FRESH = (0.0, 0.5, 0.8, 0.95)
-#: Longer series are averaged over consecutive samples to at most so many.
+#: Longer series are averaged over consecutive samples to at most this number.
 MOST_SAMPLES = 128
-#: Samples count as at most so many deviations from their median.
+#: Samples are clipped to this number of deviations from their median.
 MOST_DEVIATIONS = 3.0
 #: Intervals of n samples are widened by the factor 1 + WIDENED / n^2. ``suites.faster`` gives the
 #: value: with noise of correlation 0.98, few samples do not say how long noise lasts.
@@ -54,12 +54,12 @@ NEGLIGIBLE = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How two rows' times compare.
+    """The difference of two rows' times.
 
-    ``ratio`` is their time over ours, above 1 where ours is faster. ``low`` and ``high`` are the
-    interval that decides; they are 0 and infinity where the samples say nothing. ``margin`` is how
-    far beyond 1 the interval has to be. ``why_not`` says what makes the interval wide, in a
-    clause; it is empty where nothing in particular does.
+    ``ratio`` is their time over ours, above 1 if ours is faster. ``low`` and ``high`` are the
+    interval that decides; they are 0 and infinity if the samples say nothing. ``margin`` is how far
+    beyond 1 the interval has to be. ``why_not`` is a clause on what makes the interval wide; it is
+    empty if nothing in particular does.
     """
 
     ratio: float
@@ -74,8 +74,8 @@ class Difference:
         return self.low > 1.0 + self.margin or self.high < 1.0 / (1.0 + self.margin)
 
     def about(self, ratio: float) -> Difference:
-        """Return this difference with the ratio of two reported figures, which the interval then
-        includes."""
+        """Return this difference with the ratio of two reported figures, and an interval that
+        includes it."""
         return replace(self, ratio=ratio, low=min(self.low, ratio), high=max(self.high, ratio))
 
     def joined(self, other: Difference) -> Difference:
@@ -88,7 +88,7 @@ class Difference:
 class Centre:
     """The middle of a series of logarithms, and its interval with ``CONFIDENCE``.
 
-    ``independent`` is the number of independent samples that would say as much.
+    ``independent`` is the number of independent samples with equal information.
     """
 
     value: float
@@ -98,11 +98,11 @@ class Centre:
 
 
 def count_warmup(samples: Sequence[float]) -> int:
-    """How many leading samples to leave out: at least the first, at most ``MOST_WARMUP`` and a
-    quarter of them.
+    """Return how many leading samples to leave out: at least the first, at most ``MOST_WARMUP`` and
+    a quarter of them.
 
-    White's MSER rule (1997): as many as make the standard error of the rest's mean least. What is
-    slow later than that is noise, which falls on all rows alike, and no warm-up.
+    White's MSER rule (1997) minimises the standard error of the mean of the rest. Slow samples
+    after that are noise, which affects all rows alike, and no warm-up.
     """
     values = np.asarray(samples, dtype=float)
     if len(values) < 2:
@@ -113,7 +113,7 @@ def count_warmup(samples: Sequence[float]) -> int:
 
 
 def spread(samples: Sequence[float]) -> float:
-    """Half the interquartile range over the median; 0 for fewer than four samples."""
+    """Return half the interquartile range over the median; 0 for fewer than four samples."""
     if len(samples) < 4 or not median(samples):
         return 0.0
     low, high = np.quantile(samples, (0.25, 0.75))
@@ -141,9 +141,9 @@ def compare_samples(
 ) -> Difference:
     """Compare samples that were not taken in turns.
 
-    ``paces`` are seconds of a yardstick beside each sample of ours and of theirs. The interval
-    then includes the ratio with and without division by them, so that neither another pace of the
-    machine nor the yardstick makes a difference alone.
+    ``paces`` are seconds of a yardstick beside each sample of ours and of theirs. The interval then
+    includes the ratio with and without division by them. So neither a changed pace of the machine
+    nor the yardstick alone makes a difference.
     """
     found = _compare_apart(ours, theirs)
     if paces is None:
@@ -156,7 +156,7 @@ def compare_samples(
 
 
 def compare_seeds(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
-    """Compare times of the same seeds, in their order; seeds are independent of each other."""
+    """Compare times of equal seeds, in their order; seeds are independent of each other."""
     logs = np.log(np.asarray(theirs, dtype=float) / np.asarray(ours, dtype=float))
     found = find_centre(logs, lasting=False)
     ratio = median(theirs) / median(ours)
@@ -166,7 +166,7 @@ def compare_seeds(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
 
 
 def find_seed_interval(times: Sequence[float]) -> tuple[float, float] | None:
-    """Return the interval of the median time over seeds; None of fewer than ``FEWEST_SEEDS``."""
+    """Return the interval of the median time over seeds; None for fewer than ``FEWEST_SEEDS``."""
     found = find_centre(np.log(np.asarray(times, dtype=float)), lasting=False)
     if found is None:
         return None
@@ -198,7 +198,7 @@ def _tell_few(count: int) -> str:
 
 
 def _tell_lasting(count: int, centre: Centre) -> str:
-    """Say where noise lasts so long that many samples say little."""
+    """Return a clause if noise lasts so long that many samples carry little information."""
     if centre.independent >= FEWEST_PAIRS:
         return ""
     return (
@@ -211,14 +211,14 @@ def _tell_lasting(count: int, centre: Centre) -> str:
 
 
 def find_centre(logs: FloatArray, *, lasting: bool = True) -> Centre | None:
-    """Return the middle of a series (n,) in order of time; None where it is too short or no number.
+    """Return the middle of a series (n,) in order of time; None if it is too short or not finite.
 
-    The noise may be of any of several models: fresh in each turn, lasting from turn to turn (AR(1)
-    with a correlation in ``LASTING``), or a sum of both. For each model, generalised least squares
-    give the middle and its error. The interval is that of the posterior over models, flat in the
-    middle and in the logarithm of the scale. Models whose noise lasts longer than the series begin
-    with more weight, since the series cannot refute them. Without ``lasting`` there is one model,
-    of independent values, whose interval is Student's.
+    The noise follows one of several models. It is fresh in each turn, or lasts from turn to turn
+    (AR(1) with a correlation in ``LASTING``), or is a sum of both. For each model, generalised
+    least squares give the middle and its error. The interval is the posterior's over models, flat
+    in the middle and in the logarithm of the scale. Models with noise that outlasts the series
+    begin with more weight, since the series cannot refute them. Without ``lasting`` there is one
+    model, of independent values, with Student's interval.
     """
     if len(logs) < (FEWEST_PAIRS if lasting else FEWEST_SEEDS) or not np.isfinite(logs).all():
         return None
@@ -253,7 +253,7 @@ def _shorten(values: FloatArray) -> FloatArray:
 
 
 def _limit(values: FloatArray) -> FloatArray:
-    """Return the values within ``MOST_DEVIATIONS`` of their median, by the median deviation."""
+    """Return the values, clipped to ``MOST_DEVIATIONS`` median deviations from their median."""
     middle = np.median(values)
     deviation = 1.4826 * MOST_DEVIATIONS * np.median(np.abs(values - middle))
     if not deviation:
@@ -264,9 +264,9 @@ def _limit(values: FloatArray) -> FloatArray:
 
 @functools.lru_cache(maxsize=8)
 def _whiten(count: int, lasting: bool) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Return for each noise model of ``count`` samples: the matrix (n, n) that makes its noise
-    independent, that matrix times ones (n,), the number of independent samples that the series is
-    worth, and the logarithm of its weight before any sample is seen."""
+    """Return four values for each noise model of ``count`` samples. They are the matrix (n, n) that
+    makes its noise independent, that matrix times ones (n,), the equivalent number of independent
+    samples, and the logarithm of its prior weight."""
     models = [(0.0, 0.0, 1.0)]
     for correlation in LASTING if lasting else ():
         turns = (1.0 + correlation) / (1.0 - correlation)
@@ -301,11 +301,11 @@ def _find_quantiles(
 
 
 def bound_tail(off: float, variance: float) -> float:
-    """Return an upper bound of the logarithm of the probability that a sum is ``off`` its mean by
-    as much, or by more, to either side.
+    """Return an upper bound of the logarithm of the probability that a sum deviates from its mean
+    by at least ``off``, to either side.
 
     The sum is of independent terms, each off its mean by at most 1, with the ``variance`` together
-    (Bennett 1962). A sum without variance is off by rounding alone.
+    (Bennett 1962). A sum without variance deviates by rounding alone.
     """
     if abs(off) <= 1e-6 * max(1.0, variance):
         return 0.0
