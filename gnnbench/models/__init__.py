@@ -96,9 +96,9 @@ def build(
 ) -> GNN:
     """Return the workload's model with freshly drawn parameters, in the workload's dtype.
 
-    Layers whose number, from 0, is in ``projected`` multiply by W before they aggregate. ``model``
-    is the class of the layers; None selects the bundled model of the workload's name. ``masked``
-    says that AGGREGATE's backward pass applies the mask of the preceding ReLU where it can: in
+    Layers with a number, from 0, in ``projected`` multiply by W before they aggregate. ``model`` is
+    the class of the layers; None selects the bundled model of the workload's name. ``masked`` says
+    that AGGREGATE's backward pass applies the mask of the preceding ReLU where it can. It can in
     bundled layers that aggregate their input first, all of which follow a ReLU. ``scaled`` says
     that edges are multiplied by their sampler's scales, and priced accordingly.
 

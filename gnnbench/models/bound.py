@@ -211,7 +211,7 @@ class BoundBlock:
 
     @property
     def _own_factors(self) -> bool:
-        """Whether GCN's edges have factors besides those of their two ends."""
+        """Whether GCN's edges have factors besides the two ends'."""
         return self._degrees.weighted or self._scales is not None
 
     def sum_scaled(self, h: Tensor) -> Tensor:

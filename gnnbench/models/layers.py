@@ -200,7 +200,7 @@ class Layer(nn.Module, ABC):
 
 
 class _LinearLayer(Layer):
-    """A layer whose UPDATE is a W + b, with ReLU except in the last layer."""
+    """A layer with UPDATE a W + b, and ReLU except in the last layer."""
 
     weight: nn.Parameter
     bias: Tensor

@@ -30,8 +30,8 @@ class SavedTensors:
     """The floating-point tensors that one forward pass saves, each once.
 
     ``resident`` tensors, the parameters, stay on the device anyway, as do indices, which are the
-    topology. Within ``recording()`` autograd receives handles, whose tensors ``offload`` and
-    ``restore`` move.
+    topology. Within ``recording()`` autograd receives handles, and ``offload`` and ``restore`` move
+    their tensors.
     """
 
     def __init__(self, resident: Collection[Tensor]) -> None:

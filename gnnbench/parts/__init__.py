@@ -1,9 +1,9 @@
 """The five parts of a strategy as abstract base classes, and the records passed to them.
 
-A part is a dataclass whose fields are its options: ``--set memory.device_bytes=2GB`` sets the field
-``device_bytes`` of the memory part. Declare options with :func:`option`; the harness parses text by
-the field's annotation. The class variables ``name`` and ``summary`` describe the part. The kinds
-that a part derives from decide which parts it works with and which of its methods are called.
+A part is a dataclass, and its fields are its options: ``--set memory.device_bytes=2GB`` sets the
+field ``device_bytes`` of the memory part. Declare options with :func:`option`; the harness parses
+text by the field's annotation. The class variables ``name`` and ``summary`` describe the part. The
+kinds that a part derives from decide which parts it works with and which of its methods are called.
 
 Options do not change during a run; mutable state lives in a *session* that the part opens for the
 run. Every run calls ``refuses`` on each part, then ``settle``, then ``begin``. The lowering then

@@ -89,7 +89,7 @@ class LayerShape:
 
     @property
     def narrow_side(self) -> int:
-        """The narrower side of the weights, by which the rates of products are tabulated."""
+        """The narrower side of the weights; rates of products are tabulated by it."""
         return min(self.in_features, self.out_features)
 
 

@@ -347,7 +347,8 @@ class Bundle:
 
 
 def _refuse_kinds(kernel: Kernel, placement: Placement, platform: Platform) -> str | None:
-    """Hold the described kind of each device against the kernel, whatever its numerics run on."""
+    """Refuse a device of a kind that the kernel is not written for, as the platform describes
+    it."""
     for device in placement.trainers(platform):
         if device.kind not in kernel.device_kinds:
             return (

@@ -123,8 +123,8 @@ class HostLoading(RowTransfer):
 
 
 class OwnRowsStay(EverythingCrosses):
-    """A session in which a unit's input set crosses the host link, except the rows of its
-    destinations if the unit before had the same destinations."""
+    """A session in which a unit's input set crosses the host link. The rows of its destinations
+    stay if the unit before had the same destinations."""
 
     def __init__(self, owner: IntArray) -> None:
         super().__init__(owner)
@@ -152,8 +152,7 @@ class StreamedLoading(OfFullGraphs, HostLoading):
     @property
     @abstractmethod
     def ahead(self) -> int:
-        """The number of units, besides the one in work, whose rows may be on the device or in
-        flight."""
+        """The number of units, besides the one in work, with rows on the device or in flight."""
 
     def open(self, owner: IntArray) -> TrafficSession:
         return OwnRowsStay(owner)
@@ -245,9 +244,8 @@ class HaloTraffic(TrafficSession):
 
 @dataclass(frozen=True)
 class HaloExchange(OfFullGraphs, RowTransfer):
-    """A halo exchange: every device holds the rows of its partition, and reads the other rows that
-    its unit needs, the halo, from the devices that own them. It does so at every layer, and sends
-    their gradients back."""
+    """A halo exchange at every layer. Every device holds the rows of its partition, and reads the
+    other rows that its unit needs, the halo, from their owners. It sends their gradients back."""
 
     all_reduce: ClassVar[Literal["host", "ring"]] = "ring"
 
@@ -257,8 +255,8 @@ class HaloExchange(OfFullGraphs, RowTransfer):
 
 @dataclass(frozen=True)
 class Broadcast(HaloExchange):
-    """A broadcast: a device sends all rows of its partition to every peer, needed there or not. As
-    many gradients come back."""
+    """A broadcast: a device sends all rows of its partition to every peer, needed there or not.
+    Every peer sends an equal number of gradients back."""
 
 
 @dataclass(frozen=True)
@@ -282,10 +280,10 @@ class StaleExchange(HaloExchange):
 
     def decay(self, what: PeerData) -> float:
         """Return the share of a row, or of a gradient, that remains when a later epoch's value
-        arrives: 0, the default, to replace the value, or else a number below 1.
+        arrives. It is below 1; 0, the default, replaces the value.
 
-        A device then reads an average over the epochs, whose weights fall by this factor with each
-        epoch of age. Only called for ``stale`` data if there are ``arrival_epochs``.
+        A device then reads an average over the epochs, and the weights fall by this factor with
+        each epoch of age. Only called for ``stale`` data if there are ``arrival_epochs``.
         """
         return 0.0
 
@@ -294,9 +292,9 @@ class StaleExchange(HaloExchange):
 
         The others keep the values of their last crossing. The result is bool like ``ids``, the
         vertices that would cross otherwise; if shards are broadcast, it is True for all or for
-        none. ``layer`` counts from 0, whose rows are the features. It is called for ``stale`` data,
-        for every peer, layer and epoch. Without ``arrival_epochs`` everything crosses in the first
-        epoch, with no call.
+        none. ``layer`` counts from 0, the layer that reads the features. It is called for ``stale``
+        data, for every peer, layer and epoch. Without ``arrival_epochs`` everything crosses in the
+        first epoch, with no call.
         """
         return np.ones(len(ids), dtype=np.bool_)
 

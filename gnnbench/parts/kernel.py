@@ -198,7 +198,7 @@ class Kernel(Part):
     def projects_first(self, layer: int, setting: Setting, mode: Mode) -> bool:
         """Return whether layer ``layer`` (from 0) multiplies by W before it aggregates.
 
-        Only called for models whose maths allows both, A (H W) = (A H) W: GCN, SAGE, GIN and
+        Only called for models that allow both orders, A (H W) = (A H) W: GCN, SAGE, GIN and
         CommNet.
         """
         return False

@@ -218,8 +218,8 @@ class OffloadingMemory(OfFullGraphs, Memory):
         return self.topology == "host"
 
     def settle(self, bundle: Bundle, setting: Setting) -> tuple[Part, tuple[str, ...]]:
-        """Return the memory with the location of topologies decided, if left open: a device if all
-        its chunks fit a small part of its memory, else the host."""
+        """Return the memory with the location of topologies decided, if left open. It is the device
+        if all its chunks fit a small part of its memory, else the host."""
         if self.topology != "auto":
             return self, ()
         graph, trainers = setting.dataset.graph, bundle.placement.trainers(setting.platform)

@@ -55,8 +55,8 @@ class Placement(Part):
         return None
 
     def sockets(self, setting: Setting, owner: IntArray) -> IntArray:
-        """Return the socket whose memory holds each vertex's rows, int64 ``(V,)``. Sockets are
-        numbered through all hosts.
+        """Return the socket that holds each vertex's rows in its memory, int64 ``(V,)``. Sockets
+        are numbered through all hosts.
 
         ``owner`` is the device index of each vertex. For full graphs it is the sampler's. For
         mini-batches it cycles through the devices, and only a vertex's host matters. The default
@@ -84,8 +84,8 @@ class SeedSession(Session):
     def observe(self, times: StageTimes) -> None:
         """Observe the stage times of a round; rebalance later rounds.
 
-        Rounds are observed in order. Before the shares of round i are requested, exactly the rounds
-        up to i - d have been observed, where d is the maximum number of rounds in flight. d is one
+        Rounds are observed in order. Let d be the maximum number of rounds in flight. Before the
+        shares of round i are requested, exactly the rounds up to i - d have been observed. d is one
         without prefetching, three with one-stage and four with two-stage prefetching. If each
         thread prepares a whole mini-batch (``MiniBatchSampler.preparers``), d is the number of
         threads for a trainer plus one, or plus two with prefetching.
@@ -157,8 +157,7 @@ def hand_out(seeds: IntArray, shares: Sequence[Share]) -> Handed:
 
 @dataclass(frozen=True)
 class PartitionPlacement(OfFullGraphs, Placement):
-    """A placement in which every trainer computes the chunks of its own partition of a full
-    graph."""
+    """A placement of a full graph: every trainer computes the chunks of its own partition."""
 
 
 # --------------------------------------------------------------------------- shards

@@ -35,11 +35,12 @@ class MiniBatchSampler(OfMiniBatches, Sampler):
 
     @abstractmethod
     def sample(self, seeds: IntArray, epoch: int, threads: int) -> tuple[Block, ...]:
-        """Return L blocks, input layer first, whose last destinations are ``seeds`` in their order.
+        """Return L blocks, input layer first; the last block's destinations are ``seeds`` in their
+        order.
 
-        The neighbours drawn for a vertex must depend on (seed, epoch, layer, vertex) alone, so that
-        they do not change when a round is split over trainers. Otherwise ``split_invariant`` must
-        be False; then the sampler works with one trainer only.
+        The neighbours drawn for a vertex must depend on (seed, epoch, layer, vertex) alone. Then
+        splitting a round over trainers does not change them. Otherwise ``split_invariant`` must be
+        False; then the sampler works with one trainer only.
         """
 
     split_invariant: ClassVar[bool] = True
@@ -71,8 +72,8 @@ class MiniBatchSampler(OfMiniBatches, Sampler):
         return None
 
     def preparers(self, cores: int) -> int:
-        """Return the number of host threads that prepare mini-batches for a trainer, where each
-        thread draws a whole mini-batch and gathers its rows, in parallel with later ones. ``cores``
+        """Return the number of host threads that prepare mini-batches for a trainer. Each thread
+        then draws a whole mini-batch and gathers its rows, in parallel with later ones. ``cores``
         is the number of host cores for each trainer.
 
         With 0, the default, all host threads share the work of each mini-batch.
@@ -151,8 +152,8 @@ class StagedSampler(FullGraphSampler):
 
 @dataclass(frozen=True)
 class GridSampler(FullGraphSampler):
-    """Chunks of destinations whose in-edges come in pieces, by chunks of sources: a partition of
-    the adjacency matrix by rows and columns.
+    """Chunks of destinations with in-edges in pieces, by chunks of sources: a partition of the
+    adjacency matrix by rows and columns.
 
     Every destination is in one block of each of ``Chunks.pieces`` consecutive rounds. Each of its
     in-edges is in one of these blocks, and its own row is a source of all. Sums over the pieces are

@@ -162,8 +162,8 @@ class Device:
         return self.memory_bandwidth_bytes_per_s
 
     def fresh_bytes_per_s(self, threads: int = 0) -> float:
-        """Return the rate at which one process fills newly allocated memory with ``threads`` cores
-        (all of them when 0), bytes/s; 0 if it was not measured."""
+        """Return the rate at which one process fills newly allocated memory with ``threads`` cores,
+        bytes/s. All cores count when ``threads`` is 0. Return 0 if the rate was not measured."""
         if threads and self.core_fresh_bandwidth_bytes_per_s:
             alone = self.core_fresh_bandwidth_bytes_per_s
             return min(self.fresh_bandwidth_bytes_per_s, threads * alone)
@@ -206,8 +206,8 @@ class Link:
     one lane from each stop to the next. It occupies the lanes exclusively, unless they are
     ``shared``: transfers that meet on a shared lane divide its bandwidth evenly.
 
-    ``picked_bytes_per_s`` is for rows gathered one by one from the host's memory, or added to it;
-    None if they cross as fast as blocks.
+    ``picked_bytes_per_s`` is for rows gathered one by one from the host's memory, or added to it.
+    It is None if they cross as fast as blocks.
 
     Between devices made of cores, transfers over a ``limited`` link are slowed to its bandwidth. At
     a ``blocking`` link both ends do nothing else until a transfer has finished.

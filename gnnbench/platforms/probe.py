@@ -1,8 +1,9 @@
-"""This machine's peaks and effective rates, measured: the platform that ``platforms probe`` writes.
+"""Measurements of this machine's peaks and effective rates, which ``platforms probe`` writes as a
+platform.
 
 Peaks are the best of several runs, which other activity disturbs least. The effective rates by
-width, which predict runs, are those of the median run. ``gnnbench.probing`` measures the rates of
-each installed library.
+width, which predict runs, come from the median run. ``gnnbench.probing`` measures the rates of each
+installed library.
 """
 
 from __future__ import annotations
@@ -276,8 +277,8 @@ def _rate_curve(
 
 def _gather_rate(width: int, threads: int, budget_s: float) -> float:
     """Measure the bytes/s of rows that a feature loader gathers at random into new memory (Equation
-    7). The table is larger than any cache. The rows are those of a mini-batch, or 16 MiB of them,
-    which allocators keep; a sweep evicts the caches before."""
+    7). The table is larger than any cache. The number of rows is a mini-batch's, or 16 MiB of them,
+    which allocators keep. Before each run a sweep evicts the caches."""
     table = np.ones((max(1, GATHERED_BYTES // (4 * width)), width), dtype=np.float32)
     count = min(2**16, max(1, GATHERED_BYTES // (16 * width)))
     ids = np.random.default_rng(0).integers(0, len(table), count)
@@ -382,7 +383,7 @@ def _draw_block(width: int) -> _SampledBlock:
 def _aggregate_rate(width: int, threads: int, budget_s: float) -> float:
     """Measure the bytes/s of source rows that a CPU trainer aggregates (Equation 11). The sampled
     block is new to it, edges are weighted by the degrees of their ends, and every destination's own
-    row is added."""
+    row is added, as in GCN."""
     block = _draw_block(width)
     h = torch.rand(block.sources, width)
 

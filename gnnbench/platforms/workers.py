@@ -88,9 +88,9 @@ def parse_cores(spec: str) -> Sets:
 
 
 def make_workers(sets: Sets, name: str, description: str = "") -> Platform:
-    """Return the platform of devices made of this machine's cores. Cores are assigned in order,
-    those of the devices first. Rates are those of ``local`` for as many cores while all others
-    work, scaled by the device's speed.
+    """Return the platform of devices made of this machine's cores. Cores are assigned in order, to
+    the devices first. Rates are ``local``'s for as many cores while all others work, scaled by the
+    device's speed.
 
     Raises ``PlatformError`` if the machine has fewer cores, or less memory.
     """
@@ -241,7 +241,7 @@ def slow_down(device: Device, speed: float) -> Device:
 
 
 def _map_curves(device: Device, change_known: Callable[[RateCurve], RateCurve]) -> Device:
-    """Return a device with all its curves changed, and those of its libraries."""
+    """Return a device with all its curves changed, and its libraries' curves."""
 
     def change(curve: RateCurve | None) -> RateCurve | None:
         return None if curve is None else change_known(curve)
@@ -313,7 +313,7 @@ def divide_machine(processes: int) -> Platform:
     is pinned.
 
     All workers exist, so their times are measured. Workers of one processor exchange data through
-    its memory, whose bandwidth models the link between any two.
+    its memory; the memory's bandwidth models the link between any two.
     """
     local = load_local()
     if len(local.accelerators) >= processes:

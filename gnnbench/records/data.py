@@ -102,8 +102,8 @@ class Dataset:
 
     @property
     def multiplies_stored(self) -> bool:
-        """Whether features are sparse rows whose sparse product is faster than a dense one: fewer
-        than one in ``DENSE_SHARE`` values are stored."""
+        """Whether features are sparse rows with a faster sparse than dense product: fewer than one
+        in ``DENSE_SHARE`` values are stored."""
         if isinstance(self.features, np.ndarray):
             return False
         rows, width = self.features.shape

@@ -45,8 +45,8 @@ class Equivalence:
     sampling law. ``fault`` is a sentence that names a deviation beyond rounding; it is empty if
     there is none. ``max_relative_loss_error`` is the largest |loss - reference| / |reference| of
     the checked updates, each from the run's own parameters. ``updates`` is the number of recomputed
-    updates. ``looked_at`` counts the updates whose mini-batches were inspected edge by edge, and
-    all updates of the run.
+    updates. ``looked_at`` counts the updates with mini-batches inspected edge by edge, and all
+    updates of the run.
     """
 
     reference: Mode

@@ -77,7 +77,7 @@ class Unit:
 
     @property
     def input_ids(self) -> IntArray:
-        """V^0: the vertices whose feature rows this unit reads (N_ij in HongTu), int64."""
+        """V^0: the vertices with feature rows that this unit reads (N_ij in HongTu), int64."""
         return self.blocks[0].src_ids
 
     @property
@@ -184,7 +184,7 @@ class ReadOrder(Protocol):
     """The order in which AGGREGATE over a block reads rows."""
 
     def kept(self, rows: float, *, backward: bool = False) -> float:
-        """Return the share of reads whose row is one of the ``rows`` distinct rows read last."""
+        """Return the share of reads of a row that is among the ``rows`` distinct rows read last."""
 
 
 class Work(NamedTuple):
