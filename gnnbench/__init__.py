@@ -1,8 +1,8 @@
 """gnnbench: which GNN training system strategy wins on this graph, model and machine, and why.
 
-``gnnbench.advise``, ``gnnbench.compare`` and ``gnnbench.plan`` do what the commands of their names
-do, and ``gnnbench.datasets`` makes data sets of PyG's, DGL's and NetworkX's graphs and of arrays.
-They are imported when they are first used, so that ``import gnnbench`` is instant.
+``gnnbench.advise``, ``gnnbench.compare`` and ``gnnbench.plan`` correspond to the commands of their
+names. ``gnnbench.datasets`` makes data sets from graphs of PyG, DGL and NetworkX and from arrays.
+All of them are imported on first use, so that ``import gnnbench`` is instant.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
     "plugins",
 ]
 
-#: What ``gnnbench.api`` offers under the package's own name.
+#: Names of ``gnnbench.api`` that the package exports.
 _OFFERED = ("AdviceResult", "ComparisonResult", "PlanResult", "advise", "compare", "plan")
 _MODULES = ("datasets", "platforms", "plugins")
 

@@ -1,4 +1,4 @@
-"""``python -m gnnbench``, and the command ``gnnbench``: signals first, then everything else."""
+"""``python -m gnnbench``, and the command ``gnnbench``: signals first, then all else."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import NoReturn
 
 from gnnbench import signals
 
-#: Switches off plugins of torch and of pydantic. To find them, both read the entry points of every
-#: installed package, and stop at a damaged one.
+#: Switches off plugins of torch and of pydantic. To find plugins, both read the entry points of
+#: every installed package, and stop at a damaged one.
 NO_PLUGINS = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "PYDANTIC_DISABLE_PLUGINS": "__all__"}
 
 
 def start() -> NoReturn:
-    """Run the command line. Signals end it in a sentence from here on, also while its modules are
-    imported. They change nothing any more once it has its exit status."""
+    """Run the command line. From here on signals end it with one sentence, even while its modules
+    are imported. Once the exit status is known, signals change nothing."""
     signals.take()
     if not _has_folder():
         print(
@@ -37,7 +37,8 @@ def start() -> NoReturn:
 
 
 def _has_folder() -> bool:
-    """Whether the current folder exists; libraries that torch loads abort the process without."""
+    """Return whether the current folder exists; without it, libraries that torch loads abort the
+    process."""
     try:
         os.getcwd()
     except OSError:

@@ -1,7 +1,7 @@
-"""How far a table's numbers are from those of the paper that it quotes.
+"""The agreement of a table's numbers with the paper that it quotes.
 
-``agreement.toml`` has how the bundled tables came out, for the list of ``gnnbench reproduce``;
-``python -m tests.agreements --write`` writes it, and a test holds it.
+``agreement.toml`` has the results of the bundled tables, for the list of ``gnnbench reproduce``.
+``python -m tests.agreements --write`` writes it, and a test checks it.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ FILE = Path(__file__).with_name("agreement.toml")
 #: Errors up to this count as close.
 CLOSE = 0.25
 _NUMBER = r"(\d[\d,]*(?:\.\d+)?)"
-#: What a paper has where it gives the least and the most only.
+#: A paper's range, stated by its ends only.
 _RANGE = re.compile(rf"{_NUMBER}\s*[-\u2013]\s*{_NUMBER}")
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How a table's cells compare with the paper's.
+    """The agreement of a table's cells with the paper's.
 
-    Of ``numbers`` cells with an error, ``close`` are within ``CLOSE``; ``median_error`` and
-    ``largest_error`` are of absolute relative errors, None without any. Of ``words`` cells where
-    the paper has words or ours has, ``same_words`` say the same. ``fitted`` more cells have a
-    constant fitted on them, and count as none of these.
+    ``numbers`` cells have an error, and ``close`` of them are within ``CLOSE``. ``median_error``
+    and ``largest_error`` are of absolute relative errors, None without any. ``words`` cells have
+    words in the paper or here, and ``same_words`` of them say the same. ``fitted`` further cells
+    have a constant fitted on them, and count in none of these.
     """
 
     numbers: int
@@ -57,14 +57,14 @@ class Outcome:
 
 
 def count_outcome(tables: Iterable[Table]) -> Outcome:
-    """Of the cells of ``tables``."""
+    """Count the outcome of the cells of ``tables``."""
     cells = [cell for table in tables for row in table.rows for cell in row.cells]
     found = measure_agreement(cells)
     return Outcome(**{each.name: getattr(found, each.name) for each in fields(Outcome)})
 
 
 def describe_outcome(outcome: Outcome) -> str:
-    """A few words for a list."""
+    """Describe an outcome in a few words, for a list."""
     clauses = []
     if outcome.numbers:
         clauses.append(f"{outcome.close} of {outcome.numbers} within {format_share(CLOSE)}")
@@ -77,7 +77,7 @@ def describe_outcome(outcome: Outcome) -> str:
 
 @cache
 def read_outcomes() -> Mapping[str, Outcome]:
-    """How the bundled reproductions came out, by name."""
+    """Return the outcomes of the bundled reproductions, by name."""
     return {
         name: Outcome(**{each.name: int(counts[each.name]) for each in fields(Outcome)})
         for name, counts in read_toml(FILE).items()
@@ -86,7 +86,7 @@ def read_outcomes() -> Mapping[str, Outcome]:
 
 
 def write_outcomes(outcomes: Mapping[str, Outcome]) -> None:
-    """Keep how reproductions have come out."""
+    """Write the outcomes of reproductions to the file."""
     lines = ["# Rewritten by python -m tests.agreements --write; see agreement.py.", ""]
     for name in sorted(outcomes):
         counts = (f"{each.name} = {getattr(outcomes[name], each.name)}" for each in fields(Outcome))
@@ -95,7 +95,7 @@ def write_outcomes(outcomes: Mapping[str, Outcome]) -> None:
 
 
 def measure_agreement(cells: Iterable[Cell]) -> Agreement:
-    """Over those cells that a paper's number or word stands beside and on which nothing was fitted;
+    """Measure the agreement over cells with a paper's number or word on which nothing was fitted;
     an error that is not finite does not count."""
     every = tuple(cells)
     cells = [cell for cell in every if not cell.fitted_on]
@@ -114,8 +114,8 @@ def measure_agreement(cells: Iterable[Cell]) -> Agreement:
 
 
 def find_error(cell: Cell) -> float | None:
-    """A number's relative error. Where a paper has a range, such as "1.2-3.4", that is 0 within it,
-    and else of the nearer end."""
+    """Return a number's relative error. For a paper's range, such as "1.2-3.4", it is 0 within the
+    range, and else relative to the nearer end."""
     ends = _RANGE.fullmatch(cell.quoted_text)
     if cell.value is None or ends is None:
         return cell.error
@@ -125,7 +125,7 @@ def find_error(cell: Cell) -> float | None:
 
 
 def compares_words(cell: Cell) -> bool:
-    """Whether the paper or we have words here, and the other something to hold them against. A
+    """Return whether the paper or we have words here, and the other has something to compare. A
     range beside a number is no word."""
     if cell.value is not None and _RANGE.fullmatch(cell.quoted_text):
         return False
@@ -133,12 +133,12 @@ def compares_words(cell: Cell) -> bool:
 
 
 def same_words(cell: Cell) -> bool:
-    """Whether both have the same words, and neither a number."""
+    """Return whether both have the same words, and neither has a number."""
     return cell.text == cell.quoted_text and cell.value is None and cell.quoted is None
 
 
 def describe_agreement(agreement: Agreement) -> str:
-    """The errors in one sentence, without its full stop; nothing where there is nothing to
+    """Describe the errors in one sentence without its full stop; empty if there is nothing to
     compare."""
     clauses = []
     if agreement.median_error is not None and agreement.largest_error is not None:
@@ -158,5 +158,5 @@ def describe_agreement(agreement: Agreement) -> str:
 
 
 def format_share(share: float) -> str:
-    """``"4.6 %"`` below a tenth, ``"25 %"`` from there on."""
+    """Return ``"4.6 %"`` below a tenth, ``"25 %"`` from there on."""
     return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"

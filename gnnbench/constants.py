@@ -1,6 +1,6 @@
-"""Where the numbers come from that stand for the world: measured, quoted, assumed or fitted.
+"""The provenance of numbers that describe the world: measured, quoted, assumed or fitted.
 
-A number in code says it in its annotation, and stays a plain number:
+A number in code states it in its annotation, and stays a plain number:
 
     HBM_J_PER_BIT: Annotated[float, Constant("J/bit", "quoted", "O'Connor 2014")] = 7e-12
 
@@ -17,19 +17,18 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from types import ModuleType
 from typing import Annotated, Literal, TypeVar, get_args
 
-#: Measured on the machine that is described; stated by a source; taken for plausible, as nobody
-#: states it; or set so that a result is met, which then proves nothing.
+#: measured: on the described machine; quoted: stated by a source; assumed: plausible, but stated
+#: nowhere; fitted: set to reproduce a result, which then proves nothing.
 MarkKind = Literal["measured", "quoted", "assumed", "fitted"]
 MARKS: tuple[MarkKind, ...] = get_args(MarkKind)
 
 _Number = TypeVar("_Number")
-#: A number that is no fact of the world: a tolerance, a limit, a size that nothing depends on.
+#: A number that is no fact of the world: a tolerance, a limit, or an arbitrary size.
 Bound = Annotated[_Number, "bound"]
 
 
 def check_fitted_on(mark: MarkKind, fitted_on: tuple[str, ...]) -> None:
-    """Raises ``ValueError`` with a clause where a mark and what was fitted on contradict each
-    other."""
+    """Raise ``ValueError`` with a clause if a mark and its fitted results contradict each other."""
     if mark == "fitted" and not fitted_on:
         raise ValueError('mark = "fitted" needs fitted_on, the results that it was fitted on')
     if mark != "fitted" and fitted_on:
@@ -38,8 +37,8 @@ def check_fitted_on(mark: MarkKind, fitted_on: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How far a number is to be believed. ``fitted_on`` names the cells that one was fitted on: by
-    their id in the ledger, or by the name of a reproduction and what of it."""
+    """The provenance of a number. ``fitted_on`` names the cells that it was fitted on: by their id
+    in the ledger, or by a reproduction's name and an item of it."""
 
     kind: MarkKind
     fitted_on: tuple[str, ...] = ()
@@ -48,7 +47,7 @@ class Mark:
         check_fitted_on(self.kind, self.fitted_on)
 
     def describe(self, source: str) -> str:
-        """``"assumed: one copy call over PCIe"``."""
+        """Return ``"assumed: one copy call over PCIe"``."""
         return f"{self.kind}: {source}" if source else self.kind
 
 
@@ -57,7 +56,7 @@ ASSUMED, MEASURED = Mark("assumed"), Mark("measured")
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """What stands behind a number in code, in its annotation."""
+    """The provenance of a number in code, in its annotation."""
 
     unit: str
     mark: MarkKind
@@ -70,7 +69,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class MarkedNumber:
-    """A constant with its value as text; ``place`` is the module or file that has it."""
+    """A constant with its value as text; ``place`` is its module or file."""
 
     place: str
     name: str
@@ -81,8 +80,8 @@ class MarkedNumber:
 
 
 def find_marked(table: object, place: str = "") -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Every number of a TOML file, which is a table with a source, and the keys that lead to it.
-    Entries of a list are told apart by their names, or by the ends of a link."""
+    """Yield every number of a TOML file, which is a table with a source, and the keys that lead to
+    it. Entries of a list are identified by their names, or by the ends of a link."""
     if isinstance(table, list):
         for each in table:
             if isinstance(each, Mapping):
@@ -97,7 +96,7 @@ def find_marked(table: object, place: str = "") -> Iterator[tuple[str, Mapping[s
 
 
 def read_number(place: str, name: str, table: Mapping[str, object]) -> MarkedNumber:
-    """A number of a TOML file, as :func:`find_marked` gives it."""
+    """Return a number of a TOML file that :func:`find_marked` yielded."""
     value = table.get("value", table.get("values"))
     shown = _show(tuple(value) if isinstance(value, list) else value)
     fitted_on = table.get("fitted_on", ())
@@ -113,7 +112,8 @@ def read_number(place: str, name: str, table: Mapping[str, object]) -> MarkedNum
 
 
 def find_constants(module: ModuleType) -> Iterator[MarkedNumber]:
-    """The constants of a module and of the classes that it defines, as their annotations say."""
+    """Yield the constants of a module and of the classes that it defines, from their
+    annotations."""
     holders: list[tuple[str, object]] = [("", module)]
     holders += [
         (f"{name}.", value)
@@ -143,7 +143,8 @@ def find_constants(module: ModuleType) -> Iterator[MarkedNumber]:
 
 
 def _defaults(holder: object) -> dict[str, object]:
-    """Values by name: those of a module, or the defaults of a class, slotted ones among them."""
+    """Return values by name: those of a module, or the defaults of a class, including slotted
+    ones."""
     values = dict(vars(holder))
     for field in fields(holder) if is_dataclass(holder) else ():
         if field.default_factory is not MISSING:

@@ -1,9 +1,10 @@
-"""The cores that this process may use: those of its affinity, less what control groups forbid.
+"""The cores that this process may use: its affinity, less what control groups forbid.
 
-A control group's CPU quota is processor time for each period: version 2 has it in ``cpu.max``,
-version 1 in ``cpu.cfs_quota_us`` and ``cpu.cfs_period_us`` (Linux, Documentation/admin-guide/
-cgroup-v2.rst, and scheduler/sched-bwc.rst). A process that has used it up is stopped until the next
-period, whatever the number of its threads is; ``cpu.stat`` counts those periods.
+A control group's CPU quota is processor time for each period. Version 2 has it in ``cpu.max``,
+version 1 in ``cpu.cfs_quota_us`` and ``cpu.cfs_period_us``. Sources are Linux's
+Documentation/admin-guide/cgroup-v2.rst, and scheduler/sched-bwc.rst. A process that has used up its
+quota is stopped until the next period, with any number of threads; ``cpu.stat`` counts those
+periods.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class ControlGroups:
-    """The control groups of this process: where they are mounted, and the file that names them."""
+    """The control groups of this process: their mount point, and the file that names them."""
 
     root: Path = Path("/sys/fs/cgroup")
     membership: Path = Path("/proc/self/cgroup")
 
     def list_folders(self) -> Iterator[Path]:
-        """Yield the folders that may limit the processor's time, each before those around it."""
+        """Yield the folders that may limit the processor's time, each before its parents."""
         with suppress(OSError):
             for line in self.membership.read_text(encoding="utf-8").splitlines():
                 _, controllers, path = line.split(":", 2)
@@ -35,7 +36,7 @@ class ControlGroups:
                 else:
                     continue
                 for mount in dict.fromkeys(mounts):
-                    # Inside a container the path may be that of the host, and its folder the mount.
+                    # Inside a container the path may be the host's, and its folder the mount.
                     group = Path(path.strip("/"))
                     yield from (mount / each for each in (group, *group.parents))
 
@@ -44,7 +45,7 @@ GROUPS = ControlGroups()
 
 
 def count_cores(groups: ControlGroups = GROUPS) -> int:
-    """Return how many cores this process may keep busy: at least 1, a share of one left out."""
+    """Return how many whole cores this process may keep busy, at least 1."""
     if hasattr(os, "sched_getaffinity"):
         allowed = len(os.sched_getaffinity(0))
     else:
@@ -74,14 +75,15 @@ def _read_quota(folder: Path) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Periods:
-    """How many periods of quotas have passed, and in how many of them processes were stopped."""
+    """The number of periods of quotas that have passed, and of those in which processes were
+    throttled."""
 
     passed: int = 0
     throttled: int = 0
 
     @classmethod
     def read(cls, groups: ControlGroups = GROUPS) -> Periods:
-        """Read the periods of the control group that was stopped most often."""
+        """Read the periods of the control group that was throttled most often."""
         found = [cls()]
         for folder in groups.list_folders():
             with suppress(OSError, ValueError, KeyError):
@@ -97,7 +99,7 @@ class Periods:
         return Periods(self.passed - other.passed, self.throttled - other.throttled)
 
     def describe(self) -> str:
-        """Return a sentence's clause on what was throttled; empty where nothing was."""
+        """Return a sentence's clause on the throttling; empty without throttling."""
         if self.throttled <= 0:
             return ""
         quota = find_quota()

@@ -1,7 +1,7 @@
-"""Everything gnnbench raises on purpose, and one error of others that it tells apart.
+"""Every deliberate error of gnnbench, and a test for one error of other libraries.
 
-Each message is one sentence that says what is wrong, where, and how to mend it; the command line
-prints it as it stands and exits with ``exit_status``.
+Each message is one sentence that says what is wrong, where, and how to fix it. The command line
+prints it unchanged and exits with ``exit_status``.
 """
 
 from __future__ import annotations
@@ -9,18 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-#: No sentence quotes more of another error.
+#: The most characters that a message quotes from another error.
 _REASON_LENGTH = 200
 
 
 class GnnbenchError(Exception):
-    """Base of every deliberate error; ``exit_status`` is what the command line returns."""
+    """The base of every deliberate error; ``exit_status`` is the exit status of the command
+    line."""
 
     exit_status = 3
 
 
 class UsageError(GnnbenchError):
-    """The request itself is wrong: a name, a number, an option."""
+    """A request that is wrong in itself: a name, a number, an option."""
 
     exit_status = 2
 
@@ -42,11 +43,11 @@ class IncompatibleParts(UsageError):
 
 
 class MissingDependency(GnnbenchError):
-    """A strategy needs a library that is not installed here; its run is skipped."""
+    """A library that a strategy needs and that is not installed here; its run is skipped."""
 
 
 def words_of(error: BaseException) -> str:
-    """An exception's own words; what a plugin raises may not even have those."""
+    """Return an exception's message, or a stand-in if a plugin's exception cannot state one."""
     try:
         return str(error)
     except KeyboardInterrupt:
@@ -56,17 +57,17 @@ def words_of(error: BaseException) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return an exception's words on one line, without a full stop and escape sequences, or its
-    kind where it has none."""
+    """Return an exception's message on one line, without a full stop and escape sequences, or its
+    type's name if it has none."""
     words = " ".join(re.sub("\x1b\\[[0-9;]*m", "", words_of(error)).split()).rstrip(".")
     return words[:_REASON_LENGTH] or type(error).__name__
 
 
 class StageFailed(GnnbenchError):
-    """A stage of mini-batch training ended with an error, which is the ``__cause__``.
+    """The failure of a stage of mini-batch training; its error is the ``__cause__``.
 
-    Attributes: ``stage``, ``round`` and ``device`` say where; ``also`` holds what failed in other
-    threads meanwhile. The exit status is the cause's own where it has one.
+    Attributes: ``stage``, ``round`` and ``device`` say where; ``also`` holds concurrent failures of
+    other threads. The exit status is the cause's, if it has one.
     """
 
     def __init__(self, stage: str, round: int, device: str, cause: BaseException) -> None:
@@ -102,7 +103,7 @@ class DeviceOutOfMemory(GnnbenchError):
 
     Attributes: ``device`` (name), ``tensor`` (what was being allocated), ``requested_bytes``,
     ``in_use_bytes`` and ``capacity_bytes``. In mini-batch training ``stage`` and ``round`` say
-    where, and ``also`` holds what failed in other threads meanwhile.
+    where, and ``also`` holds concurrent failures of other threads.
     """
 
     def __init__(
@@ -134,9 +135,9 @@ class DeviceOutOfMemory(GnnbenchError):
 
 
 def is_host_memory_error(error: BaseException) -> bool:
-    """Whether this machine had not enough memory for what was asked for.
+    """Return whether this machine lacked the memory for an allocation.
 
-    torch has no class of its own for this on CPUs: it raises :class:`RuntimeError` with a sentence.
+    torch has no separate class for this on CPUs: it raises :class:`RuntimeError` with a message.
     """
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
@@ -144,7 +145,7 @@ def is_host_memory_error(error: BaseException) -> bool:
 
 
 def closest(name: str, known: Iterable[str]) -> str:
-    """Return ``" (did you mean 'x'?)"`` where a known name is spelt alike, else nothing."""
+    """Return ``" (did you mean 'x'?)"`` if a known name is spelt alike, else an empty text."""
     import difflib
 
     matches = difflib.get_close_matches(name, list(known), n=2)

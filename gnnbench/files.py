@@ -1,7 +1,7 @@
-"""Files that a user names: opened without waiting, told apart, and replaced only as a whole.
+"""Files that a user names: opened without waiting, identified, and replaced atomically.
 
-A name is whatever was typed. It may be too long, hold a null byte, run in a loop of links, or stand
-for a pipe or a device; each of these is a reason in plain words (:func:`explain`), never a crash.
+A name may be any text. It may be too long, hold a null byte, be a loop of links, or name a pipe or
+a device. Each of these is a reason in plain words (:func:`explain`), never a crash.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _REASONS = {
     errno.EFBIG: "the file would be larger than is allowed here",
     errno.EPIPE: "whoever read the pipe has gone",
 }
-#: Around the random part of a temporary name.
+#: The text around the random part of a temporary name.
 _PREFIX, _SUFFIX = ".gnnbench-", ".tmp"
-#: A folder that is younger may not have been locked yet by the process that made it.
+#: A younger folder may not have been locked yet by the process that made it.
 _NEW_S = 60.0
-#: What a file system says that has no hard links, or no more of them.
+#: Errors of a file system without hard links, or without further ones.
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
 
 
@@ -50,9 +50,9 @@ class FileRefused(UsageError):
 
 
 def explain(error: OSError | ValueError) -> str:
-    """Why a file could not be opened or written, as a clause without a full stop.
+    """Return why a file could not be opened or written, as a clause without a full stop.
 
-    A ``ValueError`` is what Python raises for a name that no file system can hold.
+    Python raises ``ValueError`` for a name that no file system can hold.
     """
     if isinstance(error, OSError):
         if is_full(error) and error.errno is None:
@@ -64,9 +64,9 @@ def explain(error: OSError | ValueError) -> str:
 
 
 def is_full(error: OSError) -> bool:
-    """Whether a disk, a quota or a limit had no room for what was written.
+    """Return whether a disk, a quota or a limit had no room for a write.
 
-    NumPy raises an error without a number where a disk took a part of an array only.
+    NumPy raises an error without a number if a disk took only a part of an array.
     """
     if error.errno is None:
         return "requested and" in str(error)
@@ -74,7 +74,7 @@ def is_full(error: OSError) -> bool:
 
 
 def _describe_kind(mode: int) -> str:
-    """What a file that is not regular is, by its ``st_mode``."""
+    """Describe a file that is not regular, by its ``st_mode``."""
     if stat.S_ISDIR(mode):
         return "a folder"
     if stat.S_ISFIFO(mode):
@@ -88,9 +88,9 @@ def _describe_kind(mode: int) -> str:
 
 
 def open_input(path: Path) -> BinaryIO:
-    """A regular file, open for reading bytes.
+    """Open a regular file for reading bytes.
 
-    Raises :class:`FileRefused` for everything else, a pipe without a writer included, at once.
+    Raises :class:`FileRefused` at once for any other kind, including a pipe without a writer.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -104,7 +104,7 @@ def open_input(path: Path) -> BinaryIO:
 
 
 def read_text(path: Path, limit_bytes: int) -> str:
-    """A file's text in UTF-8; :class:`FileRefused` where it is none or has over ``limit_bytes``."""
+    """Return a file's text; :class:`FileRefused` if it is not UTF-8 or has over ``limit_bytes``."""
     try:
         with open_input(path) as stream:
             content = stream.read(limit_bytes + 1)
@@ -122,7 +122,7 @@ def read_text(path: Path, limit_bytes: int) -> str:
 
 
 def resolve(path: str | Path) -> Path:
-    """The path without links, ``~`` and dots; as it is where no file can have it."""
+    """Return the path without links, ``~`` and dots; unchanged if no file can have it."""
     try:
         return Path(os.path.realpath(os.path.expanduser(path)))
     except (OSError, ValueError):
@@ -130,8 +130,8 @@ def resolve(path: str | Path) -> Path:
 
 
 def identify(path: Path) -> tuple[int, int] | Path:
-    """What two names of one file have in common: its device and inode where it exists, whichever
-    links lead there, else the path without links."""
+    """Return a key that two names of one file share: its device and inode if it exists, through any
+    links, else the path without links."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):
@@ -140,9 +140,9 @@ def identify(path: Path) -> tuple[int, int] | Path:
 
 
 def user_cache() -> Path:
-    """``~/.cache/gnnbench``, or below ``$XDG_CACHE_HOME``; it may not exist yet.
+    """Return ``~/.cache/gnnbench``, or the folder below ``$XDG_CACHE_HOME``; it may not exist yet.
 
-    Raises ``RuntimeError`` where the home folder is not known.
+    Raises ``RuntimeError`` if the home folder is not known.
     """
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "gnnbench"
@@ -153,15 +153,15 @@ def user_cache() -> Path:
 
 @contextlib.contextmanager
 def publish(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
-    """A stream of bytes whose content stands at ``path`` when the block ends, whole.
+    """Yield a stream of bytes, and publish its content at ``path`` atomically when the block ends.
 
-    Where the block raises, or the process is killed in it, ``path`` is as it was and nothing is
-    left beside it (but for a hidden ``.tmp`` file where the process is killed and the file system
-    has no nameless ones, or it is killed in the very moment in which it replaces a file). A link is
+    If the block raises, or the process is killed in it, ``path`` is unchanged and nothing is left
+    beside it. There are two exceptions, which may leave a hidden ``.tmp`` file: a process killed on
+    a file system without nameless files, and one killed just as it replaces a file. Links are
     followed. A pipe or a device is written to directly. Without ``overwrite`` nothing is replaced,
-    not even what appears while the block runs.
+    not even a file that appears while the block runs.
 
-    Raises ``OSError``, among them ``FileExistsError``; :func:`explain` says it in words.
+    Raises ``OSError``, including ``FileExistsError``; :func:`explain` puts it in words.
     """
     target = Path(os.path.realpath(path)) if overwrite else path
     mode: int | None = None
@@ -173,7 +173,7 @@ def publish(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
         with _open_special(path) as stream:
             yield stream
         return
-    # A folder that may be written to need not be one that may be listed.
+    # A folder may be writable without being readable.
     kind = getattr(os, "O_PATH", os.O_RDONLY)
     folder = os.open(target.parent, kind | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -186,7 +186,7 @@ def publish(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
 
 
 def _open_special(path: Path) -> BinaryIO:
-    """A pipe or a device, open for writing; a pipe that nobody reads is an error at once."""
+    """Open a pipe or a device for writing; a pipe without a reader is an error at once."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -199,8 +199,8 @@ def _open_special(path: Path) -> BinaryIO:
 
 
 class _Unpublished:
-    """A new file in a folder (an open descriptor) that has no name yet, or one that nobody can
-    guess; it is gone when the block ends unless it was given its own."""
+    """A new file in a folder (an open descriptor) without a name, or with a random one. It is
+    deleted when the block ends unless it was named."""
 
     def __init__(self, folder: int) -> None:
         self._folder = folder
@@ -219,7 +219,7 @@ class _Unpublished:
                     os.unlink(self._name, dir_fd=self._folder)
 
     def _create(self) -> int:
-        # Any other file system than the usual ones refuses with an error of its own choice.
+        # Unusual file systems refuse with various errors.
         with contextlib.suppress(OSError, AttributeError):
             if os.path.isdir("/proc/self/fd"):
                 return os.open(
@@ -232,14 +232,14 @@ class _Unpublished:
         return descriptor
 
     def finish(self, mode: int | None) -> None:
-        """Let the disk have everything, with the permissions in ``mode`` where it is given."""
+        """Flush everything to disk, with the permissions in ``mode`` if given."""
         self.stream.flush()
         if mode is not None:
             os.fchmod(self.stream.fileno(), stat.S_IMODE(mode) & 0o777)
         os.fsync(self.stream.fileno())
 
     def name_as(self, name: str, *, overwrite: bool) -> None:
-        """Give the file its name in the folder, at once."""
+        """Give the file its name in the folder atomically."""
         if not overwrite:
             self._name_unless_taken(name)
             return
@@ -247,7 +247,7 @@ class _Unpublished:
             with contextlib.suppress(FileExistsError):
                 self._link(name)
                 return
-            # Only a file with a name can take another's place.
+            # Only a named file can replace another.
             name_for_now = _draw_name()
             self._link(name_for_now)
             self._name = name_for_now
@@ -262,7 +262,7 @@ class _Unpublished:
         except OSError as error:
             if self._name is None or error.errno not in _NO_LINKS:
                 raise
-            # No links here: an empty file takes the name, which then is ours to replace.
+            # Without hard links an empty file reserves the name, and is then replaced.
             flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             os.close(os.open(name, flags, 0o600, dir_fd=self._folder))
             os.replace(self._name, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
@@ -278,13 +278,13 @@ class _Unpublished:
 
 @contextlib.contextmanager
 def publish_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """A new folder to fill, which stands at ``path`` when the block ends, whole.
+    """Yield a new folder to fill, and publish it at ``path`` atomically when the block ends.
 
-    Where the block raises, nothing is left of it; what a killed process left is cleared away by the
-    next that makes a folder beside it. Another folder at ``path`` is replaced with ``overwrite``,
-    and else stays.
+    If the block raises, nothing is left of it. The remains of a killed process are removed by the
+    next one that makes a folder beside it. ``overwrite`` replaces an existing folder at ``path``,
+    which else stays.
 
-    Raises ``OSError``, among them ``FileExistsError`` where there is one that stays.
+    Raises ``OSError``, including ``FileExistsError`` if an existing folder stays.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     _clear_abandoned(path.parent)
@@ -307,7 +307,7 @@ def publish_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
 
 
 def _rename_unless_taken(folder: Path, path: Path) -> None:
-    """Raises ``FileExistsError``; an empty folder that has the name gives it up."""
+    """Rename a folder, also onto an empty one; raise ``FileExistsError`` if the name is taken."""
     try:
         os.rename(folder, path)
     except OSError as error:
@@ -317,8 +317,8 @@ def _rename_unless_taken(folder: Path, path: Path) -> None:
 
 
 def _clear_abandoned(parent: Path) -> None:
-    """Remove the folders that :func:`publish_folder` began in ``parent`` in processes that are no
-    more: nobody holds their lock."""
+    """Remove the folders that :func:`publish_folder` began in ``parent`` in processes that have
+    ended: their locks are free."""
     for folder in parent.glob(f"{_PREFIX}*{_SUFFIX}"):
         with contextlib.suppress(OSError):
             if time.time() - folder.lstat().st_mtime < _NEW_S:
@@ -332,5 +332,5 @@ def _clear_abandoned(parent: Path) -> None:
 
 
 def _draw_name() -> str:
-    """A hidden name of 64 random bits: not to be guessed, and taken by no other file."""
+    """Return a hidden name of 64 random bits, which is unique and cannot be guessed."""
     return f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}"

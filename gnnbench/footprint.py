@@ -1,7 +1,7 @@
-"""What a run holds where, from sizes alone: of full graphs, HongTu §4.2 and §4.3, and mini-batches.
+"""The memory of a run, from sizes alone: full graphs (HongTu §4.2 and §4.3) and mini-batches.
 
-The engine allocates by these functions, so that a plan made without training says what a run will
-hold. Sizes are those of the tensors; ``itemsize`` is the size of one element, bytes.
+The engine allocates by these functions, so a plan without training states what a run will hold.
+Sizes are those of the tensors; ``itemsize`` is the size of one element, bytes.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from gnnbench.records import BatchProfile, Block, BlockSize, BufferRows
 
 @dataclass(frozen=True, slots=True)
 class ChunkSize:
-    """One chunk: |N_ij| sources (its destinations are among them), |V_ij| destinations and |E_ij|
-    edges.
+    """The size of one chunk: |N_ij| sources (including its destinations), |V_ij| destinations and
+    |E_ij| edges.
 
-    Its input rows stand in a buffer that its device keeps over the rounds, with ``relayed`` rows
-    more than the chunk reads, and beside it ``transition`` rows for peers where the two are not
-    merged; or they come for this chunk alone (not ``buffered``).
+    If ``buffered``, its input rows stand in a buffer that its device keeps over the rounds. The
+    buffer has ``relayed`` rows more than the chunk reads. ``transition`` rows for peers stand
+    beside it if the two are not merged. If not ``buffered``, the input rows come for this chunk
+    alone.
     """
 
     num_src: int
@@ -36,28 +37,30 @@ class ChunkSize:
 
     @property
     def rows(self) -> int:
-        """The input rows that a kernel is handed."""
+        """The number of input rows that a kernel receives."""
         return self.num_src + self.relayed
 
     @property
     def topology_bytes(self) -> int:
-        """The local CSR with 32-bit indices, and where destinations stand in a buffer."""
+        """The bytes of the local CSR with 32-bit indices, and of the destinations' positions in a
+        buffer."""
         positions = self.num_dst if self.buffered else 0
         return 4 * (self.num_dst + 1 + self.num_edges + positions)
 
 
-#: Rows that cross between memories do so at most this many bytes at a time, so that what has
-#: crossed and is not in its place yet is small; a copy of a mebibyte has a link's full bandwidth.
+#: The most bytes that cross between memories at a time. Few rows then wait outside their place, and
+#: a copy of a mebibyte still reaches a link's full bandwidth.
 STAGED_BYTES: Bound[int] = 1 << 20
 
 
 def staged_rows(rows: int, row_bytes: int) -> int:
-    """How many of a buffer's ``rows`` cross at a time: ``STAGED_BYTES``, or an eighth of them."""
+    """Return how many of a buffer's ``rows`` cross at a time: ``STAGED_BYTES``, or an eighth of
+    them."""
     return max(1, min(-(-rows // 8), STAGED_BYTES // max(1, row_bytes)))
 
 
 def size_of(block: Block | BlockSize, rows: BufferRows | None = None) -> ChunkSize:
-    """A chunk's size, from its block and its device's buffers, if it has any."""
+    """Return a chunk's size, from its block and its device's buffers, if it has any."""
     if rows is None:
         return ChunkSize(block.num_src, block.num_dst, block.num_edges, buffered=False)
     return ChunkSize(
@@ -70,15 +73,16 @@ def size_of(block: Block | BlockSize, rows: BufferRows | None = None) -> ChunkSi
 
 
 def staging_bytes(rows: int, row_bytes: int) -> int:
-    """Of a buffer of so many rows, those that have crossed, or are about to, outside of it."""
+    """Return the bytes of a buffer's rows that are staged outside of it during a transfer."""
     return min(rows, staged_rows(rows, row_bytes)) * row_bytes
 
 
 def adjacency_bytes(
     layers: Sequence[LayerShape], chunk: ChunkSize, itemsize: int, kernel: Kernel
 ) -> int:
-    """What a device keeps of a chunk's topology for the whole run: the kernel's adjacency, and the
-    constants of sources, destinations and edges, which all layers of a model share."""
+    """Return the bytes of a chunk's topology that a device keeps for the whole run. They are the
+    kernel's adjacency, and the constants of sources, destinations and edges, which all layers of a
+    model share."""
 
     def size_of(shape: LayerShape) -> BlockSize:
         loops = chunk.num_dst if shape.loop_features else 0
@@ -94,16 +98,17 @@ def adjacency_bytes(
 
 
 def reads_topology(policy: Intermediates, shape: LayerShape, *, first: bool) -> bool:
-    """Whether a layer's backward pass needs the topology: not where the aggregate is still there
-    and the features' gradient is nobody's need."""
+    """Return whether a layer's backward pass needs the topology. It does not if the aggregate is
+    still there and the features' gradient is unused."""
     return not (first and shape.cacheable and policy in ("cache", "keep"))
 
 
 def crossing_topology_bytes(
     shape: LayerShape, chunk: ChunkSize, itemsize: int, *, backward: bool
 ) -> int:
-    """What crosses of a chunk's topology that is not on its device: the CSR and the constants of
-    its vertices and edges, and backward the transpose and which edge each of its edges is."""
+    """Return the bytes that cross for a chunk's topology that is not on its device: the CSR and the
+    constants of its vertices and edges. The backward pass adds the transpose and the edge of each
+    of its entries."""
     loops = chunk.num_dst if shape.loop_features else 0
     size = chunk.topology_bytes + 4 * loops
     factors = shape.source_factors * chunk.num_src + shape.destination_factors * chunk.num_dst
@@ -113,23 +118,25 @@ def crossing_topology_bytes(
     return size + factors * itemsize
 
 
-#: What the backward pass of a sum with trained weights makes of messages: the gradients of the
-#: weighted ones, of the rows that they were, and of the weights, before a row's are added up.
+#: Tensors of messages in the backward pass of a sum with trained weights: the gradients of the
+#: weighted messages, of the messages before weighting, and of the weights before a row's are
+#: summed.
 MESSAGE_GRADIENTS: Bound[int] = 3
 
 
 def message_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int) -> int:
-    """A row for each edge and added self loop, of a kernel that writes them before it adds them
-    up. They are kept as they were picked, and weighted once more while they are added."""
+    """Return the bytes of a row for each edge and added self loop, in a kernel that writes messages
+    before it sums them. Messages are kept as gathered, and weighted once more while they are
+    summed."""
     loops = chunk.num_dst if shape.loop_features else 0
     return (chunk.num_edges + loops) * shape.message_features * itemsize
 
 
 def intermediate_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int) -> int:
-    """What AGGREGATE and UPDATE make, and the backward pass needs.
+    """Return the bytes of AGGREGATE's and UPDATE's results that the backward pass needs.
 
-    The aggregate and the output of every destination; where AGGREGATE has parameters, the
-    projected row of every source besides, the values on every edge and added self loop, and the
+    They are the aggregate and the output of every destination. If AGGREGATE has parameters, they
+    include the projected row of every source, the values on every edge and added self loop, and the
     kernel's messages.
     """
     elements = chunk.num_dst * (
@@ -142,10 +149,11 @@ def intermediate_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int) -> in
 
 
 def gradient_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int, *, first: bool) -> int:
-    """What the backward pass of a chunk makes, but for the gradients of its input rows.
+    """Return the bytes of gradients in the backward pass of a chunk, without its input rows'
+    gradients.
 
-    The output's gradient, as it came and behind the activation, that of what is between UPDATE's
-    products, and the aggregate's, unless nobody needs it.
+    They are the output's gradient, before and after the activation's backward pass, the gradient
+    between UPDATE's products, and the aggregate's, if it is used.
     """
     elements = chunk.num_dst * (2 * shape.out_features + shape.hidden_features)
     if not (first and shape.cacheable):
@@ -153,22 +161,22 @@ def gradient_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int, *, first:
     if not shape.cacheable:
         values = chunk.num_edges * shape.edge_features + chunk.num_dst * shape.loop_features
         projected = (2 * chunk.rows - chunk.num_dst) * shape.aggregate_features
-        # Autograd adds up the gradients of a projected row's uses; before that, an edge's message
-        # has one beside those of its values.
+        # Autograd sums the gradients of a projected row's uses. Before that, an edge's message has
+        # a gradient beside those of its values.
         elements += values + max(values // 2, projected)
     return elements * itemsize + MESSAGE_GRADIENTS * message_bytes(shape, chunk, itemsize)
 
 
 def saved_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int) -> int:
-    """The most that autograd saves of a layer with parameters in AGGREGATE: the input rows, the
-    destinations' own ones among them once more, and the intermediates."""
+    """Return the most bytes that autograd saves of a layer with parameters in AGGREGATE. They are
+    the input rows, a second copy of the destinations' own rows, and the intermediates."""
     rows = (chunk.rows + chunk.num_dst) * shape.in_features * itemsize
     return rows + intermediate_bytes(shape, chunk, itemsize)
 
 
 def adds_apart(shape: LayerShape, chunk: ChunkSize, kernel: Kernel) -> bool:
-    """Whether the gradients of a chunk's input rows are made beside the buffer that they are added
-    to: by autograd, and by kernels that do not add in place."""
+    """Return whether the gradients of a chunk's input rows are made outside the buffer that they
+    are added to. Autograd does so, and kernels that do not add in place."""
     return chunk.buffered and not (shape.cacheable and kernel.adds_in_place)
 
 
@@ -178,10 +186,11 @@ def adds_apart(shape: LayerShape, chunk: ChunkSize, kernel: Kernel) -> bool:
 def kept_bytes(
     shape: LayerShape, chunks: Iterable[ChunkSize], itemsize: int, *, copied: bool
 ) -> int:
-    """What a device keeps of a layer from forward to backward where vertex data lives on devices:
-    the intermediates of all its chunks, and the input rows that autograd needs.
+    """Return the bytes of a layer that a device keeps from forward to backward, if vertex data is
+    on the devices. They are the intermediates of all its chunks, and the input rows that autograd
+    needs.
 
-    ``copied`` says that input rows were put together for each chunk, out of several shards.
+    ``copied`` says that input rows were assembled for each chunk from several shards.
     """
     held = 0
     for chunk in chunks:
@@ -192,7 +201,8 @@ def kept_bytes(
 
 
 def mask_bytes(num_rows: int, width: int) -> int:
-    """A bit for each element, rows beginning at bytes: which outputs of AGGREGATE are wanted."""
+    """Return the bytes of a mask with a bit for each element; rows begin at bytes. A set bit
+    requests an output of AGGREGATE."""
     return num_rows * -(-width // 8)
 
 
@@ -206,11 +216,12 @@ def in_flight_bytes(
     first: bool,
     copied: bool,
 ) -> int:
-    """What a device holds besides while it works on one chunk of a layer.
+    """Return the further bytes that a device holds while it works on one chunk of a layer.
 
-    Forward, the input rows, if they are ``copied`` and not kept anyway, and weighted messages.
-    Backward, the gradients of the ``num_rows`` that it has of this layer and of the one below, of
-    the chunk's intermediates and, if they are added to shards afterwards, of its input rows.
+    Forward they are the input rows, if ``copied`` and not kept anyway, and weighted messages.
+    Backward they are the gradients of the ``num_rows`` of this layer and of the one below, and of
+    the chunk's intermediates. If gradients of input rows are added to shards afterwards, they count
+    too.
     """
     rows = chunk.rows * shape.in_features * itemsize
     messages = message_bytes(shape, chunk, itemsize)
@@ -227,18 +238,19 @@ def in_flight_bytes(
 # --------------------------------------------------------------------------- the host
 
 HostKind = Literal["intermediates", "representations", "gradients", "features"]
-#: What goes to disk first: intermediates are written once and read once in an epoch;
-#: representations are read once for every chunk that knows them; gradients are cleared, read and
-#: written as often, and read again; features are read by the widest layer, and never change.
+#: The order in which tensors go to disk. Intermediates are written once and read once in an epoch.
+#: Representations are read once for every chunk that has them among its sources. Gradients are
+#: cleared, read and written as often, and read again. Features are read by the widest layer, and
+#: never change.
 SPILLING_ORDER: tuple[HostKind, ...] = ("intermediates", "representations", "gradients", "features")
 
 
 @dataclass(frozen=True, slots=True)
 class HostTensor:
-    """One tensor on the host that lives as long as the run.
+    """One tensor on the host that exists for the whole run.
 
-    ``layers`` are those it serves, h^0 being layer 0. Of saved intermediates, which are made
-    tensor by tensor, ``size_bytes`` is the most that they can be.
+    ``layers`` are the layers that it serves, with h^0 as layer 0. For saved intermediates, which
+    are made tensor by tensor, ``size_bytes`` is an upper bound.
     """
 
     kind: HostKind
@@ -248,7 +260,7 @@ class HostTensor:
 
     @property
     def name(self) -> str:
-        """``"gradients of layers 1, 3"``."""
+        """The tensor's name, such as ``"gradients of layers 1, 3"``."""
         numbers = ", ".join(str(number) for number in self.layers)
         return f"{self.what} of layer{'s' if len(self.layers) > 1 else ''} {numbers}"
 
@@ -263,12 +275,12 @@ def host_tensors(
     itemsize: int,
     own_features: bool,
 ) -> tuple[HostTensor, ...]:
-    """Algorithm 1, line 3, and §4.2: h^0 .. h^L, two gradient buffers, and cached aggregates or
-    saved intermediates.
+    """Return the tensors of Algorithm 1, line 3, and §4.2: h^0 .. h^L, two gradient buffers, and
+    cached aggregates or saved intermediates.
 
-    ``num_sources`` is the sum of |N_ij| over all chunks, (1 + alpha)|V|. Going back, layer l + 1's
-    gradients are read while layer l's are accumulated, and nobody needs those before or after; so
-    layers share two buffers by turns. ``own_features`` says whether h^0 is a copy of the data
+    ``num_sources`` is the sum of |N_ij| over all chunks, (1 + alpha)|V|. The backward pass reads
+    layer l + 1's gradients while it accumulates layer l's. These are unused before and after, so
+    layers alternate between two buffers. ``own_features`` says whether h^0 is a copy of the data
     set's features, in another type or form, or that very array.
     """
     depth, row = len(layers), num_vertices * itemsize
@@ -298,7 +310,8 @@ def host_tensors(
 def layer_buffers(
     layers: Sequence[LayerShape], num_vertices: int, itemsize: int
 ) -> tuple[HostTensor, ...]:
-    """What a forward pass over the whole graph holds: two buffers, which layers share by turns."""
+    """Return the tensors of a forward pass over the whole graph: two buffers, between which layers
+    alternate."""
     found = []
     for first in (1, 2):
         served = tuple(range(first, len(layers) + 1, 2))
@@ -310,10 +323,11 @@ def layer_buffers(
 
 
 def choose_spilled(tensors: Sequence[HostTensor], budget_bytes: int) -> tuple[HostTensor, ...]:
-    """Which of ``tensors``, in their order, go to disk so that the rest fits ``budget_bytes``.
+    """Return which of ``tensors``, in their order, go to disk so that the rest fits
+    ``budget_bytes``.
 
-    By ``SPILLING_ORDER``, the larger first, until the rest fits; then whatever fits after all, the
-    last chosen first, comes back.
+    Tensors are chosen by ``SPILLING_ORDER``, the larger first, until the rest fits. Then tensors
+    that fit after all come back, the last chosen first.
     """
     order = sorted(tensors, key=lambda t: (SPILLING_ORDER.index(t.kind), -t.size_bytes, t.layers))
     kept_bytes = sum(tensor.size_bytes for tensor in tensors)
@@ -332,24 +346,24 @@ def choose_spilled(tensors: Sequence[HostTensor], budget_bytes: int) -> tuple[Ho
 
 # --------------------------------------------------------------------------- mini-batches
 
-#: By the depth of feature prefetching (HyScale-GNN §IV-B), how many rounds may be under way at
-#: once: as many as pipeline stages, or one.
+#: The most rounds in flight, by the depth of feature prefetching (HyScale-GNN §IV-B): the number of
+#: pipeline stages, or one.
 ROUNDS_UNDER_WAY: Mapping[int, int] = {0: 1, 1: 3, 2: 4}
 #: Buffers of input rows on a device: the one in use, and the one being filled.
 DEVICE_BUFFERS: Mapping[int, int] = {0: 1, 1: 2, 2: 2}
 
 
 def sparse_bytes(num_rows: float, num_values: float, itemsize: int) -> float:
-    """Feature rows as a sparse CSR tensor, with 32-bit positions."""
+    """Return the bytes of feature rows as a sparse CSR tensor, with 32-bit positions."""
     return num_values * (itemsize + 4) + 4 * (num_rows + 1)
 
 
 def reserved_bytes(
     layers: Sequence[LayerShape], whole: BatchProfile, itemsize: int, prefetch: int
 ) -> int:
-    """What a device keeps free of a cache for its mini-batches: those that are there at once, each
-    as large as a ``whole`` round, and an eighth more, since rounds differ. What crosses of the rows
-    of one of them waits beside those that it becomes part of."""
+    """Return the bytes that a device keeps free of a cache for the mini-batches that it holds at
+    once. Each is as large as a ``whole`` round, with an eighth more, since rounds differ. Rows of
+    one mini-batch in flight wait beside the rows already in place."""
     size = mini_batch_bytes(
         layers, whole.vertices, whole.edges, itemsize, prepared=1 + ROUNDS_UNDER_WAY[prefetch]
     )
@@ -359,8 +373,8 @@ def reserved_bytes(
 def layer_bytes(
     shape: LayerShape, chunk: ChunkSize, itemsize: int, *, first: bool
 ) -> tuple[int, int]:
-    """Of one layer of a mini-batch: what is made of it and stays for its backward pass, and the
-    gradients that are in flight then."""
+    """Return the bytes of one layer of a mini-batch: its results that stay for its backward pass,
+    and the gradients in flight during that pass."""
     below = 0 if first else chunk.rows * shape.in_features * itemsize
     if not shape.cacheable:
         made = intermediate_bytes(shape, chunk, itemsize)
@@ -378,11 +392,12 @@ def mini_batch_bytes(
     *,
     prepared: int,
 ) -> int:
-    """The most that a device holds for mini-batches of |V^0| .. |V^L| ``vertices`` and |E^1| ..
-    |E^L| ``edges``, with the topology and input rows of ``prepared`` of them there at once.
+    """Return the most bytes that a device holds for mini-batches with |V^0| .. |V^L| ``vertices``
+    and the edge counts ``edges`` (|E^1| .. |E^L|). The topology and input rows of ``prepared``
+    mini-batches are held at once.
 
-    Beside them one that is trained on: what is made of every layer, the logits and their gradient,
-    and the largest layer's gradients in flight.
+    The mini-batch in training comes on top. It holds the results of every layer, the logits and
+    their gradient, and the largest layer's gradients in flight.
     """
     sources, destinations = vertices[:-1], vertices[1:]
     topology = sum(

@@ -42,7 +42,7 @@ def gnnbench_placement() -> Iterable[type[Placement]]:  # type: ignore[empty-bod
 
 @hookspec
 def gnnbench_communication() -> Iterable[type[Communication]]:  # type: ignore[empty-body]
-    """Offer communications: what crosses which link, and what need not."""
+    """Offer communications: which data cross which link."""
 
 
 @hookspec
@@ -57,7 +57,7 @@ def gnnbench_kernel() -> Iterable[type[Kernel]]:  # type: ignore[empty-body]
 
 @hookspec
 def gnnbench_model() -> Iterable[type[Layer]]:  # type: ignore[empty-body]
-    """Offer models: classes of layers, most simply of one's own ``gnnbench.models.TorchLayer``."""
+    """Offer models: classes of layers, most simply subclasses of ``gnnbench.models.TorchLayer``."""
 
 
 @hookspec

@@ -1,8 +1,7 @@
-"""Arrays that are mapped from files: what is read of them comes from disk, and can leave memory.
+"""Memory-mapped arrays: their pages come from disk when read, and can leave memory.
 
-The mapping is private: what is written to such an array is seen by this process alone, and never
-reaches the file. Its pages are promised to nobody (``MAP_NORESERVE``), so that a file may be larger
-than memory.
+The mapping is private: only this process sees writes to such an array, and they never reach the
+file. Memory is not reserved for its pages (``MAP_NORESERVE``), so a file may be larger than memory.
 """
 
 from __future__ import annotations
@@ -25,28 +24,28 @@ import numpy.typing as npt
 
 AnyArray = npt.NDArray[np.generic]
 
-#: Linux's, which Python has a name for since 3.11.
+#: Linux's constant; Python names it since 3.11.
 _MAP_NORESERVE = 0x4000
-#: Linux's system call, on every architecture: one piece of advice on many ranges of addresses.
+#: The number of Linux's system call on every architecture: one advice on many ranges of addresses.
 _PROCESS_MADVISE = 440
 _MADV_WILLNEED = 3
-#: How many ranges one call takes (``UIO_MAXIOV``).
+#: The most ranges in one call (``UIO_MAXIOV``).
 _RANGES = 1024
-#: Pages between two wanted ones that are read with them: a disk takes less time for 32 kB more than
-#: for another request.
+#: Pages between two wanted ones that are read with them: a disk reads 32 kB more faster than it
+#: handles another request.
 _GAP_PAGES = 8
-#: Bytes of pages that are asked for at once.
+#: Bytes of pages requested at once.
 WINDOW_BYTES = 1 << 28
 _REGION = re.compile(r"([0-9a-f]+)-([0-9a-f]+) ")
 
 
 class FileMapping(mmap.mmap):
-    """A private mapping of a file. An array is mapped where its memory belongs to one."""
+    """A private mapping of a file. An array is mapped if its memory belongs to such a mapping."""
 
 
 def find_mapping(array: AnyArray) -> FileMapping | None:
-    """Return the mapping that the memory of an array, or of the array it is a view of, belongs to;
-    None where :func:`map_array` did not map it."""
+    """Return the mapping that holds the memory of an array, or of the array it is a view of. Return
+    None if :func:`map_array` did not map it."""
     owner: object = array
     while isinstance(owner, np.ndarray):
         owner = owner.base
@@ -62,7 +61,8 @@ def is_mapped(array: AnyArray) -> bool:
 def map_array(
     stream: IO[bytes], offset: int, dtype: np.dtype[Any], shape: Sequence[int]
 ) -> AnyArray:
-    """The array in an open file from byte ``offset`` on. Raises ``OSError`` and ``ValueError``."""
+    """Map the array in an open file from byte ``offset`` on. Raises ``OSError`` and
+    ``ValueError``."""
     count = math.prod(shape)
     if not count:
         return np.empty(shape, dtype=dtype)
@@ -77,7 +77,8 @@ def map_array(
 
 
 def shelve(array: AnyArray) -> AnyArray:
-    """Return the same array on disk, in a temporary file without a name that ends with the array.
+    """Return a copy of the array on disk, in a nameless temporary file that is freed with the
+    array.
 
     Raises ``OSError``.
     """
@@ -98,15 +99,16 @@ def shelve_pieces(pieces: Iterable[AnyArray], dtype: np.dtype[Any], shape: Seque
 
 
 def let_go(array: AnyArray) -> None:
-    """Take the pages of a mapped array out of this process, with all that was written to it.
+    """Drop the pages of a mapped array from this process, with all writes to them.
 
-    Another array keeps its pages: they have no other copy.
+    Any other array keeps its pages, since they have no other copy.
     """
     _advise(array, mmap.MADV_DONTNEED)
 
 
 def _advise(array: AnyArray, advice: int) -> None:
-    """Tell the system how the pages of a mapped array will be read; of another array nothing."""
+    """Tell the system how the pages of a mapped array will be read; do nothing for another
+    array."""
     if not is_mapped(array):
         return
     begin, end = _find_pages(array)
@@ -116,8 +118,8 @@ def _advise(array: AnyArray, advice: int) -> None:
 
 
 def find_ranges(array: AnyArray, rows: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.uintp]:
-    """The pages that rows of an array ``(n, f)`` lie on, as ranges of addresses ``(k, 2)``, each
-    where it begins and its bytes; pages that are near each other are one range."""
+    """Return the pages that hold rows of an array ``(n, f)``, as ranges of addresses ``(k, 2)``:
+    begin and bytes. Pages near each other are one range."""
     row_bytes = array.nbytes // max(1, len(array))
     if not len(rows) or not row_bytes:
         return np.empty((0, 2), dtype=np.uintp)
@@ -130,9 +132,8 @@ def find_ranges(array: AnyArray, rows: npt.NDArray[np.integer[Any]]) -> npt.NDAr
 
 
 def ask_for(array: AnyArray, rows: npt.NDArray[np.integer[Any]]) -> None:
-    """Have the system read the pages of these rows of a mapped array ``(n, f)`` from disk, without
-    waiting until they are there. It is advice: where the system takes none, they are read when
-    they are looked at."""
+    """Request the pages of these rows of a mapped array ``(n, f)`` from disk, without waiting for
+    them. This is advice: a system that ignores it reads the pages on access."""
     ranges = find_ranges(array, rows)
     libc = ctypes.CDLL(None, use_errno=True)
     try:
@@ -155,23 +156,22 @@ def ask_for(array: AnyArray, rows: npt.NDArray[np.integer[Any]]) -> None:
 
 
 class ReadAhead:
-    """Asks for rows of a mapped array in a thread of its own, while others compute; of one in
-    memory, and of none, for nothing.
+    """A thread that requests rows of a mapped array while others compute. For an array in memory,
+    and for None, it does nothing.
 
-    Pages that are asked for wait in memory until they are looked at, and what the system has no
-    room for it reads twice: of rows that are walked through no more than ``WINDOW_BYTES`` beyond
-    those that are looked at.
+    Requested pages wait in memory until they are read, and the system reads pages without room
+    twice. A walk therefore requests at most ``WINDOW_BYTES`` beyond the rows in use.
     """
 
     def __init__(self, array: AnyArray | None) -> None:
         self._array = array
         self._thread = None if array is None else ThreadPoolExecutor(1, "gnnbench-read-ahead")
-        #: By their array, rows whose first window has been asked for, and their windows, until
+        #: Rows whose first window was requested, and their windows, by the id of their array, until
         #: ``walk`` comes to them.
         self._begun: dict[int, tuple[npt.NDArray[np.integer[Any]], list[slice]]] = {}
 
     def begin(self, rows: npt.NDArray[np.integer[Any]]) -> None:
-        """Ask for the first window of rows that will be walked through later."""
+        """Request the first window of rows that will be walked through later."""
         if self._array is not None and len(rows):
             windows = list(self._cut(rows))
             self._begun[id(rows)] = rows, windows
@@ -179,9 +179,8 @@ class ReadAhead:
 
     @contextmanager
     def scattered(self) -> Iterator[None]:
-        """For the body, rows are looked at all over the array: a page that is not there is read
-        alone. Else the system reads what lies around it as well, megabytes of it, for which pages
-        that have been asked for have to go."""
+        """Announce that the block reads rows all over the array, so that a missing page is read
+        alone. Otherwise the system reads megabytes around it, which evicts requested pages."""
         if self._array is None:
             yield
             return
@@ -192,8 +191,8 @@ class ReadAhead:
             _advise(self._array, mmap.MADV_NORMAL)
 
     def walk(self, rows: npt.NDArray[np.integer[Any]]) -> Iterator[slice]:
-        """Windows of the rows ``(n,)``, one after the other, each asked for before the one before
-        it is looked at; of what is not mapped, all rows at once."""
+        """Yield windows of the rows ``(n,)`` in order; each is requested before the one before it
+        is read. If the array is not mapped, yield all rows at once."""
         if self._array is None or not len(rows):
             yield slice(0, len(rows))
             return
@@ -206,7 +205,7 @@ class ReadAhead:
             yield window
 
     def _cut(self, rows: npt.NDArray[np.integer[Any]]) -> Iterator[slice]:
-        """Slices of rows that lie on so many pages."""
+        """Yield slices of rows on at most ``WINDOW_BYTES`` of pages."""
         assert self._array is not None
         row_bytes = self._array.nbytes // len(self._array)
         if row_bytes >= mmap.PAGESIZE:
@@ -224,9 +223,10 @@ class ReadAhead:
 
 
 def count_written(array: AnyArray) -> int:
-    """How many bytes of a mapped array's pages were written to, and are no longer the file's.
+    """Return the bytes of a mapped array's pages that were written to, and no longer equal the
+    file's.
 
-    0 where the system does not tell (``/proc/self/smaps`` is Linux's).
+    0 if the system does not tell (``/proc/self/smaps`` is Linux's).
     """
     begin, end = _find_pages(array)
     written, inside = 0, False
@@ -245,6 +245,6 @@ def count_written(array: AnyArray) -> int:
 
 
 def _find_pages(array: AnyArray) -> tuple[int, int]:
-    """Addresses of the pages that an array's mapping begins and ends with."""
+    """Return the addresses of the first page and of the end of an array's memory."""
     begin = array.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
     return begin, array.ctypes.data + array.nbytes

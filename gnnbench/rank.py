@@ -1,7 +1,7 @@
-"""What a rank and the command that started it say to each other, besides exit statuses.
+"""Messages between a rank and the command that started it, besides exit statuses.
 
-The environment tells a rank that it was started here, on which open socket rank 0 is to have the
-store that all meet at, and through which pipe it may report. Under ``torchrun`` none of it is set.
+The environment tells a rank that it was started here. It names rank 0's open socket for the store
+at which all ranks meet, and the pipe for the rank's reports. Under ``torchrun`` none of it is set.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 if TYPE_CHECKING:
     import socket
 
-#: Set for ranks that were started here: their standard input ends when they are left alone.
+#: Set for ranks that were started here: their standard input ends when the command has ended.
 WATCHED = "GNNBENCH_WATCHED"
 #: The address at which ranks of one machine meet.
 LOOPBACK = "127.0.0.1"
 #: File descriptors: of the pipe to report through, and of rank 0's listening socket.
 REPORT_FD, STORE_FD = "GNNBENCH_REPORT_FD", "GNNBENCH_STORE_FD"
 
-#: How long a rank waits for the others in one step before it gives them up, seconds, unless it is
-#: told otherwise. Ranks have equal shares of every step, and reach the next one together.
+#: Seconds that a rank waits for the others in one step before it gives up, by default. Ranks have
+#: equal shares of every step, and reach the next one together.
 PATIENCE_S = 60
 
-#: That a rank got as far as meeting the others, and that it has done all there was to do.
+#: A rank has met the others, and a rank has finished its work.
 Report = Literal["J", "D"]
 JOINED: Report = "J"
 DONE: Report = "D"
 
 
 def is_watched() -> bool:
-    """Whether this process is a rank that the command line started."""
+    """Return whether this process is a rank that the command line started."""
     return WATCHED in os.environ
 
 
 def report(what: Report) -> None:
-    """Tell whoever started this rank, if that is a command which listens."""
+    """Report to the command that started this rank, if it listens."""
     if REPORT_FD in os.environ:
         os.write(int(os.environ[REPORT_FD]), what.encode())
 
@@ -44,8 +44,8 @@ def report(what: Report) -> None:
 def end(status: int) -> NoReturn:
     """End this process with ``status``.
 
-    One that is still among other ranks ends at once: threads of its process group wait for those
-    that did not come, and abort an interpreter that is taken down around them.
+    A rank that is still connected to others ends at once. Threads of its process group wait for
+    missing ranks, and abort an interpreter that is shut down around them.
     """
     group = sys.modules.get("torch.distributed")
     if group is not None and group.is_available() and group.is_initialized():
@@ -68,8 +68,8 @@ def find_loopback() -> str | None:
 
 
 def open_store_socket(address: str, port: int) -> socket.socket:
-    """The socket that rank 0 is to listen on: the one that it was given, or a new one, on
-    ``address`` alone. Raises ``OSError`` where the port is taken."""
+    """Return the listening socket of rank 0: the one that it inherited, or a new one on ``address``
+    alone. Raises ``OSError`` if the port is taken."""
     import socket
 
     given = os.environ.pop(STORE_FD, None)

@@ -1,10 +1,10 @@
-"""What would have to be otherwise for a model to say what a paper says.
+"""The changes to a model's assumptions that would make it agree with a paper.
 
-A study gives the model that its table was made of, of any type ``M``; what the model says of
-quantities (:class:`Quantity`); and what the model rests on (:class:`Assumption`), each of which can
-be scaled by itself. For a quantity that is far from the paper's, :func:`find_remedies` finds for
-every assumption the factor nearest 1 that brings it there, and what else that would move.
-:func:`find_contradictions` makes lines and sentences of it, which stand under the table.
+A study provides the model behind its table, of any type ``M``. It lists the predicted quantities
+(:class:`Quantity`), and the model's assumptions (:class:`Assumption`), each of which can be scaled
+alone. For a quantity far from the paper's, :func:`find_remedies` finds the factor of every
+assumption, nearest 1, that brings it there, and the effect on other quantities.
+:func:`find_contradictions` turns them into lines and sentences under the table.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from gnnbench.units import format_si
 #: A study's model. Records of it have no slots: ``Quantity[Model](...)`` fails with them.
 M = TypeVar("M")
 
-#: An assumption is tried at up to so many times what is stated, and down to one over that.
+#: The largest factor by which an assumption is multiplied or divided.
 WIDEST = 64.0
-#: How close the bisection comes to the paper's number, and how narrow it makes its interval.
+#: The relative precision of the bisection's value and of its interval.
 PRECISION = 1e-3
-#: What moves by less than this share is not listed.
+#: Quantities that move by less than this share are not listed.
 STILL = 0.01
-#: So many of the assumptions are listed, those that would have to change least first.
+#: The number of listed assumptions, those that would have to change least first.
 LISTED = 3
 
 
 @dataclass(frozen=True)
 class Quantity(Generic[M]):
-    """One thing that a model says, such as the seconds of an epoch, beside the paper's number for
-    it; ``quoted`` is None where there is none."""
+    """One prediction of a model, such as the seconds of an epoch, beside the paper's number for it;
+    ``quoted`` is None if the paper has none."""
 
     label: str
     predict: Callable[[M], float]
@@ -45,8 +45,8 @@ class Quantity(Generic[M]):
 
 @dataclass(frozen=True)
 class Assumption(Generic[M]):
-    """A number that a model rests on. ``scale`` gives the model with it multiplied by a factor, and
-    all else as it was; ``source`` says where the ``stated`` value is from."""
+    """A number that a model rests on. ``scale`` returns the model with only this number multiplied
+    by a factor; ``source`` is the source of the ``stated`` value."""
 
     label: str
     stated: float
@@ -57,7 +57,7 @@ class Assumption(Generic[M]):
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What a changed assumption does to another quantity."""
+    """The effect of a changed assumption on another quantity."""
 
     label: str
     before: float
@@ -67,16 +67,17 @@ class Move:
 
     @property
     def share(self) -> float:
-        """How far it moves, of what it was."""
+        """The relative change."""
         return (self.after - self.before) / self.before if self.before else math.inf
 
 
 @dataclass(frozen=True)
 class Remedy(Generic[M]):
-    """``assumption`` times ``factor`` brings a quantity to the paper's number, and moves others.
+    """A factor: ``assumption`` times ``factor`` brings a quantity to the paper's number, and moves
+    others.
 
-    ``factor`` is None where none from 1/WIDEST to WIDEST does; ``nearest`` is then the closest that
-    the quantity comes.
+    ``factor`` is None if no factor from 1/WIDEST to WIDEST does; ``nearest`` is then the closest
+    value of the quantity.
     """
 
     assumption: Assumption[M]
@@ -86,10 +87,10 @@ class Remedy(Generic[M]):
 
 
 def find_factor(predict: Callable[[float], float], target: float) -> tuple[float | None, float]:
-    """The factor nearest 1 at which ``predict`` gives ``target``, and what it gives there.
+    """Return the factor nearest 1 at which ``predict`` gives ``target``, and its value there.
 
     Factors are doubled and halved away from 1 until ``target`` lies between two of them, and that
-    interval is bisected. (None, the nearest value seen) where it does not up to ``WIDEST``.
+    interval is bisected. Return (None, the nearest value seen) if that fails up to ``WIDEST``.
     """
     at_one = predict(1.0)
     nearest = at_one
@@ -112,7 +113,7 @@ def _bisect(
     low: tuple[float, float],
     high: tuple[float, float],
 ) -> tuple[float, float]:
-    """Between two factors with their values, one on either side of ``target``."""
+    """Bisect between two factors with their values, one on either side of ``target``."""
     while abs(math.log(high[0] / low[0])) > PRECISION:
         middle = math.sqrt(low[0] * high[0])
         value = predict(middle)
@@ -131,8 +132,9 @@ def find_remedies(
     assumptions: Sequence[Assumption[M]],
     others: Sequence[Quantity[M]] = (),
 ) -> tuple[Remedy[M], ...]:
-    """What each assumption would have to be for ``quantity`` to be the paper's, those that change
-    least first, and what that does to ``others``; at the end those that cannot bring it there."""
+    """Return the change of each assumption that brings ``quantity`` to the paper's number, and its
+    effect on ``others``. The smallest change comes first; assumptions that cannot bring it there
+    come last."""
     if quantity.quoted is None:
         raise ValueError(f"{quantity.label} has no number in the paper to be brought to")
     remedies = []
@@ -167,8 +169,8 @@ def find_contradictions(
     *,
     tolerance: float = CLOSE,
 ) -> tuple[Contradiction, ...]:
-    """Of each quantity off by more than ``tolerance``, which assumptions would bring it to the
-    paper's number, and what of ``others`` they would move."""
+    """Return, for each quantity off by more than ``tolerance``, the assumptions that would bring it
+    to the paper's number, and their effect on ``others``."""
     return tuple(_contradictions(model, quantities, assumptions, others, tolerance))
 
 
@@ -196,7 +198,7 @@ def _contradictions(
 
 
 def _describe_nearest(remedies: Sequence[Remedy[M]]) -> str:
-    """The assumption that would have to change least, in a few words."""
+    """Describe the assumption that would have to change least, in a few words."""
     if not remedies:
         return "rests on no assumption that can be scaled"
     assumption, factor = remedies[0].assumption, remedies[0].factor
@@ -252,7 +254,7 @@ def _describe_move(move: Move) -> str:
 
 
 def _format(value: float, unit: str) -> str:
-    """Ratios, shares and counts as they are, quantities with prefixes."""
+    """Format ratios, shares and counts without prefixes, quantities with prefixes."""
     if unit == "x":
         return f"{value:.2f}x"
     if unit == "%":

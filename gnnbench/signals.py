@@ -1,7 +1,8 @@
-"""Ctrl-C, SIGTERM and SIGHUP end the command in one sentence: with status 130, 143 and 129, and no
-traceback.
+"""Signals: Ctrl-C, SIGTERM and SIGHUP end the command in one sentence, with status 130, 143 and
+129, and no traceback.
 
-All arrive as ``KeyboardInterrupt``, so that whatever cleans up after one does after the others.
+All three are raised as ``KeyboardInterrupt``, so any clean-up after one also happens after the
+others.
 """
 
 from __future__ import annotations
@@ -16,23 +17,23 @@ from typing import NoReturn
 
 from gnnbench.rank import end, is_watched
 
-#: What a command is that each signal has ended. A terminal that closes sends SIGHUP.
+#: The word for a command's end by each signal. A terminal that closes sends SIGHUP.
 WORDS = {
     signal.SIGINT: "interrupted",
     signal.SIGTERM: "terminated",
     signal.SIGHUP: "its terminal was closed",
 }
-#: A second signal after this long ends the process whatever it is doing; some senders send two.
+#: A second signal after this time ends the process at once; some senders send two.
 INSIST_S = 1.0
-#: Until an interrupt that could not be raised is tried once more.
+#: The delay before an interrupt that could not be raised is tried again.
 AGAIN_S = 0.02
-#: An import that lasts longer is interrupted after all.
+#: An import that lasts longer is interrupted.
 IMPORT_S = 10.0
 
 
 class _Came:
-    """The first signal that came, and when; whether there is something to clean up after it, and
-    whether people were told."""
+    """The first signal that came, and its time; whether there is something to clean up after it,
+    and whether the user was told."""
 
     number: int | None = None
     at_s = 0.0
@@ -41,7 +42,7 @@ class _Came:
 
 
 def take() -> None:
-    """Have the signals end this process in order; they stay ignored where they are."""
+    """Install the handlers that end this process in order; ignored signals stay ignored."""
     for number in WORDS:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _interrupt)
@@ -50,32 +51,32 @@ def take() -> None:
 
 
 def begin_work() -> None:
-    """From here on there may be files and processes that an end must clean up."""
+    """Mark that from here on an end must clean up files and processes."""
     _Came.in_work = True
 
 
 def has_come() -> bool:
-    """Whether one of the signals has come, and so an error may be its doing."""
+    """Return whether one of the signals has come, so that it may have caused an error."""
     return _Came.number is not None
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether an error is the user's Ctrl-C or SIGTERM, and no ``KeyboardInterrupt`` that foreign
-    code raises by itself."""
+    """Return whether an error is the user's Ctrl-C or SIGTERM, rather than a ``KeyboardInterrupt``
+    that foreign code raised."""
     own = signal.getsignal(signal.SIGINT) is not signal.default_int_handler
     return isinstance(error, KeyboardInterrupt) and (has_come() or not own)
 
 
 def status() -> int:
-    """What an interrupted command exits with, which is a shell's for the signal."""
+    """Return the exit status of an interrupted command, which is a shell's for the signal."""
     return 128 + (_Came.number or signal.SIGINT)
 
 
 def say(where: str = "") -> int:
-    """Tell people, once, that the command was ended, and ``where``; its exit status."""
+    """Tell the user, once, that the command was ended, and ``where``; return its exit status."""
     signal.setitimer(signal.ITIMER_REAL, 0.0)
     told, _Came.said = _Came.said, has_come()
-    # A rank is ended by the command that started it, which says why.
+    # The command that started a rank ends it, and says why.
     if not (told or is_watched()):
         word = WORDS[signal.Signals(_Came.number or signal.SIGINT)]
         with contextlib.suppress(OSError):  # the terminal may be gone
@@ -84,7 +85,7 @@ def say(where: str = "") -> int:
 
 
 def leave(code: int) -> NoReturn:
-    """Exit: nothing is interrupted any more, since all has been said."""
+    """Exit without further interrupts, since everything has been printed."""
     if signal.getsignal(signal.SIGINT) == _interrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -102,9 +103,9 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _raise_or_defer(_: int, frame: FrameType | None) -> None:
-    """Raise the interrupt, but not within an import: some libraries take whatever is raised there
-    for something missing, and go on without it. Before work has begun nothing is lost by leaving
-    at once; else the import is awaited."""
+    """Raise the interrupt, but not within an import: some libraries take any exception there for a
+    missing module, and go on without it. Before work has begun the process exits at once; later the
+    import is awaited."""
     if not _is_importing(frame) or time.monotonic() - _Came.at_s > IMPORT_S:
         raise KeyboardInterrupt
     if not _Came.in_work:
@@ -121,8 +122,8 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def _raise_again(unraisable: sys.UnraisableHookArgs) -> None:
-    """An interrupt that came where nothing may be raised, as in a finaliser, is raised soon after;
-    all else that ends there is shown as usual."""
+    """Raise again soon an interrupt that came where nothing may be raised, such as in a finaliser.
+    Show any other exception there as usual."""
     if isinstance(unraisable.exc_value, KeyboardInterrupt):
         signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
     else:

@@ -1,6 +1,6 @@
-"""What a plugin can say of its system without training: plans of runs, and its paper's tables.
+"""A plugin's studies without training: plans of runs, and its paper's tables.
 
-Both return :class:`~gnnbench.records.Table`, whose cells say where each number comes from.
+Both return :class:`~gnnbench.records.Table`. Its cells state the provenance of each number.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gnnbench.records import Dataset, LedgerEntry, Mode, PartKind, Table, Worklo
 
 
 class PassProgress(Protocol):
-    """Hears how far a planner has got, and takes the times; a planner never does.
+    """A listener to a planner's progress, which takes the times; a planner never does.
 
     ``begin``, any number of ``advance`` and ``end`` enclose one pass over a graph's edges.
     """
@@ -32,10 +32,11 @@ class PassProgress(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanRequest:
-    """What to plan for: a graph, the workload that would be trained on it, a platform.
+    """The input of a plan: a graph, the workload that would be trained on it, and a platform.
 
     A graph too large to store is a stream of edges. ``model`` is the class of the layers that
-    ``workload.model`` names. ``workload.threads`` of this machine may count, 0 for every core.
+    ``workload.model`` names. A planner may use ``workload.threads`` threads of this machine to
+    count, 0 for every core.
     """
 
     graph: Dataset | RmatStream
@@ -46,18 +47,18 @@ class PlanRequest:
 
 
 class Planner(ABC):
-    """Predicts memory, traffic and time of a strategy from counts: ``gnnbench plan``."""
+    """A predictor of memory, traffic and time of a strategy from counts: ``gnnbench plan``."""
 
     #: The strategy it plans for.
     name: ClassVar[str]
     summary: ClassVar[str]
-    #: By part, the options of which nothing in a plan from sizes alone follows, whatever they do in
+    #: By part, the options that a plan from sizes alone does not depend on, whatever they do in
     #: training.
     unplanned: ClassVar[Mapping[PartKind, tuple[str, ...]]] = {}
 
     def refuses(self, bundle: Bundle) -> str | None:
-        """Why the options of these parts cannot be planned for from sizes alone, as a sentence;
-        None where they can."""
+        """Return one sentence on why the options of these parts cannot be planned for from sizes
+        alone; None if they can."""
         for kind, names in self.unplanned.items():
             part = getattr(bundle, kind)
             fields = option_fields(type(part))
@@ -71,78 +72,81 @@ class Planner(ABC):
 
     @abstractmethod
     def plan(self, bundle: Bundle, request: PlanRequest) -> tuple[Table, ...]:
-        """Tables of what training with ``bundle`` would take; nothing is trained.
+        """Return tables of the cost of training with ``bundle``, without training.
 
-        Raises ``UsageError`` for a request that cannot be planned for; over a dataset that leaves
-        these tables out, with its reason.
+        Raises ``UsageError`` for a request that cannot be planned. A plan over a data set then
+        omits these tables, and states the reason.
         """
 
 
 class Reproduction(ABC):
     """A table of a paper beside this project's numbers for it: ``gnnbench reproduce``."""
 
-    #: Such as ``hongtu-table6``.
+    #: The name, such as ``hongtu-table6``.
     name: ClassVar[str]
     summary: ClassVar[str]
-    #: Tables and figures of the same paper that have no results, and so are no reproductions; on
-    #: one of the paper's.
+    #: Tables and figures of the same paper without results, which therefore have no reproduction;
+    #: stated on one of the paper's reproductions.
     left_out: ClassVar[str] = ""
 
     @abstractmethod
     def run(self) -> tuple[Table, ...]:
-        """The table, the paper's numbers quoted in its cells, and a summary of the errors."""
+        """Return the table, with the paper's numbers quoted in its cells, and a summary of the
+        errors."""
 
 
 class Ledger(Reproduction):
-    """A reproduction of measurements that others made, machine by machine: beside its tables each
-    stands in the document, with what is predicted for it."""
+    """A reproduction of measurements by others, machine by machine. The document lists each
+    measurement with its prediction, beside the tables."""
 
     @abstractmethod
     def entries(self) -> tuple[LedgerEntry, ...]:
-        """Every measurement with its prediction; the same ones each time it is asked for."""
+        """Return every measurement with its prediction; equal for each call."""
 
 
 class Inventory(Reproduction):
-    """A reproduction that lists the constants on which everything modelled rests; beside its tables
-    each stands in the document."""
+    """A reproduction that lists the constants behind everything modelled. The document lists each,
+    beside the tables."""
 
     @abstractmethod
     def numbers(self) -> tuple[MarkedNumber, ...]:
-        """Every constant with its mark."""
+        """Return every constant with its mark."""
 
 
 class Timer(Protocol):
-    """Takes the times of a study; a study never does."""
+    """A timer for a study; a study never takes times."""
 
     def measure(self, work: Callable[[], object]) -> float:
-        """How long this machine takes for ``work``, seconds; it may be called several times."""
+        """Return the seconds that this machine takes for ``work``, which may be called several
+        times."""
 
 
 class StudyTrainer(Protocol):
-    """Trains for a study; a study never drives a run."""
+    """A trainer for a study; a study never drives a run."""
 
     def train(
         self, strategy: str, setting: Setting, options: Mapping[PartKind, Mapping[str, str]]
     ) -> Mapping[PartKind, Session]:
-        """What the parts of ``strategy``, with ``options``, opened for a run and have of it after
-        it, on the model clock of the setting's platform."""
+        """Train ``strategy`` with ``options`` on the model clock of the setting's platform. Return
+        the sessions that its parts opened, in their state after the run."""
 
     def follow_accuracy(
         self, strategy: str, mode: Mode, setting: Setting, epochs: Sequence[int]
     ) -> Sequence[Mapping[str, float]]:
-        """Train ``strategy`` in a mode, and how accurate the model is after each of ``epochs``,
-        ascending: the share of train, val and test vertices that it classifies rightly."""
+        """Train ``strategy`` in a mode, and return the model's accuracy after each of ``epochs``,
+        ascending. It is the share of train, val and test vertices that the model classifies
+        correctly."""
 
 
 class TrainedReproduction(Reproduction):
-    """A reproduction whose numbers come from training: it says what to train."""
+    """A reproduction with numbers from training: it says what to train."""
 
     def __init__(self, trainer: StudyTrainer) -> None:
         self.trainer = trainer
 
 
 class MeasuredReproduction(Reproduction):
-    """A reproduction whose numbers are times of this machine: it says what to time."""
+    """A reproduction with times of this machine: it says what to time."""
 
     def __init__(self, timer: Timer) -> None:
         self.timer = timer

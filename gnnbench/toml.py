@@ -1,8 +1,8 @@
-"""TOML files of people, read within bounds.
+"""TOML files of users, read within bounds.
 
-A parser builds a table for every part of a dotted key and calls itself for every bracket, so a file
-of a few hundred kilobytes can take gigabytes, or more stack than there is. Both are looked for
-before it is parsed.
+A parser builds a table for every part of a dotted key and recurses for every bracket. A file of a
+few hundred kilobytes can therefore take gigabytes, or overflow the stack. Both are checked before
+parsing.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-#: Far beyond what a description of a machine needs.
+#: Far more than a description of a machine needs.
 LIMIT_BYTES = 1 << 20
 MAX_DEPTH = 16
 
-#: Strings of the four kinds and comments, in which brackets and dots mean nothing. One that
-#: is not closed goes on to the end of its line, or of the file, so that this takes linear time.
+#: Strings of the four kinds and comments, in which brackets and dots mean nothing. An unclosed
+#: string extends to the end of its line, or of the file, so that this takes linear time.
 _OPAQUE = re.compile(
     r'"""(?:\\.|[^\\])*?(?:"""|\Z)'
     r"|'''.*?(?:'''|\Z)"
@@ -32,12 +32,12 @@ _OPAQUE = re.compile(
     r"|#[^\n]*",
     re.DOTALL,
 )
-#: A key of more parts than ``MAX_DEPTH``, strings among them shown as ``s``.
+#: A key of more than ``MAX_DEPTH`` parts, in a text with strings replaced by ``s``.
 _LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){{{MAX_DEPTH}}}[\w-]")
 
 
 def read_toml(path: Path) -> dict[str, object]:
-    """What a TOML file holds; :class:`FileRefused` says why one cannot be taken, and where."""
+    """Return the content of a TOML file; :class:`FileRefused` says why it is refused, and where."""
     text = read_text(path, LIMIT_BYTES)
     bare = _OPAQUE.sub(lambda match: "" if match[0][0] == "#" else "s", text)
     if _find_depth(bare) > MAX_DEPTH or _LONG_KEY.search(bare):
@@ -49,7 +49,7 @@ def read_toml(path: Path) -> dict[str, object]:
 
 
 def _find_depth(bare: str) -> int:
-    """How deep brackets and braces nest in a text without strings and comments."""
+    """Return the depth of nested brackets and braces in a text without strings and comments."""
     depth = deepest = 0
     for character in re.findall(r"[\[\]{}]", bare):
         depth = depth + 1 if character in "[{" else max(0, depth - 1)

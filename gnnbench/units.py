@@ -1,4 +1,4 @@
-"""Quantities with units: read from text, printed for people. Everything inside is unprefixed SI."""
+"""Quantities with units: read from text, printed for people. In memory, all are unprefixed SI."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _PREFIXES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e
 _SMALL_PREFIXES = {"m": 1e-3, "u": 1e-6, "µ": 1e-6, "n": 1e-9}
 _BINARY_PREFIXES = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
 
-#: The base units a quantity may have, and which prefixes each takes.
+#: The base units of quantities, and the prefixes that each takes.
 _BASE_UNITS = {
     "B": ("bytes", _PREFIXES | _BINARY_PREFIXES),
     "B/s": ("bytes per second", _PREFIXES | _BINARY_PREFIXES),
@@ -19,14 +19,14 @@ _BASE_UNITS = {
     "W": ("watts", _PREFIXES | _SMALL_PREFIXES),
 }
 
-#: Bytes.
+#: The largest size, in bytes.
 LARGEST_SIZE = 1e18
 
 _SIZE = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]{1,2})?)\s*([kKMGT]|[KMGT]i)?B?\s*$")
 
 
 def unit_scale(unit: str, base: str) -> float:
-    """The factor from ``unit`` (for example ``"GB/s"``) to ``base`` (``"B/s"``).
+    """Return the factor from ``unit`` (for example ``"GB/s"``) to ``base`` (``"B/s"``).
 
     Raises ``ValueError`` with one sentence when ``unit`` is not a prefixed ``base``.
     """
@@ -40,7 +40,7 @@ def unit_scale(unit: str, base: str) -> float:
 
 
 def parse_bytes(text: str) -> int:
-    """``"2GB"``, ``"512 MiB"``, ``"1e9"`` as a number of bytes; ``ValueError`` otherwise."""
+    """Parse ``"2GB"``, ``"512 MiB"``, ``"1e9"`` as a number of bytes; ``ValueError`` otherwise."""
     match = _SIZE.match(text)
     if match is None:
         raise ValueError(f"{text!r} is not a size in bytes (such as 2GB, 512MiB or 1000000)")
@@ -53,9 +53,10 @@ def parse_bytes(text: str) -> int:
 
 
 def format_si(value: float, unit: str, digits: int = 3) -> str:
-    """``format_si(8.4e9, "B")`` is ``"8.40 GB"``; three significant digits unless told.
+    """Return a value with a prefixed unit: ``format_si(8.4e9, "B")`` is ``"8.40 GB"``.
 
-    Prefixes below one are used for seconds and joules only.
+    It has three significant digits by default. Prefixes below one are used for seconds and joules
+    only.
     """
     if value == 0:
         return f"0 {unit}".rstrip()

@@ -1,4 +1,4 @@
-"""What a library's kernels do on a device, and how long that takes it."""
+"""The operations of a library's kernels on a device, and their prices."""
 
 from gnnbench.costs.library import Library, read_library
 from gnnbench.costs.measured import price_calls, price_measured

@@ -1,4 +1,4 @@
-"""AGGREGATE of a library as operations: how it sums, and what it passes over besides."""
+"""AGGREGATE of a library as operations: its sums, and its further passes over tensors."""
 
 from __future__ import annotations
 
@@ -29,15 +29,16 @@ _NOTHING: Bound[Passes] = ((0, 0), (0, 0))
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """How a library aggregates.
+    """The way in which a library aggregates.
 
-    Sums of the forms in ``weighted`` read a value an edge; with ``messages`` every edge's row is
-    written, and added to its destination from there, with ``trained_messages`` where its weight is
-    trained; these are in memory as well (``Kernel.shape_of``). ``of_rows`` are the reads and writes
-    of tensors of the destinations' rows, forward and backward, by form: scaling, adding or putting
-    beside them their own; ``of_sources`` those of the sources' rows. The softmax of attention has
-    ``softmax_passes`` over values of edges. Of the forms in ``counted`` each forward pass counts
-    the in-degrees anew. ``calls`` are those of the library's front in a forward pass.
+    Sums of the forms in ``weighted`` read a value for each edge. With ``messages`` every edge's row
+    is written to memory and then added to its destination. With ``trained_messages`` this holds
+    only for trained weights. Messages take memory too (``Kernel.shape_of``). ``of_rows`` are, by
+    form, the forward and backward reads and writes of tensors of destination rows, to scale, add or
+    concatenate the own rows. ``of_sources`` are those of source rows. The softmax of attention
+    makes ``softmax_passes`` passes over values of edges. For forms in ``counted`` each forward pass
+    counts the in-degrees anew. ``calls`` is the number of calls of the library's Python front end
+    in a forward pass.
     """
 
     index_bytes: float
@@ -53,9 +54,9 @@ class Aggregation:
     calls: int = 0
 
     def list_operations(self, work: Work, *, scalar: bool = False) -> tuple[Operation, ...]:
-        """Those of one AGGREGATE. With ``scalar`` the device's kernels have no vector instructions
-        for weighted sums, for values of edges, and for dot products of the rows at their ends, and
-        one core alone counts degrees."""
+        """Return the operations of one AGGREGATE. With ``scalar`` the device's kernels have no
+        vector instructions for weighted sums, for values of edges, and for dot products of their
+        end rows. One core alone then counts degrees."""
         if work.form == "gated":
             return tuple(self._gate(work))
         return tuple(self._sum(work, scalar))
@@ -83,7 +84,7 @@ class Aggregation:
             if sends:
                 yield from weigh_messages(work, row_bytes)
             else:
-                # Weights that are new each time are brought into the order of the transpose.
+                # New weights are permuted into the order of the transpose.
                 yield pick_rows(work.edges, work.edges, work.itemsize, self.index_bytes)
                 yield from weigh_edges(work, row_bytes, self.index_bytes, scalar=scalar)
         if work.form in self.counted and not work.backward:
@@ -109,8 +110,8 @@ class Aggregation:
         yield replace(added, calls=self._count_calls(work))
 
     def _gate(self, work: Work) -> Iterator[Operation]:
-        """Three rows of every edge picked, and the gate and the message made of them; ``features``
-        are those of all three."""
+        """Yield the gather of three rows of every edge, and the passes that make the gate and the
+        message. ``features`` is the width of all three together."""
         yield from project(work._replace(form="plain"))
         row_bytes = work.features * work.itemsize / 3.0
         size = work.edges * row_bytes

@@ -1,5 +1,5 @@
-"""What a device takes for a piece of work at least, whoever computes it: a plugin states what its
-parts take, and may not state less."""
+"""The least time of a piece of work on a device, by any implementation. A plugin may not state less
+for its parts."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from gnnbench.costs.library import read_devices
 from gnnbench.platforms.machine import Device, RateCurve
 from gnnbench.records import Work
 
-#: Rounding that a time may be below what the device can do at most.
+#: Rounding tolerance: a time may be this fraction of the least time.
 FASTEST: Bound[float] = 0.999
-#: Of the rows that a work counts as sources, the share that it reads at least: a buffer of HongTu's
-#: holds rows for other chunks too.
+#: The least share of a work's source rows that it reads: a buffer of HongTu's holds rows for other
+#: chunks too.
 READ_SHARE: Bound[float] = 0.5
-#: What is written of an edge that is drawn: a position of 32 bits.
+#: The bytes written for a drawn edge: a position of 32 bits.
 DRAWN_BYTES: Bound[int] = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """The largest rates that a device has by its description, of all its cores together.
+    """The largest rates of a device by its description, of all its cores together.
 
-    Of rows that are read ``cache_bytes`` may come at ``cached_bytes_per_s``. A device that
-    ``skips`` computes only those outputs that a mask wants.
+    Up to ``cache_bytes`` of the rows read may come at ``cached_bytes_per_s``. A device that
+    ``skips`` computes only the outputs that a mask selects.
     """
 
     bytes_per_s: float
@@ -37,8 +37,8 @@ class Peaks:
 
 
 def find_peaks(device: Device) -> Peaks:
-    """The peaks of a device: of its memory, its cache and its arithmetic, or what its description
-    says that all or single libraries reach, where that is more."""
+    """Return the peaks of a device: its memory, its cache and its arithmetic. Described rates of
+    all or of single libraries replace them if they are higher."""
     memory = device.memory_bandwidth_bytes_per_s
     libraries = device.libraries.values()
     written = [device.aggregate, device.aggregate_backward]
@@ -64,7 +64,7 @@ def find_peaks(device: Device) -> Peaks:
 
 
 def _list_rates(*curves: RateCurve | None) -> Iterator[float]:
-    """The rates of curves, and one that is below any."""
+    """Yield the rates of curves, and one that is below any."""
     yield 1.0
     for curve in curves:
         if curve is not None:
@@ -72,12 +72,12 @@ def _list_rates(*curves: RateCurve | None) -> Iterator[float]:
 
 
 def least_seconds(work: Work, peaks: Peaks) -> float:
-    """What a device with these peaks takes for a work at least; 0 for a copy.
+    """Return the least seconds of a work on a device with these peaks; 0 for a copy.
 
-    Of AGGREGATE the rows that have edges are only written, and meanwhile every edge but a row's
-    first is one addition, and half of the different rows that are read come once. A kernel that
-    multiplies first may have these rows at hand. A product takes two operations for each
-    multiply-accumulate. Of sampling every edge is written once.
+    AGGREGATE writes only the rows that have edges. Meanwhile every edge but a row's first is one
+    addition, and half of the distinct source rows are read once. A kernel that multiplies first may
+    have these rows in cache. A product takes two operations for each multiply-accumulate. Sampling
+    writes every edge once.
     """
     if work.op == "sample":
         return work.edges / peaks.drawn_edges_per_s
@@ -100,7 +100,7 @@ def least_seconds(work: Work, peaks: Peaks) -> float:
 
 
 def describe_work(work: Work) -> str:
-    """A work in words, as sentences about its time call it."""
+    """Return a work in words, for sentences about its time."""
     if work.op == "aggregate":
         return f"{work.edges:,} edges of width {work.features} into {work.rows:,} rows"
     if work.op == "sample":

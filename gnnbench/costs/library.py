@@ -1,7 +1,7 @@
-"""The constants of a library, and of a kind of device, as TOML files have them.
+"""The constants of a library, and of a kind of device, in TOML files.
 
-Each has a value, a unit, where it is from, a mark (measured, quoted, assumed, or fitted with the
-cells of the ledger that it was fitted on), and the range that is plausible for it.
+Each has a value, a unit, a source, a mark, and its plausible range. A mark is measured, quoted,
+assumed, or fitted with the ledger cells that the constant was fitted on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Entry(Marked):
-    """A constant as a file has it, which always says its mark."""
+    """A constant in a file, with a mandatory mark."""
 
     value: _Number
     unit: str = ""
@@ -40,7 +40,7 @@ class Entry(Marked):
         return self
 
     def to_si(self, base: str) -> float:
-        """The value in the unit ``base``, which is empty for a plain number."""
+        """Return the value in the unit ``base``, which is empty for a plain number."""
         return self.value * unit_scale(self.unit, base) if base else self.value
 
 
@@ -49,17 +49,17 @@ _ENTRIES = TypeAdapter(dict[str, Entry])
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """What a library takes besides what its kernels move and multiply.
+    """The costs of a library besides its kernels' memory traffic and arithmetic.
 
-    ``call_s`` is what one call of its message passing takes in Python and in its framework;
-    ``batch_s`` what a mini-batch takes once: zeroing gradients, the loss, the optimiser's kernels,
-    and handing the mini-batch over. ``index_bytes`` is the size of an edge's end as it is stored.
-    A core draws ``sampled_edges_per_s`` and an accelerator ``device_sampled_edges_per_s``, either
-    after ``sampling_call_s`` for each layer; 0 is the rate that the platform has. Each of a
-    loader's workers takes ``worker_start_s`` to start, in every epoch.
-    ``scalar_values_per_s`` is what a core does in kernels without vector instructions,
-    ``dot_values_per_s`` in dot products that it sums value after value, and ``serial_values_per_s``
-    in loops that no other core shares.
+    ``call_s`` is the time of one call of its message passing in Python and in its framework.
+    ``batch_s`` is the time that a mini-batch takes once: zeroing gradients, the loss, the
+    optimiser's kernels, and passing the mini-batch on. ``index_bytes`` is the stored size of an
+    edge's end. A core draws ``sampled_edges_per_s`` and an accelerator
+    ``device_sampled_edges_per_s``, either after ``sampling_call_s`` for each layer; 0 means the
+    platform's rate. Each worker of a loader takes ``worker_start_s`` to start, in every epoch.
+    ``scalar_values_per_s`` is a core's rate in kernels without vector instructions,
+    ``dot_values_per_s`` in dot products summed value by value, and ``serial_values_per_s`` in loops
+    on a single core.
     """
 
     call_s: float = 0.0
@@ -74,8 +74,8 @@ class Library:
     serial_values_per_s: float = 0.0
 
     def values_per_s(self, kind: OperationKind, cores: int) -> float:
-        """What ``cores`` do in kernels that have no vector instructions; 0 for all others, and
-        where a library is not known to be without them."""
+        """Return the rate of ``cores`` in kernels without vector instructions. It is 0 for other
+        kernels, and for a library not known to lack them."""
         if kind == "serial":
             return self.serial_values_per_s
         rates = {"scalar": self.scalar_values_per_s, "dot": self.dot_values_per_s}
@@ -84,20 +84,20 @@ class Library:
 
 @dataclass(frozen=True, slots=True)
 class DeviceRates:
-    """What a kind of device reaches of its own peaks.
+    """The rates that a kind of device reaches, relative to its peaks.
 
-    ``stream`` is the share of the memory's bandwidth that kernels reach on memory in order, and
-    ``gather`` on rows picked one by one, of which whole lines of ``line_bytes`` come. Its last
-    cache has ``cache_bytes`` where the platform does not say so (of a CPU those of a core), and is
+    ``stream`` is the share of the memory's bandwidth that kernels reach on sequential memory, and
+    ``gather`` on rows gathered one by one, which come in whole lines of ``line_bytes``. The last
+    cache has ``cache_bytes`` (for a CPU, per core) unless the platform states them, and is
     ``cache_times`` as fast as the memory. ``product`` is the share of the peak that a wide product
-    reaches, half of it where its narrower side is ``half_width``. A core of a CPU waits ``row_s``
-    for each row that it picks, and ``line_s`` where the rows are in the cache.
-    Where a share s of the different rows is in the cache, so is a share s^``skew`` of those picked.
-    ``fresh_bytes_per_s`` is how fast one process fills memory that it has just been given, which
-    tensors of ``fresh_from_bytes`` and more are in; n do so n^``side_by_side`` times as fast.
-    An accelerator reads rows of host memory in place at ``in_place`` of the link's rate, and
-    pageable memory crosses to an accelerator at no more than ``staged_bytes_per_s``.
-    ``issues_ahead`` says that kernels are begun while earlier ones run.
+    reaches; it reaches half of that if its narrower side is ``half_width``. A CPU core waits
+    ``row_s`` for each row that it gathers, and ``line_s`` if the rows are in the cache. If a share
+    s of the distinct rows is in the cache, so is a share s^``skew`` of the gathered ones. One
+    process fills newly allocated memory at ``fresh_bytes_per_s``; tensors of at least
+    ``fresh_from_bytes`` are in such memory. n processes are n^``side_by_side`` times as fast. An
+    accelerator reads rows of host memory in place at ``in_place`` of the link's rate. Pageable
+    memory crosses to an accelerator at no more than ``staged_bytes_per_s``. ``issues_ahead`` says
+    that kernels are launched while earlier ones run.
     """
 
     stream: float
@@ -119,7 +119,7 @@ class DeviceRates:
 
 
 def _base_of(name: str) -> str:
-    """The unit of a constant, by the end of its name."""
+    """Return the unit of a constant, by the end of its name."""
     for end, base in (("edges_per_s", "edges/s"), ("bytes_per_s", "B/s"), ("_bytes", "B")):
         if name.endswith(end):
             return base
@@ -128,13 +128,13 @@ def _base_of(name: str) -> str:
 
 @cache
 def read_library(path: Path) -> Library:
-    """The library that a file describes."""
+    """Return the library that a file describes."""
     return Library(**_read(read_toml(path), path, {each.name for each in fields(Library)}))
 
 
 @cache
 def read_devices() -> dict[str, DeviceRates]:
-    """By kind of device."""
+    """Return the rates by kind of device."""
     known = {each.name for each in fields(DeviceRates)}
     return {
         kind: DeviceRates(**_read(table, DEVICES, known))

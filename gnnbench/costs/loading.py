@@ -1,4 +1,5 @@
-"""Drawing mini-batches, rows that are picked from host memory and sent, and plain copies."""
+"""Prices of drawing mini-batches, of gathering and sending rows of host memory, and of plain
+copies."""
 
 from __future__ import annotations
 
@@ -17,10 +18,10 @@ UNMEASURED = LibraryRates()
 def price_sampling(
     work: Work, device: Device, library: Library, measured: LibraryRates = UNMEASURED
 ) -> float:
-    """Seconds of drawing ``work``: a library's calls for each layer, and edges at its rate, that of
-    the platform, or what was ``measured`` of it here. A host's threads draw a mini-batch each, so
-    that all they do is shared out; where it was measured what they reach together on one, they draw
-    it so, and each call is one of all."""
+    """Return the seconds of drawing ``work``: a library's calls for each layer, and edges at the
+    library's rate, the platform's, or the rate ``measured`` here. A host's threads draw a
+    mini-batch each, so all their work is divided by the threads. If the joint rate on one
+    mini-batch was measured, all threads draw it together, and each call is made once."""
     call_s = measured.sampling_call_s or library.sampling_call_s
     of_host = device.kind == "cpu"
     threads = (work.threads or device.cores) if of_host else 1
@@ -35,8 +36,8 @@ def price_sampling(
 
 
 def price_copy(work: Work, device: Device) -> float:
-    """Seconds of a copy within a device's memory, whose bytes are those that are read and written,
-    half of them where it is ``fresh``, into memory that a host may have to map."""
+    """Return the seconds of a copy within a device's memory; its bytes count reads and writes. Half
+    of them are written, and a ``fresh`` copy on a host may have to map memory for them."""
     seconds = work.bytes / device.bandwidth_bytes_per_s(work.threads)
     if not work.fresh or device.kind != "cpu":
         return seconds
@@ -45,11 +46,11 @@ def price_copy(work: Work, device: Device) -> float:
 
 
 def price_rows(work: Work, device: Device) -> float:
-    """Seconds of picking rows of a device's memory, ``staged`` ones into memory that each of the
-    processes has just been given. Where it was measured how fast memory is mapped, that counts for
-    what is larger than allocators keep alone. Nobody picks rows that are read in place.
+    """Return the seconds of gathering rows of a device's memory. ``staged`` rows go into newly
+    allocated memory of each process. If the rate of mapping memory was measured, it applies only to
+    tensors larger than allocators keep. Rows that are read in place are not gathered.
 
-    Where threads do so apart, each has its share of what all of them reach together.
+    Threads that gather ``apart`` each have a share of the joint rate.
     """
     if work.loading == "in-place":
         return 0.0
@@ -68,14 +69,14 @@ def price_rows(work: Work, device: Device) -> float:
         written = Operation("stream", written_bytes=work.bytes)
         seconds = max(seconds, mapping_seconds(written, device, work.threads))
     elif work.loading == "staged":
-        # Processes contend for the machine's pages, so that more of them help less and less.
+        # Processes contend for the machine's pages, so the gain from each further process falls.
         fresh = rates.fresh_bytes_per_s * float(work.processes**rates.side_by_side)
         seconds = max(seconds, work.bytes / fresh)
     return seconds
 
 
 def limit_rate(loading: Loading, rate: float, host: Device, other: Device) -> float:
-    """Bytes a second that cross a link of ``rate`` for an accelerator."""
+    """Return the bytes/s that cross a link of ``rate`` to or from an accelerator."""
     if loading == "staged":
         return min(rate, rates_of(host).staged_bytes_per_s or rate)
     return rate * rates_of(other).in_place

@@ -1,4 +1,4 @@
-"""How long operations take a device on which their library was measured."""
+"""Prices of operations on a device where their library was measured."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gnnbench.costs.roofline import mapping_seconds, price_operation, rates_of, 
 from gnnbench.platforms.machine import Device, LibraryRates
 from gnnbench.records import Work
 
-#: Bytes of a value: rates were measured by how many of them a row has.
+#: Bytes of a value: rates were measured by the number of values in a row.
 VALUE_BYTES: Bound[float] = 4.0
 
 
@@ -24,8 +24,8 @@ def price_measured(
     measured: LibraryRates,
     threads: int = 0,
 ) -> float:
-    """Seconds of ``operations``: rows that are picked and written, and products, at the rates that
-    were ``measured``, all else by the device's own."""
+    """Return the seconds of ``operations``: gathered and written rows, and products, at the
+    ``measured`` rates, all else at the device's own."""
     begun_s = work_s = 0.0
     for operation in operations:
         begun_s += operation.launches * device.launch_s
@@ -34,8 +34,8 @@ def price_measured(
 
 
 def price_calls(work: Work, measured: LibraryRates) -> float:
-    """Seconds of the library's calls for ``work``, and of making a block ready that is new to it,
-    and with it rows of which only some values are stored."""
+    """Return the seconds of the library's calls for ``work``. They include the preparation of a
+    block that is new to the library, and of its sparse rows."""
     if work.form == "loss":
         return (work.fresh and measured.fresh_batch_s) or measured.batch_s
     if work.op != "aggregate":
@@ -60,7 +60,7 @@ def _price(
         return _price_sum(operation, device, weighted, threads)
     if sums and operation.kind == "dot" and measured.dotted is not None:
         dotted = replace(measured, aggregate=measured.dotted, cached=measured.dotted_cached)
-        # The rate is of edges, with the rows at both ends of each and what is written.
+        # The rate is per edge, including the rows at both ends and the writes.
         edges = operation.flops * VALUE_BYTES / operation.row_bytes
         of_edges = replace(operation, picked_rows=edges, written_bytes=0.0)
         return _price_sum(of_edges, device, dotted, threads)
@@ -71,10 +71,10 @@ def _price(
 
 
 def _price_sum(operation: Operation, device: Device, measured: LibraryRates, threads: int) -> float:
-    """Rows that are picked, and rows that are written, which are no faster than the memory where
-    the last cache does not hold both. It has all that are picked where it does, and otherwise those
-    that come again soon enough; where nobody knows in which order they are picked, as large a share
-    as it holds of those that come again."""
+    """Return the seconds of gathering and writing rows. Writes are no faster than the memory if the
+    last cache does not hold both. The cache holds all gathered rows if they fit. Otherwise it holds
+    those that recur soon enough. If the gather order is unknown, that is its share of the distinct
+    rows, applied to the repeated ones."""
     picked, cached, written = measured.aggregate, measured.cached, measured.written
     if picked is None:
         raise ValueError("a library of which no sum was measured has no price for one")
@@ -85,7 +85,7 @@ def _price_sum(operation: Operation, device: Device, measured: LibraryRates, thr
     spills = table_bytes + operation.written_bytes > device.cache_bytes
     if spills:
         known = operation.kept_rows(device.cache_bytes / operation.row_bytes)
-        # What was there before has been lost: the first time that a row is picked it is not there.
+        # Earlier contents of the cache are evicted: the first gather of a row misses.
         again = max(0.0, 1.0 - operation.distinct_rows / operation.picked_rows)
         kept = kept * again if known is None else known
     if cached is None:
@@ -97,5 +97,5 @@ def _price_sum(operation: Operation, device: Device, measured: LibraryRates, thr
         if spills:
             rate = min(rate, device.bandwidth_bytes_per_s(threads))
         seconds += operation.written_bytes / rate
-    # Rates were measured on rows that allocators keep.
+    # Rates were measured on rows in memory that allocators keep.
     return seconds + mapping_seconds(operation, device, threads)

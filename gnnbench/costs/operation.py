@@ -1,4 +1,4 @@
-"""What one kernel of a library does, in bytes and operations."""
+"""The work of one kernel of a library, in bytes and operations."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Literal
 
 from gnnbench.records import ReadOrder
 
-#: What bounds an operation: memory read in order; rows picked one by one and written apart, summed
-#: up as they come, or added where they belong; a dense product; edge after edge without vectors;
-#: the dot products of the rows at both ends of edges, so as well; a loop of one core.
+#: The bound of an operation: sequential memory; rows gathered one by one and written apart, summed
+#: as they come, or scattered; a dense product; edge after edge without vector instructions; dot
+#: products of the rows at both ends of edges, also without; a loop on one core.
 OperationKind = Literal[
     "stream", "gather", "aggregate", "scatter", "product", "scalar", "dot", "serial"
 ]
@@ -17,17 +17,17 @@ OperationKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One kernel, or some alike, of a library.
+    """One kernel of a library, or several alike.
 
-    ``read_bytes`` and ``written_bytes`` go in order between the device and its memory.
-    ``picked_rows`` rows of ``row_bytes`` are picked one by one, or added to where they belong, of
-    which ``distinct_rows`` are different. ``width`` is the narrower side of a product, and of
-    ``scalar``, ``dot`` and ``serial`` operations ``flops`` are the values that they go through.
-    ``launches`` are the kernels begun on an accelerator, or the parallel regions opened on a CPU;
-    each writes a new tensor, unless ``outputs`` says how many all of them make: 0 where they write
-    to tensors that there are, or to memory that the library keeps.
-    ``calls`` are those of the library's own front, which is Python. Rows are picked in ``order``,
-    where it is known: ``backward`` in that of its sources.
+    ``read_bytes`` and ``written_bytes`` move sequentially between the device and its memory.
+    ``picked_rows`` rows of ``row_bytes`` are gathered one by one, or scattered; ``distinct_rows``
+    of them are distinct. ``width`` is the narrower side of a product. For ``scalar``, ``dot`` and
+    ``serial`` operations ``flops`` counts the values processed. ``launches`` are the kernels
+    launched on an accelerator, or the parallel regions opened on a CPU. Each launch writes a new
+    tensor, unless ``outputs`` gives the number of new tensors: 0 if all writes go to existing
+    tensors, or to memory that the library keeps. ``calls`` counts calls of the library's Python
+    front end. Rows are gathered in ``order``, if it is known; ``backward`` means the order of its
+    sources.
     """
 
     kind: OperationKind
@@ -45,5 +45,6 @@ class Operation:
     backward: bool = False
 
     def kept_rows(self, rows: float) -> float | None:
-        """The share of picked rows that a cache of so many still has; None where nobody knows."""
+        """Return the share of gathered rows that a cache of ``rows`` still holds; None if
+        unknown."""
         return None if self.order is None else self.order.kept(rows, backward=self.backward)

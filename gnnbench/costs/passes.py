@@ -1,5 +1,5 @@
-"""The operations that libraries are put together of: sums over edges, products, and passes over
-tensors, with the tensors that they make on the way."""
+"""The building blocks of libraries' operations: sums over edges, products, and passes over tensors,
+with their temporary tensors."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from gnnbench.constants import Bound
 from gnnbench.costs.operation import Operation
 from gnnbench.records import Work
 
-#: Reads and writes of a library's UPDATE beside its product, in tensors of its output: forward
+#: Reads and writes of a library's UPDATE besides its product, in tensors of its output: forward
 #: (read, written) and backward.
 Passes = tuple[tuple[float, float], tuple[float, float]]
-#: ReLU reads and writes its output; backward it reads that beside the gradient.
+#: ReLU reads and writes its output; backward it reads the output and the gradient.
 RELU: Bound[Passes] = ((1, 1), (2, 1))
 
 
 def stream(read_bytes: float, written_bytes: float, launches: int = 1) -> Operation:
-    """Elementwise kernels over tensors."""
+    """Return elementwise kernels over tensors."""
     return Operation(
         "stream", read_bytes=read_bytes, written_bytes=written_bytes, launches=launches
     )
@@ -26,9 +26,9 @@ def stream(read_bytes: float, written_bytes: float, launches: int = 1) -> Operat
 def sum_rows(
     work: Work, index_bytes: float, *, weighted: bool = False, calls: int = 0, scalar: bool = False
 ) -> Operation:
-    """Source rows summed over edges, none of them written before: a sparse product. Backward the
-    rows of destinations are summed into those of sources. ``weighted`` reads a value an edge;
-    ``scalar`` has no vector instructions."""
+    """Return the sum of source rows over edges, without writing them first: a sparse product. In
+    the backward pass destination rows are summed into source rows. ``weighted`` reads a value for
+    each edge; ``scalar`` has no vector instructions."""
     row_bytes = float(work.features * work.itemsize)
     sources, rows = count_sources(work), work.rows
     if work.backward:
@@ -50,12 +50,13 @@ def sum_rows(
 
 
 def count_sources(work: Work) -> int:
-    """Rows that AGGREGATE reads of; as many as it writes where nobody has counted them."""
+    """Return the number of rows that AGGREGATE reads from; the rows it writes if that is
+    unknown."""
     return work.sources or work.rows
 
 
 def pick_rows(rows: float, distinct: float, row_bytes: float, index_bytes: float) -> Operation:
-    """Rows picked by their positions and written one after the other."""
+    """Return a gather of rows by their positions, written one after the other."""
     return Operation(
         "gather",
         read_bytes=rows * index_bytes,
@@ -67,7 +68,7 @@ def pick_rows(rows: float, distinct: float, row_bytes: float, index_bytes: float
 
 
 def add_rows(rows: float, distinct: float, row_bytes: float, index_bytes: float) -> Operation:
-    """Rows added where their positions say, each read and written there."""
+    """Return a scatter-add of rows by their positions; each target row is read and written."""
     return Operation(
         "scatter",
         read_bytes=rows * (row_bytes + index_bytes),
@@ -82,8 +83,9 @@ def add_rows(rows: float, distinct: float, row_bytes: float, index_bytes: float)
 def weigh_edges(
     work: Work, row_bytes: float, index_bytes: float, *, scalar: bool = False
 ) -> tuple[Operation, ...]:
-    """Dot products of the rows at both ends of each edge, which the gradient of its weight is.
-    Where edges come destination after destination, their rows are there from the edge before."""
+    """Return the dot products of the rows at both ends of each edge: the gradients of the edge
+    weights. If edges are ordered by destination, the destination's row is in cache from the edge
+    before."""
     values = work.edges * row_bytes / work.itemsize
     both = Operation(
         "dot" if scalar else "aggregate",
@@ -106,16 +108,16 @@ def weigh_edges(
 
 
 def weigh_messages(work: Work, row_bytes: float) -> tuple[Operation, ...]:
-    """The gradient of each edge's weight where every message is a row of its own: the product of
-    the message with its gradient is one more, which is then summed."""
+    """Return the gradients of the edge weights if every message is a row in memory. Each message is
+    multiplied with its gradient, and the product is then summed."""
     size = work.edges * row_bytes
     return (stream(2 * size, size), stream(size, work.edges * work.itemsize))
 
 
 def attend(work: Work) -> tuple[Operation, ...]:
-    """The two terms of attention's scores: products of the rows of sources, and of destinations,
-    with a vector each. Backward each term's gradient becomes rows, which are added to those that
-    there are, and a product with the rows again."""
+    """Return the two terms of attention's scores: products of the source rows, and of the
+    destination rows, with a vector each. In the backward pass each term's gradient becomes rows.
+    These are added to the existing gradients, and multiplied with the rows again."""
     row_bytes = float(work.features * work.itemsize)
     sizes = [rows * row_bytes for rows in (count_sources(work), work.rows)]
     if not work.backward:
@@ -125,7 +127,7 @@ def attend(work: Work) -> tuple[Operation, ...]:
 
 
 def multiply(macs: float, rows: float, inner: float, outer: float, itemsize: int) -> Operation:
-    """A product of ``rows`` by weights of ``inner`` by ``outer``."""
+    """Return a product of ``rows`` by weights of ``inner`` by ``outer``."""
     return Operation(
         "product",
         read_bytes=rows * inner * itemsize,
@@ -138,9 +140,8 @@ def multiply(macs: float, rows: float, inner: float, outer: float, itemsize: int
 def multiply_back(
     macs: float, rows: float, inner: float, outer: float, itemsize: int, products: int
 ) -> tuple[Operation, ...]:
-    """The same backward: the rows times the gradients of what was made of them, for the weights,
-    and, unless there is one of the ``products`` alone, the gradients times the weights, for the
-    rows."""
+    """Return the backward pass of ``multiply``: the rows times the output's gradients, for the
+    weights. Unless ``products`` is one, the gradients times the weights follow, for the rows."""
     once = multiply(macs, rows, outer, inner, itemsize)
     of_weights = replace(
         once,
@@ -151,13 +152,14 @@ def multiply_back(
 
 
 def count_stored(work: Work) -> float:
-    """Values of sparse rows that a layer multiplies before it aggregates; 0 of dense ones."""
+    """Return the stored values of sparse rows that a layer multiplies before it aggregates; 0 for
+    dense rows."""
     return work.macs / work.features if work.columns else 0.0
 
 
 def multiply_stored(work: Work, rows: int) -> Operation:
-    """The product of ``rows`` sparse rows: for each value that they store a row of W is picked and
-    summed, and backward a row of the gradient."""
+    """Return the product of ``rows`` sparse rows. For each stored value a row of W is gathered and
+    summed; in the backward pass it is a row of the gradient."""
     values, row_bytes = count_stored(work), float(work.features * work.itemsize)
     picked, made = (rows, work.columns) if work.backward else (work.columns, rows)
     return Operation(
@@ -173,8 +175,8 @@ def multiply_stored(work: Work, rows: int) -> Operation:
 
 
 def project(work: Work) -> tuple[Operation, ...]:
-    """The products of a layer that multiplies before it aggregates, forward, or backward for the
-    weights and, where they have gradients, the rows."""
+    """Return the products of a layer that multiplies before it aggregates, forward or backward. The
+    backward pass is for the weights and, if they have gradients, the rows."""
     if not work.macs:
         return ()
     rows = count_sources(work)
@@ -187,22 +189,23 @@ def project(work: Work) -> tuple[Operation, ...]:
 
 
 def count_degrees(rows: float, *, serial: bool = False) -> Operation:
-    """In-degrees of ``rows`` as values of their own, ``serial`` by one core."""
+    """Return the count of in-degrees of ``rows``, written as values; ``serial`` on one core."""
     counted = stream(8.0 * rows, 8.0 * rows)
     return replace(counted, kind="serial", flops=rows) if serial else counted
 
 
 def _pass_over(work: Work, read: float, written: float) -> Operation:
-    """So many reads and writes of UPDATE's output, a kernel a read, elementwise."""
+    """Return ``read`` reads and ``written`` writes of UPDATE's output, one elementwise kernel a
+    read."""
     size = float(work.rows * work.features * work.itemsize)
     passed = stream(read * size, written * size, launches=round(read))
     return replace(passed, outputs=round(written))
 
 
 def update(work: Work, passes: Passes, hidden: Passes) -> tuple[Operation, ...]:
-    """UPDATE: its products and ``passes`` over its output, and ``hidden`` ones in a layer that ends
-    with ReLU, which is in place. Without a product the bias is added in a pass of its own, and its
-    gradient is the sum of one."""
+    """Return UPDATE: its products and ``passes`` over its output. A layer that ends with ReLU adds
+    the ``hidden`` passes, which are in place. Without a product the bias takes a separate pass, and
+    its gradient is the sum over one."""
     read, written = passes[work.backward]
     if not work.macs:
         read, written = max(read, 1.0), max(written, 0.0 if work.backward else 1.0)
@@ -225,9 +228,9 @@ def update(work: Work, passes: Passes, hidden: Passes) -> tuple[Operation, ...]:
 def soften(
     work: Work, index_bytes: float, passes: int, *, scalar: bool = False
 ) -> tuple[Operation, ...]:
-    """Scores of edges from terms of both ends, LeakyReLU and the softmax over a destination's:
-    ``passes`` over a value an edge, and backward half as many again; ``scalar`` ones have no vector
-    instructions."""
+    """Return the scores of edges from terms of both ends, LeakyReLU, and the softmax over a
+    destination's edges. They take ``passes`` over the edges' values, and half as many more in the
+    backward pass. ``scalar`` kernels have no vector instructions."""
     edges, item = float(work.edges), float(work.itemsize)
     terms = pick_rows(edges, count_sources(work) + work.rows, item, index_bytes)
     count = passes * 3 // 2 if work.backward else passes

@@ -1,4 +1,4 @@
-"""How long operations take a device: its memory, its cache, its arithmetic, and beginning them."""
+"""Prices of operations on a device: its memory, its cache, its arithmetic, and launches."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from gnnbench.platforms.machine import Device
 
 
 def rates_of(device: Device) -> DeviceRates:
-    """What its kind reaches of the peaks."""
+    """Return the rates that a device's kind reaches, relative to its peaks."""
     return read_devices()[device.kind]
 
 
 def price_operations(
     operations: Iterable[Operation], device: Device, library: Library, threads: int = 0
 ) -> float:
-    """Seconds of ``operations`` one after the other, done by ``threads`` cores (0: all).
+    """Return the seconds of ``operations`` one after the other, on ``threads`` cores (0: all).
 
-    Beginning them takes a launch each, and their library's calls. An accelerator's host goes on
-    meanwhile, so that the longer of the two counts there, and on a CPU both.
+    Each operation takes its launches and its library's calls. An accelerator works while its host
+    launches, so the longer of the two counts; on a CPU both count.
     """
     begun_s = work_s = 0.0
     for operation in operations:
@@ -32,8 +32,8 @@ def price_operations(
 def price_operation(
     operation: Operation, device: Device, library: Library, threads: int = 0
 ) -> float:
-    """Seconds of the work alone: what is longer of moving and computing; what goes in order comes
-    beside the rows that are picked."""
+    """Return the seconds of an operation without launches: the longer of memory traffic and
+    arithmetic. Traffic is the sequential bytes plus the gathered rows."""
     rates = rates_of(device)
     bandwidth = device.bandwidth_bytes_per_s(threads)
     moved = operation.read_bytes + operation.written_bytes
@@ -51,8 +51,8 @@ def price_operation(
 
 
 def mapping_seconds(operation: Operation, device: Device, threads: int = 0) -> float:
-    """Seconds in which new memory is mapped for what an operation writes: allocators give larger
-    tensors back, and their pages are mapped anew."""
+    """Return the seconds of mapping new memory for an operation's writes. Allocators return larger
+    tensors to the system, so their pages are mapped anew."""
     rates = rates_of(device)
     mapped_from_bytes = device.mapped_from_bytes or rates.fresh_from_bytes
     outputs = max(1, operation.launches) if operation.outputs is None else operation.outputs
@@ -65,9 +65,9 @@ def mapping_seconds(operation: Operation, device: Device, threads: int = 0) -> f
 def with_values(
     moved_s: float, operation: Operation, device: Device, library: Library, threads: int = 0
 ) -> float:
-    """Seconds of an operation that moves what it reads and writes in ``moved_s`` and goes through
-    values without vector instructions: the longer of both. The dot product of an edge is longer
-    than a core looks ahead, so that it waits for its rows first, and both count."""
+    """Return the seconds of an operation that moves its bytes in ``moved_s`` and processes values
+    without vector instructions: the longer of both. For ``dot`` it is the sum: an edge's dot
+    product is longer than a core's look-ahead, so the core waits for its rows first."""
     cores = min(threads or device.cores, device.cores)
     rate = library.values_per_s(operation.kind, cores)
     values_s = operation.flops / rate if rate else 0.0
@@ -75,13 +75,13 @@ def with_values(
 
 
 def _price_rows(operation: Operation, device: Device, rates: DeviceRates, threads: int) -> float:
-    """Rows that are picked one by one. The cache keeps a share of the different ones, of which
-    more than as large a share is picked: those of hubs are, most often, and stay."""
+    """Return the seconds of gathering rows one by one. The cache keeps a share of the distinct
+    rows. It serves a larger share of the gathers, since rows of hubs recur most often and stay."""
     lines = -(-operation.row_bytes // rates.line_bytes) * rates.line_bytes
     rows, distinct = operation.picked_rows, min(operation.picked_rows, operation.distinct_rows)
     cache_bytes = device.cache_bytes or rates.cache_bytes * device.cores
     kept = min(1.0, cache_bytes / max(1.0, distinct * operation.row_bytes))
-    # What was there before has been lost where all that is gone through does not fit.
+    # Earlier contents of the cache are evicted if the rows and the traffic do not fit.
     through_bytes = distinct * operation.row_bytes + operation.read_bytes + operation.written_bytes
     # Rows narrower than a line come with their neighbours.
     first = distinct * min(1.0, operation.row_bytes / rates.line_bytes)

@@ -1,7 +1,7 @@
 """GNN models as stacks of aggregate + update layers.
 
-``build`` makes one from a workload; everything that trains uses the same parameters, drawn from
-the workload's seed. ``TorchLayer`` is where a model of one's own starts.
+``build`` makes a model from a workload; all training starts from equal parameters, drawn from the
+workload's seed. ``TorchLayer`` is the base class of a user's own model.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ class GNN(nn.Module):
         return tuple(layer.shape for layer in self.stack)
 
     def forward(self, bounds: Sequence[BoundBlock], h: Tensor) -> Tensor:
-        """Logits ``(D, classes)`` of the last block from input rows ``(S, f0)`` of the first."""
+        """Return logits ``(D, classes)`` of the last block from input rows ``(S, f0)`` of the
+        first."""
         for layer, bound in zip(self.stack, bounds, strict=True):
             h = layer.update(bound, layer.aggregate(bound, h))
         return h
@@ -93,16 +94,16 @@ def build(
     masked: bool = False,
     scaled: bool = False,
 ) -> GNN:
-    """The workload's model with freshly drawn parameters, in the workload's dtype.
+    """Return the workload's model with freshly drawn parameters, in the workload's dtype.
 
-    Layers whose number, from 0, is in ``projected`` multiply by W before they aggregate. ``model``
-    is the class of the layers, None the bundled one of the workload's name. ``masked`` says that
-    AGGREGATE's backward pass is to apply the mask of the ReLU before it, where it can: in bundled
-    layers whose input is aggregated first, all of which follow a ReLU. ``scaled`` says that edges
-    are multiplied by what their sampler scales them by, and are priced so.
+    Layers with a number, from 0, in ``projected`` multiply by W before they aggregate. ``model`` is
+    the class of the layers; None selects the bundled model of the workload's name. ``masked`` says
+    that AGGREGATE's backward pass applies the mask of the preceding ReLU where it can. It can in
+    bundled layers that aggregate their input first, all of which follow a ReLU. ``scaled`` says
+    that edges are multiplied by their sampler's scales, and priced accordingly.
 
-    Raises ``UsageError`` for a name that no bundled model has and ``PluginError`` for a class that
-    does not make layers which can be trained.
+    Raises ``UsageError`` for a name that no bundled model has, and ``PluginError`` for a class that
+    does not make trainable layers.
     """
     if model is None and workload.model not in MODELS:
         raise UsageError(
@@ -142,7 +143,7 @@ def _make_layer(
     activation: bool,
     generator: torch.Generator,
 ) -> Layer:
-    """One layer, made and checked for what would silently not be trained."""
+    """Make one layer, and reject tensors and parameters that would silently not be trained."""
     what = f"model {model.name!r}"
     try:
         layer = model(in_features, out_features, activation=activation, generator=generator)

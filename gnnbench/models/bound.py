@@ -19,7 +19,7 @@ from gnnbench.records import Block, Dataset, FloatArray, Graph, IntArray, Worklo
 
 
 def with_self_loops(block: Block) -> Block:
-    """The block with one more in-edge per destination, from itself, first in its row."""
+    """Return the block with one more in-edge per destination, from itself, first in its row."""
     old = block.indptr
     indptr = old + np.arange(len(old), dtype=np.int64)
     indices = np.empty(block.num_edges + block.num_dst, dtype=np.int32)
@@ -32,14 +32,15 @@ def with_self_loops(block: Block) -> Block:
 
 
 class EdgeValues:
-    """A value for each edge of a graph, ``(E,)``: weights, or by what a sampler scales edges."""
+    """A value for each edge of a graph, ``(E,)``: its weight, or a sampler's scale."""
 
     def __init__(self, graph: Graph, values: FloatArray) -> None:
         self._graph = graph
         self._values = values
 
     def of(self, block: Block) -> FloatArray:
-        """Those of a block's edges. Raises ``ValueError`` where the graph does not have one."""
+        """Return the values of a block's edges. Raises ``ValueError`` for an edge that is not in
+        the graph."""
         graph = self._graph
         if block.indices is graph.indices:
             return self._values
@@ -50,9 +51,10 @@ class EdgeValues:
 
 
 def list_scales(sampler: MiniBatchSampler | None, setting: Setting) -> tuple[EdgeValues, ...]:
-    """By layer what a sampler that has begun scales edges by; empty where it scales none.
+    """Return, by layer, the edge scales of a sampler that has begun; empty if it scales none.
 
-    Raises ``PluginError`` for other than a finite number for each edge, or than it says.
+    Raises ``PluginError`` unless there is a finite number for each edge, and if ``scales_edges``
+    contradicts the scales.
     """
     if sampler is None:
         return ()
@@ -78,10 +80,11 @@ def list_scales(sampler: MiniBatchSampler | None, setting: Setting) -> tuple[Edg
 
 
 class Degrees:
-    """D(v) of a graph's vertices, ``counts``, int64 ``(V,)``, and what GCN makes of it, once.
+    """D(v) of a graph's vertices, ``counts``, int64 ``(V,)``, and GCN's factors from it, computed
+    once.
 
-    For a model that multiplies by edge weights the ``weighted`` graph is given, and D(v) is the sum
-    of its weights; ``counts`` stay numbers of edges.
+    A model that multiplies by edge weights passes the ``weighted`` graph; D(v) is then the sum of
+    its weights. ``counts`` remain numbers of edges.
     """
 
     def __init__(self, counts: IntArray, weighted: Graph | None = None) -> None:
@@ -91,7 +94,7 @@ class Degrees:
 
     @classmethod
     def of(cls, dataset: Dataset, workload: Workload) -> Degrees:
-        """Those that a workload's model has on a data set."""
+        """Return the degrees that a workload's model uses on a data set."""
         graph = dataset.graph
         return cls(graph.degrees, graph if workload.edge_weights else None)
 
@@ -100,7 +103,7 @@ class Degrees:
         return self._graph is not None
 
     def norms(self, dtype: torch.dtype) -> Tensor:
-        """1/sqrt(D(v)+1), ``(V,)``, rounded to ``dtype`` once."""
+        """Return 1/sqrt(D(v)+1), ``(V,)``, rounded to ``dtype`` once."""
         if dtype not in self._norms:
             whole = torch.from_numpy(self._sum_weights() + 1).to(torch.float64)
             self._norms[dtype] = whole.rsqrt_().to(dtype)
@@ -114,8 +117,8 @@ class Degrees:
         return np.bincount(rows, graph.weights, minlength=graph.num_vertices)
 
     def find_weights(self, block: Block) -> FloatArray:
-        """The weights of a block's edges, ``(E,)``. Raises ``ValueError`` for one with an edge that
-        the graph does not have."""
+        """Return the weights of a block's edges, ``(E,)``. Raises ``ValueError`` for an edge that
+        is not in the graph."""
         graph = self._graph
         if graph is None or graph.weights is None:
             raise ValueError("this model takes no edge weights")
@@ -123,17 +126,17 @@ class Degrees:
 
 
 class BoundBlock:
-    """What a layer aggregates over: the block's adjacency and full-graph degrees.
+    """The input of AGGREGATE: a block's adjacency and full-graph degrees.
 
-    Degrees are the full graph's also when the block is sampled; so a sampled GCN layer with
-    unlimited fan-out equals the full-graph layer. Coefficients and the adjacency with self loops
-    are made when first asked for, and kept.
+    Degrees are the full graph's even if the block is sampled, so a sampled GCN layer with unlimited
+    fan-out equals the full-graph layer. Coefficients and the adjacency with self loops are built on
+    first use, and kept.
 
-    ``thinned`` says that in-edges of its destinations were left out, and that means divide by the
-    full graph's degrees all the same: the sources that are left stand for the others too, and their
-    rows are scaled for it. ``scales`` are by what sums multiply each edge that was sampled, so that
-    they stand for all that the full graph has (``MiniBatchSampler.edge_scales``). ``own`` says
-    whether a destination's own row counts: where its in-edges are in several blocks it does in one.
+    ``thinned`` says that in-edges of its destinations were left out, while means still divide by
+    the full graph's degrees. The remaining sources represent the others too, and their rows are
+    scaled accordingly. ``scales`` are the factors of sampled edges that make sums estimate the full
+    graph's (``MiniBatchSampler.edge_scales``). ``own`` says whether a destination's own row counts:
+    if its in-edges are in several blocks, it counts in one of them.
     """
 
     def __init__(
@@ -164,7 +167,7 @@ class BoundBlock:
         return torch.from_numpy(values).to(self.device, self.dtype)
 
     def _count_shares(self) -> Tensor:
-        """Which share of its in-edges each destination has in the block, ``(D, 1)``."""
+        """Return the share of each destination's in-edges that are in the block, ``(D, 1)``."""
         here = torch.from_numpy(np.diff(self.block.indptr)).to(torch.float64)
         whole = torch.from_numpy(self._degrees.counts[self.block.dst_ids]).clamp(min=1)
         return (here / whole).unsqueeze(1).to(self.device, self.dtype)
@@ -191,8 +194,8 @@ class BoundBlock:
 
     @property
     def gcn_scaling(self) -> Scaling:
-        """1/sqrt((D(v)+1)(D(u)+1)) for each edge, and for a vertex's own row; times the edge's
-        weight, where there are weights, and what a sampler scales it by."""
+        """1/sqrt((D(v)+1)(D(u)+1)) for each edge and each vertex's own row, times the edge's weight
+        and the sampler's scale, if present."""
         if self._gcn is None:
             ids = torch.from_numpy(self.block.src_ids)
             norm = self._degrees.norms(self.dtype).index_select(0, ids).to(self.device)
@@ -208,11 +211,12 @@ class BoundBlock:
 
     @property
     def _own_factors(self) -> bool:
-        """Whether GCN's edges have factors besides those of both ends."""
+        """Whether GCN's edges have factors besides the two ends'."""
         return self._degrees.weighted or self._scales is not None
 
     def sum_scaled(self, h: Tensor) -> Tensor:
-        """``(S, f) -> (D, f)``: the sum over in-edges and the own row by ``gcn_scaling``."""
+        """``(S, f) -> (D, f)``: the sum over in-edges and the own row, scaled by
+        ``gcn_scaling``."""
         adjacency, scaling = self.adjacency, self.gcn_scaling
         if not self._own_factors:
             return adjacency.sum_scaled(h, scaling)
@@ -230,14 +234,14 @@ class BoundBlock:
         return out
 
     def mean(self, h: Tensor) -> Tensor:
-        """``(S, f) -> (D, f)``: the mean over in-edges, over all that the full graph has."""
+        """``(S, f) -> (D, f)``: the mean over in-edges, divided by the full graph's degree."""
         if self._scales is not None:
             return self.adjacency.sum(h, self._mean_factors(self._scales))
         mean = self.adjacency.mean(h)
         return mean if self._shares is None else mean * self._shares
 
     def own_and_mean(self, h: Tensor) -> Tensor:
-        """``(S, f) -> (D, 2 f)``: each destination's own row, and beside it the ``mean``."""
+        """``(S, f) -> (D, 2 f)``: each destination's own row beside the ``mean``."""
         if self._scales is not None:
             return torch.cat((self.adjacency.own_rows(h), self.mean(h)), dim=1)
         both = self.adjacency.own_and_mean(h)
@@ -262,12 +266,12 @@ class BoundBlock:
         return self.adjacency.own_and_mean_transposed(g, into)
 
     def _mean_factors(self, scales: Tensor) -> Tensor:
-        """What a mean over the full graph's in-edges multiplies each edge by, ``(E,)``."""
+        """Return the factor of each edge in a mean over the full graph's in-edges, ``(E,)``."""
         counts = self._place(self._degrees.counts[self.block.dst_ids]).clamp(min=1)
         return scales / counts.index_select(0, self.adjacency.edge_dst)
 
     def own_plus_sum(self, h: Tensor) -> Tensor:
-        """``(S, f) -> (D, f)``: each destination's own row, and the sum over in-edges added."""
+        """``(S, f) -> (D, f)``: each destination's own row plus the sum over in-edges."""
         if not self._own:
             return self.adjacency.sum(h, self._scales)
         if self._scales is None:
@@ -286,31 +290,31 @@ class BoundBlock:
         return out
 
     def masked(self, wanted: MaskArray) -> BoundBlock:
-        """The same, whose adjacency's transposed products are zero but where they are ``wanted``;
+        """Return the bound block with transposed products that are zero except where ``wanted``;
         see :meth:`gnnbench.parts.Adjacency.masked`."""
         bound = copy(self)
         bound._plain = self.adjacency.masked(wanted)
         return bound
 
     def release(self) -> None:
-        """Let go of what was made; it is made again when asked for."""
+        """Free the adjacencies and coefficients; they are rebuilt on the next use."""
         self._plain = self._looped = self._gcn = None
 
     def offload(self) -> None:
-        """Let go of what is on a device, but not of what it was made from on the host."""
+        """Free the tensors on a device, and keep the host arrays that they were made from."""
         for adjacency in (self._plain, self._looped):
             if adjacency is not None:
                 adjacency.offload()
         self._gcn = None
 
     def project(self, h: Tensor, weight: Tensor) -> Tensor:
-        """``h W``, of dense rows or of features as a sparse CSR tensor."""
+        """Return ``h W``, from dense rows or from features as a sparse CSR tensor."""
         if h.layout == torch.sparse_csr:
             return self.kernel.multiply_sparse(h, weight)
         return self.kernel.multiply(h, weight)
 
     def own_rows(self, h: Tensor) -> Tensor:
-        """The destinations' own rows, ``(S, f) -> (D, f)``; sparse rows must stand first."""
+        """``(S, f) -> (D, f)``: the destinations' own rows; sparse rows must stand first."""
         count = self.block.num_dst
         if count == len(h) and self.block.own is None:
             return h

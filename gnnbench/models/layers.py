@@ -1,9 +1,9 @@
 """The bundled models' layers, each as AGGREGATE and UPDATE.
 
 The split follows HyScale-GNN Equations 1 and 2 and HongTu Equation 1. ``aggregate`` turns the
-source rows ``(S, f_in)`` into ``(D, w)``; ``update`` turns those into ``(D, f_out)``. Where the
-aggregate is linear in its input and has no parameters, ``aggregate_backward`` gives the gradient
-without a forward pass, which is what lets HongTu cache aggregates instead of recomputing them.
+source rows ``(S, f_in)`` into ``(D, w)``; ``update`` turns those into ``(D, f_out)``. If the
+aggregate is linear in its input and has no parameters, ``aggregate_backward`` computes the gradient
+without a forward pass. HongTu can then cache aggregates instead of recomputing them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gnnbench.records import Block, BlockSize, Form, Work
 
 
 def glorot(rows: int, columns: int, generator: torch.Generator) -> nn.Parameter:
-    """Glorot-uniform ``(rows, columns)``, drawn in float64 so that every dtype starts alike."""
+    """Draw Glorot-uniform ``(rows, columns)``, in float64 so that every dtype starts alike."""
     bound = math.sqrt(6.0 / (rows + columns))
     values = torch.rand(rows, columns, generator=generator, dtype=torch.float64)
     return nn.Parameter((2.0 * values - 1.0) * bound)
@@ -30,34 +30,35 @@ def glorot(rows: int, columns: int, generator: torch.Generator) -> nn.Parameter:
 class Layer(nn.Module, ABC):
     """One GNN layer. ``activation`` is False for the last layer of a model.
 
-    A class that is offered as a model has a ``name`` and a ``title``, and is called as
-    ``LayerClass`` says, with a ``generator`` to draw parameters from.
+    A class offered as a model has a ``name`` and a ``title``, and is called as ``LayerClass``
+    describes, with a ``generator`` to draw parameters from.
     """
 
-    #: The model's name, in ``--model NAME``, and what reports call it.
+    #: The model's name, in ``--model NAME``, and its title in reports.
     name: ClassVar[str]
     title: ClassVar[str]
-    #: Adam's learning rate unless the command line says another. Layers that sum over neighbours
-    #: without dividing by their number need a smaller one: at a hub a step counts once an edge.
+    #: Adam's default learning rate. Layers that sum over neighbours without dividing by their
+    #: number need a smaller one: at a hub a step counts once for each edge.
     learning_rate: ClassVar[float] = 0.01
-    #: What ``aggregate`` makes of the neighbours' rows; see ``Work``.
+    #: How ``aggregate`` combines the neighbours' rows; see ``Work``.
     form: ClassVar[Form] = "plain"
     #: Whether ``aggregate`` is linear and free of parameters, so that its output can be cached.
     cacheable = True
-    #: Whether ``aggregate`` and ``aggregate_backward`` also take some of the columns, see
+    #: Whether ``aggregate`` and ``aggregate_backward`` also accept a range of columns, see
     #: ``LayerShape``; they must be ``cacheable`` then.
     featurewise = False
-    #: Whether it multiplies by edge weights where there are some, and, set by ``build``, whether
-    #: it multiplies edges by weights or by what a sampler scales them by.
+    #: Whether the layer supports edge weights, and, set by ``build``, whether it multiplies edges
+    #: by weights or by a sampler's scales.
     takes_weights: ClassVar[bool] = False
     weighted = False
-    #: Whether its sums over neighbours are those of ``BoundBlock``, which a sampler may scale.
+    #: Whether its sums over neighbours are computed by ``BoundBlock``, so that a sampler may scale
+    #: them.
     takes_scales: ClassVar[bool] = False
-    #: Whether ``aggregate`` does nothing with its input rows but multiply them by W, by
-    #: ``BoundBlock.project``, which takes sparse ones.
+    #: Whether ``aggregate`` only multiplies its input rows by W, with ``BoundBlock.project``, which
+    #: supports sparse rows.
     takes_sparse: ClassVar[bool] = False
-    #: Whether AGGREGATE's backward pass gives only those gradients that ReLU, with which the layer
-    #: below ended, lets through; and whether the layer above does so. Both are set by ``build``.
+    #: Whether AGGREGATE's backward pass applies the mask of the ReLU that ends the layer below, and
+    #: whether the layer above does so. Both are set by ``build``.
     masks_below = False
     masked_above = False
 
@@ -69,22 +70,22 @@ class Layer(nn.Module, ABC):
 
     @property
     def aggregate_features(self) -> int:
-        """Width of what ``aggregate`` returns."""
+        """The width of ``aggregate``'s result."""
         return self.in_features
 
     @property
     def macs_per_row(self) -> int:
-        """Multiply-accumulates of ``update`` for one destination."""
+        """The multiply-accumulates of ``update`` for one destination."""
         return self.aggregate_features * self.out_features
 
     @property
     def source_macs(self) -> int:
-        """Multiply-accumulates of ``aggregate`` for one source, before rows are summed."""
+        """The multiply-accumulates of ``aggregate`` for one source, before rows are summed."""
         return 0
 
     @property
     def destination_macs(self) -> int:
-        """The same for one destination's own row."""
+        """The multiply-accumulates of ``aggregate`` for one destination's own row."""
         return 0
 
     #: Rows of products that an edge reads, where ``aggregate`` has products.
@@ -92,39 +93,39 @@ class Layer(nn.Module, ABC):
 
     @property
     def product_features(self) -> int:
-        """Width of the product that ``update`` begins with; see ``LayerShape``."""
+        """The width of the product that ``update`` begins with; see ``LayerShape``."""
         return 0
 
     @property
     def product_weight(self) -> nn.Parameter:
-        """What it multiplies by, ``(aggregate_features, product_features)``."""
+        """The weight of the product, ``(aggregate_features, product_features)``."""
         raise TypeError(f"UPDATE of {type(self).__name__} does not begin with a product")
 
     def update_product(self, bound: BoundBlock, product: Tensor) -> Tensor:
-        """What is left of UPDATE, ``(D, product_features) -> (D, out_features)``."""
+        """Compute the rest of UPDATE, ``(D, product_features) -> (D, out_features)``."""
         raise TypeError(f"UPDATE of {type(self).__name__} does not begin with a product")
 
     @property
     def edge_features(self) -> int:
-        """Values per edge that the backward pass of ``aggregate`` needs; see ``LayerShape``."""
+        """The values per edge that the backward pass of ``aggregate`` needs; see ``LayerShape``."""
         return 0
 
     @property
     def hidden_features(self) -> int:
-        """Values per destination between the products of UPDATE."""
+        """The values per destination between the products of UPDATE."""
         return 0
 
     @property
     def loop_features(self) -> int:
-        """As many for each destination's edge to itself, where ``aggregate`` adds one."""
+        """The values for each destination's self-loop, if ``aggregate`` adds one."""
         return 0
 
     @property
     def message_features(self) -> int:
-        """The width of rows that ``aggregate`` adds up by trained weights; see ``LayerShape``."""
+        """The width of rows that ``aggregate`` sums with trained weights; see ``LayerShape``."""
         return self.aggregate_features if self.form == "attention" else 0
 
-    #: How many constants of each source and of each destination ``aggregate`` has.
+    #: The number of constants that ``aggregate`` has for each source and each destination.
     source_factors = 0
     destination_factors = 0
 
@@ -160,16 +161,18 @@ class Layer(nn.Module, ABC):
     def aggregate_backward(
         self, bound: BoundBlock, gradient: Tensor, into: Tensor | None = None
     ) -> Tensor:
-        """``(D, aggregate_features) -> (S, in_features)``, added to ``into`` where that is given;
-        every ``cacheable`` layer has it."""
+        """``(D, aggregate_features) -> (S, in_features)``, added to ``into`` if given; every
+        ``cacheable`` layer implements it."""
         raise TypeError(f"AGGREGATE of {type(self).__name__} is recomputed, not cached")
 
     @abstractmethod
     def update(self, bound: BoundBlock, a: Tensor) -> Tensor:
-        """UPDATE: ``(D, aggregate_features) -> (D, out_features)``; ReLU but in the last layer."""
+        """UPDATE: ``(D, aggregate_features) -> (D, out_features)``, with ReLU except in the last
+        layer."""
 
     def aggregate_work(self, block: Block | BlockSize, itemsize: int) -> Work:
-        """The size of AGGREGATE on a block, for pricing; self loops not counted as edges."""
+        """Return the size of AGGREGATE on a block, for pricing; self loops are not counted as
+        edges."""
         return Work(
             op="aggregate",
             edges=block.num_edges,
@@ -182,8 +185,8 @@ class Layer(nn.Module, ABC):
         )
 
     def update_work(self, rows: int, itemsize: int, gemms: int = 1, threads: int = 0) -> Work:
-        """The size of UPDATE on ``rows`` destinations, done by ``threads`` of the host (0: all);
-        backward has two products, or one."""
+        """Return the size of UPDATE on ``rows`` destinations, done by ``threads`` of the host (0:
+        all). A backward pass has two products, or one."""
         return Work(
             op="update",
             rows=rows,
@@ -197,7 +200,7 @@ class Layer(nn.Module, ABC):
 
 
 class _LinearLayer(Layer):
-    """UPDATE is a W + b, and ReLU of it but in the last layer."""
+    """A layer with UPDATE a W + b, and ReLU except in the last layer."""
 
     weight: nn.Parameter
     bias: Tensor
@@ -225,8 +228,8 @@ class GCNLayer(_LinearLayer):
     """Kipf and Welling's layer; HyScale-GNN Equation 3, with the self loop of HP-GNN's Â.
 
     a_v = sum over u in N(v) and v of h_u / sqrt((D(v)+1)(D(u)+1)); h_v = ReLU(a_v W + b). With edge
-    weights w_uv every neighbour's term has its own as a factor, and D(v) is the sum of those of v's
-    in-edges; a vertex's edge to itself has weight 1, as in PyG.
+    weights, w_uv multiplies each neighbour's term, and D(v) is the sum of the weights of v's
+    in-edges. A vertex's self-loop has weight 1, as in PyG.
     """
 
     name = "gcn"
@@ -235,7 +238,7 @@ class GCNLayer(_LinearLayer):
     featurewise = True
     takes_weights: ClassVar[bool] = True
     takes_scales: ClassVar[bool] = True
-    #: Those of ``BoundBlock.gcn_scaling``.
+    #: The constants of ``BoundBlock.gcn_scaling``.
     source_factors = 1
     destination_factors = 2
 
@@ -256,7 +259,7 @@ class GCNLayer(_LinearLayer):
 
 
 class _MeanLayer(_LinearLayer):
-    """a_v = h_v || Mean(h_u), then a_v W + b."""
+    """A layer with a_v = h_v || Mean(h_u), then a_v W + b."""
 
     form: ClassVar[Form] = "mean"
     featurewise = True
@@ -290,10 +293,10 @@ class SAGELayer(_MeanLayer):
 
 
 class CommNetLayer(_MeanLayer):
-    """CommNet: h_v' = ReLU(h_v H + c_v C), c_v the mean of the neighbours' rows.
+    """CommNet: h_v' = ReLU(h_v H + c_v C), with c_v the mean of the neighbours' rows.
 
     Sukhbaatar, Szlam and Fergus 2016, with a linear module, on a graph: an agent hears its
-    neighbours instead of everybody. That is GraphSAGE without a bias; ``weight`` holds H above C,
+    neighbours instead of all agents. That is GraphSAGE without a bias; ``weight`` holds H above C,
     each drawn for its own size.
     """
 
@@ -311,7 +314,7 @@ class CommNetLayer(_MeanLayer):
 
 
 class MultipliedLayer(Layer):
-    """A layer whose products are all inside AGGREGATE: UPDATE has no matrix left, only a bias."""
+    """A layer with all products inside AGGREGATE: UPDATE has no matrix left, only a bias."""
 
     cacheable = False
     bias: Tensor
@@ -333,8 +336,8 @@ class MultipliedLayer(Layer):
 class _ProjectedLayer(MultipliedLayer):
     """A layer that multiplies by W before it aggregates, A (H W) instead of (A H) W.
 
-    It has the parameters of the layer that it stands for. W is inside AGGREGATE now, which
-    therefore can no more be cached or differentiated without its forward pass.
+    It has the parameters of the layer that it replaces. W is now inside AGGREGATE, which can
+    therefore not be cached, nor differentiated without its forward pass.
     """
 
     featurewise = False
@@ -374,7 +377,8 @@ class ProjectedGCNLayer(_ProjectedLayer, GCNLayer):
 
 
 class _ProjectedMeanLayer(_ProjectedLayer, _MeanLayer):
-    """The products first: W's upper half for the own row, its lower for the mean."""
+    """A mean layer with the products first: W's upper half for the own row, its lower for the
+    mean."""
 
     def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
         own, neighbours = torch.split(self.weight, self.in_features)
@@ -447,7 +451,7 @@ class GINLayer(Layer):
         return self._update_hidden(bound, hidden)
 
     def _update_hidden(self, bound: BoundBlock, hidden: Tensor) -> Tensor:
-        """The perceptron's second layer."""
+        """Compute the perceptron's second layer."""
         return bound.kernel.linear(
             hidden, self.weight_2, self.bias_2, relu=self.activation, masked=self.masked_above
         )
@@ -490,12 +494,12 @@ class GATLayer(MultipliedLayer):
 
     @property
     def edge_features(self) -> int:
-        """The score before LeakyReLU and the softmax."""
+        """The two values per edge: the score before LeakyReLU, and the softmax."""
         return 2
 
     @property
     def loop_features(self) -> int:
-        """Attention is over N(v) and v."""
+        """The values of an edge, since attention is over N(v) and v."""
         return self.edge_features
 
     def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
@@ -530,10 +534,10 @@ class GGCNLayer(MultipliedLayer):
     """Gated graph convolution: a neural network on every edge.
 
     h_v' = ReLU(h_v U + sum over u in N(v) of eta_uv * (h_u W) + b), element by element, with the
-    gate eta_uv = sigmoid(h_v A + h_u B): the gated graph ConvNet of Bresson and Laurent 2017,
-    without its residual and batch normalisation, which makes a vector of the scalar edge gates of
-    Marcheggiani and Titov 2017. HongTu §4.2 names GGCN for its computation on edges, without an
-    equation, and cites Li et al. 2016, whose gates (a GRU) are on vertices.
+    gate eta_uv = sigmoid(h_v A + h_u B). This is the gated graph ConvNet of Bresson and Laurent
+    2017, without its residual and batch normalisation. It turns the scalar edge gates of
+    Marcheggiani and Titov 2017 into vectors. HongTu §4.2 names GGCN for its computation on edges,
+    without an equation. It cites Li et al. 2016, whose gates (a GRU) are on vertices.
     """
 
     name = "ggcn"
@@ -563,7 +567,8 @@ class GGCNLayer(MultipliedLayer):
 
     @property
     def edge_features(self) -> int:
-        """The gate, which is the sigmoid's output and a factor, and h_u W, the other factor."""
+        """The values per edge: the gate, which is the sigmoid's output and a factor, and h_u W, the
+        other factor."""
         return 2 * self.out_features
 
     def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
@@ -576,10 +581,11 @@ class GGCNLayer(MultipliedLayer):
         return own @ self.own + adjacency.sum_edges(messages)
 
     def aggregate_work(self, block: Block | BlockSize, itemsize: int) -> Work:
-        """An edge reads three rows, counted as one of three times the width.
+        """Return the size of AGGREGATE; an edge reads three rows, counted as one of three times the
+        width.
 
-        Multiplications: four products, B and W over the sources, U and A over the destinations,
-        and eta * (h_u W) of each edge. The sigmoid is not counted.
+        Multiplications: four products, B and W over the sources, U and A over the destinations, and
+        eta * (h_u W) of each edge. The sigmoid is not counted.
         """
         products = block.num_src * self.source_macs + block.num_dst * self.destination_macs
         return Work(

@@ -1,6 +1,6 @@
-"""What a bundle's kernel multiplies before it aggregates, and whether features go there sparse.
+"""The layers that multiply before they aggregate, and whether features enter them sparse.
 
-The engine trains by these, and plans made without training ask them too.
+Both training and plans without training use these functions.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from gnnbench.platforms.machine import Device
 
 
 def projected_layers(bundle: Bundle, setting: Setting) -> frozenset[int]:
-    """The layers that the kernel multiplies by W before it aggregates: none where columns are
-    aggregated by themselves, for the product mixes them, or in-edges come in pieces, of which each
-    would have a product of its own."""
+    """Return the layers that the kernel multiplies by W before it aggregates. There are none if
+    ranges of columns are aggregated apart, since the product mixes columns. There are none if
+    in-edges come in pieces, since each piece would need a product."""
     whole = not (bundle.by_features or isinstance(bundle.sampler, GridSampler))
     if setting.workload.model not in PROJECTED or not whole:
         return frozenset()
@@ -29,11 +29,11 @@ def projected_layers(bundle: Bundle, setting: Setting) -> frozenset[int]:
 def keeps_sparse(
     bundle: Bundle, setting: Setting, trainers: tuple[Device, ...], projected: frozenset[int]
 ) -> bool:
-    """Whether sparse features go to the first layer as they are stored.
+    """Return whether sparse features enter the first layer in their stored form.
 
-    They must have few values, and be multiplied before anything else, by a kernel that can, and on
-    the host: rows that cross a link or wait in a buffer are dense, and positions in sparse ones are
-    int32.
+    The features must have few stored values, and a kernel that supports them must multiply them
+    first. The host must train: rows that cross a link or wait in a buffer are dense. Positions in
+    sparse rows are int32.
     """
     return (
         bundle.kernel.takes_sparse_features

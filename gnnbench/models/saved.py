@@ -1,4 +1,5 @@
-"""What autograd saves of a forward pass, moved to the host and back: HongTu §4.2's alternative."""
+"""The tensors that autograd saves in a forward pass, and their offload to the host: HongTu §4.2's
+alternative."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from gnnbench.records import Block, BlockSize, Workload
 
 
 class _Saved:
-    """One saved tensor: on its device, and while it is away, on the host."""
+    """One saved tensor: on its device or, while offloaded, on the host."""
 
     __slots__ = ("tensor",)
 
@@ -28,9 +29,9 @@ class _Saved:
 class SavedTensors:
     """The floating-point tensors that one forward pass saves, each once.
 
-    ``resident`` are tensors that stay on the device anyway, the parameters. So do indices: they
-    are the topology. Within ``recording()`` autograd is given handles, which ``offload`` and
-    ``restore`` move.
+    ``resident`` tensors, the parameters, stay on the device anyway, as do indices, which are the
+    topology. Within ``recording()`` autograd receives handles, and ``offload`` and ``restore`` move
+    their tensors.
     """
 
     def __init__(self, resident: Collection[Tensor]) -> None:
@@ -38,21 +39,22 @@ class SavedTensors:
         self._saved: dict[tuple[int, torch.Size, tuple[int, ...]], _Saved] = {}
 
     def recording(self) -> saved_tensors_hooks:
-        """A context for the forward pass."""
+        """Return a context for the forward pass."""
         return saved_tensors_hooks(self._pack, self._unpack)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all of them."""
+        """The bytes of all saved tensors."""
         return sum(one.tensor.numel() * one.tensor.element_size() for one in self._saved.values())
 
     def offload(self, room: Callable[[Tensor], Tensor]) -> None:
-        """Copy each to the host memory that ``room`` gives for it, and let go of the device's."""
+        """Copy each tensor to the host memory that ``room`` returns for it, and free the device's
+        copy."""
         for one in self._saved.values():
             one.tensor = room(one.tensor).copy_(one.tensor)
 
     def restore(self, device: torch.device) -> None:
-        """Copy each back to its device."""
+        """Copy each tensor back to its device."""
         for one in self._saved.values():
             one.tensor = one.tensor.to(device, copy=True)
 
@@ -64,7 +66,7 @@ class SavedTensors:
         ):
             return tensor
         key = (tensor.data_ptr(), tensor.shape, tensor.stride())
-        # Detached: the graph, which knows this object, is not to be known by it.
+        # Detach: the autograd graph refers to this object, which must not refer to the graph.
         return self._saved.setdefault(key, _Saved(tensor.detach()))
 
     @staticmethod
@@ -73,10 +75,11 @@ class SavedTensors:
 
 
 class SavedSizes:
-    """How many bytes autograd saves of a layer's forward pass over a block, before there is one.
+    """The bytes that autograd saves in a layer's forward pass over a block, predicted without the
+    block.
 
-    What is saved has a row for each source, destination or edge. So a few passes over blocks of a
-    handful of vertices, by a copy of the layer, say what any other block takes.
+    Saved tensors have a row for each source, destination or edge. So a few passes over blocks of a
+    handful of vertices, with a copy of the layer, determine the bytes for any other block.
     """
 
     def __init__(self, layers: Sequence[Layer], kernel: Kernel, workload: Workload) -> None:
@@ -86,9 +89,9 @@ class SavedSizes:
         self._found: dict[tuple[int, bool, bool, str], tuple[int, int, int, int]] = {}
 
     def size_bytes(self, number: int, size: BlockSize, device: str) -> int:
-        """Of the layer ``number`` over a block of this size on a torch device.
+        """Return the saved bytes of layer ``number`` over a block of this size on a torch device.
 
-        Where a block's sources are its destinations, one tensor may serve as both.
+        If a block's sources are its destinations, one tensor may serve as both.
         """
         square = size.num_src == size.num_dst
         key = (number, size.own, square, device)
@@ -98,7 +101,7 @@ class SavedSizes:
         return constant + source * size.num_src + destination * size.num_dst + edge * size.num_edges
 
     def _fit(self, number: int, own: bool, square: bool, device: str) -> tuple[int, int, int, int]:
-        """Bytes whatever the block, and for each of its sources, destinations and edges."""
+        """Return the constant bytes, and the bytes for each source, destination and edge."""
         least = BlockSize(7, 7 if square else 3, 5, own)
         larger = (
             least._replace(num_src=8, num_dst=8 if square else 3),

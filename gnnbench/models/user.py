@@ -1,4 +1,4 @@
-"""A model of one's own, in plain torch."""
+"""A base class for a user's own model, in plain torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gnnbench.records import Block, BlockSize, Work
 
 
 class TorchLayer(Layer):
-    """A layer of one's own: overload ``__init__`` and ``forward`` (HongTu §6, computation engine).
+    """A user's own layer: override ``__init__`` and ``forward`` (HongTu §6, computation engine).
 
     ::
 
@@ -29,15 +29,16 @@ class TorchLayer(Layer):
                 out = self.linear(block.own_rows(h) + block.adjacency.mean(h))
                 return torch.relu(out) if self.activation else out
 
-    Parameters and buffers are registered as in any module; they get the workload's dtype, and may
-    be drawn from ``generator`` or by torch's own initialisers, which are seeded alike. The layer
-    trains whole graphs, chunks and mini-batches: AGGREGATE is all of ``forward``, recomputed
-    rather than cached, and UPDATE hands its rows on. So ``forward`` must give a destination's row
-    from its in-edges alone, the same row each time: no dropout, no statistics over the rows.
+    Parameters and buffers are registered as in any module, and converted to the workload's dtype.
+    They may be drawn from ``generator`` or by torch's own initialisers, which are seeded alike. The
+    layer trains whole graphs, chunks and mini-batches: AGGREGATE is all of ``forward``, recomputed
+    rather than cached, and UPDATE passes its rows on. So ``forward`` must compute a destination's
+    row from its in-edges alone, with equal results each time: no dropout, no statistics over the
+    rows.
 
-    Two numbers are for the memory and the modelled times of strategies that ask, and worth
-    overloading where they are not so: ``edge_features`` is 0, and ``aggregate_work`` counts one
-    source row read per edge, and every parameter multiplied once per source row.
+    Memory and modelled times of some strategies use two further members; override them if their
+    defaults are wrong. ``edge_features`` is 0. ``aggregate_work`` counts one source row read per
+    edge, and one multiplication by every parameter per source row.
     """
 
     cacheable = False
@@ -47,8 +48,8 @@ class TorchLayer(Layer):
         """``(S, in_features) -> (D, out_features)``, differentiable, the activation included.
 
         ``block.adjacency`` has the graph's operations, ``block.own_rows(h)`` the destinations' own
-        rows, ``block.degrees`` the sources' degrees in the whole graph. ``h`` is not to be
-        written to, and may have rows that belong to nobody here.
+        rows, ``block.degrees`` the sources' degrees in the whole graph. Do not write to ``h``. It
+        may have rows that no vertex of the block uses.
         """
 
     @property
@@ -57,7 +58,7 @@ class TorchLayer(Layer):
 
     @property
     def loop_features(self) -> int:
-        """As for an edge, as if ``forward`` read ``adjacency_with_self_loops``."""
+        """The values of an edge, as if ``forward`` read ``adjacency_with_self_loops``."""
         return self.edge_features
 
     @property

@@ -1,13 +1,13 @@
-"""The five parts of a strategy, as abstract base classes, and what they are handed.
+"""The five parts of a strategy as abstract base classes, and the records passed to them.
 
-A part is a dataclass whose fields are its options: ``--set memory.device_bytes=2GB`` sets the field
-``device_bytes`` of the memory part. Declare options with :func:`option`; the harness reads text by
-the field's annotation. Class variables ``name`` and ``summary`` describe the part. What it works
-with follows from the kinds that it derives from, and so does what it is asked.
+A part is a dataclass, and its fields are its options: ``--set memory.device_bytes=2GB`` sets the
+field ``device_bytes`` of the memory part. Declare options with :func:`option`; the harness parses
+text by the field's annotation. The class variables ``name`` and ``summary`` describe the part. The
+kinds that a part derives from decide which parts it works with and which of its methods are called.
 
-Options stay as they are; what changes in a run is kept in a *session* that the part opens for it.
-Order of calls, in every run: ``refuses`` on each part, ``settle`` on each part, ``begin`` on each
-part, then the lowering opens what it needs. Parts never take times and never look at the clock.
+Options do not change during a run; mutable state lives in a *session* that the part opens for the
+run. Every run calls ``refuses`` on each part, then ``settle``, then ``begin``. The lowering then
+opens the sessions that it needs. Parts never take times and never look at the clock.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every part has, and what all of them are handed."""
+"""The base class of every part, and the records that all parts receive."""
 
 from __future__ import annotations
 
@@ -26,34 +26,36 @@ BOTH_MODES: frozenset[Mode] = frozenset({"mini-batch", "full-graph"})
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """A layer's sizes: f^{l-1} in, f^l out, the width of what aggregation yields, and whether that
-    width is all the backward pass needs (HongTu §4.2: aggregates of GCN, SAGE and GIN can be
-    cached; attention has O(|E|) intermediates and is recomputed).
+    """The sizes of a layer: f^{l-1} in, f^l out, and ``aggregate_features``, the width of
+    AGGREGATE's output. ``cacheable`` says that the backward pass needs no other intermediates.
+    HongTu §4.2 caches aggregates of GCN, SAGE and GIN; attention has O(|E|) intermediates and is
+    recomputed.
 
-    ``edge_features`` is how many values of the workload's dtype the backward pass needs for every
-    edge of a block besides: what autograd saves of AGGREGATE's ``(E,)`` and ``(E, f)`` tensors,
-    which lie on the device from the forward pass of a chunk to the end of its backward pass.
-    Integer indices and what is freed within a pass are not in it. 0 where ``cacheable``.
-    ``loop_features`` is the same for the edge that AGGREGATE adds from every destination to itself;
-    0 where it adds none. ``message_features`` is the width of rows that AGGREGATE adds up by
-    trained weights: those that a kernel without a fused sum writes for each edge, of which
-    :meth:`Kernel.shape_of` leaves none for others.
+    ``edge_features`` is the number of further values, in the workload's dtype, that the backward
+    pass needs for every edge of a block; 0 where ``cacheable``. They are what autograd saves of
+    AGGREGATE's ``(E,)`` and ``(E, f)`` tensors. These tensors stay on the device from a chunk's
+    forward pass to the end of its backward pass. Integer indices and tensors freed within a pass
+    are not counted. ``loop_features`` is that number for the self-loop that AGGREGATE adds to every
+    destination; 0 where it adds none. ``message_features`` is the width of the rows that AGGREGATE
+    sums with trained weights. A kernel without a fused sum writes these rows for each edge; for
+    other kernels :meth:`Kernel.shape_of` sets the width to 0.
 
-    ``featurewise`` says that AGGREGATE treats every feature by itself, so that a range of columns
-    can be aggregated without the others; its output is then one or more matrices of the input's
-    width, side by side. ``product_features`` is the width of the matrix product that UPDATE begins
-    with, to which every column of the aggregate adds its part; 0 where it begins otherwise.
+    ``featurewise`` says that AGGREGATE treats features independently, so a range of columns can be
+    aggregated without the others. Its output is then one or more matrices of the input's width,
+    side by side. ``product_features`` is the width of the matrix product that UPDATE begins with,
+    to which every column of the aggregate contributes; 0 where UPDATE begins otherwise.
 
     ``source_macs`` and ``destination_macs`` are the multiply-accumulates for each source and each
-    destination of a layer that multiplies by W before it aggregates; 0 in others. Of such a layer
-    an edge reads ``products_read`` rows of products.
+    destination of a layer that multiplies by W before it aggregates; 0 in other layers. In such a
+    layer an edge reads ``products_read`` rows of products.
 
-    ``hidden_features`` is the width of what is between two products of UPDATE; 0 where there is
-    one. ``source_factors`` and ``destination_factors`` are how many constants of a block's every
-    source and destination AGGREGATE has, as GCN has 1/sqrt(D(v)+1), and ``edge_factors`` those of
-    its every edge: 1 where the graph's weights are taken, or those of a sampler that scales edges.
-    ``takes_scales`` says that AGGREGATE is a sum or mean over neighbours that such a one may scale.
-    ``takes_sparse`` says that AGGREGATE begins with W times its input rows, which may be sparse.
+    ``hidden_features`` is the width between two products of UPDATE; 0 where there is one product.
+    ``source_factors`` and ``destination_factors`` count AGGREGATE's constants for every source and
+    every destination of a block, such as GCN's 1/sqrt(D(v)+1). ``edge_factors`` counts the
+    constants of every edge: 1 where the graph's weights, or those of a sampler that scales edges,
+    are used. ``takes_scales`` says that AGGREGATE is a sum or mean over neighbours that such a
+    sampler may scale. ``takes_sparse`` says that AGGREGATE begins with W times its input rows,
+    which may be sparse.
     """
 
     in_features: int
@@ -79,23 +81,24 @@ class LayerShape:
 
     @property
     def summed_features(self) -> int:
-        """Values that an edge reads: of the products, where they come first."""
+        """The number of values that an edge reads; they are products where the layer multiplies
+        first."""
         if self.source_macs:
             return self.products_read * self.out_features
         return self.in_features
 
     @property
     def narrow_side(self) -> int:
-        """The narrower side of the weights, by which products have rates."""
+        """The narrower side of the weights; rates of products are tabulated by it."""
         return min(self.in_features, self.out_features)
 
 
 class LayerClass(Protocol):
-    """What a model is made of: a class of layers, called once for each (``gnnbench.models``).
+    """A class of layers that a model is made of, called once for each layer (``gnnbench.models``).
 
-    ``name`` stands in ``--model``, ``title`` in the results; ``learning_rate`` is Adam's unless the
-    command line says another. ``activation`` is False for the last layer of a model; parameters are
-    drawn from ``generator``.
+    ``name`` is the value of ``--model``, ``title`` stands in the results. ``learning_rate`` is
+    Adam's default, which the command line may override. ``activation`` is False for a model's last
+    layer. Parameters are drawn from ``generator``.
     """
 
     name: str
@@ -108,14 +111,14 @@ class LayerClass(Protocol):
 
 
 Kept = TypeVar("Kept")
-#: Smaller arrays stay in memory.
+#: Arrays of fewer bytes stay in memory.
 SHELVED_BYTES = 1 << 16
 
 
 def _shelve(made: Kept) -> Kept:
-    """The same with its arrays on disk, those of records and tuples in it too."""
+    """Return the object with its arrays on disk, including arrays inside records and tuples."""
     if isinstance(made, np.ndarray):
-        # A small one is copied, since it may be a piece of a large one.
+        # Copy a small array, since it may be a view into a large one.
         return cast(Kept, shelve(made) if made.nbytes >= SHELVED_BYTES else made.copy())
     if isinstance(made, tuple) and type(made) is tuple:
         return cast(Kept, tuple(map(_shelve, made)))
@@ -127,9 +130,9 @@ def _shelve(made: Kept) -> Kept:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Setting:
-    """The fixed facts of one run, handed to every part's ``begin``.
+    """The fixed facts of one run, passed to every part's ``begin``.
 
-    ``model`` is the class of the model's layers; None is the bundled one that
+    ``model`` is the class of the model's layers; None selects the bundled model that
     ``workload.model`` names.
     """
 
@@ -141,12 +144,13 @@ class Setting:
 
     @property
     def parameter_bytes(self) -> int:
-        """Size of all weight matrices and biases together."""
+        """The size of all weight matrices and biases together."""
         return sum(layer.parameters for layer in self.layers) * self.workload.itemsize
 
     def keep(self, made: Kept) -> Kept:
-        """An array that is kept for a run and grows with the graph's edges, or a record with such
-        arrays: on disk where the graph is, else as it is.
+        """Return ``made``, an array or a record with arrays that is kept for a run and grows with
+        the number of edges. Its arrays move to disk where the graph is on disk, else they stay in
+        memory.
 
         Raises ``UsageError`` where the disk has no room.
         """
@@ -162,35 +166,37 @@ class Setting:
 
 
 class Part(ABC):
-    """What every part has: a name and one line about it. Its fields are its options."""
+    """A part of a strategy: a name and a one-line summary; its fields are its options."""
 
     kind: ClassVar[PartKind]
     name: ClassVar[str]
     summary: ClassVar[str]
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
-        """Why this part cannot work with the others here, as a sentence; None when it can."""
+        """Return one sentence on why this part cannot work with the others here; None when it
+        can."""
         return None
 
     def settle(self, bundle: Bundle, setting: Setting) -> tuple[Part, tuple[str, ...]]:
-        """This part with what its options leave open and the other parts have a say in, and
-        sentences for the reader of the result about what was chosen.
+        """Return this part with its open options decided, and sentences about the choices for the
+        report.
 
-        Called once before ``begin``, where nothing is refused; parts before this one in
-        ``Bundle.all`` have settled. What an option says stays.
+        The other parts may influence the choice. The harness calls this once before ``begin``,
+        after all parts accepted the run. Parts before this one in ``Bundle.all`` have settled.
+        Options that the user set do not change.
         """
         return self, ()
 
     def begin(self, setting: Setting) -> None:  # noqa: B027 - an optional hook
-        """Called once before a run; keep what later calls need."""
+        """Prepare a run and keep what later calls need; called once before the run."""
 
     def notes(self) -> tuple[str, ...]:
-        """Sentences for the reader of the result: what was planned or chosen."""
+        """Return sentences for the report about what was planned or chosen."""
         return ()
 
     def idle(self) -> tuple[str, ...]:
-        """After a run, the ideas of this part that did nothing in it, each by name with the figure
-        that shows it, such as ``"the cache (no row was found in it)"``."""
+        """Return, after a run, the ideas of this part that had no effect in it. Each names the idea
+        and the figure that shows it, such as ``"the cache (no row was found in it)"``."""
         return ()
 
 
@@ -203,20 +209,21 @@ class OfFullGraphs(Part):
 
 
 def modes_of(part: type[Part]) -> frozenset[Mode]:
-    """The modes that a part works in, by its kinds; both where they leave it open."""
+    """Return the modes that a part works in, by its kinds; both where its kinds do not restrict
+    it."""
     of_kinds: dict[Mode, type[Part]] = {"mini-batch": OfMiniBatches, "full-graph": OfFullGraphs}
     return frozenset(m for m, kind in of_kinds.items() if issubclass(part, kind)) or BOTH_MODES
 
 
 class Session:
-    """What a part keeps of one run. A part has options, which stay as they are; what changes in a
-    run is in the session that the part opens for it."""
+    """The state that a part keeps for one run. Options of a part do not change; state that changes
+    in a run is in the session that the part opens for it."""
 
     def notes(self) -> tuple[str, ...]:
-        """Sentences for the reader of the result: what was planned or chosen."""
+        """Return sentences for the report about what was planned or chosen."""
         return ()
 
     def idle(self) -> tuple[str, ...]:
-        """After a run, the ideas of the part that did nothing in it, each by name with the figure
-        that shows it, such as ``"the cache (no row was found in it)"``."""
+        """Return, after a run, the ideas of the part that had no effect in it. Each names the idea
+        and the figure that shows it, such as ``"the cache (no row was found in it)"``."""
         return ()

@@ -1,4 +1,4 @@
-"""Five parts put together: what fits what, and why not."""
+"""Five parts put together: which combinations work, and why the others do not."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from gnnbench.parts.sampler import (
 from gnnbench.platforms.machine import DeviceKind, Platform
 from gnnbench.records import Mode, PartKind
 
-#: Sampling, loading and training: what a host has going on at once.
+#: Stages that a host runs at once: sampling, loading and training.
 HOST_STAGES = 3
-#: Kinds of devices as sentences name them.
+#: Names of device kinds in messages.
 KINDS: Mapping[DeviceKind, str] = {
     "cpu": "CPU",
     "gpu": "GPU",
@@ -48,7 +48,7 @@ KINDS: Mapping[DeviceKind, str] = {
 class Bundle:
     """Five parts put together, ready to be checked and run.
 
-    ``chosen`` has sentences about what parts have settled, by their kind.
+    ``chosen`` holds, by kind of part, sentences about the options that the part settled.
     """
 
     sampler: MiniBatchSampler | FullGraphSampler
@@ -63,12 +63,12 @@ class Bundle:
 
     @property
     def mode(self) -> Mode:
-        """What the sampler's units are."""
+        """The training mode that the sampler's units belong to."""
         return "mini-batch" if isinstance(self.sampler, MiniBatchSampler) else "full-graph"
 
     @property
     def by_features(self) -> bool:
-        """Whether AGGREGATE is sharded by ranges of features, all of it or the first layer's."""
+        """Whether AGGREGATE is sharded by ranges of features, in all layers or in the first one."""
         return isinstance(self.placement, ColumnPlacement)
 
     @property
@@ -78,32 +78,33 @@ class Bundle:
 
     @property
     def stale(self) -> frozenset[PeerData]:
-        """What a device may have of its peers from an earlier epoch."""
+        """The data of its peers that a device may read from an earlier epoch."""
         one = self.communication
         return one.stale if isinstance(one, StaleExchange) else frozenset()
 
     def halo_sampling(self, platform: Platform) -> SampledExchange | None:
-        """The communication where devices read a sample of their halos on this platform."""
+        """Return the communication if devices read a sample of their halos on this platform, else
+        None."""
         one, several = self.communication, len(self.placement.trainers(platform)) > 1
         return one if isinstance(one, SampledExchange) and one.samples and several else None
 
     @property
     def rounding(self) -> RoundedLoading | None:
-        """The communication where it rounds features that cross, else None."""
+        """The communication if it rounds features that cross, else None."""
         one = self.communication
         return one if isinstance(one, RoundedLoading) and one.rounds_to else None
 
     @property
     def scales_edges(self) -> bool:
-        """Whether edges are multiplied by what the sampler scales them by."""
+        """Whether the sampler's scales multiply the edges."""
         return isinstance(self.sampler, MiniBatchSampler) and self.sampler.scales_edges
 
     def prefetch_stages(self, platform: Platform) -> Literal[0, 1, 2]:
-        """In how many stages features of mini-batches are prefetched on this platform.
+        """Return the number of stages that prefetch mini-batch features on this platform.
 
-        As in ``Prefetching.prefetch``, which overlaps what different hardware does. A host that
-        trains alone samples and loads on the cores that it trains on: where it has no core for each
-        of the three, they would only wait for each other, and nothing is prefetched.
+        The stages of ``Prefetching.prefetch`` overlap work on different hardware. A host that
+        trains alone samples and loads on the cores that it trains on. If it has fewer cores than
+        stages, the stages would only wait for each other, so nothing is prefetched.
         """
         if not isinstance(self.communication, Prefetching):
             return 0
@@ -113,8 +114,8 @@ class Bundle:
         return self.communication.prefetch
 
     def wants_design_phase(self, platform: Platform) -> bool:
-        """Whether a few rounds before the run are to measure rates: of a host that trains alone
-        and exists here, where the placement asks for it."""
+        """Return whether a few rounds before the run measure rates. Only a placement that asks for
+        it gets them, and only on a real host that trains alone."""
         placement = self.placement
         if not isinstance(placement, SeedPlacement) or platform.virtual:
             return False
@@ -122,9 +123,9 @@ class Bundle:
         return alone and placement.wants_design_phase()
 
     def other_maths(self, platform: Platform) -> str:
-        """By which design the maths differ from the reference's, in a word or two; empty where they
-        are the same: devices read ``stale`` rows of each other, or a sample of their halos, or get
-        features rounded."""
+        """Return the design that makes the maths differ from the reference, in a word or two.
+        Devices read ``stale`` rows of their peers, read a sample of their halos, or receive rounded
+        features. Return an empty text where the maths are equal."""
         trainers = self.placement.trainers(platform)
         if self.stale and len(trainers) > 1:
             return "stale"
@@ -135,7 +136,7 @@ class Bundle:
         return ""
 
     def refusal(self, setting: Setting) -> str | None:
-        """The first reason why these parts cannot run together; None when they can."""
+        """Return the first reason why these parts cannot run together; None when they can."""
         mode = self.mode
         for part in self.all():
             modes = modes_of(type(part))
@@ -158,7 +159,7 @@ class Bundle:
         return _refuse_kinds(self.kernel, self.placement, platform)
 
     def _refuse_rows(self) -> str | None:
-        """Rows that come from the host must be there, and others on the devices."""
+        """Refuse host memory without host loading, and host loading without host memory."""
         memory, communication = self.memory, self.communication
         on_device = isinstance(memory, DeviceMemory)
         if on_device != isinstance(communication, HostLoading):
@@ -177,7 +178,7 @@ class Bundle:
         )
 
     def settle(self, setting: Setting) -> Bundle:
-        """The same with every part's choice of what its options leave open; after ``refusal``."""
+        """Return the bundle with every part's open options decided; call it after ``refusal``."""
         settled = self
         for part in self.all():
             chosen, notes = part.settle(settled, setting)
@@ -186,14 +187,14 @@ class Bundle:
         return settled
 
     def begin(self, setting: Setting) -> Bundle:
-        """Let every part settle and then begin, as before a run; after ``refusal``."""
+        """Let every part settle and then begin a run; call it after ``refusal``."""
         settled = self.settle(setting)
         for part in settled.all():
             part.begin(setting)
         return settled
 
     def _refuse_split(self, setting: Setting) -> str | None:
-        """A round's draws must not depend on how it is split, or it must not be split."""
+        """Refuse to split rounds over devices if a sampler's draws depend on the split."""
         if not isinstance(self.sampler, MiniBatchSampler) or self.sampler.split_invariant:
             return None
         count = len(self.placement.trainers(setting.platform))
@@ -207,7 +208,7 @@ class Bundle:
         )
 
     def _refuse_scales(self, setting: Setting) -> str | None:
-        """Scaled edges estimate what a bundled layer sums of its neighbours."""
+        """Refuse scaled edges for layers other than the bundled ones that sum neighbours."""
         if not self.scales_edges or all(layer.takes_scales for layer in setting.layers):
             return None
         return (
@@ -235,7 +236,8 @@ class Bundle:
         return reason
 
     def _refuse_kept(self, memory: OffloadingMemory, setting: Setting) -> str | None:
-        """What autograd keeps of attention are the input rows too, which must not be replaced."""
+        """Refuse buffers that overwrite input rows which autograd keeps for attention's backward
+        pass."""
         keeps = any(
             memory.intermediates(layer) == "keep" and not layer.cacheable
             for layer in setting.layers
@@ -250,7 +252,8 @@ class Bundle:
         )
 
     def _refuse_shards(self, setting: Setting) -> str | None:
-        """Shards by features and the all-to-all need each other, and layers that allow them."""
+        """Refuse shards by features without the all-to-all, the reverse, and layers that need whole
+        rows."""
         sampler, placement, communication = self.sampler, self.placement, self.communication
         if not self.by_features:
             if isinstance(communication, ShardExchange):
@@ -289,7 +292,7 @@ class Bundle:
         return None
 
     def _refuse_pieces(self, setting: Setting) -> str | None:
-        """In-edges that come piece by piece are summed, of rows that come from the host."""
+        """Refuse in-edges in pieces unless layers sum rows that come from the host."""
         sampler, memory, model = self.sampler, self.memory, setting.workload.model
         if not isinstance(sampler, GridSampler):
             return None
@@ -322,7 +325,7 @@ class Bundle:
         return None
 
     def _refuse_halo_sampling(self, setting: Setting) -> str | None:
-        """A sample of a halo estimates what a layer sums of it, in one block for all layers."""
+        """Refuse a sampled halo unless every layer sums it, in one block for all layers."""
         if self.halo_sampling(setting.platform) is None:
             return None
         communication, model = self.communication.name, setting.workload.model
@@ -344,7 +347,8 @@ class Bundle:
 
 
 def _refuse_kinds(kernel: Kernel, placement: Placement, platform: Platform) -> str | None:
-    """Hold the described kind of each device against the kernel, whatever its numerics run on."""
+    """Refuse a device of a kind that the kernel is not written for, as the platform describes
+    it."""
     for device in placement.trainers(platform):
         if device.kind not in kernel.device_kinds:
             return (
@@ -356,12 +360,13 @@ def _refuse_kinds(kernel: Kernel, placement: Placement, platform: Platform) -> s
 
 
 def _name_kinds(kernel: Kernel) -> str:
-    """Return the kinds of devices that a kernel is written for, as a sentence has them."""
+    """Return the kinds of devices that a kernel is written for, worded for a message."""
     return " and ".join(f"{name}s" for kind, name in KINDS.items() if kind in kernel.device_kinds)
 
 
 def _refuse_layers(sampler: object, memory: Memory) -> str | None:
-    """Vertex data on the host is that of one block, which serves all layers."""
+    """Refuse vertex data on the host for units with a block for each layer; one block serves all
+    layers."""
     if not isinstance(sampler, LayeredSampler):
         return None
     return (
@@ -372,7 +377,7 @@ def _refuse_layers(sampler: object, memory: Memory) -> str | None:
 
 
 def _refuse_intermediates(memory: OffloadingMemory, layers: tuple[LayerShape, ...]) -> str | None:
-    """What becomes of a layer's intermediates must suit the layer."""
+    """Refuse a policy for intermediates that does not suit the layer."""
     for number, layer in enumerate(layers, start=1):
         policy = memory.intermediates(layer)
         if (policy == "cache" and not layer.cacheable) or (policy == "offload" and layer.cacheable):

@@ -1,4 +1,4 @@
-"""Communications: what crosses which link, and what need not."""
+"""Communications: which data cross which link."""
 
 from __future__ import annotations
 
@@ -22,37 +22,40 @@ from gnnbench.records import (
     Unit,
 )
 
-#: What crosses between devices at a layer: its input rows, or, backward, their gradients.
+#: Data that cross between devices at a layer: its input rows or, in the backward pass, their
+#: gradients.
 PeerData = Literal["rows", "gradients"]
 _NOTHING: IntArray = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
 class Communication(Part):
-    """What crosses which link, and what need not. Subclass one of the kinds below."""
+    """The data that cross each link, and the data that need not. Subclass one of the kinds
+    below."""
 
     kind: ClassVar[PartKind] = "communication"
-    #: How gradients are averaged: gathered by a synchroniser on the host and sent back (HyScale-GNN
-    #: Equation 13), or by a ring all-reduce between the trainers. Those of mini-batches go round a
-    #: ring where this is a ``RingReduction``.
+    #: How gradients are averaged: ``host`` gathers them in a synchroniser on the host and sends the
+    #: average back (HyScale-GNN Equation 13); ``ring`` is a ring all-reduce between the trainers.
+    #: Gradients of mini-batches use a ring only in a ``RingReduction``.
     all_reduce: ClassVar[Literal["host", "ring"]] = "host"
 
 
 @dataclass(frozen=True)
 class Prefetching(OfMiniBatches, Communication):
-    """Works ahead: mini-batches are drawn, loaded and transferred while others are trained on."""
+    """A communication that prefetches: it draws, loads and transfers mini-batches while the devices
+    train on earlier ones."""
 
     @property
     @abstractmethod
     def prefetch(self) -> Literal[0, 1, 2]:
-        """How many pipeline stages it has: 0 (a round starts when the last has finished), 1 (load
-        and transfer as one stage) or 2 (HyScale-GNN §IV-B: two stages that overlap)."""
+        """The number of pipeline stages: 0 (a round starts when the last has finished), 1 (load and
+        transfer as one stage) or 2 (HyScale-GNN §IV-B: two stages that overlap)."""
 
 
 @dataclass(frozen=True)
 class RingReduction(OfMiniBatches, Communication):
-    """Gradients of mini-batches go round a ring of the trainers, each of which then updates its own
-    model, as in torch's distributed data parallel."""
+    """A ring all-reduce of mini-batch gradients between the trainers. Each trainer then updates its
+    own model, as in torch's distributed data parallel."""
 
     all_reduce: ClassVar[Literal["host", "ring"]] = "ring"
 
@@ -61,29 +64,31 @@ class RingReduction(OfMiniBatches, Communication):
 
 
 class TrafficSession(Session):
-    """The traffic of a run's rounds; ``owner`` maps each vertex to the slot of its partition."""
+    """The traffic of a run's rounds; ``owner`` maps each vertex to the device index of its
+    partition."""
 
     def __init__(self, owner: IntArray) -> None:
         self.owner = owner
 
     @abstractmethod
     def plan(self, round_: Round, previous: RoundTraffic | None) -> RoundTraffic:
-        """Where every row that the round's units need comes from; ``previous`` is the traffic of
-        the round before (None for the first of an epoch)."""
+        """Return the origin of every row that the round's units need. ``previous`` is the traffic
+        of the round before (None for the first of an epoch)."""
 
 
 @dataclass(frozen=True)
 class RowTransfer(Communication):
-    """Rows go where units need them, as a session of it plans for every round."""
+    """A transfer of rows to the units that need them, planned for every round by a session."""
 
     @abstractmethod
     def open(self, owner: IntArray) -> TrafficSession:
-        """Plan the traffic of a run; ``owner`` maps each vertex to the slot of its partition."""
+        """Plan the traffic of a run; ``owner`` maps each vertex to the device index of its
+        partition."""
 
 
 def _sort_inputs(unit: Unit) -> IntArray:
-    """What a unit reads, ascending. A chunk lists its own vertices and then all others, two runs
-    that a stable sort merges."""
+    """Return the vertices that a unit reads, ascending. A chunk lists its own vertices and then all
+    others: two ascending runs that a stable sort merges."""
     return np.sort(unit.input_ids, kind="stable")
 
 
@@ -95,14 +100,14 @@ class _NothingMoves(TrafficSession):
 
 @dataclass(frozen=True)
 class NoTransfer(RowTransfer):
-    """Vertex data is on the device that needs it; every row counts as reused."""
+    """No transfer: vertex data is on the device that needs it, so every row counts as reused."""
 
     def open(self, owner: IntArray) -> TrafficSession:
         return _NothingMoves(owner)
 
 
 class EverythingCrosses(TrafficSession):
-    """A unit's whole input set crosses the host link."""
+    """A session in which a unit's whole input set crosses the host link."""
 
     def plan(self, round_: Round, previous: RoundTraffic | None) -> RoundTraffic:
         needed = [(unit.slot, _sort_inputs(unit)) for unit in round_.units]
@@ -111,15 +116,15 @@ class EverythingCrosses(TrafficSession):
 
 @dataclass(frozen=True)
 class HostLoading(RowTransfer):
-    """Every unit's rows come from the host: those of mini-batches and those of chunks."""
+    """A transfer in which the rows of every unit, mini-batch or chunk, come from the host."""
 
     def open(self, owner: IntArray) -> TrafficSession:
         return EverythingCrosses(owner)
 
 
 class OwnRowsStay(EverythingCrosses):
-    """A unit's whole input set crosses the host link, but for the rows of its destinations, which
-    its device has where the unit before had the same."""
+    """A session in which a unit's input set crosses the host link. The rows of its destinations
+    stay if the unit before had the same destinations."""
 
     def __init__(self, owner: IntArray) -> None:
         super().__init__(owner)
@@ -141,13 +146,13 @@ class OwnRowsStay(EverythingCrosses):
 
 @dataclass(frozen=True)
 class StreamedLoading(OfFullGraphs, HostLoading):
-    """Every unit's rows come from the host, while its device works on units before it. Where a
-    chunk's in-edges come in pieces, the rows of its destinations cross with the first."""
+    """A transfer from the host that overlaps with the device's work on earlier units. If a chunk's
+    in-edges come in pieces, the rows of its destinations cross with the first piece."""
 
     @property
     @abstractmethod
     def ahead(self) -> int:
-        """For how many units rows may have crossed, or cross, beside the one that is worked on."""
+        """The number of units, besides the one in work, with rows on the device or in flight."""
 
     def open(self, owner: IntArray) -> TrafficSession:
         return OwnRowsStay(owner)
@@ -155,48 +160,49 @@ class StreamedLoading(OfFullGraphs, HostLoading):
 
 @dataclass(frozen=True)
 class RowSharing(HostLoading):
-    """Rows from the host stay for the next round, or are shared between devices: every device has
-    a buffer for them."""
+    """A transfer in which rows from the host stay for the next round or are shared between devices.
+    Every device has a buffer for these rows."""
 
     @property
     def overlaps(self) -> bool:
-        """Whether rounds of a full graph overlap: what a device has made of a unit leaves while
-        rows of the next one come, and what it goes back from comes while it works on the one
-        before. Otherwise each round begins when the one before is over."""
+        """Whether rounds of a full graph overlap. A unit's results then leave the device while rows
+        of the next unit arrive, and backward inputs of a unit arrive during the unit before.
+        Otherwise each round begins when the one before has finished."""
         return False
 
     @abstractmethod
     def open(self, owner: IntArray) -> TrafficSession:
-        """As of every kind, with rows that are reused or come from peers."""
+        """Plan the traffic of a run, with rows that are reused or come from peers."""
 
 
 @dataclass(frozen=True)
 class RoundedLoading(OfMiniBatches, HostLoading):
-    """Features are rounded before they cross the host link. The maths then differ from the
-    reference's."""
+    """A transfer that rounds features before they cross the host link. The maths then differ from
+    the reference."""
 
-    #: Whether the host's memory has them rounded from the start, as long as no trainer is the host:
-    #: they take less of it, and are picked as they cross.
+    #: Whether the host's memory holds rounded features from the start, if the host does not train.
+    #: They take less memory, and are gathered as they cross.
     keeps_packed: ClassVar[bool] = False
 
     @property
     @abstractmethod
     def rounds_to(self) -> str:
-        """What features are rounded to, such as ``"int8"``; empty where an option leaves them as
-        they are, and nothing is packed."""
+        """The type that features are rounded to, such as ``"int8"``. It is empty if an option turns
+        rounding off; then nothing is packed."""
 
     @abstractmethod
     def pack(self, rows: Tensor) -> tuple[Tensor, ...]:
-        """Feature rows ``(n, f)`` of the host's memory as they cross to an accelerator: tensors
-        whose bytes are all that is counted and priced."""
+        """Pack feature rows ``(n, f)`` of the host's memory for the transfer to an accelerator.
+        Only the bytes of the returned tensors are counted and priced."""
 
     @abstractmethod
     def unpack(self, crossed: tuple[Tensor, ...], dtype: torch.dtype) -> Tensor:
-        """The rows ``(n, f)`` in ``dtype`` out of what ``pack`` gave, on the device it is on."""
+        """Return the rows ``(n, f)`` in ``dtype`` from the output of ``pack``, on the device that
+        holds it."""
 
     def row_bytes(self, width: int, dtype: torch.dtype) -> int:
-        """What a feature row of ``width`` values has when it crosses to an accelerator: bytes, as
-        many as ``pack`` makes of it."""
+        """Return the bytes of a packed feature row of ``width`` values that crosses to an
+        accelerator."""
         packed = self.pack(torch.zeros(1, width, dtype=dtype))
         return sum(part.numel() * part.element_size() for part in packed)
 
@@ -205,9 +211,9 @@ class RoundedLoading(OfMiniBatches, HostLoading):
 
 
 class HaloTraffic(TrafficSession):
-    """A unit's rows of other partitions come from the devices that own them.
+    """A session in which a unit's rows of other partitions come from the devices that own them.
 
-    ``notes`` are sentences for the reader of the result.
+    ``notes`` are sentences for the report.
     """
 
     def __init__(self, owner: IntArray, notes: tuple[str, ...] = ()) -> None:
@@ -238,8 +244,8 @@ class HaloTraffic(TrafficSession):
 
 @dataclass(frozen=True)
 class HaloExchange(OfFullGraphs, RowTransfer):
-    """Every device has the rows of its partition, and reads those that its unit needs besides, the
-    halo, from the devices that have them: at every layer, and their gradients go back."""
+    """A halo exchange at every layer. Every device holds the rows of its partition, and reads the
+    other rows that its unit needs, the halo, from their owners. It sends their gradients back."""
 
     all_reduce: ClassVar[Literal["host", "ring"]] = "ring"
 
@@ -249,100 +255,100 @@ class HaloExchange(OfFullGraphs, RowTransfer):
 
 @dataclass(frozen=True)
 class Broadcast(HaloExchange):
-    """A device sends all rows of its partition to every peer, needed there or not, and as many
-    gradients come back."""
+    """A broadcast: a device sends all rows of its partition to every peer, needed there or not.
+    Every peer sends an equal number of gradients back."""
 
 
 @dataclass(frozen=True)
 class StaleExchange(HaloExchange):
-    """A device may have rows of its peers, or gradients, of an earlier epoch: the maths then differ
-    from full-graph training."""
+    """A halo exchange in which a device may read its peers' rows or gradients of an earlier epoch.
+    The maths then differ from full-graph training."""
 
     @property
     @abstractmethod
     def stale(self) -> frozenset[PeerData]:
-        """What may be of an earlier epoch; empty where an option has none so."""
+        """The data that may come from an earlier epoch; empty if an option turns staleness off."""
 
     @property
     def arrival_epochs(self) -> int:
-        """How many epochs later what crosses, of what may be ``stale``, is read.
+        """The number of epochs from sending ``stale`` data to reading it.
 
-        0: in the same epoch, whose computation waits for it. Otherwise nothing waits, and rows and
-        gradients of peers are zero until the first have arrived.
+        0: the computation of the same epoch waits for the data. Otherwise nothing waits, and the
+        peers' rows and gradients are zero until the first have arrived.
         """
         return 0
 
     def decay(self, what: PeerData) -> float:
-        """What share of a row, or of a gradient, stays when another arrives for it in a later epoch
-        than it was sent: 0, the default, for none, or else a number below 1.
+        """Return the share of a row, or of a gradient, that remains when a later epoch's value
+        arrives. It is below 1; 0, the default, replaces the value.
 
-        What is read is then an average over the epochs, whose weights fall by this factor from one
-        to the one before. Asked of what may be ``stale`` where there are ``arrival_epochs``.
+        A device then reads an average over the epochs, and the weights fall by this factor with
+        each epoch of age. Only called for ``stale`` data if there are ``arrival_epochs``.
         """
         return 0.0
 
     def choose_crossing(self, epoch: int, layer: int, what: PeerData, ids: IntArray) -> BoolArray:
-        """Which of a peer's rows, or their gradients on the way back, cross in an epoch.
+        """Return which of a peer's rows, or which of their gradients, cross in an epoch.
 
-        The others stand as they were when they last crossed. Bool like ``ids``, the vertices that
-        would cross otherwise; where shards are broadcast all of them or none. ``layer`` counts from
-        0, whose rows are the features. Asked of what may be ``stale``, for every peer and layer, in
-        each epoch; but not in the first where there are no ``arrival_epochs``: then everything
-        crosses.
+        The others keep the values of their last crossing. The result is bool like ``ids``, the
+        vertices that would cross otherwise; if shards are broadcast, it is True for all or for
+        none. ``layer`` counts from 0, the layer that reads the features. It is called for ``stale``
+        data, for every peer, layer and epoch. Without ``arrival_epochs`` everything crosses in the
+        first epoch, with no call.
         """
         return np.ones(len(ids), dtype=np.bool_)
 
 
 @dataclass(frozen=True)
 class AdaptiveExchange(StaleExchange):
-    """A device's rows of a layer cross again when they have changed by enough since they last did:
-    it measures that before the layer reads them, and tells all others.
+    """A stale exchange in which a device sends its rows of a layer again once they changed by
+    enough. The device measures the change before the layer reads the rows, and tells all others.
 
-    That takes a copy of what crossed last, a pass over both, and a number to every peer. Plans
-    refuse it, since they compute no values.
+    This takes a copy of the rows that crossed last, a pass over both, and a number to every peer.
+    Plans refuse it, since they compute no values.
     """
 
     @property
     @abstractmethod
     def change_bound(self) -> float | None:
         """The relative change up to which rows do not cross: || H - H' || / || H' ||, by Frobenius
-        norms, of a partition's rows H of a layer and those that crossed last, H'.
+        norms. H are a partition's rows of a layer, and H' the rows that crossed last.
 
-        Of the features, which never change, ``choose_crossing`` decides; and of all rows where this
-        is None. Rows must be among what may be ``stale``, without ``arrival_epochs``.
+        ``choose_crossing`` decides for features, which never change, and for all rows where the
+        bound is None. Rows must be among the ``stale`` data, without ``arrival_epochs``.
         """
 
 
 @dataclass(frozen=True)
 class SampledExchange(HaloExchange):
-    """In every epoch a device reads some rows of its halo, drawn anew, and does without the others
-    and their edges: the maths then differ from full-graph training.
+    """A halo exchange of a random sample: in every epoch a device reads some rows of its halo,
+    drawn anew. It skips the others and their edges, so the maths differ from full-graph training.
 
-    An epoch has the same rows at every layer, and their gradients, and no others, go back.
+    All layers of an epoch use one sample, and only gradients of the sampled rows go back.
     """
 
     @property
     @abstractmethod
     def samples(self) -> bool:
-        """Whether rows may be left out; where an option keeps all of them, nothing is drawn."""
+        """Whether rows may be left out; nothing is drawn if an option keeps all of them."""
 
     @property
     @abstractmethod
     def scale(self) -> float:
-        """What a row of a peer is multiplied by when it arrives, and its gradient when that is
-        back, so that sums over neighbours stay what they are on average."""
+        """The factor of a peer's row on arrival, and of its gradient after its return. It keeps
+        sums over neighbours unchanged on average."""
 
     @abstractmethod
     def draw(self, seed: int, epoch: int, slot: int, ids: IntArray) -> BoolArray:
-        """Which rows of the halo of ``slot`` it reads in an epoch, bool like ``ids``: the vertices
-        of its halo, ascending.
+        """Return which rows of its halo device ``slot`` reads in an epoch, bool like ``ids``, the
+        vertices of the halo, ascending.
 
-        It may depend on nothing else, ``seed`` being the workload's: both ends of a transfer draw,
-        in whichever process they are.
+        The result must depend on the arguments alone, where ``seed`` is the workload's: both ends
+        of a transfer draw it, possibly in different processes.
         """
 
 
 @dataclass(frozen=True)
 class ShardExchange(Communication):
-    """An all-to-all between the shards of AGGREGATE and those of UPDATE: what crosses follows from
-    the placement, which has them by features and by vertices."""
+    """An all-to-all between the shards of AGGREGATE and those of UPDATE. The placement's shards, by
+    features and by vertices, decide which data cross."""

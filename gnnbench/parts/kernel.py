@@ -1,4 +1,4 @@
-"""Kernels: AGGREGATE and UPDATE on one device, how they are computed and what they cost."""
+"""Kernels: how AGGREGATE and UPDATE are computed on one device, and what they cost."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from gnnbench.parts.base import LayerShape, Part, Setting
 from gnnbench.platforms.machine import Device, DeviceKind, LibraryRates
 from gnnbench.records import Block, BlockSize, Mode, PartKind, Work
 
-#: By form of AGGREGATE, what torch reads and writes of destinations' rows besides the sum of the
-#: neighbours': of GCN the own rows scaled and added, of SAGE the mean and the own rows beside it,
-#: of GIN the own rows added; and backward.
+#: By form of AGGREGATE, torch's reads and writes of destination rows besides the sum over
+#: neighbours, forward and backward. GCN scales and adds the own rows, SAGE places the mean beside
+#: the own rows, GIN adds the own rows.
 PLAIN = Aggregation(
     index_bytes=4.0,
     of_rows={
@@ -40,22 +40,23 @@ PLAIN = Aggregation(
 
 
 class Adjacency(ABC):
-    """A block bound to one kernel, one dtype and one device: what a model may ask of a graph.
+    """A block bound to one kernel, one dtype and one device: the graph operations of a model.
 
     Shapes: S = ``block.num_src``, D = ``block.num_dst``, E = ``block.num_edges``. All methods but
-    those called ``..._transposed`` are differentiable in their tensor arguments. Those add to
-    ``into``, a tensor of their result's shape, and return it, where it is given.
+    those called ``..._transposed`` are differentiable in their tensor arguments. The transposed
+    methods accept ``into``, a tensor of their result's shape; if given, they add to it and return
+    it.
     """
 
     block: Block
 
     def offload(self) -> None:  # noqa: B027 - an optional hook
-        """Let go of what is on a device that is not the host's; it is made there again when it is
-        needed, of what stays on the host."""
+        """Free the adjacency's memory on an accelerator; it is rebuilt there on demand from host
+        arrays."""
 
     def masked(self, wanted: npt.NDArray[np.uint8]) -> Adjacency:
-        """The same adjacency, whose transposed products are zero but where they are ``wanted``:
-        MixGCN's S-SpMM (its Equation 4), of kernels that ``masks_gradients`` says can.
+        """Return the adjacency with transposed products that are zero except where ``wanted``:
+        MixGCN's S-SpMM (its Equation 4). Only kernels with ``masks_gradients`` support it.
 
         ``wanted`` is a mask of ``(S, f)`` as ``kernels.dispatch.pack_mask`` makes it.
         """
@@ -70,7 +71,7 @@ class Adjacency(ABC):
         """``(S, f) -> (D, f)``: the mean over in-edges, zero where there are none."""
 
     def own_and_mean(self, h: Tensor) -> Tensor:
-        """``(S, f) -> (D, 2 f)``: each destination's own row, and beside it the mean."""
+        """``(S, f) -> (D, 2 f)``: each destination's own row beside the mean over in-edges."""
         return torch.cat((self.own_rows(h), self.mean(h)), dim=1)
 
     @torch.no_grad()
@@ -82,7 +83,7 @@ class Adjacency(ABC):
         return out
 
     def own_plus_sum(self, h: Tensor) -> Tensor:
-        """``(S, f) -> (D, f)``: each destination's own row, and the sum over in-edges added."""
+        """``(S, f) -> (D, f)``: each destination's own row plus the sum over in-edges."""
         return self.sum(h) + self.own_rows(h)
 
     @torch.no_grad()
@@ -116,7 +117,8 @@ class Adjacency(ABC):
         return out
 
     def own_rows(self, h: Tensor) -> Tensor:
-        """``(S, f) -> (D, f)``: the destinations' own rows; a view where they are the first."""
+        """``(S, f) -> (D, f)``: the destinations' own rows; a view if they are the first rows of
+        ``h``."""
         return h[: self.block.num_dst] if self._own is None else h.index_select(0, self._own)
 
     def add_to_own_rows(self, out: Tensor, rows: Tensor) -> None:
@@ -172,7 +174,7 @@ class Scaling:
     def of_edges(self, adjacency: Adjacency) -> Tensor:
         """``(E,)``: dst[v] * src[u] of each edge, for kernels that take one weight an edge."""
         if self._edges is None:
-            # Not by the adjacency's own positions of edges, which it would keep, int64.
+            # Do not read ``adjacency.edge_src``: the adjacency would keep it, as int64.
             block, device = adjacency.block, self.src.device
             sources = torch.from_numpy(np.require(block.indices, requirements="W"))
             in_edges = torch.from_numpy(np.diff(block.indptr))
@@ -190,105 +192,109 @@ class Kernel(Part):
     device_kinds: ClassVar[frozenset[DeviceKind]] = frozenset(get_args(DeviceKind))
     #: Whether UPDATE of the first layer may be handed features as a sparse CSR tensor.
     takes_sparse_features: ClassVar[bool] = False
-    #: Whether transposed products add to rows that they are given without making rows to add.
+    #: Whether transposed products add into given rows without a temporary tensor.
     adds_in_place: ClassVar[bool] = False
 
     def projects_first(self, layer: int, setting: Setting, mode: Mode) -> bool:
-        """Whether layer ``layer`` (from 0) multiplies by W before it aggregates.
+        """Return whether layer ``layer`` (from 0) multiplies by W before it aggregates.
 
-        Asked for models whose maths allows both, A (H W) = (A H) W: GCN, SAGE, GIN and CommNet.
+        Only called for models that allow both orders, A (H W) = (A H) W: GCN, SAGE, GIN and
+        CommNet.
         """
         return False
 
     def masks_gradients(self) -> bool:
-        """Whether AGGREGATE's backward pass computes only those gradients that the ReLU before it
-        lets through, by ``Adjacency.masked``; asked for full graphs on the devices.
+        """Return whether AGGREGATE's backward pass computes only the gradients that the preceding
+        ReLU passes on, by ``Adjacency.masked``. Only called for full graphs on the devices.
 
-        So the mask costs no pass of its own.
+        The mask then needs no separate pass.
         """
         return False
 
     def linear(
         self, a: Tensor, weight: Tensor | None, bias: Tensor, *, relu: bool, masked: bool = False
     ) -> Tensor:
-        """UPDATE: ``a W + b``, or ``a + b`` without a weight, and ReLU of it where ``relu``.
+        """Compute UPDATE: ``a W + b``, or ``a + b`` without a weight, and ReLU of it where
+        ``relu``.
 
         ``a`` is ``(n, f_in)``, ``weight`` ``(f_in, f_out)``, ``bias`` ``(f_out,)``; differentiable.
-        ``masked`` says that the gradient will be zero wherever ReLU was: it need not be applied
-        once more.
+        ``masked`` says that the incoming gradient is zero wherever ReLU's output is, so the
+        backward pass may skip ReLU's mask.
         """
         out = a + bias if weight is None else torch.addmm(bias, a, weight)
         return torch.relu_(out) if relu else out
 
     def multiply(self, rows: Tensor, weight: Tensor) -> Tensor:
-        """``(n, f_in)`` times ``weight`` ``(f_in, f_out)``, differentiable."""
+        """Return ``(n, f_in)`` times ``weight`` ``(f_in, f_out)``, differentiable."""
         return rows @ weight
 
     def multiply_sparse(self, rows: Tensor, weight: Tensor) -> Tensor:
-        """A sparse CSR tensor ``(n, f_in)`` times ``weight`` ``(f_in, f_out)``; for its gradient
-        only the latter counts."""
+        """Return a sparse CSR tensor ``(n, f_in)`` times ``weight`` ``(f_in, f_out)``,
+        differentiable in the weight only."""
         product: Tensor = torch.sparse.mm(rows, weight)
         return product
 
     def adjacency_bytes(self, block: BlockSize, layer: LayerShape, itemsize: int) -> int:
-        """What the adjacency of a block of this size keeps on its device once a layer has used it
-        forward and backward, bytes; the tensors that can be reached from it must not be more. By
-        default the CSR and its transpose, with 32-bit positions."""
+        """Return the bytes that a block's adjacency keeps on its device after a layer's forward and
+        backward pass. The tensors reachable from the adjacency must not be larger. By default these
+        are the CSR and its transpose, with 32-bit positions."""
         rows = block.num_dst + 1 + block.num_src + 1
         return 4 * (rows + 2 * block.num_edges + (block.num_dst if block.own else 0))
 
     def shape_of(self, layer: LayerShape) -> LayerShape:
-        """The sizes of a layer as this kernel computes it: without messages of its edges, unless
-        ``aggregation`` says that sums with trained weights make them."""
+        """Return the sizes of a layer as this kernel computes it: without messages of its edges,
+        unless ``aggregation`` says that sums with trained weights write them."""
         makes = self.aggregation.messages or self.aggregation.trained_messages
         return layer if makes else replace(layer, message_features=0)
 
     @abstractmethod
     def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> Adjacency:
-        """Bind a block to this kernel; the engine keeps it as long as the unit lives."""
+        """Bind a block to this kernel; the engine keeps the adjacency as long as the unit
+        exists."""
 
     def expect(self, block: Block, *, backward: bool) -> None:
-        """The next AGGREGATE that ``seconds`` is asked about is over ``block``, or ``backward``.
+        """Announce that the next AGGREGATE passed to ``seconds`` is over ``block``, or
+        ``backward``.
 
-        For kernels that price more than sizes, in training and in dry runs. Where a graph is
-        counted and not stored there is no block, and nobody says so.
+        Kernels that price more than sizes use it, in training and in dry runs. A graph that is
+        counted but not stored has no block, and then there is no call.
         """
 
     def operations(self, work: Work, device: Device) -> tuple[Operation, ...]:
-        """What this kernel does for ``work`` on a device, a kernel of its library each: bytes that
-        are read, picked and written, arithmetic, launches and calls. It rests on the two alone:
-        equal work is priced once. A kernel that knows more than sizes states ``seconds`` itself.
+        """Return the operations of ``work`` on a device, one for each kernel of its library: bytes
+        read, gathered and written, arithmetic, launches and calls. The result must depend on the
+        two arguments alone, since equal work is priced once. A kernel that knows more than sizes
+        overrides ``seconds``.
 
-        By default plain torch's: sparse products, a dense one with its bias, and passes over
-        tensors for what is scaled, added and put beside each other.
+        The default is plain torch's: sparse products, a dense one with its bias, and passes over
+        tensors to scale, add and concatenate.
         """
         if work.op == "update":
             return update(work, self.update_passes, self.hidden_passes)
         return self.aggregation.list_operations(work)
 
-    #: How AGGREGATE is put together, reads and writes of UPDATE beside its products and ReLU, and
-    #: the constants of the library.
+    #: How AGGREGATE is composed, UPDATE's reads and writes besides its products and ReLU, and the
+    #: library's constants.
     aggregation: ClassVar[Aggregation] = PLAIN
     update_passes: ClassVar[Passes] = ((0, 0), (1, 0))
-    #: Those of what follows in a hidden layer: ReLU.
+    #: Reads and writes of what follows UPDATE in a hidden layer: ReLU.
     hidden_passes: ClassVar[Passes] = RELU
     library: ClassVar[Library] = Library()
 
     def batch_seconds(self, device: Device) -> float:
-        """What the loss and the optimiser take besides what they move, where the platform has it
-        of this library."""
+        """Return the seconds of the loss and the optimiser besides their memory traffic; 0 unless
+        the platform states them for this library."""
         return device.libraries.get(self.name, UNMEASURED).batch_s
 
     def seconds(self, work: Work, device: Device) -> float:
-        """Modelled duration of ``work`` on a described device.
+        """Return the modelled duration of ``work`` on a described device.
 
-        On a CPU or GPU what its ``operations`` take there (``gnnbench.costs``), at the rates that
-        its library was measured to reach where the platform has them. Where the platform has the
-        rates of all of AGGREGATE or UPDATE, whoever computes them, and on accelerators of
-        other kinds, HyScale-GNN's Equation 11, t_aggregate = |E| f S_feat / BW, and Equation 12,
-        t_update = MACs / (N freq), with N freq = half the FLOP/s; plus the device's launch time.
-        More work never takes less, and none takes less than its bytes and operations at the
-        device's rates.
+        On a CPU or GPU it is the time of the ``operations`` (``gnnbench.costs``), at the library's
+        measured rates if the platform has them. HyScale-GNN's equations apply to other
+        accelerators, and if the platform has rates of AGGREGATE or UPDATE as a whole. Equation 11
+        is t_aggregate = |E| f S_feat / BW; Equation 12 is t_update = MACs / (N freq), with N freq =
+        half the FLOP/s. The device's launch time is added. More work never takes less time, and no
+        work takes less than its bytes and operations at the device's rates.
         """
         if work.op not in ("aggregate", "update"):
             raise ValueError(f"a kernel has no cost for {work.op!r}")
@@ -307,14 +313,15 @@ class Kernel(Part):
         library = self.library
         if measured.call_s is not None:
             library = replace(library, call_s=measured.call_s)
-        # Shares that a described cache keeps are of any order; those of plans know of none.
+        # A described cache's hit rate is for an arbitrary order; a plan does not know the order.
         operations = self.operations(work._replace(order=None), device)
         seconds = price_operations(operations, device, library, work.threads)
         return seconds + (library.batch_s if work.form == "loss" else 0.0)
 
 
 def _by_equations(work: Work, device: Device, known: LibraryRates) -> float:
-    """HyScale-GNN's Equations 11 and 12 at rates that are known, or else at the plain ones."""
+    """Price work by HyScale-GNN's Equations 11 and 12, at known rates or else at the device's
+    peaks."""
     bandwidth = device.bandwidth_bytes_per_s(work.threads)
     if known.aggregate is not None:
         bandwidth = known.aggregate.at(work.features, work.threads)

@@ -1,4 +1,4 @@
-"""Memories: where tensors live, what is kept, recomputed or offloaded."""
+"""Memories: where tensors live, and what is kept, recomputed or offloaded."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from gnnbench.parts.bundle import Bundle
 
 
-#: What becomes of a layer's intermediate results between forward and backward.
+#: Policies for a layer's intermediate results between forward and backward.
 Intermediates = Literal["cache", "keep", "offload", "recompute"]
 
 
 @dataclass(frozen=True)
 class Memory(Part):
-    """Where tensors live, what is kept, recomputed or offloaded. Subclass one of the kinds below.
+    """The location of tensors, and what is kept, recomputed or offloaded. Subclass one of the kinds
+    below.
 
     ``device_bytes`` caps every accelerator's (or lone device's) memory below the platform's own.
     """
@@ -36,40 +37,41 @@ class Memory(Part):
     device_bytes: int = option(0, "cap on each device's memory; 0 = the platform's", unit="bytes")
 
     def capacity_bytes(self, device: Device) -> int:
-        """How much of a device's memory a run may hold."""
+        """Return the bytes of a device's memory that a run may hold."""
         if self.device_bytes:
             return min(self.device_bytes, device.memory_bytes)
         return device.memory_bytes
 
     def host_capacity_bytes(self, host: Device) -> int:
-        """How much of the host's memory a run may hold."""
+        """Return the bytes of the host's memory that a run may hold."""
         return host.memory_bytes
 
 
 @dataclass(frozen=True)
 class DeviceMemory(Memory):
-    """Features, representations, gradients and intermediates all stay on the devices.
+    """A memory with all features, representations, gradients and intermediates on the devices.
 
-    Where several devices train a full graph, each has those of its partition.
+    If several devices train a full graph, each holds the tensors of its partition.
     """
 
 
 @dataclass(frozen=True)
 class SwappingMemory(OfFullGraphs, DeviceMemory):
-    """Vertex data stays on the devices, and what layers keep for their backward pass waits on the
-    host, of those layers for which a device has no room."""
+    """A device memory that swaps intermediates to the host. Vertex data stays on the devices;
+    intermediates of layers without room on the device wait on the host for their backward pass."""
 
     @abstractmethod
     def choose_swapped(
         self, kept: Sequence[int], working: Sequence[int], rows: Sequence[int], free_bytes: int
     ) -> frozenset[int]:
-        """The layers, from 0, whose intermediates a device sends to the host after their forward
-        pass and has back for their backward pass.
+        """Return the layers, from 0, whose intermediates a device sends to the host after their
+        forward pass and reads back for their backward pass.
 
-        By layer ``kept`` are the bytes that these take on the device, and ``working`` what it holds
-        besides while it works on the layer. Of a layer that is swapped the output, ``rows`` bytes,
-        stays until the next layer has read it. ``free_bytes`` are there for all of these. The last
-        layer cannot be swapped, since its backward pass follows its forward pass.
+        By layer, ``kept`` are the bytes of the intermediates on the device. ``working`` are the
+        other bytes that the device holds while it works on the layer. The output of a swapped
+        layer, ``rows`` bytes, stays until the next layer has read it. ``free_bytes`` is the room
+        for all of these. The last layer cannot be swapped, since its backward pass follows its
+        forward pass.
         """
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
@@ -85,27 +87,27 @@ class SwappingMemory(OfFullGraphs, DeviceMemory):
 
 @dataclass(frozen=True)
 class LoadingMemory(OfMiniBatches, Memory):
-    """Features stay in host memory; a mini-batch's rows visit the device while it trains."""
+    """A memory with features on the host; a mini-batch's rows are on the device while it trains."""
 
-    #: Whether every host of a machine of several has all features, so that none of them crosses the
-    #: network; otherwise each has those of the vertices that are at home there.
+    #: Whether every host of a multi-node machine holds all features, so that none cross the
+    #: network. Otherwise each host holds the features of its own vertices.
     replicated: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Turnover:
-    """What changes in a cache: rows that it takes in, and others that make room for them; distinct
-    ids, int64."""
+    """A change of a cache: rows that it admits, and rows that it evicts for them; distinct ids,
+    int64."""
 
     admitted: IntArray
     evicted: IntArray
 
 
 class CacheSession(Session):
-    """The feature rows that accelerators have copies of in a run, by slot: those of ``kept`` from
-    the start, and at most ``num_rows``, which is as many where nothing else is said.
+    """The feature rows that accelerators cache in a run, by device index. The cache starts with the
+    rows of ``kept`` and holds at most ``num_rows``, by default the length of ``kept``.
 
-    As it is, the cache stays as it was filled. A dynamic one replaces ``turn_over``.
+    This class is a static cache. A dynamic one overrides ``turn_over``.
     """
 
     def __init__(
@@ -116,28 +118,28 @@ class CacheSession(Session):
 
     @classmethod
     def of_hottest(cls, heat: IntArray, num_rows: Mapping[int, int]) -> CacheSession:
-        """A static cache of the vertices of the greatest ``heat``, ``(V,)``, as many as each slot
-        has room for; of equals those of the lowest ids."""
+        """Return a static cache of the vertices of the greatest ``heat``, ``(V,)``, up to each
+        device's room. Among vertices of equal heat the lowest ids come first."""
         hottest = np.argsort(-heat, kind="stable")
         return CacheSession({slot: hottest[:count] for slot, count in num_rows.items()})
 
     def turn_over(self, slot: int, asked: IntArray, found: BoolArray) -> Turnover | None:
-        """What changes in the cache of ``slot`` after a round; None for nothing.
+        """Return the change of the cache of device ``slot`` after a round; None for no change.
 
-        ``asked`` are the vertices whose rows the device reads in the round, ascending, and
-        ``found`` says which of them the cache has. Only rows that were asked for and not found can
-        be admitted, since these are on the device then. Rounds come in their order, and whoever
-        prefetches plans them before earlier ones are computed: what is said here holds from the
-        next round on.
+        ``asked`` are the vertices whose rows the device reads in the round, ascending; ``found``
+        says which of them are cached. Only rows asked for and not found can be admitted, since
+        these are then on the device. Rounds come in order. Prefetching plans rounds before earlier
+        ones are computed: a change holds from the next round on.
         """
         return None
 
 
 @dataclass(frozen=True)
 class CacheMemory(LoadingMemory):
-    """Features on the host, and on every accelerator a cache of feature rows, static or dynamic.
+    """A memory with features on the host and a cache of feature rows on every accelerator, static
+    or dynamic.
 
-    Rows that are found there are neither loaded nor transferred.
+    Rows found in the cache are neither loaded nor transferred.
     """
 
     cache_bytes: int = option(
@@ -146,10 +148,11 @@ class CacheMemory(LoadingMemory):
 
     @abstractmethod
     def open(self, setting: Setting, num_rows: Mapping[int, int]) -> CacheSession:
-        """Plan the caches of a run; ``num_rows`` is how many rows there is room for, by slot."""
+        """Plan the caches of a run; ``num_rows`` is the number of rows with room, by device
+        index."""
 
     def count_rows(self, setting: Setting, free_bytes: int, mini_batch_bytes: int) -> int:
-        """How many rows a device has room for, of whose memory ``free_bytes`` are left, where
+        """Return the number of rows that fit a device with ``free_bytes`` of memory left, if
         mini-batches take at most ``mini_batch_bytes``."""
         size_bytes = self.cache_bytes or max(0, free_bytes - mini_batch_bytes)
         return size_bytes // (setting.dataset.num_features * setting.workload.itemsize)
@@ -166,31 +169,34 @@ class CacheMemory(LoadingMemory):
 
 @dataclass(frozen=True)
 class PreSampledCache(CacheMemory):
-    """A cache that is filled by what mini-batches read which are drawn before the run, as those
-    that are trained on will be, in epochs of their own."""
+    """A cache filled with the rows that sampled mini-batches read. These mini-batches are drawn
+    before the run, in epochs of their own, by the sampler that training uses."""
 
     @property
     @abstractmethod
     def sampled_epochs(self) -> int:
-        """How many epochs are drawn; 0 where an option has none, and ``open`` plans the caches."""
+        """The number of epochs drawn before the run; with 0, by an option, ``open`` plans the
+        caches."""
 
     @abstractmethod
     def open_sampled(
         self, setting: Setting, num_rows: Mapping[int, int], drawn: IntArray
     ) -> CacheSession:
-        """Plan the caches as ``open`` does; ``drawn`` is how many of those mini-batches read the
-        row of each vertex, int64 ``(V,)``."""
+        """Plan the caches as ``open`` does; ``drawn`` counts the sampled mini-batches that read
+        each vertex's row, int64 ``(V,)``."""
 
 
-#: One in so many of a device's bytes may go to topologies that wait there between their turns.
+#: One in ``TOPOLOGY_PART`` bytes of a device may hold topologies of chunks that wait for their
+#: turn.
 TOPOLOGY_PART = 8
 
 
 @dataclass(frozen=True)
 class OffloadingMemory(OfFullGraphs, Memory):
-    """Vertex data of the whole graph on the host within a budget, and on its disk beyond that.
+    """A memory with the whole graph's vertex data on the host, within a budget, and beyond it on
+    disk.
 
-    What goes to disk is chosen once for a run, :func:`gnnbench.footprint.choose_spilled`.
+    :func:`gnnbench.footprint.choose_spilled` chooses the data on disk once for a run.
     """
 
     host_bytes: int = option(0, "cap on the host's memory; 0 = the platform's", unit="bytes")
@@ -201,19 +207,19 @@ class OffloadingMemory(OfFullGraphs, Memory):
 
     @abstractmethod
     def intermediates(self, layer: LayerShape) -> Intermediates:
-        """What happens to a layer's intermediate results between forward and backward: the
-        aggregate cached on the host, all of them moved there (``offload``), all kept on the device
-        that made them, or everything recomputed. Only a layer that is ``cacheable`` may be cached,
-        and only one that is not may be offloaded."""
+        """Return the policy for a layer's intermediate results between forward and backward.
+        ``cache`` puts the aggregate on the host, ``offload`` moves all intermediates there,
+        ``keep`` leaves them on the device, ``recompute`` computes them again. Only a ``cacheable``
+        layer may be cached, and only another layer may be offloaded."""
 
     def streams_topology(self) -> bool:
-        """Whether a chunk's topology waits on the host and crosses with its vertex data, in place
-        of staying on the device for the whole run; once settled."""
+        """Return whether a chunk's topology waits on the host and crosses with its vertex data.
+        Otherwise it stays on the device for the whole run. Valid once settled."""
         return self.topology == "host"
 
     def settle(self, bundle: Bundle, setting: Setting) -> tuple[Part, tuple[str, ...]]:
-        """The same with where topologies wait, if that is left open: on a device that has room for
-        those of all its chunks in a small part of its memory; else on the host."""
+        """Return the memory with the location of topologies decided, if left open. It is the device
+        if all its chunks fit a small part of its memory, else the host."""
         if self.topology != "auto":
             return self, ()
         graph, trainers = setting.dataset.graph, bundle.placement.trainers(setting.platform)
@@ -246,5 +252,5 @@ class OffloadingMemory(OfFullGraphs, Memory):
         return host.memory_bytes
 
     def spill_directory(self) -> Path:
-        """Where vertex data goes that the host cannot hold."""
+        """Return the directory for vertex data that the host cannot hold."""
         return Path(self.spill_dir or tempfile.gettempdir())

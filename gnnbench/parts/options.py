@@ -1,4 +1,4 @@
-"""The options of a part: how they are declared, and how ``--set`` reads them from text."""
+"""The options of a part: how they are declared, and how ``--set`` parses them."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ def option(default: T, help: str, *, unit: Literal["", "bytes"] = "", tried: Seq
     """Declare an option of a part: a dataclass field with a default and one line of help.
 
     With ``unit="bytes"`` the text form may carry a unit (``2GB``). ``tried`` are the values that
-    ``gnnbench advise`` tries where it looks for the best settings; none of an option that is no
-    matter of speed, or that is for studies of the model.
+    ``gnnbench advise`` tries in its search for the best settings. It is empty for an option that
+    does not affect speed or that serves studies of the model.
     """
     declared: T = field(default=default, metadata={"help": help, "unit": unit, "tried": tried})
     return declared
 
 
 def option_fields(part: type[Part]) -> dict[str, dataclasses.Field[object]]:
-    """The options of a part class by name."""
+    """Return the options of a part class by name."""
     # Every kind of part is a dataclass.
     return {f.name: f for f in dataclasses.fields(part) if f.init}  # type: ignore[arg-type]
 
 
 def parse_option(part_class: type[Part], option: str, text: str) -> object:
-    """The value of ``--set kind.option=text``, read by the annotation of the part's field.
+    """Return the value of ``--set kind.option=text``, parsed by the annotation of the part's field.
 
-    ``int`` (with ``unit="bytes"`` also ``2GB``), ``float``, ``bool``, ``str`` and ``Literal`` are
-    read. Raises ``UsageError`` for an unknown option or a text that does not fit.
+    It parses ``int`` (with ``unit="bytes"`` also ``2GB``), ``float``, ``bool``, ``str`` and
+    ``Literal``. Raises ``UsageError`` for an unknown option or a text that does not fit.
     """
     what = f"{part_class.kind} {part_class.name!r}"
     fields = option_fields(part_class)
@@ -72,7 +72,7 @@ def parse_option(part_class: type[Part], option: str, text: str) -> object:
 
 
 def describe_option(part_class: type[Part], option: str) -> str:
-    """``"fanout (a whole number, default 10): neighbours drawn"`` for lists and messages."""
+    """Return ``"fanout (a whole number, default 10): neighbours drawn"`` for lists and messages."""
     field = option_fields(part_class)[option]
     accepts = _accepts(_annotation(part_class, option), field.metadata.get("unit", ""))
     help_text = str(field.metadata.get("help", "")) or "no description"
@@ -80,13 +80,13 @@ def describe_option(part_class: type[Part], option: str) -> str:
 
 
 def list_tried(part_class: type[Part], option: str) -> tuple[str, ...]:
-    """The values of an option that are worth trying, as ``--set`` takes them."""
+    """Return the values of an option that are worth trying, as ``--set`` takes them."""
     tried: Sequence[object] = option_fields(part_class)[option].metadata.get("tried", ())
     return tuple(str(value).lower() if isinstance(value, bool) else str(value) for value in tried)
 
 
 def list_choices(part_class: type[Part], option: str) -> tuple[object, ...]:
-    """The values of an option that is one of several, or true or false; none of any other."""
+    """Return the values of a ``Literal`` or boolean option; an empty tuple for any other."""
     annotation = _annotation(part_class, option)
     if annotation is bool:
         return (False, True)
@@ -94,9 +94,9 @@ def list_choices(part_class: type[Part], option: str) -> tuple[object, ...]:
 
 
 def _annotation(part_class: type[Part], option: str) -> object:
-    """An option's type; strings are resolved in the module of the class that declares it."""
+    """Return an option's type; strings are resolved in the module of the class that declares it."""
     owner = next(c for c in part_class.__mro__ if option in inspect.get_annotations(c))
-    # Only this annotation: another one of the class may name what is imported for typing alone.
+    # Resolve this annotation alone: others of the class may need names imported for typing only.
     annotations = inspect.get_annotations(owner)
     alone = types.SimpleNamespace(__annotations__={option: annotations[option]})
     try:
@@ -110,7 +110,8 @@ def _annotation(part_class: type[Part], option: str) -> object:
 
 
 def _accepts(annotation: object, unit: str) -> str | None:
-    """What an annotation takes, in words; None for one that cannot be read from text."""
+    """Describe the text that an annotation accepts; None for one that cannot be parsed from
+    text."""
     if typing.get_origin(annotation) is Literal:
         return "one of " + ", ".join(str(value) for value in typing.get_args(annotation))
     if annotation is int and unit == "bytes":
@@ -124,14 +125,14 @@ def _accepts(annotation: object, unit: str) -> str | None:
     return known.get(annotation)
 
 
-#: Of a whole number: what arrays can count.
+#: The largest whole number: arrays cannot count further.
 LARGEST = 2**63 - 1
-#: Of a text that does not fit, so much is repeated.
+#: Characters of an invalid text that a message repeats.
 _SHOWN = 24
 
 
 def _range(annotation: object, unit: str) -> str:
-    """Of a number: from where to where."""
+    """Describe the range of a whole number, for messages."""
     if annotation is int:
         return f" below {units.LARGEST_SIZE:.0e}" if unit else f" from {-LARGEST:,} to {LARGEST:,}"
     return ""
@@ -142,7 +143,7 @@ _TRUTH |= {"false": False, "no": False, "off": False, "0": False}
 
 
 def _read(annotation: object, unit: str, text: str) -> object:
-    """Text as a value of the annotation; ``ValueError`` where it does not fit."""
+    """Parse text as a value of the annotation; ``ValueError`` where it does not fit."""
     if typing.get_origin(annotation) is Literal:
         values = {str(value): value for value in typing.get_args(annotation)}
         if text not in values:

@@ -21,26 +21,27 @@ Handed = Sequence[tuple[Share, IntArray]]
 
 @dataclass(frozen=True)
 class Placement(Part):
-    """Which devices train, and which share each computes. Subclass one of the kinds below, or two
-    of them: what shares out seeds and has partitions works on mini-batches and on full graphs."""
+    """The devices that train, and the share of each. Subclass one of the kinds below, or two: a
+    placement with both seeds and partitions works on mini-batches and on full graphs."""
 
     kind: ClassVar[PartKind] = "placement"
 
     @abstractmethod
     def trainers(self, platform: Platform) -> tuple[Device, ...]:
-        """The devices that train; a ``slot`` is a position in this tuple."""
+        """Return the devices that train; a ``slot`` (device index) is a position in this tuple."""
 
     def available(self, platform: Platform) -> dict[str, int]:
-        """The options that say how many devices to use, 0 for all, each with how many there are.
+        """Return the options that set a number of devices, 0 for all, each with the number
+        available.
 
-        An option ``accelerators`` counts the platform's accelerators, unless a placement says
-        otherwise here. What is below 0 or above is refused for it.
+        An option ``accelerators`` counts the platform's accelerators, unless a placement overrides
+        this method. A value below 0 or above the number available is refused.
         """
         counted = "accelerators" in option_fields(type(self))
         return {"accelerators": len(platform.accelerators)} if counted else {}
 
     def refuse_counts(self, platform: Platform) -> str | None:
-        """Why the platform does not have as many devices as asked for; None where it has."""
+        """Return why the platform has fewer devices than asked for; None where it has enough."""
         for name, most in self.available(platform).items():
             count = getattr(self, name)
             if not 0 <= count <= most:
@@ -54,12 +55,12 @@ class Placement(Part):
         return None
 
     def sockets(self, setting: Setting, owner: IntArray) -> IntArray:
-        """The socket in whose memory each vertex's rows lie, int64 ``(V,)``; sockets are numbered
-        through all hosts.
+        """Return the socket that holds each vertex's rows in its memory, int64 ``(V,)``. Sockets
+        are numbered through all hosts.
 
-        ``owner`` is the slot of each vertex: the sampler's, or of mini-batches one slot after the
-        other, of which only the host counts. Spread evenly, as by interleaved pages, unless a
-        placement knows better.
+        ``owner`` is the device index of each vertex. For full graphs it is the sampler's. For
+        mini-batches it cycles through the devices, and only a vertex's host matters. The default
+        spreads rows evenly, as interleaved pages do.
         """
         return np.arange(len(owner), dtype=np.int64) % len(setting.platform.sockets)
 
@@ -72,35 +73,37 @@ class SeedSession(Session):
 
     @abstractmethod
     def share_out(self, seeds: IntArray) -> Handed:
-        """Each share of a round with its seeds, every one of ``seeds`` in one, in slot order; a
-        share may be empty. :func:`hand_out` deals seeds as they come."""
+        """Return each share of a round with its seeds, in order of device index. Every one of
+        ``seeds`` is in one share; a share may be empty. :func:`hand_out` deals seeds in their
+        order."""
 
     def host_threads(self) -> HostThreads:
-        """How the host's threads are divided between sampling, loading and training."""
+        """Return how the host's threads are divided between sampling, loading and training."""
         return HostThreads()
 
     def observe(self, times: StageTimes) -> None:
-        """The stage times of a round; rebalance those to come.
+        """Observe the stage times of a round; rebalance later rounds.
 
-        Rounds are observed in their order, and before the shares of round i are asked for, all up
-        to i - d and no others, where d is how many rounds may be under way at once: one without
-        prefetching, three with one-stage and four with two-stage prefetching. Where threads prepare
-        a whole mini-batch each (``MiniBatchSampler.preparers``), it is as many as there are threads
-        for a trainer, and one more, or two with prefetching.
+        Rounds are observed in order. Let d be the maximum number of rounds in flight. Before the
+        shares of round i are requested, exactly the rounds up to i - d have been observed. d is one
+        without prefetching, three with one-stage and four with two-stage prefetching. If each
+        thread prepares a whole mini-batch (``MiniBatchSampler.preparers``), d is the number of
+        threads for a trainer plus one, or plus two with prefetching.
         """
 
     def predicted_epochs(self) -> Mapping[str, float]:
-        """After a run, by what they rest on, the seconds of an epoch that were predicted before it;
-        the report has them beside the achieved ones."""
+        """Return, after a run, the seconds of an epoch predicted before it, by the basis of the
+        prediction. The report shows them beside the achieved seconds."""
         return {}
 
 
 @dataclass(frozen=True)
 class SeedPlacement(OfMiniBatches, Placement):
-    """Shares out the seeds of every round; evenly, unless it opens a session of its own."""
+    """A placement that shares out the seeds of every round; evenly, unless it opens another
+    session."""
 
-    #: Whether the host computes the loss of what accelerators have, and updates the model also
-    #: where one trains alone: logits cross to it and their gradients back, then the model's
+    #: Whether the host computes the accelerators' loss, and also updates the model if one
+    #: accelerator trains alone. Logits cross to the host and their gradients back, then the model's
     #: gradients and its new weights.
     host_takes_loss: ClassVar[bool] = False
 
@@ -109,24 +112,25 @@ class SeedPlacement(OfMiniBatches, Placement):
     ) -> SeedSession:
         """Plan the first split of a run from sampled mini-batches of several sizes.
 
-        ``profiles`` ascend in seeds; the last one is a full round. ``prefetch`` is in how many
-        stages features are prefetched, see ``Bundle.prefetch_stages``.
+        ``profiles`` ascend in seeds; the last one is a full round. ``prefetch`` is the number of
+        stages that prefetch features, see ``Bundle.prefetch_stages``.
         """
         return EvenShares(len(self.trainers(setting.platform)))
 
     def samplers(self, platform: Platform) -> tuple[Device, ...]:
-        """The trainers that can draw their own mini-batches, where a share says so. They are
+        """Return the trainers that can draw their own mini-batches if a share says so. They are
         accelerators, and hold the graph's topology."""
         return ()
 
     def wants_design_phase(self) -> bool:
-        """Whether rates should be measured in a few rounds before a run whose times are measured,
-        see ``gnnbench.design_phase``."""
+        """Return whether a few rounds before a measured run should measure rates, see
+        ``gnnbench.design_phase``."""
         return False
 
 
 class EvenShares(SeedSession):
-    """As many seeds for each trainer, and one more for the last of them where seeds are left."""
+    """Equal shares of the seeds for all trainers; the last trainers get one more if seeds are left
+    over."""
 
     def __init__(self, num_trainers: int) -> None:
         self._num_trainers = num_trainers
@@ -139,7 +143,7 @@ class EvenShares(SeedSession):
 
 
 def hand_out(seeds: IntArray, shares: Sequence[Share]) -> Handed:
-    """The shares with their seeds, which are dealt in runs as they come."""
+    """Return the shares with their seeds, dealt as consecutive ranges in their order."""
     if len(shares) == 1:
         return ((shares[0], seeds),)
     ends = accumulate(share.seeds for share in shares)
@@ -153,7 +157,7 @@ def hand_out(seeds: IntArray, shares: Sequence[Share]) -> Handed:
 
 @dataclass(frozen=True)
 class PartitionPlacement(OfFullGraphs, Placement):
-    """Every trainer computes the chunks of its own partition of a full graph."""
+    """A placement of a full graph: every trainer computes the chunks of its own partition."""
 
 
 # --------------------------------------------------------------------------- shards
@@ -161,17 +165,17 @@ class PartitionPlacement(OfFullGraphs, Placement):
 
 @dataclass(frozen=True)
 class ColumnPlacement(Placement):
-    """AGGREGATE by ranges of features: of mini-batches in the first layer, and with it the product
-    that its UPDATE begins with."""
+    """AGGREGATE sharded by ranges of features. For mini-batches this holds in the first layer,
+    together with the product that its UPDATE begins with."""
 
     @abstractmethod
     def shard_aggregate(
         self, num_vertices: int, width: int, platform: Platform
     ) -> tuple[Shard, ...]:
-        """How AGGREGATE of ``num_vertices`` rows of ``width`` features is shared out.
+        """Return the shards of AGGREGATE of ``num_vertices`` rows of ``width`` features.
 
-        The shards cover every entry once; a slot has at most one, and its columns do not depend on
-        the number of vertices.
+        The shards cover every entry once. A device has at most one shard, and its columns do not
+        depend on the number of vertices.
         """
 
 
@@ -182,15 +186,17 @@ class ShardPlacement(OfFullGraphs, ColumnPlacement):
 
     @abstractmethod
     def shard_update(self, num_vertices: int, platform: Platform) -> tuple[tuple[int, int], ...]:
-        """The range of vertices that each trainer updates, all features of them, in slot order.
+        """Return the range of vertices that each trainer updates, with all features, by device
+        index.
 
         The ranges follow each other; a trainer that does not update has an empty one at the end.
-        Slot 0 has the weights anyway.
+        Device index 0 always holds the weights.
         """
 
 
 def divide_evenly(count: int, parts: int) -> tuple[tuple[int, int], ...]:
-    """The range [i n / m, (i + 1) n / m) of ``count`` things for each part i of m, rounded down.
+    """Return the range [i n / m, (i + 1) n / m) of ``count`` items for each part i of m, rounded
+    down.
 
     MixGCN's Algorithm 2, lines 7 and 11.
     """

@@ -1,4 +1,4 @@
-"""Samplers: which units make one epoch, in which order."""
+"""Samplers: which units make one epoch, and in which order."""
 
 from __future__ import annotations
 
@@ -12,83 +12,85 @@ from gnnbench.parts.base import OfFullGraphs, OfMiniBatches, Part, Setting
 from gnnbench.parts.options import option_fields
 from gnnbench.records import Block, FloatArray, IntArray, Loading, PartKind, Round, Workload
 
-#: min(fan-out, degree) different in-neighbours of every destination, each set of them as likely as
-#: any other: the law of GraphSAGE's neighbour sampling, ``MiniBatchSampler.law``.
+#: min(fan-out, degree) different in-neighbours of every destination, where each set of them is
+#: equally likely: the law of GraphSAGE's neighbour sampling, ``MiniBatchSampler.law``.
 UNIFORM = "uniform without replacement"
-#: What a row's sampling has behind its law where its mini-batches have the same seeds again.
+#: The suffix of a row's sampling law if its mini-batches repeat their seeds in every epoch.
 UNSHUFFLED = "seeds not shuffled"
 
 
 class Sampler(Part):
-    """Which units make one epoch, in which order. Subclass one of the two kinds below."""
+    """The units of one epoch, and their order. Subclass one of the two kinds below."""
 
     kind: ClassVar[PartKind] = "sampler"
 
 
 @dataclass
 class MiniBatchSampler(OfMiniBatches, Sampler):
-    """Rounds of seeds, and the sampled blocks below them."""
+    """A sampler of mini-batches: rounds of seeds, and the sampled blocks below them."""
 
     @abstractmethod
     def rounds(self, epoch: int) -> Sequence[IntArray]:
-        """The seeds of every round of an epoch (int64, each training vertex once)."""
+        """Return the seeds of every round of an epoch (int64, each training vertex once)."""
 
     @abstractmethod
     def sample(self, seeds: IntArray, epoch: int, threads: int) -> tuple[Block, ...]:
-        """L blocks, input layer first, whose last destinations are ``seeds`` in their order.
+        """Return L blocks, input layer first; the last block's destinations are ``seeds`` in their
+        order.
 
-        The neighbours drawn for a vertex must depend on (seed, epoch, layer, vertex) alone, so
-        that splitting a round over trainers does not change them, or else ``split_invariant``
-        must be False; then the sampler works with one trainer only.
+        The neighbours drawn for a vertex must depend on (seed, epoch, layer, vertex) alone. Then
+        splitting a round over trainers does not change them. Otherwise ``split_invariant`` must be
+        False; then the sampler works with one trainer only.
         """
 
     split_invariant: ClassVar[bool] = True
-    #: What drawing costs; the platform's rate where its library says nothing.
+    #: The cost of drawing; the platform's rate applies where the library states none.
     library: ClassVar[Library] = Library()
-    #: How the loader that belongs to it brings rows to accelerators: ``staged`` by its framework's
+    #: How this sampler's loader brings rows to accelerators: ``staged`` by its framework's
     #: ``index_select``, or otherwise.
     loading: ClassVar[Loading] = "blocks"
-    #: False for a sampler that has no use for the workload's fan-outs; what it draws is then the
-    #: same with any.
+    #: Whether the draws depend on the workload's fan-outs.
     heeds_fanouts: ClassVar[bool] = True
-    #: The distribution that it draws from, ``UNIFORM`` or a name of its own: rows are ranked only
-    #: beside rows of the same law. Empty is a law that no other sampler has. ``UNIFORM`` is held
-    #: against what is drawn (``gnnbench plugins check``); a name of its own is taken at its word.
+    #: The distribution that it draws from: ``UNIFORM`` or another name. Rows are ranked only beside
+    #: rows of an equal law. An empty law equals no other sampler's. ``gnnbench plugins check``
+    #: tests a claim of ``UNIFORM`` against the draws; other names are not verified.
     law: ClassVar[str] = ""
 
     @property
     def scales_edges(self) -> bool:
-        """Whether models multiply the edges that it draws by its ``edge_scales``."""
+        """Whether models multiply the sampled edges by ``edge_scales``."""
         return False
 
     def edge_scales(self, layer: int) -> FloatArray | None:
-        """By what AGGREGATE of a layer, from 0 at the input, multiplies the graph's in-edges where
-        they are in a block, ``(E,)``; None of a sampler that does not scale edges. It has begun.
+        """Return the factors of the graph's in-edges in AGGREGATE of a layer, from 0 at the input,
+        ``(E,)``; None for a sampler that does not scale edges. Only called after ``begin``.
 
-        One over how likely an edge comes with its destination, so that sums over neighbours are on
-        average those of the whole graph. A mean is the sum over the full graph's degree then.
+        A factor is one over the probability that an edge is drawn with its destination, so sums
+        over neighbours estimate those of the whole graph. A mean is then the sum over the full
+        graph's degree.
         """
         return None
 
     def preparers(self, cores: int) -> int:
-        """How many threads of the host prepare mini-batches for a trainer, where each draws a whole
-        one and picks its rows, while others do so for later rounds; ``cores`` is how many the host
-        has for each of its trainers.
+        """Return the number of host threads that prepare mini-batches for a trainer. Each thread
+        then draws a whole mini-batch and gathers its rows, in parallel with later ones. ``cores``
+        is the number of host cores for each trainer.
 
-        0, the default, has all of the host's threads share the work of each mini-batch.
+        With 0, the default, all host threads share the work of each mini-batch.
         """
         return 0
 
     def sampling(self, workload: Workload) -> str:
-        """What is drawn, as a row states it and as rows are told apart by: the law, and the
-        fan-outs where it heeds them."""
+        """Return the sampling law as a row states it, with the fan-outs if they matter. Rows are
+        told apart by this text."""
         law = self.law or f"sampler {self.name}{self._chosen_options()}"
         if not self.heeds_fanouts:
             return law
         return f"{law}, fan-outs {', '.join(map(str, workload.fanouts))}"
 
     def _chosen_options(self) -> str:
-        """The options that are not at their defaults, since a law of its own may rest on them."""
+        """Return the options that differ from their defaults, since a law without a name may depend
+        on them."""
         chosen = [
             f"{name}={getattr(self, name)}"
             for name, declared in option_fields(type(self)).items()
@@ -98,28 +100,28 @@ class MiniBatchSampler(OfMiniBatches, Sampler):
 
 
 class DeviceCapacity(Protocol):
-    """What the trainers' memories can take, told by the engine, which does the accounting."""
+    """The capacity of the trainers' memories, provided by the engine, which does the accounting."""
 
     @property
     def device_bytes(self) -> int:
-        """The capacity of the smallest."""
+        """The capacity of the smallest trainer's memory."""
 
     def holds(self, rounds: Sequence[Round], owner: IntArray, pieces: int = 1) -> bool:
-        """Whether every trainer can work through its units of ``rounds``; ``owner`` and ``pieces``
-        are those of ``Chunks``."""
+        """Return whether every trainer can process its units of ``rounds``; ``owner`` and
+        ``pieces`` are those of ``Chunks``."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunks:
-    """A full graph as it is cut for some devices: the ``rounds`` of one epoch, and ``owner``, the
-    slot that each vertex belongs to, int64 ``(V,)``.
+    """A full graph cut for some devices: the ``rounds`` of one epoch, and ``owner``, the device
+    index of each vertex, int64 ``(V,)``.
 
-    ``kept`` are by slot vertices of others, int64, whose features its device has from before the
-    first epoch, so that it does not read them in each; of a :class:`LayeredSampler`. ``pieces`` are
-    of how many rounds, one after the other, the units of a slot have the same destinations; of a
-    :class:`GridSampler`.
+    ``kept`` are, by device index, vertices of other devices, int64. The device holds their features
+    from before the first epoch, so it does not read them in each; used by :class:`LayeredSampler`.
+    ``pieces`` is the number of consecutive rounds in which a device's units have equal
+    destinations; used by :class:`GridSampler`.
 
-    ``notes`` are sentences for the reader of the result.
+    ``notes`` are sentences for the report.
     """
 
     rounds: tuple[Round, ...]
@@ -131,7 +133,7 @@ class Chunks:
 
 @dataclass(frozen=True)
 class FullGraphSampler(OfFullGraphs, Sampler):
-    """Rounds of chunks that together cover every vertex once."""
+    """A sampler of full graphs: rounds of chunks that together cover every vertex once."""
 
     @abstractmethod
     def chunks(
@@ -139,24 +141,24 @@ class FullGraphSampler(OfFullGraphs, Sampler):
     ) -> Chunks:
         """Cut the graph; each unit has one block and its destinations are unique.
 
-        ``capacity`` is what chunks have to fit in, None where that is not known.
+        ``capacity`` is the memory that chunks have to fit, or None if it is unknown.
         """
 
 
 class StagedSampler(FullGraphSampler):
-    """Rounds of one unit each, which a placement that shards by features shares out over devices:
-    stages of a pipeline of sparse and dense operations."""
+    """Rounds of one unit each, which a placement by features shares out over devices: stages of a
+    pipeline of sparse and dense operations."""
 
 
 @dataclass(frozen=True)
 class GridSampler(FullGraphSampler):
-    """Chunks of destinations whose in-edges come in pieces, by chunks of sources: a partition of
-    the adjacency matrix by rows and columns.
+    """Chunks of destinations with in-edges in pieces, by chunks of sources: a partition of the
+    adjacency matrix by rows and columns.
 
-    Every destination is in one block of each of ``Chunks.pieces`` rounds, which follow each other:
-    each of its in-edges is in one of them, and its own row is a source of all. Sums over the pieces
-    are added up, and UPDATE follows the last. A slot has a unit in every round or in none of the
-    rounds of a chunk.
+    Every destination is in one block of each of ``Chunks.pieces`` consecutive rounds. Each of its
+    in-edges is in one of these blocks, and its own row is a source of all. Sums over the pieces are
+    added up, and UPDATE follows the last piece. A device has a unit in every round of a chunk or in
+    none.
     """
 
 
@@ -164,7 +166,8 @@ class GridSampler(FullGraphSampler):
 class LayeredSampler(FullGraphSampler):
     """Units with a block for each layer, one a device.
 
-    What a block reads and the one below it does not compute is read of the devices that own it, as
-    halos are; of the first layer's rows, all that its device does not have. The destinations of
-    every block begin with the vertices of the device, ascending. Where blocks have all that their
-    vertices depend on, nothing but features is read of others."""
+    A block reads rows that the block below does not compute from the devices that own them, as in a
+    halo exchange. For the first layer these are all rows that its device does not hold. The
+    destinations of every block begin with the device's own vertices, ascending. If blocks hold all
+    dependencies of their vertices, only features are read from other devices.
+    """

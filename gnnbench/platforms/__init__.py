@@ -1,7 +1,6 @@
-"""Described machines: ``machine`` holds the nouns, ``describe`` reads and lists the TOML files
-(``schema`` checks them), ``show`` shows and writes them, and ``local`` is this machine, which
-``probe`` measures.
-"""
+"""Described machines. ``machine`` holds the records, ``describe`` reads and lists the TOML files,
+``schema`` checks them, and ``show`` prints and writes them. ``local`` is this machine, which
+``probe`` measures."""
 
 from __future__ import annotations
 

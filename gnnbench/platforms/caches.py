@@ -1,4 +1,4 @@
-"""Caches as training leaves them: full of something else."""
+"""Cold caches, as training leaves them: full of other data."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 from gnnbench.constants import Bound
 from gnnbench.platforms.local import cache_bytes
 
-#: The last cache, where the system does not say how large it is.
+#: The assumed size of the last-level cache if the system does not state it.
 CACHE_BYTES: Bound[int] = 2**24
 
 
 @cache
 def make_sweep() -> Callable[[], object]:
-    """What reads as much memory as this machine's last cache holds."""
+    """Return a function that reads as much memory as this machine's last-level cache holds."""
     return partial(torch.sum, torch.ones((cache_bytes() or CACHE_BYTES) // 4))

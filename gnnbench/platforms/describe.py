@@ -1,25 +1,24 @@
 """Platform files: read, checked and listed.
 
-A platform file is TOML. Every number is an inline table that carries its unit, its source, and its
-mark: ``"measured"``, ``"quoted"``, ``"assumed"``, or ``"fitted"`` with the cells in ``fitted_on``;
-without one it counts as assumed,
+A platform file is TOML. Every number is an inline table with its unit, its source, and its mark:
+``"measured"``, ``"quoted"``, ``"assumed"``, or ``"fitted"`` with the cells in ``fitted_on``.
+Without a mark the number counts as assumed.
 
     memory_bandwidth = { value = 205, unit = "GB/s", mark = "quoted", source = "HyScale, Table II" }
 
-and a count (``cores``, ``count``) is the same without a unit. An ``[[accelerators]]`` entry with a
-``count`` is a group: ``name = "gpu"`` and a count of 4 make ``gpu0`` to ``gpu3``; without a count
-it is one device of that very name. A ``[[links]]`` entry joins two devices or groups and makes one
-link for each pair of devices, ``host-gpu0`` and so on; from a group to itself, one for each
-unordered pair. ``via = "host"`` says that the two have no link of their own, so that a transfer
-between them occupies both their links to the host; ``via`` may as well name a switch, or a list of
-what is in between, such as the network cards of two machines. Transfers take turns on a lane,
-unless the entry has ``shared = true``: they then share its bandwidth, as those through NVSwitch or
-a network card do.
+A count (``cores``, ``count``) has no unit. An ``[[accelerators]]`` entry with a ``count`` is a
+group: ``name = "gpu"`` and a count of 4 make ``gpu0`` to ``gpu3``. Without a count it is one device
+with that name. A ``[[links]]`` entry joins two devices or groups, with one link for each pair of
+devices, ``host-gpu0`` and so on. From a group to itself it makes one link for each unordered pair.
+``via = "host"`` says that the two have no direct link, so a transfer between them occupies both
+their links to the host. ``via`` may also name a switch, or a list of intermediate stops, such as
+the network cards of two machines. Transfers take turns on a lane. With ``shared = true`` they share
+its bandwidth instead, as transfers through NVSwitch or a network card do.
 
 A file with ``[[cores]]`` has devices that are made of this machine's cores
 (:mod:`gnnbench.platforms.workers`). Several nodes are ``[[hosts]]``, each with a name, in place of
-``[host]``: every accelerator is linked with the host of its node and no other, and any two hosts
-with each other. Inside, everything is unprefixed SI
+``[host]``. Every accelerator is linked with the host of its node and no other, and any two hosts
+with each other. In memory, all numbers are unprefixed SI
 (:class:`gnnbench.platforms.machine.Platform`).
 """
 
@@ -59,12 +58,12 @@ from gnnbench.platforms.schema import (
 from gnnbench.toml import read_toml
 
 BUNDLED = Path(__file__).parent
-#: What is modelled where there is no CUDA device.
+#: The platform to model if there is no CUDA device.
 FALLBACK = "epyc7763x2-4xa5000"
 LOCAL = "local"
-#: What a platform of this machine's cores begins with: ``cores:1,1``.
+#: The prefix of a platform made of this machine's cores: ``cores:1,1``.
 CORES = "cores:"
-#: How like a name must be to be offered for one that there is not.
+#: The least similarity of a name that an error message suggests.
 _LIKE: Bound[float] = 0.4
 
 
@@ -81,13 +80,13 @@ class PlatformEntry:
 
 
 def local_path() -> Path:
-    """Where the probed description of this machine is kept, whether or not it exists."""
+    """Return the file for the probed description of this machine, whether or not it exists."""
     return user_cache() / "platforms" / f"{LOCAL}.toml"
 
 
 def find_file(spec: str) -> Path | None:
-    """The file that describes the platform ``spec``, whether or not it is there; None for a name
-    that no platform has."""
+    """Return the file that describes the platform ``spec``, whether or not it exists; None for a
+    name that no platform has."""
     path = Path(spec)
     if spec == LOCAL:
         return local_path()
@@ -97,12 +96,12 @@ def find_file(spec: str) -> Path | None:
 
 
 def find_all_files() -> tuple[Path, ...]:
-    """The files of every platform that has a name."""
+    """Return the files of every platform with a name."""
     return (local_path(), *sorted(BUNDLED.glob("*.toml")))
 
 
 def load_platform(spec: str) -> Platform:
-    """The platform called ``spec``, or described by the ``.toml`` file at that path.
+    """Return the platform called ``spec``, or described by the ``.toml`` file at that path.
 
     ``local`` is this machine: as probed, if it was, else as the operating system describes it.
     ``cores:1,1`` has devices that are made of this machine's cores
@@ -127,8 +126,8 @@ def load_platform(spec: str) -> Platform:
 
 
 def is_made_of_cores(spec: str) -> bool:
-    """Whether a platform's devices are to be this machine's cores; False as well for one that is
-    not there, or cannot be read."""
+    """Return whether a platform's devices are this machine's cores; False if its file is missing or
+    unreadable."""
     if spec.startswith(CORES):
         return True
     path = find_file(spec)
@@ -138,7 +137,7 @@ def is_made_of_cores(spec: str) -> bool:
 
 
 def list_platforms() -> tuple[PlatformEntry, ...]:
-    """``local`` first, then the bundled platforms by name."""
+    """Return ``local`` first, then the bundled platforms by name."""
     unknown = "this machine, not measured yet (gnnbench platforms probe --save)"
     local = PlatformEntry(LOCAL, unknown, None)
     if local_path().is_file():
@@ -151,7 +150,7 @@ def list_platforms() -> tuple[PlatformEntry, ...]:
 
 
 def default_platform() -> Platform:
-    """``local`` where there is a CUDA device, else HyScale-GNN's CPU-GPU server, modelled."""
+    """Return ``local`` if there is a CUDA device, else HyScale-GNN's CPU-GPU server, modelled."""
     import torch
 
     return load_platform(LOCAL if torch.cuda.is_available() else FALLBACK)
@@ -161,10 +160,10 @@ def default_platform() -> Platform:
 
 
 def read_platform(path: Path) -> Platform:
-    """The platform described by a TOML file, with virtual devices.
+    """Return the platform described by a TOML file, with virtual devices.
 
-    Raises ``PlatformError`` with one sentence when the file cannot be read, is not TOML, does not
-    have the schema, or contradicts itself.
+    Raises ``PlatformError`` with one sentence when the file cannot be read, is not TOML, violates
+    the schema, or contradicts itself.
     """
     try:
         data = read_toml(path)
@@ -178,7 +177,7 @@ def read_platform(path: Path) -> Platform:
 
 
 class _Contradiction(Exception):
-    """Entries that are fine one by one and do not fit together."""
+    """Entries that are valid one by one and contradict each other."""
 
 
 def _build(table: TomlTable) -> Platform:
@@ -246,7 +245,7 @@ def _make_workers(table: CoresTable) -> Platform:
 
 
 def _name_hosts(table: PlatformTable | ClusterTable) -> Mapping[str, HostTable]:
-    """The hosts of a file by their names; that of a single one is ``host``."""
+    """Return the hosts of a file by their names; a single one is called ``host``."""
     if isinstance(table, PlatformTable):
         return {"host": table.host}
     if len(table.hosts) < 2:
@@ -260,7 +259,7 @@ def _name_hosts(table: PlatformTable | ClusterTable) -> Mapping[str, HostTable]:
 def _check_nodes(
     hosts: Sequence[Device], accelerators: Iterable[Device], links: Iterable[Link]
 ) -> None:
-    """Every accelerator has a link with one host, and every host with every other."""
+    """Check that every accelerator is linked with one host, and every host with every other."""
     ends = {frozenset(link.ends) for link in links}
     for one, other in itertools.combinations(hosts, 2):
         if {one.name, other.name} not in ends:
@@ -323,7 +322,7 @@ def _build_links(
     groups: Mapping[str, tuple[Device, ...]],
     numbers: dict[str, Marked],
 ) -> list[Link]:
-    """The links between single devices, a host first, whose numbers are added to ``numbers``."""
+    """Return the links between single devices, a host first; add their numbers to ``numbers``."""
     # A link may name a group or one device of it.
     named = {device.name: (device,) for group in groups.values() for device in group} | dict(groups)
     links: list[Link] = []
@@ -349,7 +348,7 @@ def _build_links(
 
 
 class _Measured(TypedDict):
-    """What hosts and accelerators may say alike."""
+    """Numbers that hosts and accelerators may both state."""
 
     gather: RateCurve | None
     aggregate: RateCurve | None
@@ -422,7 +421,7 @@ def _expand_link(
 
 
 def _numbers_of(prefix: str, table: TomlTable) -> Iterator[tuple[str, Marked]]:
-    """``("host.flops", ...)`` for every number of an entry."""
+    """Yield ``("host.flops", ...)`` for every number of an entry."""
     for key, value in table:
         if isinstance(value, Marked):
             yield f"{prefix}.{key}", value

@@ -1,4 +1,4 @@
-"""What single libraries reach on a device, as a platform file has it: ``[host.libraries.NAME]``."""
+"""The rates of single libraries on a device, from a platform file: ``[host.libraries.NAME]``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from gnnbench.platforms.machine import LibraryRates, RateCurve
 from gnnbench.platforms.schema import LibraryTable, Quantity, Rates
 
-#: The numbers of a library by what they are: rates by width, rates, and seconds.
+#: The numbers of a library by kind: rates by width, rates, and seconds.
 CURVES = (
     "aggregate",
     "cached",
@@ -46,7 +46,7 @@ def read_rates(rates: Rates | None) -> RateCurve | None:
 
 
 def read_libraries(tables: Mapping[str, LibraryTable]) -> dict[str, LibraryRates]:
-    """By the library's name."""
+    """Return the rates by the library's name."""
     return {name: _read_library(table) for name, table in tables.items()}
 
 
@@ -81,7 +81,7 @@ def _read_number(quantity: Quantity | None) -> float:
 
 
 def list_numbers(rates: LibraryRates) -> dict[str, float | RateCurve]:
-    """By their key in the file, without those that were not measured."""
+    """Return the measured numbers by their key in the file."""
     numbers: dict[str, float | RateCurve | None] = {
         "aggregate": rates.aggregate,
         "cached": rates.cached,
@@ -109,8 +109,8 @@ def list_numbers(rates: LibraryRates) -> dict[str, float | RateCurve]:
 
 
 def best_of(one: LibraryRates, other: LibraryRates) -> LibraryRates:
-    """What a library was measured to reach twice, of each number the better: whatever else a
-    machine does only slows down. Both have the same numbers."""
+    """Return the better of two measurements of a library, number by number, since other activity on
+    the machine only slows it down. Both measurements must have the same fields set."""
     better: dict[str, Any] = {}
     for names, choose in ((CURVES, best_curve), (RATES, max), (SECONDS, min)):
         for name in names:
@@ -120,7 +120,7 @@ def best_of(one: LibraryRates, other: LibraryRates) -> LibraryRates:
 
 
 def best_curve(one: RateCurve, other: RateCurve) -> RateCurve:
-    """Of two curves over the same widths the higher at each."""
+    """Return the higher of two curves at each of their equal widths."""
     return replace(
         one,
         rates=tuple(map(max, one.rates, other.rates)),
@@ -129,7 +129,8 @@ def best_curve(one: RateCurve, other: RateCurve) -> RateCurve:
 
 
 def at_speed(rates: LibraryRates, speed: float) -> LibraryRates:
-    """The same where everything takes ``1 / speed`` as long, but for curves."""
+    """Return the rates for a device on which everything takes ``1 / speed`` as long; curves are
+    unchanged."""
     changed: dict[str, Any] = {name: getattr(rates, name) * speed for name in RATES}
     for name in SECONDS:
         taken_s = getattr(rates, name)
@@ -138,7 +139,7 @@ def at_speed(rates: LibraryRates, speed: float) -> LibraryRates:
 
 
 def with_curves(rates: LibraryRates, change: Callable[[RateCurve], RateCurve]) -> LibraryRates:
-    """The same with all its curves changed."""
+    """Return the rates with all curves changed."""
     changed: dict[str, Any] = {}
     for name in CURVES:
         curve = getattr(rates, name)

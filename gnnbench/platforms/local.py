@@ -1,4 +1,4 @@
-"""This machine as the platform ``local``: as it was probed, else from what the system says."""
+"""This machine as the platform ``local``: as probed, else as the system describes it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gnnbench.platforms.describe import LOCAL, local_path, read_platform
 from gnnbench.platforms.machine import Device, Link, Platform
 from gnnbench.platforms.show import to_toml
 
-#: What is taken for a machine that was not probed.
+#: Assumed rates of a machine that was not probed.
 CORE_FLOPS: Annotated[float, Constant("FLOP/s", "assumed", "order of magnitude")] = 5e10
 CORE_BYTES_PER_S: Annotated[float, Constant("B/s", "assumed", "order of magnitude")] = 1e10
 HOST_BYTES_PER_S: Annotated[float, Constant("B/s", "assumed", "of a whole host, at most")] = 2e11
@@ -36,9 +36,10 @@ PCIE_LATENCY_S: Annotated[float, Constant("s", "assumed", "one copy call")] = 1e
 
 
 def load_local() -> Platform:
-    """``local``: as last probed, else from what the operating system says, rates assumed.
+    """Return ``local``: as last probed, else as the operating system describes it, with assumed
+    rates.
 
-    Raises ``PlatformError`` when the probed description is broken or has other GPUs than torch.
+    Raises ``PlatformError`` if the probed description is broken or has other GPUs than torch.
     """
     path = local_path()
     if not path.is_file():
@@ -64,7 +65,7 @@ def load_local() -> Platform:
 
 
 def save_local(platform: Platform) -> Path:
-    """Keep a probed platform as ``local``; returns the file, which appears whole or not at all.
+    """Write a probed platform as ``local``, atomically; return the file.
 
     Raises ``GnnbenchError`` when the disk refuses.
     """
@@ -81,9 +82,9 @@ def save_local(platform: Platform) -> Path:
 
 
 def describe_unmeasured() -> Platform:
-    """This machine from what the operating system and torch say, without running anything.
+    """Describe this machine from the operating system and torch, without running anything.
 
-    Rates are assumed from the number of cores, the same at every call; each says so.
+    Rates are assumed from the number of cores, equal at every call; each source says so.
     """
     assumed = "{}, not measured; gnnbench platforms probe --save does"
     cores = count_physical_cores()
@@ -141,7 +142,7 @@ def describe_unmeasured() -> Platform:
 
 
 def _assume_gpu(index: int) -> Device:
-    """A CUDA device with rates assumed from the number of its multiprocessors."""
+    """Return a CUDA device with rates assumed from the number of its multiprocessors."""
     properties = torch.cuda.get_device_properties(index)
     multiprocessors = properties.multi_processor_count
     return Device(
@@ -182,13 +183,13 @@ def assemble(
 
 
 def count_physical_cores() -> int:
-    """Return how many physical cores this process may keep busy."""
+    """Return the number of physical cores that this process may keep busy."""
     allowed = count_cores()
     return int(min(allowed, psutil.cpu_count(logical=False) or allowed))
 
 
 def memory_bytes() -> int:
-    """Main memory, or what a Linux control group leaves of it."""
+    """Return the bytes of main memory, or of a Linux control group's limit if that is lower."""
     sizes = [int(psutil.virtual_memory().total)]
     for limit in ("memory.max", "memory/memory.limit_in_bytes"):
         with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
@@ -197,7 +198,8 @@ def memory_bytes() -> int:
 
 
 def cache_bytes() -> int:
-    """The largest cache of any core, which is the last; 0 where Linux does not say."""
+    """Return the bytes of a core's largest cache, which is the last level; 0 if Linux does not
+    state them."""
     sizes = [0]
     for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         with contextlib.suppress(OSError, ValueError):
@@ -206,7 +208,8 @@ def cache_bytes() -> int:
 
 
 def second_level_bytes(index: int) -> int:
-    """Of a CUDA device's cache; 0 where this torch does not say how large it is."""
+    """Return the bytes of a CUDA device's second-level cache; 0 if this torch does not state
+    them."""
     return int(getattr(torch.cuda.get_device_properties(index), "L2_cache_size", 0))
 
 

@@ -1,4 +1,4 @@
-"""The nouns of a platform: devices, links, and the machine they make up."""
+"""The records of a platform: devices, links, and the machine that they form."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from gnnbench.constants import ASSUMED, Mark
 from gnnbench.errors import PlatformError
 
 DeviceKind = Literal["cpu", "gpu", "fpga", "sparse"]
-#: The name of the host's disk, as a memory in a ledger and as a place that prices a transfer.
+#: The name of the host's disk: a memory in a ledger, and a place that prices a transfer.
 DISK = "disk"
 
 
 @dataclass(frozen=True, slots=True)
 class RateCurve:
-    """An effective rate that depends on how wide the rows are that it is reached on.
+    """An effective rate that depends on the width of rows.
 
-    ``rates`` of all cores together and ``core_rates`` of one stand for the ascending ``widths``.
+    ``rates`` of all cores together and ``core_rates`` of one core belong to the ascending
+    ``widths``.
     """
 
     widths: tuple[int, ...]
@@ -27,10 +28,10 @@ class RateCurve:
     core_rates: tuple[float, ...]
 
     def at(self, width: float, threads: int = 0) -> float:
-        """The rate of ``threads`` cores (all of them when 0) on rows of ``width`` values.
+        """Return the rate of ``threads`` cores (all of them when 0) on rows of ``width`` values.
 
-        Between two widths the time of a value is linear in 1 / width, as fixed costs of a row make
-        it; beyond the first and the last it is theirs.
+        Between two widths the time of a value is linear in 1 / width, since a row has fixed costs.
+        Below the first width and above the last the rate is constant.
         """
         if not threads:
             return self._between(width, self.rates)
@@ -52,18 +53,18 @@ class RateCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryRates:
-    """What a library was measured to reach on a device; None and 0 where that was not measured.
+    """The measured rates of a library on a device; None and 0 where a rate was not measured.
 
-    AGGREGATE picks source rows at ``aggregate`` bytes/s out of the memory and at ``cached`` out of
-    the last cache, and writes destinations' rows at ``written``; where sums with a weight an edge
-    have no vector instructions, it picks their rows at ``weighted`` and ``weighted_cached``, and
-    where the gradients of those weights have none, theirs at ``dotted`` and ``dotted_cached``.
-    UPDATE's products have ``update`` FLOP/s, all by width. However little there is to compute,
-    AGGREGATE takes ``call_s``, or with attention ``attention_call_s``, UPDATE ``update_call_s``,
-    and the loss and the optimiser ``batch_s`` together. Mini-batches, of which no cache has seen a
-    row or an edge, take ``fresh_call_s``, ``attention_fresh_call_s`` and ``update_fresh_call_s``,
-    and ``fresh_batch_s``, which has in it what loading takes besides its rows. Of a block that is
-    new to the library ``bound_edges_per_s`` are made ready for the forward pass, and
+    AGGREGATE gathers source rows at ``aggregate`` bytes/s from memory and at ``cached`` from the
+    last cache, and writes destination rows at ``written``. Sums with a weight for each edge gather
+    at ``weighted`` and ``weighted_cached`` if they have no vector instructions. Gradients of these
+    weights gather at ``dotted`` and ``dotted_cached`` if they have none. UPDATE's products reach
+    ``update`` FLOP/s. All these rates are by width. The fixed time of AGGREGATE is ``call_s``, or
+    with attention ``attention_call_s``; that of UPDATE is ``update_call_s``. The loss and the
+    optimiser take ``batch_s`` together. Mini-batches, with rows and edges in no cache, take
+    ``fresh_call_s``, ``attention_fresh_call_s``, ``update_fresh_call_s`` and ``fresh_batch_s``.
+    ``fresh_batch_s`` includes the time of loading besides its rows. A block that is new to the
+    library is prepared at ``bound_edges_per_s`` for the forward pass, and at
     ``transposed_edges_per_s`` for the backward pass. One core draws ``sampled_edges_per_s`` of a
     mini-batch, and all cores together ``jointly_sampled_edges_per_s``, after ``sampling_call_s``
     for every layer.
@@ -96,28 +97,28 @@ class LibraryRates:
 class Device:
     """One processor or accelerator with its own memory.
 
-    Rates are effective (what burst transactions or dense kernels reach), not peak, where the
+    Rates are effective (reached by burst transactions or dense kernels), not peak, where the
     platform file says so. ``pipelined`` devices run aggregation and update at the same time
     (HyScale-GNN Equation 10: the operator is max, not sum). ``virtual`` devices do not exist on
-    this machine: their times come from the model clock. ``torch_device`` is where the numerics run.
+    this machine: their times come from the model clock. ``torch_device`` runs the numerics.
 
-    ``power_w`` is what it draws while it is busy; None where the platform file does not say.
+    ``power_w`` is the power that the device draws while busy; None if the platform file has none.
 
     ``gather``, ``aggregate`` (bytes/s by row width) and ``update`` (FLOP/s by the narrower side of
-    the weights) are the effective rates of HyScale-GNN's Equations 7, 11 and 12, where they are
-    known: loading feature rows, and a trainer's two steps. None means the plain rates.
-    ``aggregate_backward`` is Equation 11's rate where Equation 10 takes it a second time: backward,
-    an edge adds to its source's row, of which there are more to write; None means ``aggregate``.
-    ``libraries`` has what single libraries reach, by name. The last cache, of all sockets, has
-    ``cache_bytes``, and tensors of ``mapped_from_bytes`` are in memory that is mapped for each,
-    which one process, or one core, fills at ``fresh_bandwidth_bytes_per_s`` and
-    ``core_fresh_bandwidth_bytes_per_s``; 0 where that is as of its kind.
+    the weights) are the effective rates of HyScale-GNN's Equations 7, 11 and 12, if known: loading
+    feature rows, and a trainer's two steps. None means the plain rates. ``aggregate_backward`` is
+    Equation 11's rate in the backward pass of Equation 10; None means ``aggregate``. In the
+    backward pass an edge adds to its source's row, and there are more source rows to write.
+    ``libraries`` has the rates of single libraries, by name. ``cache_bytes`` is the size of the
+    last cache of all sockets. Tensors of at least ``mapped_from_bytes`` are in memory mapped for
+    each tensor. One process fills it at ``fresh_bandwidth_bytes_per_s``, one core at
+    ``core_fresh_bandwidth_bytes_per_s``. 0 means the default of the device's kind.
 
-    A host of several ``sockets`` has an equal share of its memory at each, and between any two of
-    them ``socket_bandwidth_bytes_per_s``, one way.
+    A host of several ``sockets`` has an equal share of its memory at each. Any two sockets are
+    joined by ``socket_bandwidth_bytes_per_s``, one way.
 
-    A device that is made of this machine's cores has their numbers in ``pinned``. It is held to
-    ``speed``, a share of what they reach, which its rates have in them already.
+    A device made of this machine's cores lists their numbers in ``pinned``. It is throttled to
+    ``speed``, a fraction of full speed, which its rates already include.
     """
 
     name: str
@@ -150,43 +151,46 @@ class Device:
     speed: float = 1.0
 
     def share_of_cores(self, threads: int) -> float:
-        """The fraction of this device that ``threads`` cores are; 1.0 when ``threads`` is 0."""
+        """Return the fraction of this device's cores in ``threads``; 1.0 when ``threads`` is 0."""
         return min(1.0, threads / self.cores) if threads else 1.0
 
     def bandwidth_bytes_per_s(self, threads: int = 0) -> float:
-        """Memory bandwidth that ``threads`` cores can draw (all of them when 0), bytes/s."""
+        """Return the memory bandwidth that ``threads`` cores reach (all of them when 0),
+        bytes/s."""
         if threads and self.core_bandwidth_bytes_per_s:
             return min(self.memory_bandwidth_bytes_per_s, threads * self.core_bandwidth_bytes_per_s)
         return self.memory_bandwidth_bytes_per_s
 
     def fresh_bytes_per_s(self, threads: int = 0) -> float:
-        """How fast one process fills memory that it has just been given, with so many ``threads``
-        (all of its cores when 0), bytes/s; 0 where nobody has measured it."""
+        """Return the rate at which one process fills newly allocated memory with ``threads`` cores,
+        bytes/s. All cores count when ``threads`` is 0. Return 0 if the rate was not measured."""
         if threads and self.core_fresh_bandwidth_bytes_per_s:
             alone = self.core_fresh_bandwidth_bytes_per_s
             return min(self.fresh_bandwidth_bytes_per_s, threads * alone)
         return self.fresh_bandwidth_bytes_per_s
 
     def gather_bytes_per_s(self, width: float, threads: int = 0) -> float:
-        """How fast rows of ``width`` values are picked from memory, bytes of rows a second."""
+        """Return the rate at which rows of ``width`` values are gathered from memory, bytes of rows
+        a second."""
         if self.gather is not None:
             return self.gather.at(width, threads)
         return self.bandwidth_bytes_per_s(threads)
 
     def aggregate_bytes_per_s(self, width: float, threads: int = 0) -> float:
-        """BW of Equation 11: bytes of source rows aggregated a second."""
+        """Return BW of Equation 11: bytes of source rows aggregated a second."""
         if self.aggregate is not None:
             return self.aggregate.at(width, threads)
         return self.bandwidth_bytes_per_s(threads)
 
     def aggregate_backward_bytes_per_s(self, width: float, threads: int = 0) -> float:
-        """The same of its backward pass: bytes of gradients added to source rows a second."""
+        """Return BW of Equation 11 in the backward pass: bytes of gradients added to source rows a
+        second."""
         if self.aggregate_backward is not None:
             return self.aggregate_backward.at(width, threads)
         return self.aggregate_bytes_per_s(width, threads)
 
     def update_flop_per_s(self, width: float, threads: int = 0) -> float:
-        """Twice N freq of Equation 12: FLOP/s of a product with weights whose narrower side is
+        """Return twice N freq of Equation 12: FLOP/s of a product with weights of narrower side
         ``width``."""
         if self.update is not None:
             return self.update.at(width, threads)
@@ -195,18 +199,18 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A way between two devices, as fast in both directions at once.
+    """A connection of two devices, equally fast in both directions at once.
 
-    ``bandwidth_bytes_per_s`` is for one direction. ``via`` names what is in between where the two
-    have no link of their own: the host, a switch, or the network cards of two machines. A transfer
-    goes over a lane from each stop to the next. It occupies them for itself, unless they are
-    ``shared``: transfers that meet on a lane then share its bandwidth evenly.
+    ``bandwidth_bytes_per_s`` is for one direction. ``via`` names the intermediate stops if the two
+    have no direct link: the host, a switch, or the network cards of two machines. A transfer uses
+    one lane from each stop to the next. It occupies the lanes exclusively, unless they are
+    ``shared``: transfers that meet on a shared lane divide its bandwidth evenly.
 
-    ``picked_bytes_per_s`` is for rows that are picked one by one out of the host's memory, or added
-    to it; None where they cross as fast as blocks.
+    ``picked_bytes_per_s`` is for rows gathered one by one from the host's memory, or added to it.
+    It is None if they cross as fast as blocks.
 
-    Between devices made of cores a ``limited`` link really takes as long as its bandwidth says, and
-    at a ``blocking`` one both ends do nothing else until a transfer is over.
+    Between devices made of cores, transfers over a ``limited`` link are slowed to its bandwidth. At
+    a ``blocking`` link both ends do nothing else until a transfer has finished.
     """
 
     name: str
@@ -220,12 +224,13 @@ class Link:
     blocking: bool = False
 
     def rate(self, *, picked: bool) -> float:
-        """Bytes of one direction a second, of blocks or of rows that are ``picked``."""
+        """Return the bytes/s of one direction, for blocks or for rows that are ``picked``."""
         fastest = self.bandwidth_bytes_per_s
         return min(fastest, self.picked_bytes_per_s or fastest) if picked else fastest
 
     def lanes(self, source: str) -> tuple[str, ...]:
-        """Those that a transfer from the end ``source`` goes over, one way, and whom it keeps."""
+        """Return the lanes of a transfer from the end ``source``, one way, and the devices that it
+        blocks."""
         stops = (self.ends[0], *self.via, self.ends[1])
         ways = tuple(f"{a}>{b}" for a, b in pairwise(stops if source == stops[0] else stops[::-1]))
         return (*ways, *self.ends) if self.blocking else ways
@@ -233,7 +238,8 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A transfer's way: the ``place`` that prices it and the one-way ``lanes`` that it holds."""
+    """The route of a transfer: the ``place`` that prices it and the one-way ``lanes`` that it
+    holds."""
 
     place: str
     lanes: tuple[str, ...]
@@ -247,12 +253,11 @@ class Platform:
     accelerator belongs to the one host that it is linked with. Sockets are numbered through all
     hosts.
 
-    ``sources`` maps a dotted key (``"host.memory_bandwidth"``) to where its number comes from,
-    ``marks`` to how far it is to be believed.
-    ``round_s`` is what a round of mini-batch training takes here besides its stages, where a design
-    phase has measured it, and ``step_s`` what each step of a program takes besides what it
-    computes: of this machine as it was measured, and as many times as long where devices are
-    processes that all read all steps.
+    ``sources`` maps a dotted key (``"host.memory_bandwidth"``) to the source of its number, and
+    ``marks`` to the number's provenance. ``round_s`` is the time of a round of mini-batch training
+    besides its stages, if a design phase has measured it. ``step_s`` is the time of each step of a
+    program besides its computation, as measured on this machine. If devices are processes, it is
+    multiplied by their number, since all of them read all steps.
     """
 
     name: str
@@ -267,11 +272,11 @@ class Platform:
     marks: Mapping[str, Mark] = field(default_factory=dict)
 
     def mark(self, key: str) -> Mark:
-        """That of a number by its dotted key; one without a mark is assumed."""
+        """Return the mark of a number by its dotted key; a number without a mark is assumed."""
         return self.marks.get(key, ASSUMED)
 
     def describe_source(self, key: str) -> str:
-        """``"assumed: one copy call over PCIe"``."""
+        """Return ``"assumed: one copy call over PCIe"``."""
         return self.mark(key).describe(self.sources.get(key, ""))
 
     @property
@@ -284,12 +289,12 @@ class Platform:
 
     @property
     def virtual(self) -> bool:
-        """True as soon as one device does not exist here: all times are then modelled."""
+        """Whether any device does not exist here; all times are then modelled."""
         return any(device.virtual for device in self.devices)
 
     @property
     def shares_cores(self) -> bool:
-        """Whether the host has no cores of its own beside those that accelerators are made of."""
+        """Whether the host has no cores besides those that accelerators are made of."""
         taken = {core for device in self.accelerators for core in device.pinned}
         return bool(taken.intersection(self.host.pinned))
 
@@ -301,7 +306,7 @@ class Platform:
         raise PlatformError(f"platform {self.name} has no device {name!r}; it has {known}.")
 
     def link(self, one: str, other: str) -> Link:
-        """The link between two devices; raises ``PlatformError`` when there is none."""
+        """Return the link between two devices; raises ``PlatformError`` when there is none."""
         for link in self.links:
             if link.ends in ((one, other), (other, one)):
                 return link
@@ -311,23 +316,24 @@ class Platform:
         )
 
     def host_of(self, device: Device) -> Device:
-        """The host that an accelerator belongs to; a host's is itself."""
+        """Return the host that an accelerator belongs to, or the host itself for a host."""
         if not self.other_hosts or device in self.hosts:
             return device if device in self.hosts else self.host
         ends = [set(link.ends) for link in self.links]
         return next(host for host in self.hosts if {host.name, device.name} in ends)
 
     def host_link(self, device: Device) -> Link:
-        """The link between an accelerator and its host."""
+        """Return the link between an accelerator and its host."""
         return self.link(self.host_of(device).name, device.name)
 
     @property
     def sockets(self) -> tuple[Device, ...]:
-        """By the number of a socket, the host that it is of."""
+        """The host of every socket, by the socket's number."""
         return tuple(host for host in self.hosts for _ in range(host.sockets))
 
     def socket(self, device: Device) -> int:
-        """The socket that an accelerator is attached to: in order, evenly over its host's."""
+        """Return the socket that an accelerator is attached to: in order, evenly over its
+        host's."""
         host = self.host_of(device)
         attached = [each for each in self.accelerators if self.host_of(each) == host]
         first = self.sockets.index(host)
@@ -335,7 +341,8 @@ class Platform:
 
     @property
     def disk(self) -> Link:
-        """The way between the host's memory and its disk; ``PlatformError`` when there is none."""
+        """The link between the host's memory and its disk; raises ``PlatformError`` when there is
+        none."""
         rate = self.host.disk_bandwidth_bytes_per_s
         if not rate:
             raise PlatformError(
@@ -345,7 +352,7 @@ class Platform:
         return Link(DISK, (self.host.name, DISK), rate)
 
     def route(self, source: Device, target: Device) -> Route:
-        """How a transfer goes; within one device, through its memory."""
+        """Return the route of a transfer; within one device it is the device's memory."""
         if source.name == target.name:
             return Route(source.name, (source.name,))
         link = self.link(source.name, target.name)
@@ -353,12 +360,12 @@ class Platform:
 
     @property
     def shared_lanes(self) -> frozenset[str]:
-        """The lanes on which transfers go at the same time and share the bandwidth."""
+        """The lanes on which concurrent transfers share the bandwidth."""
         shared = (link for link in self.links if link.shared)
         return frozenset(lane for link in shared for end in link.ends for lane in link.lanes(end))
 
     def place(self, name: str) -> Device | Link:
-        """The device or link called ``name``, or the way to the disk."""
+        """Return the device or link called ``name``, or the link to the disk."""
         if name == DISK:
             return self.disk
         for link in self.links:

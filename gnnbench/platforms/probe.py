@@ -1,8 +1,9 @@
-"""This machine's peaks and effective rates, measured: the platform that ``platforms probe`` writes.
+"""Measurements of this machine's peaks and effective rates, which ``platforms probe`` writes as a
+platform.
 
-Peaks are the best of several runs, so that what else runs here disturbs them least; the effective
-rates by width, which predictions of a run are made from, are those of the median run. What each
-library installed here reaches of them is measured apart (``gnnbench.probing``).
+Peaks are the best of several runs, which other activity disturbs least. The effective rates by
+width, which predict runs, come from the median run. ``gnnbench.probing`` measures the rates of each
+installed library.
 """
 
 from __future__ import annotations
@@ -43,21 +44,21 @@ COPY_BYTES: Bound[int] = 2**26
 #: 64 MiB.
 FRESH_FLOATS: Bound[int] = 2**24
 CPU = torch.device("cpu")
-#: What rates by width are measured on, and how large the tables are for it.
+#: Widths at which rates are measured, and the sizes of the tables.
 GATHERED_WIDTHS: Bound[tuple[int, ...]] = (16, 64, 256, 1024, 8192)
 GATHERED_BYTES: Bound[int] = 2**26
 AGGREGATED_WIDTHS: Bound[tuple[int, ...]] = (16, 64, 256, 1024, 8192)
 AGGREGATED_BYTES: Bound[int] = 2**26
 GRAPH_VERTICES: Bound[int] = 2**20
-#: Rows of 1 KiB that are picked to find out how much of them a cache has, and from tables that lie
-#: in it, and that no cache holds.
+#: Rows of 1 KiB, gathered to find out how many of them the cache holds. The near table fits the
+#: cache, and the far table does not.
 PICKED_WIDTH: Bound[int] = 256
 PICKED_ROWS: Bound[int] = 2**16
 PICKED_DEGREE: Bound[int] = 32
 PICKING_TURNS: Bound[int] = 5
 NEAR_BYTES: Bound[int] = 2**22
 FAR_BYTES: Bound[int] = 2**27
-#: A table of which so much is found in a cache may lie in it whole.
+#: A table with at least this fraction in the cache may be in it as a whole.
 WHOLE: Bound[float] = 0.9
 NARROW_SIDES: Bound[tuple[int, ...]] = (4, 16, 64, 128, 256)
 UPDATED_ROWS: Bound[int] = 2**13
@@ -66,7 +67,7 @@ UPDATED_ROWS: Bound[int] = 2**13
 def probe(seconds: float = 2.0) -> Platform:
     """Measure this machine: its processor for about ``seconds``, then each CUDA device as long.
 
-    Arrays are set up and every kernel runs a few times besides, however short the budget. Freed
+    Setup of arrays and a few runs of every kernel come on top, even for a short budget. Freed
     memory stays in the process, as in a comparison (:func:`keep_pages`).
     """
     if seconds <= 0:
@@ -87,7 +88,8 @@ def probe(seconds: float = 2.0) -> Platform:
 
 
 def _sources(name: str, device: Device, measured: str) -> dict[str, str]:
-    """The sources of a probed device: facts from the system, and how each rate was measured."""
+    """Return the sources of a probed device: facts from the system, and how each rate was
+    measured."""
     system = "the operating system" if device.kind == "cpu" else "CUDA"
     sources = {
         "cores": system if device.kind == "cpu" else f"{system}: multiprocessors",
@@ -171,7 +173,8 @@ def _probe_gpu(index: int, seconds: float) -> Device:
 
 
 def _probe_links(gpus: list[Device], seconds: float) -> list[Link]:
-    """The host's links, then those between GPUs; each as fast as its slower direction."""
+    """Measure the host's links, then those between GPUs; each is as fast as its slower
+    direction."""
     places = [("host", CPU), *((gpu.name, torch.device(gpu.torch_device)) for gpu in gpus)]
     links = []
     for i, (one, near) in enumerate(places):
@@ -186,14 +189,15 @@ def _probe_links(gpus: list[Device], seconds: float) -> list[Link]:
 
 
 def _matmul_rate(device: torch.device, size: int, budget_s: float) -> float:
-    """FLOP/s of a square float32 matrix product, a multiply-accumulate counted as two."""
+    """Measure the FLOP/s of a square float32 matrix product; a multiply-accumulate counts as
+    two."""
     a = torch.rand(size, size, device=device)
     out = torch.empty_like(a)
     return best_rate(lambda: torch.mm(a, a, out=out), 2.0 * size**3, budget_s, device)
 
 
 def _triad_rate(device: torch.device, budget_s: float) -> float:
-    """Bytes/s of STREAM's triad, a = b + s c: two arrays read and one written."""
+    """Measure the bytes/s of STREAM's triad, a = b + s c: two arrays read and one written."""
     b, c = (torch.ones(TRIAD_FLOATS, device=device) for _ in range(2))
     a = torch.zeros(TRIAD_FLOATS, device=device)
     return best_rate(
@@ -202,7 +206,8 @@ def _triad_rate(device: torch.device, budget_s: float) -> float:
 
 
 def _fresh_rate(budget_s: float) -> float:
-    """Bytes/s of writing a tensor into memory that the system maps for it, page by page."""
+    """Measure the bytes/s of writing a tensor into memory that the system maps for it, page by
+    page."""
 
     def fill() -> None:
         mapped = mmap.mmap(-1, 4 * FRESH_FLOATS)
@@ -212,7 +217,7 @@ def _fresh_rate(budget_s: float) -> float:
 
 
 def _launch_seconds(device: torch.device, budget_s: float) -> float:
-    """Seconds of an operation too small to be anything but its launch."""
+    """Measure the seconds of an operation so small that its launch dominates."""
     a, launches = torch.ones(1024, device=device), 100
 
     def launch() -> None:
@@ -223,7 +228,7 @@ def _launch_seconds(device: torch.device, budget_s: float) -> float:
 
 
 def _copy_rate(source: torch.device, target: torch.device, size: int, budget_s: float) -> float:
-    """Bytes/s of copying ``size`` bytes, from and to page-locked memory on the host."""
+    """Measure the bytes/s of copying ``size`` bytes, with page-locked memory on the host."""
     cuda = source if source.type == "cuda" else target
     ends = [
         torch.zeros(size, dtype=torch.uint8, device=place, pin_memory=_pins(place, cuda))
@@ -237,7 +242,8 @@ def _pins(place: torch.device, partner: torch.device) -> bool:
 
 
 def _sampling_rate(budget_s: float) -> float:
-    """Edges/s that one core draws: 1024 seeds, fan-outs 25 and 10, degree 32 throughout."""
+    """Measure the edges/s that one core draws: 1024 seeds, fan-outs 25 and 10, degree 32
+    throughout."""
     vertices, degree = 2**16, 32
     random = np.random.default_rng(0)
     rows = random.integers(0, vertices, size=(vertices, degree), dtype=np.int32)
@@ -258,7 +264,8 @@ def _rate_curve(
     cores: int,
     budget_s: float,
 ) -> RateCurve:
-    """What ``measure`` finds for each width with every core, and with one, which may be faster."""
+    """Return the results of ``measure`` for each width on all cores and on one, which may be
+    faster."""
     each_s = budget_s / (2 * len(widths))
     rates = []
     for threads in (cores, 1):
@@ -269,9 +276,9 @@ def _rate_curve(
 
 
 def _gather_rate(width: int, threads: int, budget_s: float) -> float:
-    """Bytes/s of rows that a feature loader picks at random, into memory of their own (Equation
-    7): from a table larger than any cache, as many rows as a mini-batch has, or 16 MiB of them,
-    which allocators keep, after something else has been through the caches."""
+    """Measure the bytes/s of rows that a feature loader gathers at random into new memory (Equation
+    7). The table is larger than any cache. The number of rows is a mini-batch's, or 16 MiB of them,
+    which allocators keep. Before each run a sweep evicts the caches."""
     table = np.ones((max(1, GATHERED_BYTES // (4 * width)), width), dtype=np.float32)
     count = min(2**16, max(1, GATHERED_BYTES // (16 * width)))
     ids = np.random.default_rng(0).integers(0, len(table), count)
@@ -281,8 +288,9 @@ def _gather_rate(width: int, threads: int, budget_s: float) -> float:
 
 
 def _cache_bytes(cores: int, budget_s: float) -> int:
-    """Bytes that programs here have of the last cache, which virtual machines share with others,
-    in the turn that these disturb least; 0 where the system does not say how large it is."""
+    """Measure the bytes of the last cache that programs can use, in the least disturbed turn.
+    Virtual machines share this cache with others. Return 0 if the system does not state its
+    size."""
     size = cache_bytes()
     if not size:
         return 0
@@ -298,12 +306,13 @@ def _cache_bytes(cores: int, budget_s: float) -> int:
 
 
 def find_cache_bytes(tables: Sequence[int], seconds: Sequence[float]) -> float:
-    """The cache that explains what picking as many rows takes from ``tables`` of so many bytes.
+    """Return the cache size that explains the seconds of equally many gathered rows from each of
+    ``tables``, in bytes.
 
-    The first lies in the cache, of the last, of F bytes, hardly anything does. Where a cache of C
-    bytes is full of a table of T, C / T of what is picked is there, and picking takes what it takes
-    from either of them in that proportion. It is the median of what the tables between them say,
-    but of those that it may hold whole, unless it may hold them all.
+    The first table fits the cache; hardly anything of the last, of F bytes, does. If a cache of C
+    bytes is full of a table of T bytes, C / T of the gathered rows are in it. The time is then the
+    average of the first and last table's times in that proportion. The result is the median over
+    the tables in between, except those that the cache may hold whole, unless it may hold them all.
     """
     (near, *between, far), (near_s, *between_s, far_s) = tables, seconds
     found = []
@@ -315,7 +324,7 @@ def find_cache_bytes(tables: Sequence[int], seconds: Sequence[float]) -> float:
 
 
 def _make_picking(table_bytes: int) -> Callable[[], object]:
-    """A sum of rows that are picked at random from a table."""
+    """Return a sum of rows that are gathered at random from a table."""
     rows, sums = table_bytes // (4 * PICKED_WIDTH), PICKED_ROWS // PICKED_DEGREE
     ends = np.random.default_rng(0).integers(0, rows, PICKED_ROWS, dtype=np.int32)
     bounds = np.arange(0, PICKED_ROWS + 1, PICKED_DEGREE, dtype=np.int32)
@@ -328,9 +337,9 @@ def _make_picking(table_bytes: int) -> Callable[[], object]:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _SampledBlock:
-    """A block as a mini-batch has them: ``rows`` destinations with a fan-out of 10, and no source
-    twice but by chance. ``bounds`` and ``columns`` are its CSR, ``degrees`` those of a graph of a
-    million vertices, of which the sources are ``vertices``."""
+    """A block of a mini-batch: ``rows`` destinations with a fan-out of 10, and sources that repeat
+    only by chance. ``bounds`` and ``columns`` are its CSR. ``degrees`` belong to a graph of a
+    million vertices, and the sources are its ``vertices``."""
 
     rows: int
     bounds: IndexArray
@@ -343,12 +352,13 @@ class _SampledBlock:
         return len(self.vertices)
 
     def norm(self) -> torch.Tensor:
-        """GCN's factor of each source, by its degree in the graph."""
+        """Return GCN's factor of each source, by its degree in the graph."""
         degrees = torch.from_numpy(self.degrees[self.vertices])
         return (degrees + 1).to(torch.float64).rsqrt().to(torch.float32)
 
     def transpose(self) -> tuple[torch.Tensor, ...]:
-        """Row pointers and columns of the transpose, and which edge each of its entries is."""
+        """Return the row pointers and columns of the transpose, and the edge of each of its
+        entries."""
         edges = np.arange(len(self.columns), dtype=np.int32)
         shape = (self.rows, self.sources)
         by_source = scipy.sparse.csr_matrix((edges, self.columns, self.bounds), shape=shape).tocsc()
@@ -356,7 +366,8 @@ class _SampledBlock:
 
 
 def _draw_block(width: int) -> _SampledBlock:
-    """One whose source rows of ``width`` values take ``AGGREGATED_BYTES`` at most."""
+    """Return a sampled block whose source rows of ``width`` values take at most
+    ``AGGREGATED_BYTES``."""
     fanout = 10
     rows = max(16, min(8192, AGGREGATED_BYTES // (4 * (fanout + 1) * width)))
     sources, random = (fanout + 1) * rows, np.random.default_rng(0)
@@ -370,9 +381,9 @@ def _draw_block(width: int) -> _SampledBlock:
 
 
 def _aggregate_rate(width: int, threads: int, budget_s: float) -> float:
-    """Bytes/s of source rows that a CPU trainer aggregates (Equation 11): a sampled block that it
-    sees for the first time, edges weighted by the degrees of both ends, and each destination's own
-    row besides, as in GCN."""
+    """Measure the bytes/s of source rows that a CPU trainer aggregates (Equation 11). The sampled
+    block is new to it, edges are weighted by the degrees of their ends, and every destination's own
+    row is added, as in GCN."""
     block = _draw_block(width)
     h = torch.rand(block.sources, width)
 
@@ -392,7 +403,7 @@ def _aggregate_rate(width: int, threads: int, budget_s: float) -> float:
 
 
 def _aggregate_backward_rate(width: int, threads: int, budget_s: float) -> float:
-    """Bytes/s of gradients that it adds to source rows: the block's transpose is made, and every
+    """Measure the bytes/s of gradients added to source rows: the block is transposed, and every
     source's row is written."""
     block = _draw_block(width)
     gradient, weight = torch.rand(block.rows, width), torch.rand(len(block.columns))
@@ -411,8 +422,8 @@ def _aggregate_backward_rate(width: int, threads: int, budget_s: float) -> float
 
 
 def _update_rate(narrow: int, threads: int, budget_s: float) -> float:
-    """FLOP/s of a CPU trainer's update, forward and backward (Equations 10 and 12): weights of 256
-    by ``narrow``, bias and ReLU, and the weights' gradient."""
+    """Measure the FLOP/s of a CPU trainer's update, forward and backward (Equations 10 and 12):
+    weights of 256 by ``narrow``, bias and ReLU, and the weights' gradient."""
     rows = torch.rand(UPDATED_ROWS, 256)
     weight = torch.rand(256, narrow, requires_grad=True)
     bias = torch.zeros(narrow, requires_grad=True)

@@ -1,4 +1,4 @@
-"""The schema of a platform file, and what is wrong with one, in a sentence.
+"""The schema of a platform file, and one-sentence messages for files that violate it.
 
 ``describe`` turns these tables into a :class:`gnnbench.platforms.machine.Platform`.
 """
@@ -36,7 +36,7 @@ class TomlTable(BaseModel):
 
 
 class Marked(TomlTable):
-    """A number, or several, with where they come from; one without a mark counts as assumed."""
+    """A number, or several, with their source; without a mark they count as assumed."""
 
     source: Source
     mark: MarkKind = "assumed"
@@ -53,7 +53,7 @@ class Marked(TomlTable):
 
 
 class Quantity(Marked):
-    """A number with its unit and source; ``base`` is the unit it has inside."""
+    """A number with its unit and source; ``base`` is its unit in memory."""
 
     base: ClassVar[str]
     example: ClassVar[str]
@@ -119,7 +119,7 @@ _Rate = Annotated[float, Field(gt=0, le=1e18, allow_inf_nan=False)]
 
 
 class Rates(Marked):
-    """A rate by row width, of all cores and of one; ``base`` is the unit it has inside."""
+    """A rate by row width, of all cores and of one; ``base`` is its unit in memory."""
 
     base: ClassVar[str]
     example: ClassVar[str]
@@ -147,7 +147,7 @@ class Rates(Marked):
         return self
 
     def si(self, values: Sequence[float]) -> tuple[float, ...]:
-        """``values`` in the base unit, each rounded once."""
+        """Return ``values`` in the base unit, each rounded once."""
         scale = Decimal(repr(unit_scale(self.unit, self.base)))
         return tuple(float(Decimal(repr(value)) * scale) for value in values)
 
@@ -169,7 +169,7 @@ class FlopsRates(Rates):
 
 
 class LibraryTable(TomlTable):
-    """What one library was measured to reach on a device."""
+    """The measured rates of one library on a device."""
 
     aggregate: BandwidthRates | None = None
     cached: BandwidthRates | None = None
@@ -195,7 +195,7 @@ class LibraryTable(TomlTable):
 
 
 class GroupSize(Count):
-    #: Links grow with its square.
+    #: The number of links grows with its square.
     value: Annotated[int, Field(gt=0, le=1024)]
 
 
@@ -223,7 +223,7 @@ class HostTable(TomlTable):
 
 
 class NodeTable(HostTable):
-    """One host of several."""
+    """One of several hosts."""
 
     name: DeviceName
 
@@ -276,7 +276,7 @@ class ClusterTable(TomlTable):
 
 
 class CoreSetTable(TomlTable):
-    """Cores of this machine that are one device, or the host's own."""
+    """Cores of this machine that form one device or the host."""
 
     count: Annotated[int, Field(gt=0, le=2**20)]
     speed: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 1.0
@@ -289,7 +289,7 @@ class CoreLinkTable(TomlTable):
 
 
 class CoresTable(TomlTable):
-    """Devices that are made of this machine's cores."""
+    """Devices made of this machine's cores."""
 
     name: Text
     description: Text
@@ -298,9 +298,9 @@ class CoresTable(TomlTable):
     link: CoreLinkTable = CoreLinkTable()
 
 
-#: The tables of a file, by the key that says which kind of file it is.
+#: The tables of a file, by the key that identifies its kind.
 KINDS: dict[str, type[TomlTable]] = {"cores": CoresTable, "hosts": ClusterTable}
-#: Every key that holds a quantity with a unit: which base unit it has in a Platform.
+#: The base unit of every key that holds a quantity.
 BASE_UNIT = {
     "flops": Flops.base,
     "memory_bandwidth": Bandwidth.base,
@@ -346,21 +346,21 @@ BASE_UNIT = {
 
 
 def suggest(wrong: str, known: Iterable[str]) -> str:
-    """``did you mean 'gpu'``, or what there is to choose from."""
+    """Return ``did you mean 'gpu'``, or the list of choices."""
     names = list(known)
     close = difflib.get_close_matches(wrong, names, n=1)
     return f"did you mean {close[0]!r}" if close else f"choose from {', '.join(names)}"
 
 
 def table_of(data: Mapping[str, object]) -> type[TomlTable]:
-    """The schema of a file with these keys."""
+    """Return the schema of a file with these keys."""
     return next((table for key, table in KINDS.items() if key in data), PlatformTable)
 
 
 def explain(error: ValidationError, data: dict[str, object]) -> str:
-    """The first of pydantic's errors as a clause, and how many more there are.
+    """Return the first of pydantic's errors as a clause, and the number of further ones.
 
-    An unknown key comes first: it explains the missing one it was meant to be.
+    An unknown key comes first, since it may be a misspelling of a missing one.
     """
     root = table_of(data)
     details = error.errors(include_url=False)
@@ -424,7 +424,7 @@ def _short(value: object) -> str:
 def _place(
     root: type[TomlTable], loc: Sequence[int | str], data: dict[str, object]
 ) -> tuple[str, list[str]]:
-    """A location as the name of its table (``[host]``) and the keys below that."""
+    """Return a location as the name of its table (``[host]``) and the keys below that."""
     top, *rest = loc
     single = top in ("host", "link")
     if top not in _list_entries(root) or (not rest and not single):
@@ -443,13 +443,13 @@ def _place(
 
 
 def _list_entries(root: type[TomlTable]) -> list[str]:
-    """The keys of a file that are tables."""
+    """Return the keys of a file that are tables."""
     keys = [field.alias or name for name, field in root.model_fields.items()]
     return [key for key in keys if _type_of(root, key) is not TomlTable]
 
 
 def _table_at(root: type[TomlTable], loc: Sequence[int | str]) -> type[TomlTable]:
-    """The schema of the table that holds the last key of ``loc``."""
+    """Return the schema of the table that holds the last key of ``loc``."""
     table = root
     for key in (part for part in loc[:-1] if isinstance(part, str)):
         if key in table.model_fields:  # else a name that the file gives
@@ -458,7 +458,7 @@ def _table_at(root: type[TomlTable], loc: Sequence[int | str]) -> type[TomlTable
 
 
 def _type_of(table: type[TomlTable], key: str) -> type[TomlTable]:
-    """The schema of an inline table: ``Bandwidth`` for ``memory_bandwidth``."""
+    """Return the schema of an inline table: ``Bandwidth`` for ``memory_bandwidth``."""
     annotation = table.model_fields[key].annotation
     for candidate in (annotation, *get_args(annotation)):
         if isinstance(candidate, type) and issubclass(candidate, TomlTable):
@@ -471,14 +471,14 @@ def _known_keys(root: type[TomlTable], loc: Sequence[int | str]) -> list[str]:
 
 
 def _closest_key(root: type[TomlTable], error: ErrorDetails) -> str | None:
-    """The known key that an unknown one looks like."""
+    """Return the known key that an unknown one resembles."""
     loc = error["loc"]
     close = difflib.get_close_matches(str(loc[-1]), _known_keys(root, loc), n=1)
     return close[0] if close else None
 
 
 def _example(root: type[TomlTable], loc: Sequence[int | str]) -> str:
-    """What to write for a missing key or a bare number."""
+    """Return an example for a missing key or a bare number."""
     key, table = str(loc[-1]), _table_at(root, loc)
     if key in _list_entries(root):
         return f"a [{key}] table"

@@ -1,4 +1,4 @@
-"""A platform as rows that a reader is shown, and as the text of a file."""
+"""A platform as rows for a reader, and as the text of a file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Numbers = dict[str, float | int]
 
 
 def show_platform(platform: Platform) -> list[PlatformRow]:
-    """A platform as rows, in the file's order; devices of a group share their rows."""
+    """Return a platform as rows, in the file's order; devices of a group share their rows."""
     rows = [
         PlatformRow("name", platform.name),
         PlatformRow("description", platform.description),
@@ -77,8 +77,8 @@ def _show_number(platform: Platform, dotted: str, text: str) -> PlatformRow:
 
 
 def to_toml(platform: Platform) -> str:
-    """A description that :func:`read_platform` reads back equal, but for which devices are virtual
-    and what this process keeps of freed memory.
+    """Return a description that :func:`read_platform` reads back equal, except which devices are
+    virtual and the freed memory that this process keeps.
 
     Raises ``PlatformError`` when a number has no source.
     """
@@ -116,7 +116,7 @@ def to_toml(platform: Platform) -> str:
 
 
 def _describe_curve(name: str, curve: RateCurve) -> str:
-    """``"2.10 GB/s at width 16 to 9.81 GB/s at 1024, one core 1.90 GB/s to 9.02 GB/s"``."""
+    """Return ``"2.10 GB/s at width 16 to 9.81 GB/s at 1024, one core 1.90 GB/s to 9.02 GB/s"``."""
 
     def text(rate: float) -> str:
         return format_si(rate, BASE_UNIT[name])
@@ -143,8 +143,8 @@ def _source_of(platform: Platform, key: str) -> str:
 def _write_numbers(
     platform: Platform, key: str, numbers: Mapping[str, float | int | RateCurve]
 ) -> dict[str, InlineTable]:
-    """An inline table for each number or curve of an entry, with its unit, mark and source; those
-    of the whole platform have no ``key``."""
+    """Return an inline table for each number or curve of an entry, with its unit, mark and source.
+    Numbers of the whole platform have no ``key``."""
     import tomlkit
 
     tables = {name: tomlkit.inline_table() for name in numbers}
@@ -160,7 +160,8 @@ def _write_numbers(
 
 
 def _device_entries(platform: Platform) -> Iterator[tuple[str, Device, Numbers]]:
-    """The hosts, and one accelerator for each entry of the file: its key, itself, its numbers."""
+    """Yield the hosts, and one accelerator for each entry of the file: its key, itself, its
+    numbers."""
     for host in platform.hosts:
         yield host.name, host, _device_numbers(host)
     groups: dict[str, list[Device]] = {}
@@ -172,7 +173,7 @@ def _device_entries(platform: Platform) -> Iterator[tuple[str, Device, Numbers]]
 
 
 def _link_entries(platform: Platform) -> Iterator[tuple[tuple[str, str], Link, Numbers]]:
-    """The ends of each ``[[links]]`` entry of the file, one of its links, and its numbers."""
+    """Yield the ends of each ``[[links]]`` entry of the file, one of its links, and its numbers."""
     entries: dict[tuple[str, str], tuple[Link, Numbers]] = {}
     for link in platform.links:
         one, other = ((_entry_key(platform, end), end) for end in link.ends)
@@ -194,14 +195,15 @@ def _has_source(platform: Platform, ends: tuple[str, ...]) -> bool:
 
 
 def _entry_key(platform: Platform, device: str) -> str:
-    """The name of the entry that a device came from: its group's, or its own."""
+    """Return the name of the entry that a device came from: its group's, or its own."""
     group = device.rstrip("0123456789")
     grouped = f"{group}.count" in platform.sources and f"{device}.flops" not in platform.sources
     return group if grouped else device
 
 
 def _device_numbers(device: Device) -> Numbers:
-    """The numbers of a device by their key in the file, without those it does not have."""
+    """Return the numbers of a device by their key in the file, without those that it does not
+    have."""
     numbers: Numbers = {
         "cores": device.cores if device.kind == "cpu" or device.cores > 1 else 0,
         "flops": device.flops_per_s,
@@ -221,7 +223,7 @@ def _device_numbers(device: Device) -> Numbers:
 
 
 def _device_curves(device: Device) -> dict[str, RateCurve]:
-    """The rates by width of a device, by their key in the file."""
+    """Return the rates by width of a device, by their key in the file."""
     curves = {
         "gather": device.gather,
         "aggregate": device.aggregate,
@@ -232,7 +234,7 @@ def _device_curves(device: Device) -> dict[str, RateCurve]:
 
 
 def _write_number(key: str, number: float | int | RateCurve) -> dict[str, object]:
-    """``value`` and ``unit``: the handiest prefix that reads back as the same number."""
+    """Return ``value`` and ``unit``, with a prefix under which the number reads back exactly."""
     if isinstance(number, RateCurve):
         points = {"widths": number.widths, "values": number.rates, "core_values": number.core_rates}
         return {**points, "unit": BASE_UNIT[key]}

@@ -1,6 +1,6 @@
-"""How much of something is done in a second: repeated runs of a piece of work, timed.
+"""Rates of repeated, timed runs of a piece of work.
 
-Rates are rounded to three digits, which is more than such a measurement holds.
+Rates are rounded to three digits, more than such a measurement's precision.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import torch
 
 from gnnbench.constants import Bound
 
-#: What a run takes at least, since a clock may not have moved.
+#: The shortest time of a run, since a clock may not have advanced.
 SHORTEST_S: Bound[float] = 1e-9
 FEWEST_RUNS: Bound[int] = 3
 
 
 def read_clock(threads: int) -> Callable[[], float]:
-    """The clock that times work on so many threads of the processor."""
+    """Return the clock that times work on ``threads`` threads of the processor."""
     return time.process_time if threads == 1 else time.perf_counter
 
 
@@ -31,11 +31,11 @@ def time_runs(
     threads: int,
     before: Callable[[], object] | None = None,
 ) -> list[float]:
-    """Seconds of runs of ``work`` on ``device``: three, or as many as fit, after one to warm up,
-    each after something ``before`` it that is not counted.
+    """Return the seconds of runs of ``work`` on ``device``: three, or as many as fit, after one to
+    warm up. Each run follows an uncounted call of ``before``.
 
-    One thread's work on the processor is timed by its own clock, which stands still while something
-    else runs there; several threads' and other devices' by the wall clock.
+    One thread's work on the processor is timed by the process's clock, which stands still while
+    other processes run. Several threads' and other devices' work is timed by the wall clock.
     """
     now = read_clock(threads if device.type == "cpu" else 0)
     work()
@@ -59,7 +59,7 @@ def typical_rate(
     threads: int,
     before: Callable[[], object] | None = None,
 ) -> float:
-    """``amount`` a second on the processor, in the median run of :func:`time_runs`."""
+    """Return ``amount`` a second on the processor, from the median time of :func:`time_runs`."""
     taken = time_runs(work, budget_s, torch.device("cpu"), threads, before)
     return round_rate(amount / median(taken))
 
@@ -67,8 +67,8 @@ def typical_rate(
 def best_rate(
     work: Callable[[], object], amount: float, budget_s: float, device: torch.device
 ) -> float:
-    """``amount`` a second in the fastest run of :func:`time_runs`, on as many threads as torch
-    has."""
+    """Return ``amount`` a second in the fastest run of :func:`time_runs`, with torch's number of
+    threads."""
     return round_rate(amount / min(time_runs(work, budget_s, device, torch.get_num_threads())))
 
 
@@ -77,7 +77,7 @@ def round_rate(number: float) -> float:
 
 
 def wait_for(device: torch.device) -> None:
-    """Until everything on ``device``, CUDA's or another that torch has a module of, is done."""
+    """Wait for all work on ``device``, CUDA's or another that torch has a module for."""
     if device.type != "cpu":
         getattr(torch, device.type).synchronize(device)
 

@@ -1,8 +1,8 @@
 """This machine as several devices: one for each of its GPUs, or made of sets of its cores.
 
-``cores:1,1`` has two devices of a core each, and ``cores:1+1`` one device beside a host that has a
-core of its own to train on. A file says more: what a device may hold and how fast it may be, and
-how fast what they send each other,
+``cores:1,1`` has two devices of one core each. ``cores:1+1`` has one device beside a host that
+trains on a separate core. A file can also limit a device's memory and speed, and the bandwidth of
+transfers between devices:
 
     name = "unequal"
     description = "two cores of this machine, one at half its speed"
@@ -22,8 +22,8 @@ how fast what they send each other,
     bandwidth = { value = 500, unit = "MB/s", source = "a limit" }
     blocking = false
 
-All that but ``[[cores]]`` may be left out. Every device is a process that is pinned to its cores,
-so that times are measured.
+Only ``[[cores]]`` is required. Every device is a process pinned to its cores, so times are
+measured.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ from gnnbench.platforms.libraries import at_speed, with_curves
 from gnnbench.platforms.local import load_local
 from gnnbench.platforms.machine import Device, Link, Platform, RateCurve
 
-#: Passes over the memory that a transfer between two processes takes: what it copies into memory
-#: that both have, and out of it, is read and written each time.
+#: Passes over memory for a transfer between two processes: a copy into shared memory and a copy out
+#: of it, each a read and a write.
 PASSES: Annotated[float, Constant("", "assumed", "two copies, a read and a write each")] = 4.0
-#: What a message takes its two ends, however short.
+#: The seconds of the shortest message between two processes.
 LATENCY_S: Annotated[float, Constant("s", "assumed", "order of magnitude, loopback")] = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
 class CoreSet:
-    """So many cores, held to a share of their speed; of ``memory_bytes`` at most, None for an even
-    share of the machine's."""
+    """A number of cores, throttled to a fraction of their speed, with at most ``memory_bytes``.
+    None means an even share of the machine's memory."""
 
     cores: int
     speed: float = 1.0
@@ -64,8 +64,8 @@ class CoreSet:
 
 @dataclass(frozen=True, slots=True)
 class Sets:
-    """Devices made of cores, a host that has cores of its own if any, and what joins them: as fast
-    as the memory is where there is no ``bandwidth_bytes_per_s``."""
+    """Devices made of cores, an optional host with separate cores, and the link between any two.
+    Without ``bandwidth_bytes_per_s`` the link is as fast as the memory."""
 
     devices: tuple[CoreSet, ...]
     host: CoreSet | None = None
@@ -74,7 +74,7 @@ class Sets:
 
 
 def parse_cores(spec: str) -> Sets:
-    """What ``cores:2,1`` or ``cores:1+1,1`` asks for; the host's come first. Raises
+    """Parse ``cores:2,1`` or ``cores:1+1,1``, which states the host's cores first. Raises
     ``PlatformError``."""
     found = re.fullmatch(r"cores:(?:(\d{1,6})\+)?(\d{1,6}(?:,\d{1,6})*)", spec)
     counts = [int(each) for each in found[2].split(",")] if found else []
@@ -88,11 +88,11 @@ def parse_cores(spec: str) -> Sets:
 
 
 def make_workers(sets: Sets, name: str, description: str = "") -> Platform:
-    """The platform of devices made of this machine's cores, which are handed out in their order,
-    the devices' first. Rates are those of ``local``, of so many cores while all others are at work,
-    for as much of the time as their speed leaves them.
+    """Return the platform of devices made of this machine's cores. Cores are assigned in order, to
+    the devices first. Rates are ``local``'s for as many cores while all others work, scaled by the
+    device's speed.
 
-    Raises ``PlatformError`` where the machine has fewer cores, or less memory.
+    Raises ``PlatformError`` if the machine has fewer cores, or less memory.
     """
     local = load_local()
     asked = [*sets.devices, *([sets.host] if sets.host else [])]
@@ -113,7 +113,7 @@ def make_workers(sets: Sets, name: str, description: str = "") -> Platform:
         )
 
     workers = tuple(make(number, f"worker{number}") for number in range(len(sets.devices)))
-    # A host without cores of its own has all of them, and its work is done by whom it is for.
+    # A host without separate cores has all cores; its work runs in the process that needs it.
     host = dataclasses.replace(
         take_cores(local.host, wanted), sockets=1, pinned=tuple(here[: ends[-1]])
     )
@@ -149,8 +149,7 @@ def make_workers(sets: Sets, name: str, description: str = "") -> Platform:
 
 
 def _check_they_fit(asked: Sequence[CoreSet], cores: int, host: Device, name: str) -> None:
-    """Raises ``PlatformError`` where sets of cores want more of ``cores``, or of the host's memory,
-    than there is."""
+    """Raise ``PlatformError`` if sets of cores exceed ``cores`` or the host's memory."""
     wanted = sum(each.cores for each in asked)
     if wanted > cores:
         raise PlatformError(
@@ -166,8 +165,8 @@ def _check_they_fit(asked: Sequence[CoreSet], cores: int, host: Device, name: st
 
 
 def list_cores() -> list[int]:
-    """The cores that this process may use, by one number each: where a core has several hardware
-    threads, that of the first. There are no more than a control group's quota keeps busy."""
+    """Return the cores that this process may use, by one number each: the first hardware thread of
+    a core. There are at most as many as a control group's quota keeps busy."""
     if not hasattr(os, "sched_getaffinity"):
         raise PlatformError(
             "this operating system does not let a process be pinned to cores; leave out --platform "
@@ -183,7 +182,7 @@ def list_cores() -> list[int]:
 
 
 def _read_siblings(core: int) -> Iterable[int]:
-    """The hardware threads of a core, itself among them."""
+    """Yield the hardware threads of a core, itself among them."""
     path = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
     with contextlib.suppress(OSError, ValueError):
         for each in path.read_text().strip().split(","):
@@ -192,9 +191,9 @@ def _read_siblings(core: int) -> Iterable[int]:
 
 
 def take_cores(host: Device, count: int, at_work: float = 0.0) -> Device:
-    """A host of which so many cores are used, by what they reach without the others; or while
-    ``at_work`` cores are in use on average, these among them, which share what all reach
-    together."""
+    """Return a host with ``count`` of its cores, at the rates that they reach alone. With
+    ``at_work``, that many cores, these among them, are busy on average and share the rate of all
+    cores."""
     share = count / at_work if at_work > count else 1.0
 
     def cut(curve: RateCurve) -> RateCurve:
@@ -214,7 +213,7 @@ def take_cores(host: Device, count: int, at_work: float = 0.0) -> Device:
 
 
 def slow_down(device: Device, speed: float) -> Device:
-    """A device that takes ``1 / speed`` as long for everything."""
+    """Return a device on which everything takes ``1 / speed`` as long."""
     if speed == 1.0:
         return device
 
@@ -242,7 +241,7 @@ def slow_down(device: Device, speed: float) -> Device:
 
 
 def _map_curves(device: Device, change_known: Callable[[RateCurve], RateCurve]) -> Device:
-    """A device with other curves where it has any, its libraries' as well."""
+    """Return a device with all its curves changed, and its libraries' curves."""
 
     def change(curve: RateCurve | None) -> RateCurve | None:
         return None if curve is None else change_known(curve)
@@ -267,7 +266,7 @@ def _join(
     limited: bool = False,
     blocking: bool = False,
 ) -> tuple[Link, ...]:
-    """A link between any two devices, all alike."""
+    """Return equal links between any two devices."""
     return tuple(
         Link(
             f"{one.name}-{other.name}",
@@ -291,7 +290,7 @@ T = TypeVar("T")
 
 
 def _of_all(of_host: Mapping[str, T], workers: Iterable[Device]) -> dict[str, T]:
-    """What is known of the host's numbers, of each device's too."""
+    """Copy the entries of the host's numbers for each worker."""
     own = {key: known for key, known in of_host.items() if key.startswith("host.")}
     return own | {
         f"{worker.name}.{key.removeprefix('host.')}": known
@@ -309,11 +308,12 @@ def _describe(cores: CoreSet) -> str:
 
 
 def divide_machine(processes: int) -> Platform:
-    """``local`` as so many workers: a GPU each where there are enough, else a share of the host,
-    however many cores there are; ranks of several machines have it too, and nothing is pinned.
+    """Return ``local`` as ``processes`` workers: a GPU each if there are enough, else a share of
+    the host, independent of the number of cores. Ranks on several machines use it too, and nothing
+    is pinned.
 
-    All exist, so that their times are measured; what a processor's workers send each other goes
-    through its memory, whose rate stands for the link between any two.
+    All workers exist, so their times are measured. Workers of one processor exchange data through
+    its memory; the memory's bandwidth models the link between any two.
     """
     local = load_local()
     if len(local.accelerators) >= processes:

@@ -1,9 +1,9 @@
-"""What training takes however little there is to compute: Python, autograd, and the optimiser.
+"""The fixed costs of training: Python, autograd, and the optimiser.
 
-A graph of a few vertices is trained on as any other is, in both modes, and what its steps take is
-taken for their calls. Of full graphs they find in the caches what the last epoch left there. The
-rows and edges of a mini-batch are new, and go through the caches before the next step: its steps
-are measured with caches that something else has been through.
+Training on a graph of a few vertices, in both modes, measures the time of its steps, which is
+almost only calls. Full-graph steps find the last epoch's data in the caches. Rows and edges of a
+mini-batch are new, and displace each other in the caches. Mini-batch steps are therefore measured
+with swept caches.
 """
 
 from __future__ import annotations
@@ -25,31 +25,30 @@ from gnnbench.probing.samplers import make_dataset
 from gnnbench.records import EpochTrace, Provenance, Work, Workload
 from gnnbench.run import Training
 
-#: Of the graph, and of its features and hidden values.
+#: Vertices and degree of the graph, and the width of its features and hidden values.
 VERTICES, DEGREE, WIDTH = 64, 4, 4
-#: Mini-batches of an epoch, over which is shared out what it takes once.
+#: Mini-batches of an epoch, over which its fixed costs are divided.
 BATCHES = 4
-#: Epochs, and those with a cache that is swept, after one that warms up; the median of each step
-#: counts.
+#: Epochs, and epochs with swept caches, after one warm-up epoch; the median of each step counts.
 EPOCHS, SWEPT_EPOCHS = 20, 5
 AGGREGATES = ("aggregate forward", "aggregate backward")
 UPDATES = ("update forward", "update backward")
-#: What ends a mini-batch or an epoch, and what begins a mini-batch.
+#: Labels of the steps that end a mini-batch or an epoch, and of the step that begins a mini-batch.
 ENDS = ("loss", "average and step")
 LOADS = ("load features",)
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """What a kernel's calls take, and what any step takes besides what it computes."""
+    """The times of a kernel's calls, and the time of any step besides its computation."""
 
     rates: LibraryRates
     step_s: float
 
 
 class Sweep:
-    """A wall clock that sweeps the caches after every step, of which it is told only where times
-    are modelled. ``swept_s`` is what that has taken."""
+    """A wall clock that sweeps the caches after every step. It declares times as modelled, since
+    only then is it called at every step. ``swept_s`` is the time spent sweeping."""
 
     provenance: Provenance = "modelled"
 
@@ -58,7 +57,7 @@ class Sweep:
         self.swept_s = 0.0
 
     def seconds(self, work: Work, place: str, wall_s: float) -> float:
-        """The measured duration, whatever the work."""
+        """Return the measured duration, independent of the work."""
         began_s = time.perf_counter()
         self._sweep()
         self.swept_s += time.perf_counter() - began_s
@@ -67,31 +66,32 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class _Epoch:
-    """An epoch, and what the harness took of it without what was done to measure it."""
+    """An epoch, and the harness's share of it without the sweeps of the measurement."""
 
     trace: EpochTrace
     harness_s: float
 
     @property
     def step_s(self) -> float:
-        """What the harness took a step."""
+        """The harness's time for each step."""
         return self.harness_s / len(self.trace.spans)
 
     def sum_s(self, labels: Container[str]) -> float:
-        """Seconds of all steps with one of the labels."""
+        """Return the seconds of all steps with one of the labels."""
         return sum(span.wall_s for span in self.trace.spans if span.label in labels)
 
 
 def measure_calls(
     full: Bundle, mini: Bundle, setting: Setting, device: Device, known: LibraryRates
 ) -> Calls:
-    """What is ``known`` of a kernel, and the calls of it that trains a tiny graph on ``device``, as
-    ``full`` does and as ``mini`` does; those of attention only where the kernel has it.
+    """Return the ``known`` rates of a kernel, extended by the times of its calls. The kernel trains
+    a tiny graph on ``device``, as ``full`` does and as ``mini`` does. Attention is measured only if
+    the kernel supports it.
 
-    Whatever is trained, the loss and the optimiser come after large arrays, and so do the steps of
-    the harness: both are measured as in mini-batches.
+    In any training, the loss, the optimiser and the harness's steps follow work on large arrays.
+    They are therefore measured as in mini-batches.
     """
-    # What a host does for an accelerator stays in its caches.
+    # A host's work for an accelerator stays in the host's caches.
     sweeps = device.kind == "cpu"
     again = _train(full, _make_tiny("gcn", setting))
     fresh = _train(mini, _make_tiny("gcn", setting), sweeps=sweeps)
@@ -130,7 +130,7 @@ def _make_tiny(model: str, setting: Setting) -> Setting:
 
 
 def _train(bundle: Bundle, setting: Setting, *, sweeps: bool = False) -> list[_Epoch]:
-    """Epochs after the first, with or without caches that are swept after every step."""
+    """Return the epochs after the first, with or without a sweep of the caches after every step."""
     sweep = Sweep() if sweeps else None
     training, epochs = Training(bundle, setting, sweep or WallClock()), []
     for number in range(1 + (SWEPT_EPOCHS if sweep else EPOCHS)):
@@ -142,8 +142,8 @@ def _train(bundle: Bundle, setting: Setting, *, sweeps: bool = False) -> list[_E
 
 
 def _of_steps(epochs: Sequence[_Epoch], labels: tuple[str, ...]) -> float:
-    """Seconds of a step with one of the labels: the mean over those of an epoch, each as long as in
-    the median epoch."""
+    """Return the mean seconds of a step with one of the labels, from each step's median over the
+    epochs."""
     taken = np.array(
         [[span.wall_s for span in each.trace.spans if span.label in labels] for each in epochs]
     )

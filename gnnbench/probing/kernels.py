@@ -1,9 +1,8 @@
-"""What a kernel takes on a device: its sums over edges, its products, and its calls.
+"""The rates of a kernel on a device: its sums over edges, its products, and its calls.
 
-A sum takes a time for each row that it picks and one for each row that it writes, so that two
-blocks of as many edges, one with few of them to a destination and one with many, tell the two
-apart. Both depend on whether the rows lie in a cache, hence two sizes of the table that they are
-picked from.
+A sum takes a time for each gathered row and a time for each written row. Two blocks with an equal
+number of edges, one with few edges to a destination and one with many, separate the two times. Both
+depend on whether the rows are in a cache, hence two sizes of the source table.
 """
 
 from __future__ import annotations
@@ -30,24 +29,23 @@ NARROW_SIDES = (4, 8, 16, 64, 256)
 INNER = 256
 #: Edges to a destination in the two blocks.
 FEW, MANY = 4, 32
-#: Bytes of a table that lies in a last-level cache.
+#: Bytes of a table that fits a last-level cache.
 CACHED_BYTES = 2**22
-#: Calls before the first that counts: a library may try several ways to add up, and keep the best.
+#: Uncounted calls: a library may first try several algorithms for a sum, and keep the fastest.
 WARMUPS = 6
-#: Sums of rows, of rows with a weight an edge, and the gradients of those weights.
+#: Sums of rows, sums of rows with a weight for each edge, and the gradients of these weights.
 SumKind = Literal["plain", "weighted", "dotted"]
-#: A sum of which one part is not to be told from noise has this share of it at least.
+#: The least share of a sum's time for each of its two parts, if noise hides one.
 LEAST_SHARE = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """How much is measured at a time: enough that rates count and calls, which have rates of their
-    own, do not.
+    """The amounts of a measurement, so large that rates dominate and calls, measured apart, do not.
 
-    ``picked_bytes`` of rows, but ``picked_edges`` at most, from a table of ``uncached_bytes``,
-    which no cache holds; ``updated_rows`` that weights are multiplied with; and the block that is
-    bound again and again.
+    A sum gathers ``picked_bytes`` of rows, but at most ``picked_edges``, from a table of
+    ``uncached_bytes``, which no cache holds. A product has ``updated_rows``. The block that is
+    bound repeatedly has ``bound_rows`` and ``bound_edges``.
     """
 
     picked_bytes: int
@@ -63,7 +61,7 @@ ON_ACCELERATOR = Amounts(2**30, 2**24, 2**30, 2**17, 2**18, 2**22)
 
 
 def draw_block(rows: int, degree: int, sources: int) -> Block:
-    """A block whose edges begin anywhere among its sources; ``degree`` of them end at each row."""
+    """Return a block with random sources; ``degree`` edges end at each of its ``rows``."""
     ends = np.random.default_rng(0).integers(0, sources, rows * degree, dtype=np.int32)
     bounds = np.arange(0, rows * degree + 1, degree, dtype=np.int64)
     return Block(np.arange(sources, dtype=np.int64), rows, bounds, ends)
@@ -71,7 +69,7 @@ def draw_block(rows: int, degree: int, sources: int) -> Block:
 
 @dataclass(frozen=True, slots=True)
 class KernelProbe:
-    """Measures one kernel where a device's tensors are, ``each_s`` a measurement."""
+    """A probe of one kernel on the device of its tensors; a measurement takes ``each_s``."""
 
     kernel: Kernel
     device: Device
@@ -90,7 +88,7 @@ class KernelProbe:
         return ON_HOST if self.on_host else ON_ACCELERATOR
 
     def measure(self) -> LibraryRates:
-        """Rates, with all cores and with one."""
+        """Return the rates, with all cores and with one."""
         threads = self._count_threads()
         picked, cached, written = self._measure_curves(threads, "plain")
         weighted, weighted_cached = self._measure_slow("scalar", "weighted", threads)
@@ -110,8 +108,8 @@ class KernelProbe:
         )
 
     def measure_update(self) -> RateCurve:
-        """FLOP/s of UPDATE's products in training, forward and for both gradients, with all cores
-        and with one."""
+        """Return the FLOP/s of UPDATE's products in training, forward and for both gradients, with
+        all cores and with one."""
         threads = self._count_threads()
         updates = [self._measure_products(count) for count in threads]
         return _join(NARROW_SIDES, updates[0], updates[-1])
@@ -122,14 +120,15 @@ class KernelProbe:
     def _run(
         self, work: Callable[[], object], threads: int, *, sweeps: bool = False
     ) -> list[float]:
-        """Seconds of runs, each with caches as the last has left them, or with swept ones."""
+        """Return the seconds of runs, each with the caches of the run before or with swept
+        caches."""
         before = make_sweep() if sweeps and self.on_host else None
         with torch.no_grad():
             return time_runs(work, self.each_s, self.place, threads, before)
 
     def _time(self, work: Callable[[], object], threads: int, *, sweeps: bool = False) -> float:
-        """Seconds of the fastest run: what disturbs a piece of work only ever adds, and of two
-        such the difference is taken."""
+        """Return the seconds of the fastest run. Disturbances only ever add time, and callers
+        subtract two such times."""
         return min(self._run(work, threads, sweeps=sweeps))
 
     # ------------------------------------------------------------------ sums over edges
@@ -140,15 +139,16 @@ class KernelProbe:
     def _measure_slow(
         self, kind: OperationKind, sums: SumKind, threads: Sequence[int]
     ) -> tuple[RateCurve | None, RateCurve | None]:
-        """Bytes/s picked out of memory and out of a cache, where a library has no vector
-        instructions for a kind of operation; None where it has, as those are its other sums'."""
+        """Return the bytes/s gathered from memory and from a cache for a kind of operation without
+        vector instructions. Return None if the library has them, since its plain sums' rates then
+        apply."""
         if not (self.on_host and self.kernel.library.values_per_s(kind, 1)):
             return None, None
         picked, cached, _ = self._measure_curves(threads, sums)
         return picked, cached
 
     def _measure_curves(self, threads: Sequence[int], kind: SumKind) -> list[RateCurve]:
-        """Bytes/s picked out of memory, picked out of a cache, and written, by width."""
+        """Return the bytes/s gathered from memory, gathered from a cache, and written, by width."""
         sums = [self._measure_sums(count, kind) for count in threads]
         return [
             _join(WIDTHS, together, alone)
@@ -173,7 +173,7 @@ class KernelProbe:
     def _split_sum(
         self, width: int, table_bytes: int, threads: int, kind: SumKind
     ) -> tuple[float, float]:
-        """Seconds of a picked row, and of a written one."""
+        """Return the seconds of a gathered row, and of a written one."""
         amounts = self.amounts
         edges = max(MANY, min(amounts.picked_edges, amounts.picked_bytes // (4 * width)))
         table = torch.ones(max(MANY, table_bytes // (4 * width)), width, device=self.place)
@@ -189,7 +189,7 @@ class KernelProbe:
         return split_time(sums[0], sums[1])
 
     def _make_sum(self, block: Block, table: Tensor, kind: SumKind) -> Callable[[], object]:
-        """A sum over the block's edges, or the gradient of its weights."""
+        """Return a sum over the block's edges, or the gradient of its weights."""
         bound = self._bind(block)
         if kind == "plain":
             return partial(bound.sum, table)
@@ -204,7 +204,7 @@ class KernelProbe:
     # ------------------------------------------------------------------ products and the rest
 
     def _make_product(self, rows: int, inner: int, outer: int) -> Callable[[], object]:
-        """UPDATE and its backward pass: three products."""
+        """Return UPDATE with its backward pass: three products."""
         a, weight, gradient = (
             torch.rand(shape, device=self.place)
             for shape in ((rows, inner), (inner, outer), (rows, outer))
@@ -219,7 +219,7 @@ class KernelProbe:
         return train
 
     def _measure_products(self, threads: int) -> list[float]:
-        """FLOP/s by the narrower side of the weights."""
+        """Return the FLOP/s by the narrower side of the weights."""
         rows = self.amounts.updated_rows
         with torch_threads(threads or torch.get_num_threads()):
             return [
@@ -233,8 +233,8 @@ class KernelProbe:
             ]
 
     def _measure_binding(self) -> tuple[float, float]:
-        """Edges/s of a block that is new to the kernel, for a sum and for a transposed one: what
-        the first takes longer than the second."""
+        """Return the edges/s of preparing a new block, for a sum and for a transposed sum. They
+        follow from the extra time of the first sum over the block."""
         rows, edges = self.amounts.bound_rows, self.amounts.bound_edges
         block = draw_block(rows, edges // rows, rows)
         h = torch.rand(rows, 1, device=self.place)
@@ -258,8 +258,8 @@ class KernelProbe:
 def split_time(
     one: tuple[float, float, float], other: tuple[float, float, float]
 ) -> tuple[float, float]:
-    """Seconds of an edge and of a row, from two sums of so many edges and rows, and their seconds;
-    each has its ``LEAST_SHARE`` of the sum with the most rows."""
+    """Return the seconds of an edge and of a row, from two sums as (edges, rows, seconds). Each is
+    at least its ``LEAST_SHARE`` of the sum with the most rows."""
     (edges, rows, taken_s), (more_edges, fewer_rows, less_s) = one, other
     determinant = edges * fewer_rows - more_edges * rows
     edge_s = (taken_s * fewer_rows - less_s * rows) / determinant
@@ -272,6 +272,6 @@ def split_time(
 
 
 def _join(widths: tuple[int, ...], together: list[float], alone: list[float]) -> RateCurve:
-    """A curve of all cores, who are no slower than one alone, and of one."""
+    """Return a curve of all cores, which are no slower than one alone, and of one core."""
     rates = [round_rate(max(pair)) for pair in zip(together, alone, strict=True)]
     return RateCurve(widths, tuple(rates), tuple(round_rate(rate) for rate in alone))

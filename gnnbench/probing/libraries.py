@@ -1,4 +1,4 @@
-"""Every kernel and sampler that is installed and runs here, measured."""
+"""Measurements of every installed kernel and sampler that runs here."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from gnnbench.probing.samplers import (
 )
 from gnnbench.records import Mode, PartKind, Workload
 
-#: Whose other four parts a kernel or a sampler is measured among.
+#: The strategy that provides the other four parts when a kernel or a sampler is measured.
 PLAIN = "reference"
-#: How often everything is measured.
+#: Number of passes over all measurements.
 PASSES = 2
-#: A kernel has about so many measurements.
+#: The approximate number of measurements of a kernel.
 MEASUREMENTS = 48
-#: How each number was found, by its key in the platform file.
+#: The method of each number, by its key in the platform file.
 METHODS = {
     "aggregate": "rows summed over edges, out of a table that no cache holds; what an edge takes",
     "cached": "the same out of a table of 4 MiB",
@@ -62,7 +62,7 @@ METHODS = {
 
 @dataclass(frozen=True, slots=True)
 class Unmeasured:
-    """A part that is offered and was not measured on a device, and the sentence why."""
+    """An offered part that was not measured on a device, and the reason as a sentence."""
 
     part: str
     device: str
@@ -71,18 +71,20 @@ class Unmeasured:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """A machine with what libraries reach on its devices, and what was not measured."""
+    """A machine with the rates of libraries on its devices, and the parts that were not
+    measured."""
 
     platform: Platform
     unmeasured: tuple[Unmeasured, ...]
 
 
 def probe_libraries(platform: Platform, registry: Registry, seconds: float) -> Probed:
-    """Measure what is on offer on this machine, whose devices ``platform`` has, for about so many
-    ``seconds`` a device; every piece of work runs a few times, however short that is.
+    """Measure the parts on offer on this machine's devices, listed in ``platform``, for about
+    ``seconds`` a device. Every piece of work runs a few times, however short the budget.
 
-    All is measured ``PASSES`` times, and of every number the better counts: other programs, and
-    other tenants of a machine, may slow down some seconds of a pass, and seldom the same of two.
+    Everything is measured ``PASSES`` times, and the better of each number counts. Other programs,
+    and other users of a shared machine, may slow down parts of a pass, but rarely the same part
+    twice.
     """
     keep_pages()
     passes = [_Pass(platform, registry, seconds / PASSES) for _ in range(PASSES)]
@@ -97,8 +99,9 @@ def probe_libraries(platform: Platform, registry: Registry, seconds: float) -> P
 
 
 class _Pass:
-    """One turn of all that is on offer: what was ``found`` of it by device and name, what steps
-    took besides what they compute, and what was ``left_out``."""
+    """One pass over all offered parts. ``found`` has their rates by device and name, ``steps_s``
+    the times of steps besides their computation, and ``left_out`` the parts that were not
+    measured."""
 
     def __init__(self, platform: Platform, registry: Registry, seconds: float) -> None:
         self._platform = platform
@@ -135,7 +138,7 @@ class _Pass:
 
 
 def _list_parts(registry: Registry) -> Iterator[tuple[PartKind, str]]:
-    """Kernels and samplers of mini-batches, by kind and name."""
+    """Yield kernels and samplers of mini-batches, by kind and name."""
     kinds: tuple[tuple[PartKind, type[Part]], ...] = (
         ("kernel", Part),
         ("sampler", MiniBatchSampler),
@@ -147,13 +150,14 @@ def _list_parts(registry: Registry) -> Iterator[tuple[PartKind, str]]:
 
 
 class _LibraryProbe:
-    """Measures one part after the other on the device that trains in a setting, ``each_s`` a
-    measurement. Where a part does not run ``GnnbenchError`` says why."""
+    """A probe that measures one part after the other on the device that trains in a setting. A
+    measurement takes ``each_s``. ``GnnbenchError`` says why a part does not run."""
 
     def __init__(self, registry: Registry, each_s: float) -> None:
         self._registry = registry
         self._each_s = each_s
-        #: By device and how it multiplies, since most kernels leave that to torch.
+        #: Rates of products by device and ``linear`` method, since most kernels leave products to
+        #: torch.
         self._products: dict[tuple[str, object], RateCurve] = {}
 
     def measure_kernel(self, name: str, setting: Setting) -> Calls:
@@ -170,14 +174,15 @@ class _LibraryProbe:
         return measure_calls(bundle, mini, setting, device, known)
 
     def measure_sampler(self, name: str, setting: Setting, known: LibraryRates) -> LibraryRates:
-        """What is ``known`` of the library, and what its sampler reaches."""
+        """Return the ``known`` rates of the library, extended by its sampler's."""
         sampler = self._swap("mini-batch", "sampler", name, setting).sampler
         if not isinstance(sampler, MiniBatchSampler):
             raise TypeError(f"sampler {name} draws no mini-batches")
         return measure_sampler(sampler, setting, self._each_s, known)
 
     def _swap(self, mode: Mode, kind: PartKind, name: str, setting: Setting) -> Bundle:
-        """The plain parts of a mode with one of them replaced, if they can work."""
+        """Return the plain parts of a mode with one of them replaced; raise ``GnnbenchError`` if
+        they cannot run."""
         parts = self._registry.strategy(PLAIN).bundles[mode]
         parts = plugins.with_swap(self._registry, parts, [(kind, name)])
         bundle = plugins.assemble(self._registry, parts, {})
@@ -193,7 +198,7 @@ def _make_setting(platform: Platform) -> Setting:
 
 
 def _take_alone(platform: Platform, device: Device) -> Platform:
-    """The machine with one of its devices, beside its host."""
+    """Return the machine with one of its devices besides its host."""
     kept = () if device == platform.host else (device,)
     ends = {platform.host.name, device.name}
     links = tuple(link for link in platform.links if {*link.ends} == ends)
@@ -201,7 +206,7 @@ def _take_alone(platform: Platform, device: Device) -> Platform:
 
 
 def _with_steps(platform: Platform, step_s: float) -> Platform:
-    """The machine with what a step takes besides what it computes."""
+    """Return the machine with the time of a step besides its computation."""
     source = f"{_say_today()}: what the harness takes a step of training a graph of 64 vertices"
     return replace(
         platform,
@@ -218,7 +223,7 @@ def _say_today() -> str:
 def _with_libraries(
     platform: Platform, device: Device, libraries: dict[str, LibraryRates]
 ) -> Platform:
-    """The machine whose device has these, each number with its source."""
+    """Return the machine with these libraries on a device, each number with its source."""
     sources = {
         f"{device.name}.libraries.{name}.{key}": f"{_say_today()}: {METHODS[key]}"
         for name, rates in libraries.items()

@@ -1,4 +1,4 @@
-"""What a sampler takes to draw a mini-batch: its calls, and its edges."""
+"""The times of a sampler's draw of a mini-batch: its calls, and its edges."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from gnnbench.records import Dataset, Graph
 #: The graph that mini-batches are drawn from.
 VERTICES, DEGREE = 2**16, 32
 FANOUTS = (25, 10)
-#: Seeds of a mini-batch that is nearly all calls, and of one that is nearly all edges.
+#: Seeds of a mini-batch dominated by calls, and of one dominated by edges.
 FEW_SEEDS, MANY_SEEDS = 2, 1024
 
 
 def make_dataset(vertices: int, degree: int, width: int) -> Dataset:
-    """A random graph of at most so many neighbours a vertex on average, with hubs, as real graphs
-    have them: the vertex k is an end of edges in proportion to k^-1/2. All are in the training
-    set."""
+    """Return a random graph of at most ``degree`` neighbours a vertex on average, with hubs like
+    real graphs. Vertex k is an end of edges in proportion to k^-1/2. All vertices are in the
+    training set."""
     random = np.random.default_rng(0)
     half = (random.random((vertices * degree // 2, 2)) ** 2 * vertices).astype(np.int64)
     half = half[half[:, 0] != half[:, 1]]
@@ -49,8 +49,8 @@ def make_dataset(vertices: int, degree: int, width: int) -> Dataset:
 def measure_sampler(
     sampler: MiniBatchSampler, setting: Setting, each_s: float, known: LibraryRates
 ) -> LibraryRates:
-    """What is ``known`` of its library, and its rates on one core of this machine, and on all, from
-    mini-batches of few and of many seeds."""
+    """Return the ``known`` rates of its library, extended by the sampler's, from mini-batches of
+    few and of many seeds. Rates are measured on one core and on all cores of this machine."""
     host = setting.platform.host
     alone, joint = (
         _split_batches(
@@ -70,7 +70,8 @@ def measure_sampler(
 
 
 def _split_batches(few: tuple[int, float], many: tuple[int, float]) -> tuple[float, float]:
-    """Edges a second, and seconds besides, of two mini-batches of so many edges and seconds."""
+    """Return the edges/s and the constant seconds of drawing, from two mini-batches as (edges,
+    seconds)."""
     edge_s = max(many[1] - few[1], LEAST_SHARE * many[1]) / max(1, many[0] - few[0])
     return 1.0 / edge_s, max(0.0, few[1] - few[0] * edge_s)
 
@@ -78,8 +79,8 @@ def _split_batches(few: tuple[int, float], many: tuple[int, float]) -> tuple[flo
 def _measure_batch(
     sampler: MiniBatchSampler, setting: Setting, size: int, threads: int, each_s: float
 ) -> tuple[int, float]:
-    """The edges of a mini-batch of some size, and seconds of drawing it with a cache that something
-    else has been through, as training goes through it between two of them."""
+    """Return the edges of a mini-batch of ``size`` seeds, and the seconds of drawing it. Caches are
+    swept, since training displaces them between two draws."""
     sampler.begin(replace(setting, workload=replace(setting.workload, batch_size=size)))
     seeds = sampler.rounds(0)[0]
     with torch_threads(threads):

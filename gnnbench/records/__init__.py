@@ -1,9 +1,9 @@
-"""The nouns that pass from hand to hand: what a run is made of, from graph to result.
+"""The records of a run, from graph to result, that all rooms share.
 
-Frozen and slotted; those made for every piece of work are named tuples, which take a third of the
-time of a frozen dataclass to make. Arrays inside them are never written to after construction.
-Identifiers of vertices are ``int64`` when global and ``int32`` when local to a block. The papers'
-symbols stand beside the fields they correspond to.
+Records are frozen and slotted. Records made for every piece of work are named tuples, which are
+built in a third of the time of a frozen dataclass. Arrays inside records are never written to after
+construction. Vertex ids are ``int64`` when global and ``int32`` when local to a block. The papers'
+symbols stand beside the corresponding fields.
 """
 
 from gnnbench.records.data import (

@@ -1,4 +1,4 @@
-"""Graphs, data sets and what is trained on them."""
+"""Graphs, data sets and workloads."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ FloatArray = npt.NDArray[np.float32]
 Mode = Literal["mini-batch", "full-graph"]
 FeatureScaling = Literal["rows", "columns", "none"]
 
-#: Where more than one in so many values of sparse rows is stored, a product of dense ones is about
-#: as quick: with 256 columns on two cores of an EPYC 7003, forward and backward, 39 ms where 5.7 M
-#: values are dense and 50 ms where 35 % of them are stored.
+#: A sparse product pays off only if fewer than one in ``DENSE_SHARE`` values are stored. With 256
+#: columns on two cores of an EPYC 7003, forward and backward, 5.7 M dense values took 39 ms, and
+#: sparse rows with 35 % of the values stored took 50 ms.
 DENSE_SHARE = 4
-#: Bytes of sparse rows that are made dense at a time.
+#: Bytes of dense rows converted from sparse ones at a time.
 _PIECE_BYTES = 1 << 26
 
 
@@ -31,11 +31,11 @@ _PIECE_BYTES = 1 << 26
 class Graph:
     """A graph as in-neighbour CSR, without self loops or duplicates, rows sorted.
 
-    ``indptr`` int64 ``(V+1,)``, ``indices`` int32 ``(E,)``: row v has every u with an edge u -> v,
-    whose rows v aggregates. Unless the graph is ``directed`` it is symmetric: every undirected edge
-    is stored twice, and ``num_edges`` counts both, which is the papers' convention for traversed
-    edges. ``weights`` float32 ``(E,)`` are finite and not negative, in the order of the edges; None
-    where all edges count the same.
+    ``indptr`` int64 ``(V+1,)``, ``indices`` int32 ``(E,)``: row v lists every u with an edge u ->
+    v, whose rows v aggregates. Unless the graph is ``directed`` it is symmetric: every undirected
+    edge is stored twice. ``num_edges`` counts both, the papers' convention for traversed edges.
+    ``weights`` float32 ``(E,)`` are finite and not negative, in the order of the edges; None for an
+    unweighted graph.
     """
 
     indptr: IntArray
@@ -58,7 +58,7 @@ class Graph:
 
     @property
     def out_degrees(self) -> IntArray:
-        """How many vertices aggregate a vertex's row, int64 ``(V,)``."""
+        """The number of vertices that aggregate a vertex's row, int64 ``(V,)``."""
         if not self.directed:
             return self.degrees
         return np.bincount(self.indices, minlength=self.num_vertices).astype(np.int64, copy=False)
@@ -68,13 +68,13 @@ class Graph:
 class Dataset:
     """A graph with features, labels and a split.
 
-    ``features`` is dense float32 ``(V, f)`` or a SciPy CSR of that shape (rows are made dense when
-    they are loaded). ``labels`` int64 ``(V,)``, -1 where there is none. ``origin`` says in a few
-    words where it comes from; ``notes`` names whatever was made up (a stand-in, random features,
-    a split), and is printed above every comparison. ``feature_scaling`` says how the features were
-    brought to one scale (``gnnbench.datasets.scale_features``), and ``stored_digest`` is the digest
-    from before that, which stays the data set's. ``folder`` is where the arrays lie of one that
-    stays on disk: its topology and features are mapped, and read when they are used.
+    ``features`` is dense float32 ``(V, f)`` or a SciPy CSR of that shape, whose rows are made dense
+    when they are loaded. ``labels`` int64 ``(V,)``, -1 for no label. ``origin`` states the source
+    in a few words. ``notes`` names synthetic parts (a stand-in, random features, a split), and is
+    printed above every comparison. ``feature_scaling`` says how the features were scaled
+    (``gnnbench.datasets.scale_features``). ``stored_digest`` is the digest before scaling, which
+    stays the data set's. ``folder`` holds the arrays of a data set on disk: topology and features
+    are memory-mapped, and read when they are used.
     """
 
     name: str
@@ -102,8 +102,8 @@ class Dataset:
 
     @property
     def multiplies_stored(self) -> bool:
-        """Whether features are stored in sparse rows with so few values, fewer than one in
-        ``DENSE_SHARE``, that their products are quicker of these alone than of dense rows."""
+        """Whether features are sparse rows with a faster sparse than dense product: fewer than one
+        in ``DENSE_SHARE`` values are stored."""
         if isinstance(self.features, np.ndarray):
             return False
         rows, width = self.features.shape
@@ -112,8 +112,8 @@ class Dataset:
     def with_full_rows(self) -> Dataset:
         """Return the data set with dense features, unless it ``multiplies_stored``.
 
-        Rows of dense features are loaded as they lie, which is several times as fast as making them
-        dense each time. Features of a folder stay on disk, in a temporary file.
+        Dense rows are loaded without conversion, several times as fast as converting them each
+        time. The dense features of a data set in a folder stay on disk, in a temporary file.
 
         Raises ``OSError`` where that file cannot be written.
         """
@@ -126,26 +126,28 @@ class Dataset:
         return replace(self, features=whole, stored_digest=self.digest())
 
     def rows(self, ids: IntArray | IndexArray) -> FloatArray:
-        """Feature rows of ``ids``, dense float32 ``(len(ids), f)``, a fresh array."""
+        """Return feature rows of ``ids``, dense float32 ``(len(ids), f)``, a fresh array."""
         if isinstance(self.features, np.ndarray):
             return self.features.take(ids, axis=0)
         return np.asarray(self.features[ids].toarray(), dtype=np.float32)
 
     def sparse_rows(self, ids: IntArray | IndexArray) -> scipy.sparse.csr_matrix:
-        """Feature rows of ``ids`` as CSR ``(len(ids), f)``; only where they are stored so."""
+        """Return feature rows of ``ids`` as CSR ``(len(ids), f)``; only for sparse features."""
         if isinstance(self.features, np.ndarray):
             raise TypeError("these features are stored dense")
         return self.features[ids]
 
     def count_stored(self, ids: IntArray, num_first: int) -> tuple[int, int]:
-        """How many values the sparse feature rows of ``ids`` have, and the first of these rows."""
+        """Return the number of stored values in the sparse feature rows of ``ids``, and in the
+        first ``num_first`` of them."""
         if isinstance(self.features, np.ndarray):
             raise TypeError("these features are stored dense")
         counts = np.diff(self.features.indptr)[ids]
         return int(counts.sum()), int(counts[:num_first].sum())
 
     def digest(self) -> str:
-        """SHA-256 (first 16 hex digits) over topology, features as stored, labels and split."""
+        """Return the SHA-256 (first 16 hex digits) of topology, features as stored, labels and
+        split."""
         if self.stored_digest:
             return self.stored_digest
         h = begin_digest(directed=self.graph.directed)
@@ -164,21 +166,21 @@ class Dataset:
 
 
 def begin_digest(*, directed: bool) -> hashlib._Hash:
-    """A data set's digest before its arrays: a directed graph is another than a symmetric one."""
+    """Begin a data set's digest, before its arrays; directed and symmetric graphs differ."""
     return hashlib.sha256(b"directed" if directed else b"")
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What is trained, the same for every strategy of a comparison.
+    """A training task, equal for every strategy of a comparison.
 
-    ``model`` is the name of a bundled model (``gnnbench.models.MODELS``) or of a plugin's.
-    ``dims`` are f^0 .. f^L. ``batch_size`` counts the seeds of one iteration over *all* trainers,
-    so that every strategy takes the same optimisation steps. ``fanouts`` are given from the seeds
-    outwards (the papers' "25, 10": 25 for the seeds' layer); 0 means every neighbour.
-    ``weight_decay`` was chosen by trial on cora, citeseer and amazon_photo: with 1e-4 a GCN is more
-    than a point less accurate than an independent script's on the last, with 3e-5 on the first.
-    With ``edge_weights`` a model that takes weights multiplies by the graph's.
+    ``model`` is the name of a bundled model (``gnnbench.models.MODELS``) or of a plugin's. ``dims``
+    are f^0 .. f^L. ``batch_size`` counts the seeds of one iteration over *all* trainers, so that
+    every strategy takes equal optimisation steps. ``fanouts`` are given from the seeds outwards
+    (the papers' "25, 10": 25 for the seeds' layer); 0 means every neighbour. ``weight_decay`` was
+    chosen by trial on cora, citeseer and amazon_photo. With 1e-4 a GCN is more than a point less
+    accurate than an independent script's on amazon_photo, with 3e-5 on cora. With ``edge_weights``
+    a model that supports weights multiplies by the graph's.
     """
 
     model: str
@@ -204,7 +206,7 @@ class Workload:
 
 
 def _shelve_rows(features: scipy.sparse.csr_matrix) -> FloatArray:
-    """Write sparse features as dense rows to a temporary file, and map it."""
+    """Write sparse features as dense rows to a temporary file, and memory-map it."""
     rows, columns = features.shape
     step = max(1, _PIECE_BYTES // (4 * max(1, columns)))
     pieces = (features[at : at + step].toarray() for at in range(0, rows, step))

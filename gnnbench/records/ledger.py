@@ -1,24 +1,24 @@
-"""Measurements that others made, each beside this project's prediction."""
+"""Published measurements, each beside this project's prediction."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-#: What was measured on: CPUs, one accelerator or several, several machines.
+#: Kinds of machines: CPUs, one accelerator or several, several hosts.
 MachineKind = Literal["cpu", "gpu", "multi-gpu", "multi-node", "fpga"]
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """A published measurement and what is predicted for it, both in ``unit``, unprefixed.
+    """A published measurement and this project's prediction, both in ``unit``, unprefixed.
 
-    ``machine`` names the platform that describes where it was taken, and ``what`` says which
-    quantity of which training it is. ``quote`` is how the ``source`` puts it, ``conditions`` how it
-    was measured, ``doubts`` what is uncertain about it, and ``inferred`` which facts of it are not
-    in the source. ``sizes`` says where the sizes come from that the prediction is made of, and
-    ``kernel`` which part stands for the library's. A constant of the model that was fitted on this
-    very measurement is named in ``fitted_on``; such an entry proves nothing.
+    ``machine`` names the platform that describes the measured machine. ``what`` names the quantity
+    and the training. ``quote`` is the wording of the ``source``, ``conditions`` how it was
+    measured, ``doubts`` the uncertainties, and ``inferred`` the facts that are not in the source.
+    ``sizes`` is the origin of the sizes behind the prediction, and ``kernel`` the part that models
+    the library. ``fitted_on`` names the model's constants fitted on this very measurement; such an
+    entry proves nothing.
     """
 
     id: str
@@ -47,5 +47,5 @@ class LedgerEntry:
 
     @property
     def factor(self) -> float:
-        """By what the larger of the two numbers is the smaller one multiplied; 1 is no error."""
+        """The larger of the two numbers divided by the smaller one; 1 is no error."""
         return max(self.predicted / self.measured, self.measured / self.predicted)

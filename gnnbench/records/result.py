@@ -1,4 +1,4 @@
-"""What a run and a comparison of runs come to."""
+"""Results of a run and of a comparison of runs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ Status = Literal["done", "out-of-memory", "skipped", "error"]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A number with its unit and origin; ``samples`` are the raw values, an epoch each.
+    """A number with its unit and origin; ``samples`` are the raw values, one for each epoch.
 
-    The first ``warmup`` of them are in no summary: the run was not steady yet. A modelled number is
-    believed to be within ``error_factor`` times and one part in as much, where that is known.
+    Summaries leave out the first ``warmup`` samples, since the run was not steady yet. A modelled
+    number is expected to be within a factor of ``error_factor`` of the true one, up or down, if
+    known.
     """
 
     value: float
@@ -38,14 +39,14 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Equivalence:
-    """Whether a run computed what plain single-device training computes on the same data.
+    """The outcome of checking a run against plain single-device training on equal data.
 
-    ``reference`` is ``"full-graph"`` or ``"mini-batch"``, and ``sampling`` what plain training drew
-    there. ``fault`` is a sentence that names what is off by more than rounding, empty where nothing
-    is. ``max_relative_loss_error`` is the largest |loss - reference| / |reference| of the updates
-    that were checked, each from the run's own parameters. ``updates`` were computed once more.
-    ``looked_at`` counts the updates that were looked at, with every edge of their mini-batches, and
-    all updates of the run.
+    ``reference`` is ``"full-graph"`` or ``"mini-batch"``, and ``sampling`` the plain training's
+    sampling law. ``fault`` is a sentence that names a deviation beyond rounding; it is empty if
+    there is none. ``max_relative_loss_error`` is the largest |loss - reference| / |reference| of
+    the checked updates, each from the run's own parameters. ``updates`` is the number of recomputed
+    updates. ``looked_at`` counts the updates with mini-batches inspected edge by edge, and all
+    updates of the run.
     """
 
     reference: Mode
@@ -62,15 +63,15 @@ class Equivalence:
 
 @dataclass(frozen=True, slots=True)
 class EpochWork:
-    """What a run did in an epoch, by which rows may be ranked beside each other.
+    """The work of a run in an epoch; it decides which rows are ranked together.
 
-    ``updates`` of the parameters, from ``seeds`` whose loss was taken, over ``edges`` that were
-    drawn, summed over layers; ``devices`` are the names of those that trained, and ``sampling`` the
-    law by which mini-batches were drawn, ``"every neighbour"`` of a full graph. ``kind`` is what
-    machine the devices are together, which says how far a modelled time is to be believed.
+    ``updates`` counts the updates of the parameters, ``seeds`` the vertices in their loss, and
+    ``edges`` the drawn edges, summed over layers. ``devices`` are the names of the devices that
+    trained. ``sampling`` is the sampling law of mini-batches, and ``"every neighbour"`` for a full
+    graph. ``kind`` is the kind of machine, which decides how far a modelled time can be trusted.
 
-    Where epochs differ, ``updates`` and ``seeds`` are rounded means over the workload's epochs, and
-    ``different`` has each pair of both that any epoch had, ascending.
+    If epochs differ, ``updates`` and ``seeds`` are rounded means over the workload's epochs, and
+    ``different`` lists each distinct pair of the two, ascending.
     """
 
     updates: int
@@ -83,7 +84,7 @@ class EpochWork:
 
     @property
     def alike(self) -> tuple[int, int, str, tuple[tuple[int, int], ...]]:
-        """What rows that are ranked beside each other have in common."""
+        """The fields that rows ranked together have in common."""
         return self.updates, self.seeds, self.sampling, self.different
 
 
@@ -91,17 +92,17 @@ class EpochWork:
 class RunResult:
     """One row of a comparison.
 
-    ``strategy`` is the strategy's name; ``label`` what the table calls the row, ``strategy·part``
+    ``strategy`` is the strategy's name; ``label`` is the row's name in the table, ``strategy·part``
     when a part was swapped. ``stages`` are the busy seconds of the busiest resource in each stage,
-    per epoch. ``timeline`` is the last epoch's. ``other_maths`` says in a word or two by which
-    design the maths differ, such as ``"stale"`` where rows of earlier epochs were read; there is
-    then no ``equivalence``. ``work`` is there where the run is done. ``idle``
-    names ideas that did nothing, such as ``"the cache (no row was found in it)"``. ``stated`` names
-    the parts by whose own word a modelled run takes as long as it does, such as ``"kernel mine"``.
-    ``left`` names settings of the process that the run's parts changed, such as ``"torch's anomaly
-    detection"``; they were restored after each turn. Runs with the same ``lot`` took turns, so that
-    their samples are pairs. ``target_accuracy`` is the validation accuracy that was to be reached;
-    a run without the metric ``time_to_accuracy`` missed it.
+    per epoch. ``timeline`` is the last epoch's. ``other_maths`` names in a word or two the design
+    that makes the maths differ, such as ``"stale"`` if rows of earlier epochs were read; there is
+    then no ``equivalence``. ``work`` is set if the run is done. ``idle`` names ideas without
+    effect, such as ``"the cache (no row was found in it)"``. ``stated`` names the parts that state
+    a modelled run's time themselves, such as ``"kernel mine"``. ``left`` names settings of the
+    process that the run's parts changed, such as ``"torch's anomaly detection"``; they were
+    restored after each turn. Runs with an equal ``lot`` took turns, so their samples are pairs.
+    ``target_accuracy`` is the validation accuracy to reach; a run without the metric
+    ``time_to_accuracy`` missed it.
     """
 
     strategy: str
@@ -129,12 +130,12 @@ class RunResult:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What ``compare`` returns: the setting once, and a row for every run.
+    """The result of ``compare``: the setting once, and a row for every run.
 
-    ``model_title`` is what reports call the workload's model. ``noise`` says what disturbed times
-    that were measured, ``interrupted`` in which stages the comparison was ended; both are empty
-    where nothing did. ``cards`` say how faithful strategies are to the systems that they name, by
-    their names; of strategies that have one.
+    ``model_title`` is the model's name in reports. ``noise`` names disturbances of measured times,
+    and ``interrupted`` the stages in which the comparison was stopped; both are empty otherwise.
+    ``cards`` describe, by strategy, how faithful a strategy is to the system that it names, if it
+    has a card.
     """
 
     created: str

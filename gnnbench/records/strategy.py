@@ -49,11 +49,11 @@ class Ablation:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """How faithful a strategy is to the system that it names, a sentence's clause each.
+    """The faithfulness of a strategy to the system that it names, as clauses.
 
-    What of the paper is ``implemented``, ``simplified`` or ``left_out``; and what it was
-    ``validated`` against: a command, such as ``gnnbench reproduce hyscale-table6``, or a file of
-    tests, and behind a colon what that shows. Options stand as ``part.option`` between backticks.
+    Parts of the paper are ``implemented``, ``simplified`` or ``left_out``. ``validated`` names the
+    evidence: a command, such as ``gnnbench reproduce hyscale-table6``, or a file of tests, and
+    after a colon the finding. Options stand as ``part.option`` between backticks.
     """
 
     implemented: tuple[str, ...]
@@ -62,7 +62,7 @@ class Card:
     validated: tuple[str, ...]
 
     def by_heading(self) -> dict[str, tuple[str, ...]]:
-        """The clauses under the words by which a reader knows them."""
+        """Return the clauses by their heading in reports."""
         return {
             "implemented": self.implemented,
             "simplified": self.simplified,
@@ -76,11 +76,10 @@ class Strategy:
     """A named bundle of parts, one bundle for each mode it supports, its usual mode first.
 
     ``ablation`` are its paper's steps from a plain baseline to the whole strategy, each of which
-    adds something to the one before; empty where the paper has none. ``plain`` names the strategy
-    that does the same with plain parts, beside which this one is shown; empty stands for the first
-    step of the ablation. ``platform`` names the bundled machine of its paper, on which it is
-    modelled where nobody names one. ``card`` says what of the system is there; None where nobody
-    has written one.
+    adds something to the one before; empty if the paper has none. ``plain`` names the strategy that
+    does equal work with plain parts, as the baseline of this one; empty means the first step of the
+    ablation. ``platform`` names the bundled machine of its paper, the default for modelling it.
+    ``card`` describes how much of the system is implemented; None if there is no card.
     """
 
     name: str

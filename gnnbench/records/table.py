@@ -1,4 +1,4 @@
-"""Tables of what is planned, and of papers' numbers beside ours."""
+"""Tables of plans, and of papers' numbers beside ours."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from gnnbench.records.result import Provenance
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One entry of a table: a number with its unit and origin, or ``text`` where there is none.
+    """One entry of a table: a number with its unit and origin, or ``text`` if there is no number.
 
-    A count is an int, and printed whole.
+    A count is an int, and printed in full.
 
-    ``quoted`` is a paper's number for the same thing, in the same unit; the error of ``value`` is
-    taken against it. ``text`` stands for what is not a number, such as "out of memory", and
-    ``quoted_text`` for what the paper has instead of one. Constants that were fitted on what is
-    quoted here are named in ``fitted_on``; the cell then proves nothing.
+    ``quoted`` is a paper's number for the quantity, in the unit of ``value``; the error of
+    ``value`` is relative to it. ``text`` replaces a number, such as "out of memory", and
+    ``quoted_text`` replaces the paper's. ``fitted_on`` names constants that were fitted on the
+    quoted number; the cell then proves nothing.
     """
 
     value: float | None = None
@@ -45,11 +45,12 @@ class TableRow:
 
 
 class Contradiction(NamedTuple):
-    """A number that is far from the paper's, and what would have to be otherwise for it.
+    """A number far from the paper's, and the assumption that would have to change to reach it.
 
     ``what`` is ``modelled`` here and ``quoted`` from the paper, both with their units. ``remedy``
-    is the assumption that would have to change least, or says that none does. ``sentence``, without
-    its full stop, has the next ones too, and what each would move beside.
+    is the assumption that would have to change least, or says that none suffices. ``sentence``,
+    without its full stop, lists the next candidates too, and the other numbers that each would
+    change.
     """
 
     what: str
@@ -61,9 +62,9 @@ class Contradiction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What ``plan`` and ``reproduce`` print: cells in rows and columns, and what to know.
+    """The output of ``plan`` and ``reproduce``: cells in rows and columns, and notes.
 
-    Where the columns are numbers along an axis, ``axis`` says what they count; a row is a curve.
+    If the columns are numbers along an axis, ``axis`` names their quantity; a row is then a curve.
     """
 
     name: str
@@ -76,5 +77,5 @@ class Table:
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """Of all rows, one after the other."""
+        """The cells of all rows, row by row."""
         return tuple(cell for row in self.rows for cell in row.cells)

@@ -1,4 +1,4 @@
-"""What is recorded of a run while it goes on: pieces of work, epochs and times."""
+"""The records written during a run: pieces of work, epochs and times."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ STAGES: tuple[Stage, ...] = (
 
 
 class StageTimes(NamedTuple):
-    """Seconds of each stage of one round: the input of HyScale-GNN's Algorithm 1.
+    """The seconds of each stage of one round: the input of HyScale-GNN's Algorithm 1.
 
-    ``sample_accelerator`` is None where no accelerator can sample, ``train_cpu`` None where no CPU
-    trainer exists, ``train_accelerator`` None where there is no accelerator.
+    ``sample_accelerator`` is None if no accelerator can sample, ``train_cpu`` if there is no CPU
+    trainer, ``train_accelerator`` if there is no accelerator.
     """
 
     sample_cpu: float
@@ -42,11 +42,11 @@ class StageTimes(NamedTuple):
 
 
 class Span(NamedTuple):
-    """One recorded piece of work: what, where, how much, after what, and how long.
+    """One recorded piece of work: its kind, device, size, dependencies and duration.
 
-    ``place`` names the device or link it runs on; ``resources`` are the names it holds exclusively
-    while it runs (a device may have several: an FPGA's aggregate and update kernels run at once).
-    ``seconds`` is the platform clock's duration; ``wall_s`` what this machine took, from
+    ``place`` names the device or link it runs on. ``resources`` are the names it holds exclusively
+    while it runs; a device may have several, as an FPGA's aggregate and update kernels run at once.
+    ``seconds`` is the platform clock's duration. ``wall_s`` is the duration on this machine, from
     ``wall_start_s`` on its monotonic clock. ``after`` lists ids of spans it waits for.
     """
 
@@ -96,12 +96,12 @@ BYTE_KINDS: tuple[ByteKind, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class EpochTrace:
-    """Everything recorded in one epoch.
+    """The record of one epoch.
 
     ``loss`` is the mean over the epoch's training seeds, of which there were ``seeds``;
-    ``round_losses`` the mean of each round.
-    ``work_by_device`` counts traversed edges times width, for the imbalance. ``wall_s`` spans the
-    whole epoch on this machine; ``harness_s`` is the part of it outside every span.
+    ``round_losses`` the mean of each round. ``work_by_device`` counts traversed edges times width,
+    for the imbalance. ``wall_s`` spans the whole epoch on this machine; ``harness_s`` is the part
+    of it outside every span.
     """
 
     epoch: int
@@ -119,11 +119,11 @@ class EpochTrace:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What an engine returns: the epochs, peak memory by device, and the trained parameters.
+    """The result of an engine: the epochs, peak memory by device, and the trained parameters.
 
     ``parameters`` maps a parameter's name to its final value (NumPy, the workload's dtype).
-    ``notes`` are sentences a reader of the result should see (a plan that was made, a choice),
-    ``idle`` names ideas of the parts that did nothing.
+    ``notes`` are sentences for the report (a plan that was made, a choice). ``idle`` names ideas of
+    the parts without effect.
     """
 
     epochs: tuple[EpochTrace, ...]

@@ -1,4 +1,4 @@
-"""Where the rows that a round needs come from."""
+"""The origin of the rows that a round needs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from gnnbench.records.data import IntArray
 class PeerFetch:
     """Rows that one trainer reads of another's transition set, N_ij ∩ T_kj in HongTu.
 
-    ``ids`` are copied now. ``kept`` were read from a peer for the round before as well, are still
-    there and do not come again (N_ij ∩ N_i,j-1, HongTu §6).
+    ``ids`` are copied now. ``kept`` were read from a peer for the round before as well; they are
+    still in the buffer and are not copied again (N_ij ∩ N_i,j-1, HongTu §6).
     """
 
     slot: int
@@ -24,14 +24,14 @@ class PeerFetch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fetch:
-    """Where the rows that one trainer needs for one round come from. All id arrays ascend.
+    """The origin of the rows that one trainer needs for one round. All id arrays ascend.
 
     ``needed`` (N_ij) are the rows its unit reads. ``transition`` (T_ij) are the rows this trainer
     brings in for itself and its peers: the disjoint union of ``from_host`` (N_ij^cpu), which cross
     the host link now, and ``reused`` (N_ij^gpu), which stay from the round before. ``from_peers``
-    says which needed rows are in other trainers' transition sets, in the order in which peers are
-    asked. Every needed row is in the own transition set, or in exactly one peer fetch, where it is
-    copied or kept.
+    lists the needed rows in other trainers' transition sets, in the order in which the peers are
+    read. Every needed row is in the own transition set, or in exactly one peer fetch, copied or
+    kept.
     """
 
     slot: int
@@ -55,15 +55,14 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class BufferRows:
-    """How many rows a trainer's two buffers have: ``neighbour``, which its kernel reads, and
-    ``transition``, which its peers read. Where both are one merged buffer, ``transition`` is None.
-    """
+    """The number of rows in a trainer's two buffers: ``neighbour``, which its kernel reads, and
+    ``transition``, which its peers read. ``transition`` is None if both are one merged buffer."""
 
     neighbour: int
     transition: int | None = None
 
     def at_least(self, other: BufferRows) -> BufferRows:
-        """Buffers that are large enough for either; both must be merged, or neither."""
+        """Return buffers that are large enough for either; both must be merged, or neither."""
         neighbour = max(self.neighbour, other.neighbour)
         if self.transition is None or other.transition is None:
             return BufferRows(neighbour)
@@ -75,24 +74,24 @@ class RoundTraffic:
     """The fetches of all trainers of a round, one per unit, in the units' order.
 
     ``merged``: a trainer holds T_ij and N_ij in one buffer (HongTu §6, data buffer deduplication),
-    or else in one each. It is the same for all rounds of a run.
+    or else in one each. It is equal for all rounds of a run.
     """
 
     fetches: tuple[Fetch, ...]
     merged: bool = True
 
     def buffer_rows(self) -> dict[int, BufferRows]:
-        """By slot, the rows that this round needs room for: those of N_ij and
-        T_ij together, or of each.
+        """Return, by device index, the rows that this round needs room for: N_ij and T_ij merged,
+        or each.
 
-        Rows that stay keep their places, and that costs no room: over several rounds the buffers
-        are as large as the largest of them.
+        Rows that stay keep their places without extra room. Over several rounds the buffers are as
+        large as the largest round's.
         """
         rows = {}
         for fetch in self.fetches:
             transition = len(fetch.from_host) + len(fetch.reused)
             if self.merged:
-                # N_ij without T_ij is what peers have.
+                # N_ij without T_ij are the peers' rows.
                 read = sum(len(peer.ids) + len(peer.kept) for peer in fetch.from_peers)
                 rows[fetch.slot] = BufferRows(transition + read)
             else:

@@ -1,4 +1,4 @@
-"""Units of work, the devices' shares of them, and how large a piece of work is."""
+"""Units of work, the devices' shares of them, and the size of a piece of work."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from gnnbench.records.data import IndexArray, IntArray
 
 
 class BlockSize(NamedTuple):
-    """How many sources, destinations and edges a block has; an edge that a layer adds from every
-    vertex to itself is among them. ``own`` says that it lists its destinations' own rows."""
+    """The number of sources, destinations and edges of a block. Self-loops that a layer adds to
+    every vertex are counted as edges. ``own`` says that the block lists its destinations' own
+    rows."""
 
     num_src: int
     num_dst: int
@@ -23,11 +24,12 @@ class Block:
     """One layer's bipartite graph: the in-edges of some destination vertices.
 
     ``src_ids`` int64 ``(S,)``: global ids of the source rows. The first ``num_dst`` of them are the
-    destinations themselves, or those at the distinct positions ``own``, int32 ``(num_dst,)``, where
-    the rows stand in a buffer that fixes their places; such a block may have sources that no edge
-    and no destination reads. ``indptr`` int64 ``(num_dst+1,)`` and ``indices`` int32 ``(E,)`` are
-    the local CSR: row = destination, value = position in ``src_ids``. No self loops are stored;
-    models that want one read the destination's own row, which is always there.
+    destinations themselves, unless ``own`` is given. ``own``, int32 ``(num_dst,)``, has the
+    distinct positions of the destinations if the rows stand in a buffer with fixed places. Such a
+    block may have sources that no edge and no destination reads. ``indptr`` int64 ``(num_dst+1,)``
+    and ``indices`` int32 ``(E,)`` are the local CSR: row = destination, value = position in
+    ``src_ids``. No self loops are stored; models that want one read the destination's own row,
+    which is always present.
     """
 
     src_ids: IntArray
@@ -46,8 +48,8 @@ class Block:
 
     @property
     def lists_edges(self) -> bool:
-        """Whether ``indices`` has the edges; of a graph of which only sizes are known it is one
-        value as often."""
+        """Whether ``indices`` holds the edges. If only a graph's sizes are known, ``indices`` is
+        one value broadcast to the number of edges."""
         return len(self.indices) < 2 or self.indices.strides[0] != 0
 
     @property
@@ -56,14 +58,15 @@ class Block:
 
     @property
     def topology_bytes(self) -> int:
-        """Bytes of the local CSR with 32-bit indices, and of ``own``, as a device stores them."""
+        """The bytes of the local CSR with 32-bit indices, and of ``own``, as a device stores
+        them."""
         positions = 0 if self.own is None else len(self.own)
         return 4 * (len(self.indptr) + len(self.indices) + positions)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unit:
-    """What one device computes at a time: a mini-batch (L blocks) or a chunk (one block).
+    """The work of one device at a time: a mini-batch (L blocks) or a chunk (one block).
 
     ``slot`` is the position of its device among the placement's trainers. ``blocks`` run from the
     input layer to the output layer; a chunk has one block, used at every layer.
@@ -74,7 +77,7 @@ class Unit:
 
     @property
     def input_ids(self) -> IntArray:
-        """V^0: the vertices whose feature rows this unit reads (N_ij in HongTu), int64."""
+        """V^0: the vertices with feature rows that this unit reads (N_ij in HongTu), int64."""
         return self.blocks[0].src_ids
 
     @property
@@ -131,7 +134,7 @@ class Share(NamedTuple):
 
 
 class HostThreads(NamedTuple):
-    """How the host's threads are divided over its stages; 0 means all of them."""
+    """The division of the host's threads over its stages; 0 means all of them."""
 
     sample: int = 0
     load: int = 0
@@ -143,15 +146,15 @@ class BatchProfile:
     """|V^l| and |E^l| of one sampled mini-batch of some size.
 
     A design phase samples a few sizes; they do not grow in proportion, since neighbours are shared.
-    ``sampling_s`` is what sampling it took with some numbers of threads, ascending; empty where
-    that was not measured, or not on the platform in question.
+    ``sampling_s`` are pairs of a number of threads, ascending, and the seconds of sampling with
+    them. It is empty if that was not measured, or not on the platform in question.
 
-    ``fetched`` is how many of the |V^0| rows an accelerator needs of the host's memory, where it
-    has others itself, and ``fetched_bytes`` what they have when they cross, where they are rounded;
-    None means all rows, as they are.
+    ``fetched`` is the number of the |V^0| rows that an accelerator reads from the host's memory, if
+    it holds the others itself. ``fetched_bytes`` is the size of these rows as they cross, if they
+    are rounded. None means all rows, unchanged.
 
-    ``stored`` is how many values the rows of V^0, and those of V^1 among them, have where features
-    go to the first layer sparse, as they are stored; None where they are dense.
+    ``stored`` is the number of stored values in the rows of V^0, and in those of V^1 among them, if
+    features enter the first layer sparse; None if they are dense.
     """
 
     seeds: int
@@ -163,49 +166,48 @@ class BatchProfile:
     stored: tuple[int, int] | None = None
 
 
-#: What AGGREGATE makes of the rows of a destination's neighbours: their sum, the sum with a value
-#: an edge, that with constants and the own row (GCN), their mean beside the own row (SAGE), their
-#: sum and the own row (GIN), the sum by attention (GAT), or with a gate of every value (GGCN).
-#: UPDATE may end with ReLU, and the loss stands for all that a mini-batch takes once.
+#: AGGREGATE's result from the rows of a destination's neighbours: their sum, the sum with a value
+#: for each edge, that with constants and the own row (GCN), their mean beside the own row (SAGE),
+#: their sum and the own row (GIN), the sum by attention (GAT), or with a gate of every value
+#: (GGCN). UPDATE may end with ReLU. ``loss`` stands for all work that a mini-batch does once.
 Form = Literal[
     "plain", "weighted", "scaled", "mean", "plus-own", "attention", "gated", "relu", "loss"
 ]
 
 
-#: How rows of host memory come to an accelerator: picked into memory that stays and is pinned; into
-#: memory that was just allocated and is pageable; or read in place, over the link.
+#: How rows of host memory reach an accelerator: gathered into pinned memory that stays, gathered
+#: into newly allocated pageable memory, or read in place over the link.
 Loading = Literal["blocks", "staged", "in-place"]
 
 
 class ReadOrder(Protocol):
-    """In which order AGGREGATE over a block reads rows."""
+    """The order in which AGGREGATE over a block reads rows."""
 
     def kept(self, rows: float, *, backward: bool = False) -> float:
-        """The share of reads whose row is one of the ``rows`` different ones that were read
-        last."""
+        """Return the share of reads of a row that is among the ``rows`` distinct rows read last."""
 
 
 class Work(NamedTuple):
     """The size of one piece of work, from which a clock or a kernel derives its duration.
 
-    ``op``: ``sample`` (``edges`` drawn), ``copy`` (``bytes`` moved over a link or within a
-    memory), ``aggregate`` (``edges`` of width ``features`` into ``rows``) or ``update`` (``macs``
-    multiply-accumulates over ``rows``). ``threads`` of the host do it, 0 meaning all.
+    ``op``: ``sample`` (``edges`` drawn), ``copy`` (``bytes`` moved over a link or within a memory),
+    ``aggregate`` (``edges`` of width ``features`` into ``rows``) or ``update`` (``macs``
+    multiply-accumulates over ``rows``). ``threads`` is the number of host threads, 0 meaning all.
     ``remote_bytes`` is the part of ``bytes`` that a transfer between host and device takes across
     the host's sockets.
 
-    ``sources`` is how many rows AGGREGATE reads of, and 0 where nobody counted them. ``form`` is
-    what it sums, or what UPDATE ends with. ``products`` is how many matrix products a backward
-    pass has where a forward pass has one; ``macs`` of UPDATE are of all of them, those of
-    AGGREGATE of one. A sample has as many ``layers``, and ``starts`` of a loader's workers are
-    started for it. ``loading`` is how rows of host memory come to an accelerator, and
-    ``processes`` is how many do so side by side. ``apart`` is how many threads of the host do such
-    work at the same time, each its own; 0 is one work for all of them. ``fresh`` says that a kernel
-    sees the block for the first time, one way, and its rows, and that a copy makes what it writes
-    to. Where it is ``weighted`` AGGREGATE multiplies by a weight of every edge, in
-    whatever form. ``columns`` is how many the sparse rows have that AGGREGATE multiplies first, of
-    whose stored values alone its ``macs`` are; 0 where rows are dense. ``order`` is that in which
-    AGGREGATE reads rows, where it is known.
+    ``sources`` is the number of rows that AGGREGATE reads from, 0 if unknown. ``form`` is
+    AGGREGATE's result, or UPDATE's last step. ``products`` is the number of matrix products in a
+    backward pass for each one in the forward pass. ``macs`` covers all of them in UPDATE, and one
+    in AGGREGATE. A sample has ``layers`` layers, and starts ``starts`` workers of a loader.
+    ``loading`` is how rows of host memory reach an accelerator, and ``processes`` the number of
+    processes that load side by side. ``apart`` is the number of host threads that each do such a
+    work at once; 0 is one work for all threads. ``fresh`` says that a kernel sees the block, in
+    this direction, and its rows for the first time, and that a copy allocates its target. If
+    ``weighted``, AGGREGATE multiplies by a weight of every edge, in any form. ``columns`` is the
+    width of the sparse rows that AGGREGATE multiplies first, whose stored values alone ``macs``
+    counts; 0 if rows are dense. ``order`` is the order in which AGGREGATE reads rows, if it is
+    known.
     """
 
     op: Literal["sample", "copy", "aggregate", "update"]
@@ -232,5 +234,5 @@ class Work(NamedTuple):
     order: ReadOrder | None = None
 
     def on_threads(self, threads: int) -> Work:
-        """The same work, done by so many of the host's threads."""
+        """Return this work, done by ``threads`` of the host."""
         return self._replace(threads=threads)
