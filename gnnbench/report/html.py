@@ -87,10 +87,9 @@ _METRICS = {
 
 
 class _Cell(NamedTuple):
-    """A cell of a table.
+    """A cell of a table: its text and style.
 
-    It has its text, its style, small text and a mark behind it, and the value that it is sorted by,
-    None without one.
+    Small text or the mark of a provenance follows the text. A column is sorted by ``value``.
     """
 
     text: str
