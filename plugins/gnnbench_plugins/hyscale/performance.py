@@ -209,7 +209,7 @@ def fetched_of(
 def stored_of(profiles: Sequence[BatchProfile], seeds: float) -> tuple[float, float] | None:
     """Return the stored feature values in a mini-batch's rows of V^0, and of V^1.
 
-    The mini-batch has ``seeds`` seeds. None if features are dense.
+    The mini-batch has ``seeds`` seeds. Returns None if features are dense.
     """
     known, sources, destinations = [0.0], [0.0], [0.0]
     for profile in profiles:
