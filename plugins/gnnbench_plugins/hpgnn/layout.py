@@ -43,8 +43,8 @@ class LaidOutBlock(Block):
     """A block of layer ``layer`` (from 0) with its edges laid out, forward and backward.
 
     ``destinations`` are |B^1| .. |B^L| of its mini-batch. In ``backward`` the sources are the
-    block's destinations, for which gradients arrive. It is None in the first layer, since features need
-    no gradient.
+    block's destinations, for which gradients arrive. It is None in the first layer, since features
+    need no gradient.
     """
 
     layer: int
