@@ -158,18 +158,18 @@ def mode_option(meaning: str) -> Decorator:
 
 
 def fanouts_option(meaning: str) -> Decorator:
-    """Return ``--fanouts``, whose value is a text."""
+    """Return ``--fanouts``; its value is a text."""
     default = "[default: 25,10, then 10 for each further layer]"
     return click.option("--fanouts", metavar="N,N...", help=f"{meaning}  {default}")
 
 
 def platform_option(meaning: str) -> Decorator:
-    """Return ``--platform``, whose value is a text."""
+    """Return ``--platform``; its value is a text."""
     return click.option("--platform", metavar="NAME, FILE.toml or cores:A,B", help=meaning)
 
 
 def swap_option(meaning: str) -> Decorator:
-    """Return ``--swap``, whose values are texts."""
+    """Return ``--swap``; its values are texts."""
     return click.option(
         "--swap",
         "swaps",
@@ -180,7 +180,7 @@ def swap_option(meaning: str) -> Decorator:
 
 
 def set_option(meaning: str) -> Decorator:
-    """Return ``--set``, whose values are texts."""
+    """Return ``--set``; its values are texts."""
     return click.option(
         "--set",
         "settings",

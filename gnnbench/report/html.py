@@ -102,7 +102,7 @@ class _Cell(NamedTuple):
 class _Head(NamedTuple):
     """The heading of a column: its title, and the text below it.
 
-    A column is chosen and sorted by ``key``; it is shown at first if it ``decides``.
+    Readers choose and sort columns by ``key``. A column that ``decides`` is shown at first.
     """
 
     title: str

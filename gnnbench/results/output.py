@@ -60,8 +60,8 @@ def _takes_standard_output(found: os.stat_result) -> bool:
 def check_outputs(outputs: Iterable[Path], inputs: Iterable[Path] = ()) -> None:
     """Raise ``UsageError`` unless each of ``outputs`` is a separate file that can be written.
 
-    An output must not be one of ``inputs``, under any name or link. It is called before the work
-    starts, with every file that a command reads and writes.
+    An output must not be one of ``inputs``, under any name or link. Commands call this before the
+    work starts, with every file that they read and write.
     """
     read = {identify(path): path for path in inputs}
     written: dict[tuple[int, int] | Path, Path] = {}

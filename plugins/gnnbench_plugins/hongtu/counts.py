@@ -29,8 +29,8 @@ Counts = npt.NDArray[np.float64]
 class ChunkCounts:
     """The rows that the chunks of an epoch read and compute, in the order they run.
 
-    Arrays are float64. The first axis is the batch j < n, the second the partition i < m, the
-    third, if any, the partition k that a row belongs to. Evenly spread counts need not be whole.
+    Arrays are float64. The first axis is the batch j < n, the second the partition i < m. The
+    third, if any, is the partition k that a row belongs to. Evenly spread counts need not be whole.
     """
 
     #: ``(n, m)``: |V_ij|, the destinations of chunk (i, j), and their in-edges without self loops.

@@ -77,7 +77,7 @@ class _Schedule:
     """An order, the unions of its batches, and each union with another chunk in it.
 
     ``_tables[i][:, k, j]`` are row counts of batch j's union with chunk k of partition i in place
-    of its own: all rows, and those shared with the batches before and after j, which do not change.
+    of its own: all rows, and rows shared with the batches before and after j, which do not change.
     ``_beside[i][j]`` counts rows that batches j and j+1 share after an exchange of their chunks of
     partition i. Columns in ``_stale[i]`` have yet to be computed.
     """

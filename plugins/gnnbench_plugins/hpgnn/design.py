@@ -93,7 +93,7 @@ class LayerTimes:
 def aggregate_times(
     rows: float, edges: float, width: int, itemsize: int, n: float, board: Board, *, first: bool
 ) -> tuple[float, float]:
-    """Equation 8: t_load = |B| f S / (BW alpha) and t_compute = |E| f / (n 16 freq)."""
+    """Return Equation 8: t_load = |B| f S / (BW alpha), t_compute = |E| f / (n 16 freq)."""
     alpha = board.alpha_first if first else board.alpha_later
     return (
         rows * width * itemsize / (board.bandwidth_bytes_per_s * alpha),
@@ -102,7 +102,7 @@ def aggregate_times(
 
 
 def update_seconds(macs: float, m: float, board: Board) -> float:
-    """Equation 9: t_update = MACs / (m freq)."""
+    """Return Equation 9: t_update = MACs / (m freq)."""
     return macs / (m * board.clock_hz)
 
 

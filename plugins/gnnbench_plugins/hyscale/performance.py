@@ -138,7 +138,7 @@ def trainer_seconds(
     itemsize: int,
     stored: tuple[float, float] | None = None,
 ) -> float:
-    """Equation 10: forward over all layers, backward over all but the first's aggregation.
+    """Return Equation 10: forward over all layers, backward without the first's aggregation.
 
     ``vertices`` are |V^0| .. |V^L|, ``edges`` |E^1| .. |E^L|. Aggregation follows Equation 11,
     update Equation 12. They overlap on a pipelined device (the operator is max) and add up
@@ -247,7 +247,7 @@ def sampling_seconds(
 
 
 def synchronise_seconds(task: Task, accelerators: Sequence[Device]) -> float:
-    """Equation 13: gradients to the host and back, over the slowest link."""
+    """Return Equation 13: gradients to the host and back, over the slowest link."""
     platform = task.platform
     links = [platform.host_link(device) for device in accelerators]
     crossings = (2.0 * task.parameter_bytes / link.bandwidth_bytes_per_s for link in links)

@@ -21,7 +21,7 @@ class MixGCNPlacement(ShardPlacement):
 
     They are lines 7 and 11 of Algorithm 2. Both groups may be the same devices. If not, sparse
     devices aggregate for dense ones: devices of kind ``sparse`` if the platform has any, the host
-    (the paper's MixGCN-CPU), or some accelerators set apart. The groups may differ in size. By
+    (the paper's MixGCN-CPU), or accelerators set apart. The groups may differ in size. By
     default the number of accelerators set apart minimises the modelled epoch.
 
     An adjacency too large for one device is cut into ``row_groups``. The sparse devices form that
