@@ -35,9 +35,8 @@ def load(extra: Sequence[str] = (), objects: Sequence[object] = ()) -> Registry:
     ``extra`` are names of modules or of ``.py`` files. ``objects`` are modules or instances with
     hooks, or offers themselves: classes and strategies.
 
-    Raises ``PluginError`` when one of ``extra`` or ``objects`` cannot be used as it is, or when one
-    of them offers a name that another plugin offers too. Other trouble is reported in the
-    registry's ``problems``.
+    Raises ``PluginError`` when one of ``extra`` or ``objects`` cannot be used, or offers a name
+    that another plugin offers too. Other trouble is reported in the registry's ``problems``.
     """
     manager = pluggy.PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)

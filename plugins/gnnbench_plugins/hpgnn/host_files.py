@@ -99,8 +99,8 @@ def write_batch(
     Each die has its range of destinations and the edges to them, in the order of the stream. A
     range is cut if the gather PEs cannot keep it whole. With ``labels``, one for each of the last
     layer's destinations, the host program propagates backward too. A layer's transposed edges are
-    then sorted by destination, and the edges to its own rows follow. Raises ``UsageError`` for
-    labels of a model whose functions have no slopes.
+    then sorted by forward destination, and the edges to its own rows follow. Raises ``UsageError``
+    for labels of a model without slopes.
     """
     board = generated.board
     abstraction = generated.abstraction
