@@ -1,9 +1,8 @@
-"""The hooks a plugin may implement. They offer classes and records; they never do work.
+"""The hooks that a plugin may implement. They offer classes and records; they never do work.
 
 A plugin is a module (or an object) with any of these functions marked ``@hookimpl``. Each is called
-once when plugins are loaded, never inside a timed region. Names are chosen by the offered class's
-``name``; a name offered twice for the same part, as a model or as a strategy is an error that names
-both plugins.
+once when plugins are loaded, never inside a timed region. A part, model or strategy is chosen by
+its ``name``. A name offered twice for the same kind of offer is an error that names both plugins.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def gnnbench_placement() -> Iterable[type[Placement]]:  # type: ignore[empty-bod
 
 @hookspec
 def gnnbench_communication() -> Iterable[type[Communication]]:  # type: ignore[empty-body]
-    """Offer communications: which data cross which link."""
+    """Offer communications: what crosses which link, and what need not."""
 
 
 @hookspec
@@ -57,7 +56,7 @@ def gnnbench_kernel() -> Iterable[type[Kernel]]:  # type: ignore[empty-body]
 
 @hookspec
 def gnnbench_model() -> Iterable[type[Layer]]:  # type: ignore[empty-body]
-    """Offer models: classes of layers, most simply subclasses of ``gnnbench.models.TorchLayer``."""
+    """Offer models: classes of layers, most simply derived from ``gnnbench.models.TorchLayer``."""
 
 
 @hookspec

@@ -1,8 +1,8 @@
-"""The command line. Commands import what they need when they run, so that ``--help`` is instant.
+"""The command line. Each command imports its modules when it runs, so that ``--help`` is instant.
 
-Exit status: 0 all done; 1 a check failed; 2 wrong usage; 3 a run failed; 4 nothing ran; 130 when
-interrupted, 143 when terminated, 129 when its terminal was closed. An error is one sentence on
-standard error; ``--debug`` shows its traceback too.
+Exit status: 0 done; 1 a check failed; 2 wrong usage; 3 a run failed; 4 nothing ran. After a signal
+the status is 130 (interrupted), 143 (terminated) or 129 (its terminal was closed). An error is one
+sentence on standard error; ``--debug`` also shows its traceback.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from gnnbench.waiting import wait_briefly
 
 
 class UnexpectedEnd(Exception):
-    """An ``EOFError``, which click takes for an interrupt."""
+    """An ``EOFError``, which click would treat as an interrupt."""
 
 
 class Program(click.Group):
@@ -74,15 +74,15 @@ class Program(click.Group):
 
 
 def exit_status_of(run: Callable[[], object], line: CommandLine) -> int:
-    """What ``run`` returned, or the status of what it raised, said in one sentence."""
+    """Return the exit status of ``run``; an error that it raises is printed as one sentence."""
     try:
         with guarded_output():
             status = run()
     except (click.Abort, KeyboardInterrupt) as error:
-        # click has made the one of the other.
+        # click turns a KeyboardInterrupt into an Abort.
         return _say_interrupted(error.__cause__ if isinstance(error, click.Abort) else error)
     except Exception as error:
-        # An interrupt may come out of a library as another error.
+        # A library may turn an interrupt into another error.
         if signals.has_come():
             return _say_interrupted(error)
         return _say_error(error, line)

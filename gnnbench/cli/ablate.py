@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 def ablate(line: CommandLine, strategy: str, each_part: bool, options: ComparisonOptions) -> int:
     """Train STRATEGY step by step, from a plain baseline to the whole, as its paper does.
 
-    Where the paper has no steps, each part is swapped for the reference's, one at a time.
-    Combinations that cannot work say why.
+    If the paper has no steps, each part is swapped for the reference's, one at a time. A
+    combination that cannot work is refused with its reason.
     """
 
     def find_rows(request: Request, registry: Registry) -> tuple[PlannedRow, ...]:

@@ -1,4 +1,4 @@
-"""What ``matrix`` and ``advise`` are told, and the question that it makes."""
+"""The options of ``matrix`` and ``advise``, and the question that is made of them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ _OPTIONS: tuple[Decorator, ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviceOptions(TrainingOptions):
-    """What ``matrix`` and ``advise`` were told, as it was typed."""
+    """The options of ``matrix`` and ``advise``, as typed."""
 
     dataset: str
     plugins: str | None
@@ -93,13 +93,13 @@ class AdviceOptions(TrainingOptions):
 
 
 def advice_options(command: Callable[..., int]) -> Callable[..., int]:
-    """The options of a question; ``command`` is handed them together, as ``options``."""
+    """Add the options of a question to ``command``, which receives them as ``options``."""
     return gather_options(AdviceOptions, _OPTIONS, command)
 
 
 def make_question(options: AdviceOptions) -> Question:
-    """The question that was asked."""
-    # Everything that can be refused is, before the first slow import.
+    """Return the question that the options ask."""
+    # Refuse wrong usage before the first slow import.
     job = AdviceJob(
         dataset=options.dataset,
         strategies=split_names(options.plugins),
@@ -129,7 +129,7 @@ def make_question(options: AdviceOptions) -> Question:
 
 
 def split_names(text: str | None) -> tuple[str, ...]:
-    """The strategies of ``--plugins``, none where all are meant."""
+    """Return the strategies of ``--plugins``; none means all of them."""
     if text is None:
         return ()
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
@@ -139,7 +139,7 @@ def split_names(text: str | None) -> tuple[str, ...]:
 
 
 class PlanProgress:
-    """Counts plans on a terminal, of which nobody knows how many there will be."""
+    """A bar on a terminal that counts the combinations planned so far."""
 
     def __init__(self, total: int) -> None:
         self._bar = ProgressBar("plans")
@@ -154,5 +154,5 @@ class PlanProgress:
         self._bar.__exit__(None, None, None)
 
     def watch(self, _: PlannedRow) -> None:
-        """Another combination is planned."""
+        """Count one more planned combination."""
         self._bar.advance("planning")

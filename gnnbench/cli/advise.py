@@ -54,9 +54,9 @@ def advise(
 ) -> int:
     """Say which combination of parts to use on this graph and machine, and with which settings.
 
-    Combinations are planned, not trained: the best of those that were looked at, each with its
-    reason, how wrong the model may be, and what would change the answer. Full graphs and
-    mini-batches do other work, and are answered apart.
+    Combinations are planned, not trained. For the best ones the answer gives the reason, the error
+    that the model may have, and changes that would give another answer. Full graphs and
+    mini-batches do different work, and are answered apart.
     """
     if within_s is not None and (options.platform or options.device_memory or train):
         raise click.UsageError(
@@ -91,7 +91,7 @@ def advise(
 
 
 def answer_within(question: Question, within_s: float, options: AdviceOptions) -> int:
-    """The platform of least power that will do."""
+    """Print the platform of least power that trains all epochs in ``within_s`` seconds."""
     from gnnbench.advice import find_cheapest
     from gnnbench.advice.documents import describe_offers, describe_question
     from gnnbench.platforms.describe import LOCAL, list_platforms, load_platform
@@ -108,7 +108,7 @@ def answer_within(question: Question, within_s: float, options: AdviceOptions) -
 
 
 def print_advice(found: Advice, console: Console, *, details: bool) -> None:
-    """The answers, each with its table and what would change it."""
+    """Print the answers, each with its table and what would change it."""
     from gnnbench.advice.tables import summarise
 
     question = found.question
@@ -152,7 +152,7 @@ def print_advice(found: Advice, console: Console, *, details: bool) -> None:
 
 
 def describe_choice(choice: Choice) -> tuple[str, ...]:
-    """A choice as a line of a table."""
+    """Return a choice as a line of a table."""
     from gnnbench.advice.pricing import LINK_METRICS, read_metric
     from gnnbench.advice.tables import name_settings
     from gnnbench.units import format_si
@@ -173,7 +173,7 @@ def describe_choice(choice: Choice) -> tuple[str, ...]:
 
 
 def print_offers(offers: tuple[Offer, ...], within_s: float, console: Console) -> None:
-    """The first platform by power that will do, and why those before it will not."""
+    """Print the first platform by power that is fast enough, and why those before it are not."""
     from gnnbench.advice.sentences import describe_row
     from gnnbench.units import format_si
 

@@ -100,11 +100,11 @@ def compare(
 ) -> int:
     """Train each strategy on one dataset, and compare losses, times and traffic.
 
-    Every strategy really trains. Times are measured where the platform's devices exist here, and
-    modelled where they do not.
+    Every strategy really trains. Times are measured if the platform's devices exist here, and
+    modelled if they do not.
 
-    With two files that --json has written, A.json and B.json, nothing is trained: what is faster or
-    slower in B than in A is said, and status 1 where something is slower.
+    Given two files that --json has written, A.json and B.json, nothing is trained: the output says
+    what is faster or slower in B than in A. The status is 1 if something is slower.
     """
     if earlier:
         return compare_earlier(earlier, options.json_path)
@@ -118,8 +118,10 @@ def compare(
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """How many processes are asked for, None for as many as the platform's devices are, and after
-    how many seconds they give one of them up."""
+    """The number of processes, and the seconds after which they give up a silent rank.
+
+    ``processes`` is None for one process for each device of the platform.
+    """
 
     processes: int | None = None
     patience_s: int = PATIENCE_S
@@ -136,9 +138,12 @@ def run_rows(
     find_rows: Callable[[Request, Registry], tuple[PlannedRow, ...]] | None = None,
     print_more: Callable[[Comparison, Registry, Console], None] | None = None,
 ) -> int:
-    """Run the rows of the strategies, or those that ``find_rows`` gives, and write what came out:
-    in this process, as one of several ranks, or in ranks that this process starts and watches."""
-    # Everything that can be refused is, before the first slow import.
+    """Run the rows of the strategies, or the rows of ``find_rows``, and write the results.
+
+    The rows run in this process, as one of several ranks, or in ranks that this process starts and
+    watches.
+    """
+    # Refuse wrong usage before the first slow import.
     job = read_job(chosen, options, plain=plain, mode=mode)
     ranks = int(os.environ.get("WORLD_SIZE", 0)) if "RANK" in os.environ else 0
     processes = wanted.processes
@@ -175,7 +180,7 @@ def run_rows(
 
 
 def made_of_cores(platform: str | None) -> bool:
-    """Whether a platform's devices are this machine's cores, each a process."""
+    """Return whether a platform's devices are this machine's cores, each a process."""
     from gnnbench.platforms.describe import is_made_of_cores
 
     return platform is not None and is_made_of_cores(platform)
@@ -188,7 +193,7 @@ def run_as_rank(
     patience_s: float,
     write: Callable[[Comparison], int],
 ) -> int:
-    """The comparison as one of several ranks, of which the first writes and prints."""
+    """Run the comparison as one of several ranks; rank 0 writes and prints."""
     from gnnbench.comparison import check_agreement, serve
     from gnnbench.run.collectives import PeerLost, join, leave
     from gnnbench.run.shared_memory import make_processes
@@ -217,8 +222,10 @@ def read_job(
     plain: bool = False,
     mode: Mode | None = None,
 ) -> preparation.Job:
-    """What to compare, as it was typed. Raises ``UsageError`` for what cannot be, and for outputs
-    that cannot be written."""
+    """Return the job that the options describe.
+
+    Raises ``UsageError`` if it cannot run, or if an output cannot be written.
+    """
     job = preparation.Job(
         strategies=chosen,
         dataset=options.dataset,
@@ -249,7 +256,7 @@ def read_job(
 
 
 def find_demanded() -> tuple[str, ...]:
-    """Return the options of mini-batches that the command line has, as they are typed."""
+    """Return the mini-batch options that are on the command line, as typed."""
     context = click.get_current_context()
     return tuple(
         f"--{name.replace('_', '-')}"
@@ -264,7 +271,7 @@ def run_comparison(
     registry: Registry,
     processes: Processes | None = None,
 ) -> Comparison:
-    """Run every row, with a bar that shows how far it is; with the other ``processes``, if any."""
+    """Run every row with a progress bar, together with the other ``processes``, if any."""
     from gnnbench.comparison import compare as run
 
     with ProgressBar() as progress:
@@ -272,10 +279,11 @@ def run_comparison(
 
 
 def exit_status(comparison: Comparison) -> int:
-    """129, 130 or 143 after a signal, 3 when a run failed unexpectedly, 4 when none is done, 1 when
-    one is not equal, else 0.
+    """Return the exit status of a comparison.
 
-    Running out of device memory is an answer, not a failure.
+    The status is 129, 130 or 143 after a signal, 3 if a run failed unexpectedly, 4 if none is done,
+    1 if one is not equal to the reference, else 0. Running out of device memory is an answer, not a
+    failure.
     """
     runs = comparison.runs
     if comparison.interrupted:
@@ -294,7 +302,7 @@ def write_results(
     options: ComparisonOptions,
     print_more: Callable[[Console], None] | None = None,
 ) -> None:
-    """The table for people, what else they are to read, and then the files that were asked for.
+    """Print the table and ``print_more``, then write the files that the options name.
 
     Raises as :func:`gnnbench.results.output.write_all` does, after all others have been written.
     """
@@ -331,13 +339,13 @@ def write_results(
 
 
 def parse_strategies(text: str) -> tuple[ChosenStrategy, ...]:
-    """``"hyscale,hongtu:kernel=dgl"`` as names with their swaps, each once."""
+    """Parse ``"hyscale,hongtu:kernel=dgl"`` into names with their swaps, each once."""
     with said_of("'--plugins'"):
         return preparation.parse_strategies(text)
 
 
 def parse_fanouts(text: str | None) -> tuple[int, ...] | None:
-    """``"25,10"`` as numbers, from the seeds outwards."""
+    """Parse ``"25,10"`` into numbers, from the seeds outwards."""
     if text is None:
         return None
     example = "25,10 (0 stands for every neighbour)"
@@ -345,20 +353,20 @@ def parse_fanouts(text: str | None) -> tuple[int, ...] | None:
 
 
 def parse_swaps(texts: Sequence[str], hint: str = "'--swap'") -> tuple[tuple[PartKind, str], ...]:
-    """``communication=hongtu`` as a kind of part and a part's name."""
+    """Parse ``communication=hongtu`` into a kind of part and a part's name."""
     with said_of(hint):
         return preparation.parse_swaps(texts)
 
 
 def parse_settings(texts: Sequence[str]) -> dict[PartKind, dict[str, str]]:
-    """``memory.device_bytes=2GB`` as texts by kind of part and option."""
+    """Parse ``memory.device_bytes=2GB`` into texts by kind of part and option."""
     with said_of("'--set'"):
         return preparation.parse_settings(texts)
 
 
 @contextmanager
 def said_of(option: str) -> Iterator[None]:
-    """What is wrong with a text is wrong with this option."""
+    """Name ``option`` in the error about a text that is wrong."""
     try:
         yield
     except UsageError as error:
@@ -369,7 +377,7 @@ def said_of(option: str) -> Iterator[None]:
 
 
 class ProgressBar:
-    """A bar on standard error for the run at hand; nothing where that is not a terminal."""
+    """A progress bar on standard error for the runs under way; silent if that is not a terminal."""
 
     def __init__(self, unit: str = "epochs") -> None:
         self._unit = unit
@@ -404,16 +412,16 @@ class ProgressBar:
             self._bars.stop()
 
     def begin(self, label: str, total: int) -> None:
-        """A run starts, which takes ``total`` epochs; several may be under way."""
+        """Add a bar for a run of ``total`` epochs; several runs may be under way."""
         if self._bars is not None:
             self._tasks[label] = self._bars.add_task(label, total=total)
 
     def advance(self, label: str, steps: int = 1) -> None:
-        """An epoch is over, or several steps of something else."""
+        """Advance a run's bar by an epoch, or by several steps of another unit."""
         if self._bars is not None and label in self._tasks:
             self._bars.advance(self._tasks[label], steps)
 
     def end(self, label: str, status: str) -> None:
-        """A run is over; its bar goes, its row will be in the table."""
+        """Remove the bar of a run that has ended."""
         if self._bars is not None and label in self._tasks:
             self._bars.remove_task(self._tasks.pop(label))

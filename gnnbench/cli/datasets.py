@@ -1,4 +1,4 @@
-"""``gnnbench datasets``: the shared graphs, and making others fit for comparison."""
+"""``gnnbench datasets``: the shared graphs, and datasets made of other graphs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gnnbench.datasets import Imported, ScalingChoice
     from gnnbench.records import Dataset
 
-#: By the words of ``--delimiter``, the characters.
+#: Delimiter characters by the words that ``--delimiter`` takes.
 DELIMITERS = {"tab": "\t", "comma": ",", "semicolon": ";", "pipe": "|", "blank": " "}
 
 out_option = click.option(
@@ -64,12 +64,12 @@ def datasets(ctx: click.Context, json_path: Path | None) -> int | None:
 @datasets.command("list")
 @shared_options
 def list_datasets(json_path: Path | None) -> int:
-    """Every dataset that --dataset knows by name."""
+    """List every dataset that --dataset knows by name."""
     return print_list(json_path)
 
 
 def print_list(json_path: Path | None) -> int:
-    """Files first, then what is made or downloaded when asked for."""
+    """Print datasets: files first, then those that are made or downloaded on demand."""
     from gnnbench import datasets as catalogue
 
     files = [each for path in catalogue.find_all_files() for each in catalogue.list_files(path)]
@@ -202,9 +202,9 @@ def import_graph(
     SciPy's, shchur's and raw .npz; GraphML, GEXF, GML; METIS (.graph); MATLAB (.mat); an edge_index
     (.npy, .pt); PyTorch Geometric's Data (.pt); DGL's .bin.
 
-    The graph is made symmetric unless it is to stay directed, sorted, and free of self loops and
-    duplicates; what was changed, ignored or made up is said. Where vertices are numbered anew, the
-    ids that they had are written beside the dataset, one on each line.
+    The graph is sorted, freed of self loops and duplicates, and made symmetric unless --directed is
+    given. The output says what was changed, ignored or made up. If vertices are renumbered, their
+    old ids are written beside the dataset, one on each line.
     """
     from gnnbench import datasets as catalogue
 
@@ -238,9 +238,9 @@ def import_graph(
 
 
 def write_ids(made: Imported, target: Path, ids_path: Path, *, overwrite: bool) -> None:
-    """Write the ids that vertices had beside ``target``, where they are numbered anew.
+    """Write the vertices' old ids beside ``target`` if the import renumbered them.
 
-    Raises ``UsageError`` where another file is in the way.
+    Raises ``UsageError`` if another file is in the way.
     """
     from gnnbench.results.output import write_text
 
@@ -271,7 +271,7 @@ def make(
 ) -> int:
     """Make or download the dataset NAME and keep it as a file, or as a folder.
 
-    Such as rmat:vertices=1M,edges=16M, sbm, or a stand-in like ogbn-products:0.01.
+    Examples: rmat:vertices=1M,edges=16M, sbm, or a stand-in like ogbn-products:0.01.
     """
     from gnnbench import datasets as catalogue
 
@@ -292,8 +292,10 @@ def make(
 def choose_target(
     stem: str, out_path: Path | None, scaling: ScalingChoice | None, overwrite: bool
 ) -> tuple[Path, bool]:
-    """The file or the folder to write, and whether it is a folder; refused before the work starts
-    when it cannot be written."""
+    """Return the file or folder to write, and whether it is a folder.
+
+    Raises ``UsageError`` before any work starts if it cannot be written.
+    """
     from gnnbench import datasets as catalogue
     from gnnbench.results.output import check_output, make_folder
 
@@ -348,7 +350,7 @@ def print_written(
 def print_facts(
     facts: Mapping[str, str | int | float | tuple[str, ...]], json_path: Path | None
 ) -> None:
-    """Facts one to a line; several sentences under each other."""
+    """Print facts, one to a line; several sentences stand under each other."""
     rows = []
     for name, fact in facts.items():
         title = name.replace("_", " ")

@@ -15,13 +15,16 @@ from gnnbench.cli.options import Json, check_files, open_console, write_document
 if TYPE_CHECKING:
     from gnnbench.results.earlier import Change, Pairing
 
-#: What else may be said beside two files.
+#: Parameters that are allowed beside two files.
 _ALLOWED = ("earlier", "json_path")
 
 
 def compare_earlier(files: Sequence[Path], json_path: Path | None) -> int:
-    """Hold two result files against each other; 1 where a row is shown to be slower in the
-    second, 4 where no row can be compared, such as measured ones of a busy machine."""
+    """Compare two result files and return the exit status.
+
+    The status is 1 if a row is shown to be slower in the second file. It is 4 if no row can be
+    compared, such as measured rows of a busy machine.
+    """
     _refuse_options(files)
     check_files(json_path, files=files)
 
@@ -64,7 +67,7 @@ def _to_document(change: Change) -> dict[str, Json]:
 
 
 def _describe(pairing: Pairing) -> dict[str, Json]:
-    """A row; ``ratio`` is above 1 where the later run is faster."""
+    """Return a pairing as JSON; ``ratio`` is above 1 if the later run is faster."""
     found, described = pairing.difference, {"label": pairing.label, "mode": pairing.mode}
     times: dict[str, Json] = {}
     for name, row in (("before", pairing.before), ("after", pairing.after)):

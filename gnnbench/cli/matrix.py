@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gnnbench.advice import Matrix
     from gnnbench.advice.matrix import Cell
 
-#: So many sentences of refusal are printed without ``--details``.
+#: Refusals printed without ``--details``.
 _SENTENCES = 6
 _HEADING = ("combination", "epoch [modelled]", "peak device", "links", "sampler placement ...")
 
@@ -25,8 +25,8 @@ _HEADING = ("combination", "epoch [modelled]", "peak device", "links", "sampler 
 def matrix(options: AdviceOptions) -> int:
     """Plan every combination of the five parts of all strategies, or say why it cannot work.
 
-    Printed are those that no other of the same work beats in time, device memory and traffic at
-    once, and how many are refused by which sentence; --details prints all.
+    The output has the combinations that no other of the same work beats in time, device memory and
+    traffic at once. It counts the refused ones by reason; --details prints all.
     """
     question = make_question(options)
 
@@ -43,7 +43,7 @@ def matrix(options: AdviceOptions) -> int:
 
 
 def print_matrix(found: Matrix, console: Console, *, details: bool) -> None:
-    """The front of each kind of work, and the refusals."""
+    """Print the Pareto front of each kind of work, and the refusals."""
     question = found.question
     console.print(
         f"gnnbench matrix · {question.dataset.name} · {question.workload.model} · "
@@ -74,7 +74,7 @@ def print_matrix(found: Matrix, console: Console, *, details: bool) -> None:
 
 
 def describe_cells(cell: Cell) -> tuple[str, ...]:
-    """A combination as a line of a table."""
+    """Return a combination as a line of a table."""
     from gnnbench.advice.pricing import LINK_METRICS, read_metric
     from gnnbench.records import PART_KINDS
     from gnnbench.units import format_si
@@ -90,7 +90,7 @@ def describe_cells(cell: Cell) -> tuple[str, ...]:
 
 
 def print_refusals(found: Matrix, console: Console, *, details: bool) -> None:
-    """How many combinations cannot work, by the sentence."""
+    """Print how many combinations cannot work, by reason."""
     counted = found.refusals.most_common()
     if not counted:
         return

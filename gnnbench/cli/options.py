@@ -1,5 +1,7 @@
-"""What commands share: ``--debug``, ``--json``, ``--plugin``, the options of a comparison, and
-where their output goes."""
+"""Options that commands share, and where their output goes.
+
+Shared are ``--debug``, ``--json``, ``--plugin`` and the options of a comparison.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., object])
 
 STDOUT = Path("-")
-#: Least room for a column that wraps.
+#: Least width of a column that wraps.
 _NARROWEST = 30
 
 #: A JSON value, as commands other than ``compare`` print them.
@@ -51,8 +53,10 @@ def _set_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 
 
 class FilePath(click.Path):
-    """A file's or folder's path as it was typed, also where no file can have it: what is wrong
-    with it is said where it is used."""
+    """A path of a file or folder, kept as typed.
+
+    It may be one that no file can have: the code that uses the path reports the error.
+    """
 
     def convert(
         self,
@@ -99,12 +103,12 @@ plugin_option = click.option(
 
 
 def shared_options(command: Command) -> Command:
-    """``--json`` and ``--debug``."""
+    """Add ``--json`` and ``--debug`` to a command."""
     return json_option(debug_option(command))
 
 
 def number_of(name: str) -> Number:
-    """The type of an option whose value is the field ``name`` of a job."""
+    """Return the type of an option that sets the field ``name`` of a job."""
     rule = RULES[name]
     assert isinstance(rule, (Whole, Real))
     return Number(rule)
@@ -142,30 +146,30 @@ seed_option = click.option(
 
 
 def epochs_option(default: int, meaning: str) -> Decorator:
-    """``--epochs``."""
+    """Return ``--epochs``."""
     return click.option(
         "--epochs", type=number_of("epochs"), default=default, show_default=True, help=meaning
     )
 
 
 def mode_option(meaning: str) -> Decorator:
-    """``--mode``, which is None where it is not given."""
+    """Return ``--mode``, which defaults to None."""
     return click.option("--mode", type=click.Choice(MODES), help=meaning)
 
 
 def fanouts_option(meaning: str) -> Decorator:
-    """``--fanouts``, as text."""
+    """Return ``--fanouts``; its value is a text."""
     default = "[default: 25,10, then 10 for each further layer]"
     return click.option("--fanouts", metavar="N,N...", help=f"{meaning}  {default}")
 
 
 def platform_option(meaning: str) -> Decorator:
-    """``--platform``, as text."""
+    """Return ``--platform``; its value is a text."""
     return click.option("--platform", metavar="NAME, FILE.toml or cores:A,B", help=meaning)
 
 
 def swap_option(meaning: str) -> Decorator:
-    """``--swap``, as texts."""
+    """Return ``--swap``; its values are texts."""
     return click.option(
         "--swap",
         "swaps",
@@ -176,7 +180,7 @@ def swap_option(meaning: str) -> Decorator:
 
 
 def set_option(meaning: str) -> Decorator:
-    """``--set``, as texts."""
+    """Return ``--set``; its values are texts."""
     return click.option(
         "--set",
         "settings",
@@ -187,7 +191,7 @@ def set_option(meaning: str) -> Decorator:
 
 
 def threads_option(meaning: str) -> Decorator:
-    """``--threads``, which is None where it is not given."""
+    """Return ``--threads``, which defaults to None."""
     return click.option(
         "--threads",
         type=number_of("threads"),
@@ -197,7 +201,7 @@ def threads_option(meaning: str) -> Decorator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingOptions:
-    """What a command that trains, or predicts what training takes, was told, as it was typed."""
+    """The options, as typed, of a command that trains or predicts training."""
 
     dataset: str | None
     model: str
@@ -213,8 +217,7 @@ class TrainingOptions:
     json_path: Path | None
 
     def check_files(self, *others: Path | None) -> None:
-        """:func:`check_files` for what it reads, and for ``--json`` and ``others``, which it
-        writes."""
+        """Run :func:`check_files` on the command's inputs and on ``--json`` and ``others``."""
         check_files(
             self.json_path,
             *others,
@@ -233,8 +236,10 @@ def gather_options(
     decorators: Sequence[Decorator],
     command: Callable[..., int],
 ) -> Callable[..., int]:
-    """``command`` with options, which it is handed together, as ``options``; values that ``kind``
-    has no field for are handed on as they are."""
+    """Return ``command`` with options, which it receives as one object, ``options``.
+
+    Values without a field in ``kind`` are passed on unchanged.
+    """
 
     @wraps(command)
     def call(*given: object, **values: object) -> int:
@@ -334,7 +339,7 @@ _COMPARISON_OPTIONS: tuple[Decorator, ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonOptions(TrainingOptions):
-    """What ``compare`` and ``ablate`` were told, as it was typed."""
+    """The options of ``compare`` and ``ablate``, as typed."""
 
     layers: int
     hidden: int
@@ -351,12 +356,12 @@ class ComparisonOptions(TrainingOptions):
 
 
 def comparison_options(command: Callable[..., int]) -> Callable[..., int]:
-    """The options of a comparison; ``command`` is handed them together, as ``options``."""
+    """Add the options of a comparison to ``command``, which receives them as ``options``."""
     return gather_options(ComparisonOptions, _COMPARISON_OPTIONS, command)
 
 
 def has_subcommand(ctx: click.Context, *given: object) -> bool:
-    """Whether a group was called for a subcommand; its own options are for listing only."""
+    """Return whether a group was called for a subcommand; its own options are for listing only."""
     if ctx.invoked_subcommand is None:
         return False
     if any(given):
@@ -381,11 +386,11 @@ def check_files(
     settings: Sequence[str] = (),
     files: Iterable[Path] = (),
 ) -> None:
-    """Refuse output files that cannot be written, or that would overwrite each other or what the
-    command reads: a dataset, a platform and plugins as they are named, the values of ``--set``
-    that are files, and other ``files``.
+    """Refuse output files that cannot be written, or that would overwrite another file in use.
 
-    Every command that writes calls it, before any work is done.
+    Files in use are the other outputs and everything that the command reads: a dataset, a platform
+    and plugins by name, the values of ``--set`` that are files, and other ``files``. Every command
+    that writes calls this before any work is done.
     """
     if STDOUT in others:
         raise click.UsageError("only --json may go to standard output ('-'); name a file.")
@@ -413,7 +418,7 @@ def check_files(
 
 
 def open_console(json_path: Path | None) -> Console:
-    """Where people read: standard output, or standard error when that carries JSON."""
+    """Return a console for people: standard output, or standard error if that carries JSON."""
     return make_console(sys.stderr if json_path == STDOUT else sys.stdout)
 
 
@@ -429,15 +434,15 @@ def write_document(content: Mapping[str, Json], path: Path) -> None:
 
 
 def list_plugins(extra: Sequence[str]) -> Listing:
-    """What plugins offer; the broken ones are reported on standard error and skipped."""
+    """Return what plugins offer; broken ones are reported on standard error and skipped."""
     return _open_listing(extra)[0]
 
 
 def load_registry(extra: Sequence[str], names: Iterable[tuple[str, str]] = ()) -> Registry:
-    """All plugins; the broken ones are reported on standard error and skipped.
+    """Load all plugins; broken ones are reported on standard error and skipped.
 
-    ``names`` are checked as :meth:`Listing.check` does, before torch is imported where the index of
-    plugins is fresh. Raises ``PluginError`` for the first one that is not on offer.
+    ``names`` are checked as :meth:`Listing.check` does, before torch is imported if the index of
+    plugins is fresh. Raises ``PluginError`` for the first name that is not on offer.
     """
     listing, registry = _open_listing(extra)
     listing.check(names)
@@ -458,9 +463,9 @@ def _open_listing(extra: Sequence[str]) -> tuple[Listing, Registry | None]:
 
 
 def print_rows(console: Console, heading: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table without boxes: only the last column wraps, numbers stand to the right.
+    """Print a table without boxes: only the last column wraps, numbers stand to the right.
 
-    On a narrow terminal the last column moves to lines of its own.
+    On a narrow terminal the last column moves to separate lines.
     """
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-"""``gnnbench plan``: what training would take, from counts, for graphs too large to train here."""
+"""``gnnbench plan``: the cost of training, from counts, for graphs too large to train here."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOptions(TrainingOptions):
-    """What ``plan`` was told, as it was typed."""
+    """The options of ``plan``, as typed."""
 
     vertices_text: str | None
     edges_text: str | None
@@ -104,12 +104,13 @@ class PlanOptions(TrainingOptions):
 def plan(line: CommandLine, /, strategy: str, **typed: object) -> int:
     """Predict what training with STRATEGY would take: memory, rows moved, seconds of an epoch.
 
-    Over a dataset every step of training is gone through, and none computed: the numbers are those
-    of 'gnnbench compare' where times are modelled. A graph that is drawn edge by edge, as often as
-    it is needed, is counted for real, and the rest follows from a model of the platform.
+    Over a dataset the plan walks through every step of training and computes none: the numbers are
+    those of 'gnnbench compare' if times are modelled. A graph given by its size is drawn edge by
+    edge, in as many passes as needed, and really counted. The rest follows from a model of the
+    platform.
     """
     options = PlanOptions(**typed)  # type: ignore[arg-type]
-    # Everything that can be refused is, before the first slow import.
+    # Refuse wrong usage before the first slow import.
     job = read_job(strategy, options)
     registry = load_registry(
         options.extra_plugins, list_names([(strategy, ())], job.model, job.swaps)
@@ -134,8 +135,10 @@ def plan(line: CommandLine, /, strategy: str, **typed: object) -> int:
 
 
 def read_job(strategy: str, options: PlanOptions) -> PlanJob:
-    """What to plan, as it was typed. Raises ``UsageError`` for what cannot be, and for an output
-    that cannot be written."""
+    """Return the job that the options describe.
+
+    Raises ``UsageError`` if it cannot be planned, or if the output cannot be written.
+    """
     sizes = choose_sizes(options.dataset, options.vertices_text, options.edges_text)
     widths = choose_widths(
         options.dims_text, options.layers, options.hidden, drawn=sizes is not None
@@ -169,7 +172,7 @@ def write_plan(
     runs: Sequence[RunResult],
     path: Path,
 ) -> None:
-    """The plan as JSON: its tables, and the ``runs`` as ``compare`` writes them."""
+    """Write the plan as JSON: its tables, and the ``runs`` as ``compare`` writes them."""
     from gnnbench.results.plans import make_plan_document
 
     content = make_plan_document(
@@ -187,7 +190,7 @@ def write_plan(
 def choose_sizes(
     dataset: str | None, vertices_text: str | None, edges_text: str | None
 ) -> tuple[str, str] | None:
-    """The vertices and edges of a graph to draw; None where a dataset is named instead."""
+    """Return the vertices and edges of a graph to draw; None if a dataset is named instead."""
     if dataset is None and vertices_text is not None and edges_text is not None:
         return vertices_text, edges_text
     if dataset is None or vertices_text is not None or edges_text is not None:
@@ -198,7 +201,7 @@ def choose_sizes(
 def choose_widths(
     dims_text: str | None, layers: int | None, hidden: int | None, *, drawn: bool
 ) -> tuple[int, ...]:
-    """The widths f^0 .. f^L that were asked for; none where those of a dataset will do."""
+    """Return the widths f^0 .. f^L that were asked for; none if the dataset gives them."""
     if dims_text is None:
         if drawn:
             raise click.UsageError("say how wide the layers are, such as --dims 256,128,64.")
@@ -209,7 +212,7 @@ def choose_widths(
 
 
 def print_plan(heading: str, tables: Sequence[Table], console: Console) -> None:
-    """The tables one after the other, under a heading."""
+    """Print the tables one after the other, under a heading."""
     from gnnbench.report.tables import print_table
 
     console.print(heading, style="bold", markup=False, soft_wrap=True)
@@ -219,12 +222,12 @@ def print_plan(heading: str, tables: Sequence[Table], console: Console) -> None:
 
 
 def parse_dims(text: str) -> tuple[int, ...]:
-    """``"256,128,64"`` as the widths f^0 .. f^L."""
+    """Parse ``"256,128,64"`` into the widths f^0 .. f^L."""
     return tuple(read_list(text, 1, LARGEST, "'--dims'", "256,128,64", least_count=2))
 
 
 class Stopwatch:
-    """Times a planner and its passes over the edges, and shows how far they are on a terminal."""
+    """A timer of a planner and its passes over the edges, with progress on a terminal."""
 
     def __init__(self) -> None:
         self._bar = ProgressBar("edges")
@@ -255,7 +258,7 @@ class Stopwatch:
         self._bar.end(self._label, "done")
 
     def tabulate(self, *, drawn: bool, threads: int) -> Table:
-        """What counting took on this machine."""
+        """Return the seconds that counting took on this machine, as a table."""
         from gnnbench.records import Cell, Table, TableRow
 
         rows = [

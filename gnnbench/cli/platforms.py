@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gnnbench.platforms.machine import Platform
 
 
-#: Seconds; a minute is more than enough.
+#: In seconds.
 LONGEST_PROBE_S = 3600.0
 
 
@@ -45,7 +45,7 @@ def platforms(ctx: click.Context, json_path: Path | None) -> int | None:
 @platforms.command("list")
 @shared_options
 def list_platforms(json_path: Path | None) -> int:
-    """Every platform that --platform knows by name."""
+    """List every platform that --platform knows by name."""
     return print_list(json_path)
 
 
@@ -69,7 +69,7 @@ def print_list(json_path: Path | None) -> int:
 @click.argument("name", metavar="NAME|FILE.toml")
 @shared_options
 def show(name: str, json_path: Path | None) -> int:
-    """Every number of a platform, and where it comes from."""
+    """Show every number of a platform, and its source."""
     from gnnbench.platforms import describe
 
     check_files(json_path, platform=name)
@@ -133,7 +133,7 @@ def probe(seconds: float, out_path: Path | None, save: bool, json_path: Path | N
 
 
 def print_platform(platform: Platform, json_path: Path | None) -> None:
-    """A platform as rows of key, value, mark and source; in JSON with SI numbers too."""
+    """Print a platform as rows of key, value, mark and source; its JSON also has SI numbers."""
     from gnnbench.platforms.show import show_platform
 
     console = open_console(json_path)

@@ -1,4 +1,4 @@
-"""``gnnbench plugins``: what is installed, what it can be told, whether it keeps its promises."""
+"""``gnnbench plugins``: what is installed, its options, and its conformance checks."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def plugins(
 @plugin_option
 @shared_options
 def list_offers(extra_plugins: tuple[str, ...], json_path: Path | None) -> int:
-    """Every strategy, part and model on offer, and the distribution it comes from."""
+    """List every strategy, part and model on offer, and the distribution it comes from."""
     return print_list(extra_plugins, json_path)
 
 
 def print_list(extra: tuple[str, ...], json_path: Path | None) -> int:
-    """Print what is on offer; with JSON to a file, both."""
+    """Print what is on offer; with JSON to a file, write that too."""
     check_files(json_path, plugins=extra)
     listing = list_plugins(extra)
     if json_path is not None:
@@ -132,7 +132,7 @@ def _origin_document(origin: Origin) -> dict[str, Json]:
 @plugin_option
 @shared_options
 def show_plugin(name: str, extra_plugins: tuple[str, ...], json_path: Path | None) -> int:
-    """A strategy's five parts and the options of each, or the parts called NAME.
+    """Show a strategy's five parts and the options of each, or the parts called NAME.
 
     A part may be named with its kind: communication=hongtu.
     """
@@ -165,7 +165,7 @@ def show_plugin(name: str, extra_plugins: tuple[str, ...], json_path: Path | Non
 
 
 def _find_named(name: str) -> tuple[str, str]:
-    """The kind and the name of what NAME stands for: a strategy, or a part as kind=name."""
+    """Return the kind and name that NAME stands for: a strategy, or a part as kind=name."""
     if "=" not in name:
         return "strategy", name
 
@@ -235,8 +235,8 @@ def check_plugin(
 ) -> int:
     """Run the conformance checks against the strategy NAME, or a part.
 
-    A part is named with its kind, kernel=native, and is put into a strategy that takes it. Exit
-    status 1 when a check fails, or could not reach what it is to judge.
+    A part is named with its kind, such as kernel=native, and is put into a strategy that takes it.
+    The exit status is 1 if a check fails, or could not reach what it is to judge.
     """
     from gnnbench.cli.compare import parse_settings
     from gnnbench.preparation import load_dataset

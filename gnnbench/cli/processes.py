@@ -1,15 +1,15 @@
 """Starts a command once for every rank on this machine, watches the ranks, and ends them together.
 
-What ``torchrun`` does with a script, for ``gnnbench compare --processes N``: every rank runs the
-same command with ``RANK`` and ``WORLD_SIZE`` in its environment. Rank 0 speaks for all of them. As
-soon as one ends badly the others are stopped, and so they are when whoever started them is gone.
+``gnnbench compare --processes N`` works as ``torchrun`` does: every rank runs the same command with
+``RANK`` and ``WORLD_SIZE`` in its environment. Rank 0 speaks for all of them. If one rank fails,
+the others are stopped. All stop if the process that started them is gone.
 
 Ranks meet on the loopback interface, and import nothing from the current folder.
 
-``torchrun`` may start the ranks too, but it cannot stand in for this: the store of its rendezvous
-listens on every interface, its workers are sessions of their own that outlive it, and it looks at
-nothing but exit statuses, the earliest first, so that a rank which hangs is waited for without end
-and one that only lost its peers may be blamed.
+``torchrun`` may start the ranks too, but cannot replace this module. Its rendezvous store listens
+on every interface, and its workers are sessions that outlive it. It looks only at exit statuses,
+the earliest first: it waits forever for a rank that hangs, and may blame one that only lost its
+peers.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from gnnbench.errors import GnnbenchError
 from gnnbench.rank import DONE, JOINED, LOOPBACK, REPORT_FD, STORE_FD, WATCHED, find_loopback
 from gnnbench.results.output import find_standard_output
 
-#: What a rank ends with that lost the others, and that waited for them in vain: both are some other
-#: rank's doing.
+#: Exit statuses of a rank that lost the others, and of one that waited for them in vain. Both are
+#: another rank's fault.
 LOST, SILENT = 5, 6
-#: What a rank ends with that refuses the command, as all others will.
+#: Exit status of a rank that refuses the command, as all others will.
 REFUSED = 2
-#: Stands for the status of a rank that ended with 0 before the work was done.
+#: Replaces the status of a rank that exited with 0 before the work was done.
 LEFT = 1000
-#: Between two looks at the ranks; for the others to end by themselves, or to refuse the command
-#: too; before one is killed.
+#: Seconds between two looks at the ranks; for the others to exit, or to refuse the command too; and
+#: before a rank is killed.
 LOOK_S, GRACE_S, REFUSING_S, STOP_S = 0.05, 2.0, 20.0, 5.0
-#: Between two looks at what the ranks are doing.
+#: Seconds between two looks at the activity of the ranks.
 PULSE_S = 0.5
 
-#: Runs the ``gnnbench`` whose package is the first argument with the other ones. What ``-c`` puts
-#: first on the path, the current folder, is taken off before anything is imported; what the user
-#: has in PYTHONPATH stays.
+#: Runs the ``gnnbench`` whose package is the first argument, with the other arguments. The current
+#: folder, which ``-c`` puts first on the path, is removed before any import. The user's PYTHONPATH
+#: stays.
 BOOTSTRAP = """
 import sys
 if not getattr(sys.flags, "safe_path", False):
@@ -67,13 +67,15 @@ start()
 
 
 class RankFailed(GnnbenchError):
-    """A rank ended, or stood still, before the work was done."""
+    """A rank that ended, or stood still, before the work was done."""
 
 
 @dataclass(slots=True, eq=False)
 class Rank:
-    """A process that was started: what it has reported so far, and where its errors are, if not on
-    this command's standard error."""
+    """A started process, with its reports so far.
+
+    ``errors`` is the file of its standard error, None if it shares this command's.
+    """
 
     process: subprocess.Popen[bytes]
     reports: int
@@ -82,7 +84,7 @@ class Rank:
     still_s: float = field(default=0.0, init=False)
 
     def poll(self) -> int | None:
-        """Its exit status, None while it runs; ``LEFT`` where it had work left."""
+        """Return its exit status, None while it runs; ``LEFT`` if it had work left."""
         status = self.process.poll()
         try:
             while more := os.read(self.reports, 64):
@@ -104,11 +106,11 @@ def end_with_starter() -> None:
 
 
 def run_ranks(arguments: Sequence[str], processes: int, patience_s: float) -> int:
-    """Run ``gnnbench`` with ``arguments`` as so many ranks, which give each other up after
-    ``patience_s`` in a step; the exit status of rank 0.
+    """Run ``gnnbench`` with ``arguments`` as ``processes`` ranks; return the status of rank 0.
 
-    Raises ``RankFailed``, after all have been stopped, which names the rank that failed, and before
-    any is started where they could not meet.
+    Ranks give each other up after ``patience_s`` seconds in a step. Raises ``RankFailed``, which
+    names the rank that failed, after all have been stopped. It is raised before any is started if
+    they could not meet.
     """
     if find_loopback() is None:
         raise RankFailed(
@@ -158,7 +160,7 @@ def _start(
             [sys.executable, "-c", BOOTSTRAP, str(Path(gnnbench.__file__).parent), *arguments],
             env=environment,
             stdin=subprocess.PIPE,
-            # What others print is not the result, and goes where people read.
+            # Other ranks print to standard error, since their output is not the result.
             stdout=2 if number else find_standard_output(),
             stderr=errors,
             pass_fds=passed,
@@ -170,8 +172,7 @@ def _start(
 
 @contextmanager
 def _interrupts_held_back() -> Iterator[None]:
-    """Processes that are started in the body never see Ctrl-C: it is for this one, which stops
-    them."""
+    """Hide Ctrl-C from processes started in the body: this process handles it and stops them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
@@ -180,7 +181,7 @@ def _interrupts_held_back() -> Iterator[None]:
 
 
 def _watch(ranks: Sequence[Rank], patience_s: float) -> int:
-    """Wait for all ranks; the status of rank 0, unless another is to blame for it."""
+    """Wait for all ranks; return the status of rank 0, unless another rank is to blame for it."""
     pulse = _Pulse(ranks, patience_s)
     while True:
         statuses = [rank.poll() for rank in ranks]
@@ -190,7 +191,7 @@ def _watch(ranks: Sequence[Rank], patience_s: float) -> int:
             continue
         if any(statuses):
             statuses = _await_others(ranks)
-        # A refused command is refused by all; rank 0 has said why, and what it found at the end.
+        # A refused command is refused by all; rank 0 has printed the reason, or its results.
         if statuses[0] in (0, 1, 2, 4) and all(status in (0, statuses[0]) for status in statuses):
             return statuses[0] or 0
         culprit = find_culprit(statuses, [JOINED in rank.reported for rank in ranks])
@@ -204,16 +205,17 @@ def _watch(ranks: Sequence[Rank], patience_s: float) -> int:
                 f"--patience."
             )
         errors = ranks[culprit].errors
-        if status in (LOST, SILENT):  # all say the same, but rank 0, whose errors are not kept
+        if status in (LOST, SILENT):  # all say the same; rank 0's errors are not kept
             errors = next((rank.errors for rank in ranks if rank.errors is not None), None)
         raise RankFailed(_describe(culprit, status, errors))
 
 
 class _Pulse:
-    """Notices ranks that stand still though nobody has ended: one that was stopped by a signal, or
-    all of them at once, so that none is left to miss another.
+    """A watch for ranks that stand still though none has ended.
 
-    Time counts as far as it was looked at: while this process is stopped itself, it does not."""
+    Either one was stopped by a signal, or all hang at once, so that none can miss another. Only
+    time during which this process itself runs counts.
+    """
 
     def __init__(self, ranks: Sequence[Rank], patience_s: float) -> None:
         import psutil
@@ -227,7 +229,10 @@ class _Pulse:
         self._felt_s = time.monotonic()
 
     def feel(self) -> None:
-        """Look, if it is time to; raises ``RankFailed`` after patience for a rank at a stand."""
+        """Look, if it is time to.
+
+        Raises ``RankFailed`` once a rank has stood still for ``patience_s``.
+        """
         since_s = time.monotonic() - self._felt_s
         if since_s < PULSE_S:
             return
@@ -236,7 +241,7 @@ class _Pulse:
         try:
             used_s = sum(sum(process.cpu_times()[:2]) for process in self._processes)
             stopped = [process.status() == self._stopped for process in self._processes]
-        except self._gone:  # one has ended: the next look at its status tells more
+        except self._gone:  # one has ended: its status tells more at the next look
             return
         for number, (rank, stands) in enumerate(zip(self._ranks, stopped, strict=True)):
             rank.still_s = rank.still_s + passed_s if stands else 0.0
@@ -247,7 +252,7 @@ class _Pulse:
                 )
         self._idle_s = self._idle_s + passed_s if used_s == self._used_s else 0.0
         self._used_s = used_s
-        # Those that wait for one another in a step are first to say whom they miss.
+        # Ranks that wait for one another in a step report a missing peer first.
         if self._idle_s >= self._patience_s + GRACE_S:
             away = [n for n, rank in enumerate(self._ranks) if JOINED not in rank.reported]
             where = f"rank {away[0]} had not met the others yet" if away else "all had met"
@@ -258,7 +263,7 @@ class _Pulse:
 
 
 def _await_others(ranks: Sequence[Rank]) -> list[int | None]:
-    """Statuses a little after the first has ended badly: it takes the others a moment to notice."""
+    """Return the statuses shortly after the first bad one: the others need a moment to notice."""
     refused = any(rank.poll() == REFUSED for rank in ranks)
     deadline = time.monotonic() + (REFUSING_S if refused else GRACE_S)
     while time.monotonic() < deadline:
@@ -270,10 +275,12 @@ def _await_others(ranks: Sequence[Rank]) -> list[int | None]:
 
 
 def find_culprit(statuses: Sequence[int | None], joined: Sequence[bool] = ()) -> int:
-    """The rank that failed first, from statuses of which one is bad: a killed one before one that
-    failed, that before one that left its work undone, that before one that others waited for in
-    vain (its status is None; those that had not ``joined`` the others before those that had), and
-    that before one that only lost the others."""
+    """Return the rank that failed first, from statuses of which at least one is bad.
+
+    In order of blame: a killed rank; one that failed; one that left its work undone; one that
+    others waited for in vain (status None), first those that had not ``joined``; one that only lost
+    the others.
+    """
     waited = SILENT in statuses
 
     def blame(rank: int) -> int:
@@ -309,7 +316,7 @@ def _describe(rank: int, status: int, errors: IO[bytes] | None) -> str:
 
 
 def _stop(ranks: Sequence[Rank]) -> None:
-    """End every rank that is still there."""
+    """End every rank that still runs."""
     processes = [rank.process for rank in ranks]
     for process in processes:
         if process.poll() is None:

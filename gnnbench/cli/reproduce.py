@@ -1,4 +1,4 @@
-"""``gnnbench reproduce``: a paper's tables beside what this project has for them."""
+"""``gnnbench reproduce``: a paper's tables beside this project's numbers."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def reproduce(
 
 
 def print_numbers(numbers: Sequence[MarkedNumber], console: Console) -> None:
-    """Constants by the file or module that has them; of a fitted one, on what it was fitted."""
+    """Print constants by file or module; a fitted one also names the data it was fitted on."""
     for place, its in itertools.groupby(numbers, lambda number: number.place):
         console.print()
         rows = [
@@ -110,7 +110,7 @@ def print_numbers(numbers: Sequence[MarkedNumber], console: Console) -> None:
 
 
 class ModelTrainer:
-    """Trains strategies for a study (``gnnbench.studies.StudyTrainer``)."""
+    """A trainer of strategies for a study (``gnnbench.studies.StudyTrainer``)."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -118,7 +118,7 @@ class ModelTrainer:
     def train(
         self, strategy: str, setting: Setting, options: Mapping[PartKind, Mapping[str, str]]
     ) -> Mapping[PartKind, Session]:
-        """Train in the strategy's usual mode, on the model clock."""
+        """Train in the strategy's usual mode, on the model clock; return its parts' sessions."""
         from gnnbench.plugins import assemble
         from gnnbench.price.model_clock import ModelClock
         from gnnbench.run import Training
@@ -134,7 +134,7 @@ class ModelTrainer:
     def follow_accuracy(
         self, strategy: str, mode: Mode, setting: Setting, epochs: Sequence[int]
     ) -> Sequence[Mapping[str, float]]:
-        """Train as far as the last of ``epochs``, and evaluate after each."""
+        """Train up to the last of ``epochs``; return the accuracies after each of them."""
         from gnnbench.plugins import assemble
         from gnnbench.price.model_clock import ModelClock
         from gnnbench.run import Training
@@ -152,8 +152,7 @@ class ModelTrainer:
 
 
 def prepare(offered: type[Reproduction], registry: Registry) -> Reproduction:
-    """A reproduction that is ready to run; one that measures is given a timer, and one that trains
-    a trainer."""
+    """Return a reproduction that is ready to run, with a timer or a trainer if it needs one."""
     from gnnbench.price.wall_clock import CallTimer
     from gnnbench.studies import MeasuredReproduction, TrainedReproduction
 
@@ -165,7 +164,7 @@ def prepare(offered: type[Reproduction], registry: Registry) -> Reproduction:
 
 
 def print_list(registry: Registry, json_path: Path | None) -> int:
-    """The names, how far each is from its paper and what it is, and what is in none of them."""
+    """Print each name, its distance from its paper and its summary, and what no name covers."""
     from gnnbench.agreement import describe_outcome, read_outcomes
 
     offered = sorted(registry.reproductions.items())

@@ -1,8 +1,8 @@
-"""What reaches the terminal: text of strangers shown as text, and a reader who leaves.
+"""Output to the terminal: escapes untrusted text and tolerates a reader who leaves.
 
-Names, notes, summaries and reasons come from files and plugins that somebody else wrote. Whatever
-of them a terminal would obey (escape sequences, characters that turn the direction of writing) is
-shown by its escape instead, ``\\x1b`` and so on.
+Names, notes, summaries and reasons come from files and plugins by other authors. Anything in them
+that a terminal would obey is shown as its escape, such as ``\\x1b``. This covers escape sequences
+and characters that change the writing direction.
 """
 
 from __future__ import annotations
@@ -24,16 +24,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Controls, formatting characters (among them those that turn the direction), halves of surrogate
-#: pairs, and separators of lines and paragraphs: nothing that is seen, everything that acts.
+#: Unicode categories that act on a terminal and show nothing: controls, format characters (also
+#: those that change the writing direction), surrogates, and line and paragraph separators.
 _ACTING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-#: The width of a table that is not shown on a terminal, where COLUMNS says nothing else.
+#: Width of a table that is not shown on a terminal, unless COLUMNS is set.
 _FILE_WIDTH = 120
 
 
 def escape(text: str, keep: str = "") -> str:
-    """``text`` with every character that a terminal would obey as its escape, but those in
-    ``keep``."""
+    """Return ``text`` with characters that a terminal would obey escaped, except ``keep``."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(
@@ -45,17 +44,19 @@ def escape(text: str, keep: str = "") -> str:
 
 
 def complain(text: str) -> None:
-    """A line on standard error that begins with the program's name; lost where that is full."""
+    """Print a line with the program's name on standard error; it is lost if that is full."""
     try:
         click.echo(f"gnnbench: {escape(text)}", err=True)
     except OSError:
-        # What is still in its buffer would fail once more when Python ends, and change the status.
+        # The rest of its buffer would fail again when Python exits, and change the status.
         _send_nowhere(sys.stderr)
 
 
 def make_console(stream: IO[str]) -> Console:
-    """A console that shows every text as it is written: no markup, no colours for numbers, and
-    nothing that the terminal would obey but rich's own styles."""
+    """Return a console that shows every text as written.
+
+    It has no markup, no colours for numbers, and no terminal controls except rich's own styles.
+    """
     from rich.console import Console
 
     console = Console(file=stream, highlight=False, markup=False, emoji=False)
@@ -68,7 +69,7 @@ def make_console(stream: IO[str]) -> Console:
 
 
 def _make_hook() -> RenderHook:
-    """What escapes every text between its layout and the console."""
+    """Return a hook that escapes every text between its layout and the console."""
     from rich.console import ConsoleOptions, RenderHook
     from rich.segment import Segment
 
@@ -90,23 +91,23 @@ def _make_hook() -> RenderHook:
 
 
 class Output:
-    """A text stream to whoever reads it, in place of ``sys.stdout``.
+    """A text stream to the reader of the output, in place of ``sys.stdout``.
 
-    A reader who leaves (``gnnbench plugins | head -1``) is no error: what follows is dropped. A
-    disk that refuses is one sentence. Characters that the stream's encoding lacks become escapes.
-    Everything else is the stream's own.
+    A reader who leaves (``gnnbench plugins | head -1``) is no error: later output is dropped. A
+    disk that refuses gives one sentence. Characters that the stream's encoding lacks become
+    escapes. All other attributes are the stream's.
     """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        #: Raised again by all that follows: somebody may have caught it who only tried the stream.
+        #: Raised again by every later write, because a caller may have caught the first one.
         self._failure: GnnbenchError | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write ``text``; raises ``GnnbenchError`` where it cannot be."""
+        """Write ``text``; raises ``GnnbenchError`` if it cannot be written."""
         try:
             return self._do(lambda: self._stream.write(text), len(text))
         except UnicodeEncodeError:
@@ -115,7 +116,7 @@ class Output:
             return self._do(lambda: self._stream.write(plain), len(text))
 
     def flush(self) -> None:
-        """Hand on what was written; raises ``GnnbenchError`` where it cannot be."""
+        """Flush the stream; raises ``GnnbenchError`` if that fails."""
         self._do(self._stream.flush, None)
 
     def _do(self, call: Callable[[], T], otherwise: T) -> T:
@@ -133,11 +134,11 @@ class Output:
 
     @property
     def failed(self) -> bool:
-        """Whether something that was written is lost."""
+        """Whether some written text is lost."""
         return self._failure is not None
 
     def drop(self) -> None:
-        """Send what is still to come nowhere, so that nothing fails again when Python ends."""
+        """Send all later output to the null device, so that Python's exit cannot fail again."""
         _send_nowhere(self._stream)
 
 
@@ -150,7 +151,7 @@ def _send_nowhere(stream: TextIO) -> None:
 
 @contextlib.contextmanager
 def guarded_output() -> Iterator[None]:
-    """``sys.stdout`` as an :class:`Output` while the block runs, and flushed at its end."""
+    """Replace ``sys.stdout`` by an :class:`Output` while the block runs, then flush it."""
     before = sys.stdout
     if before is None:  # closed before the program began
         yield

@@ -1,5 +1,4 @@
-"""``gnnbench sweep``: a grid of runs that goes on where it was stopped; ``gnnbench report``: what a
-sweep has kept."""
+"""``gnnbench sweep``: a resumable grid of runs; ``gnnbench report``: the runs that sweeps kept."""
 
 from __future__ import annotations
 
@@ -29,11 +28,11 @@ if TYPE_CHECKING:
     from gnnbench.sweep.executors import ExecutorName
     from gnnbench.sweep.running import Found
 
-# Spelt out, not imported: `gnnbench --help` does without NumPy and torch. Tests hold them equal.
+# Spelt out, not imported: `gnnbench --help` needs no NumPy or torch. Tests hold both lists equal.
 EXECUTOR_NAMES = ("local", "ray", "slurm")
 _STORE = Path("results")
 _MOST_JOBS = 4096
-#: The name of a file that could be written to a store, and is not.
+#: A file name that is tried to see whether a store can be written; it is never written.
 _PROBE = ".writable"
 
 
@@ -74,12 +73,12 @@ def sweep(
     json_path: Path | None,
 ) -> int:
     """Run every combination of the lists in FILE.toml: datasets, models, strategies, platforms,
-    seeds, and what else is a list there.
+    seeds, and any other list there.
 
-    A finished run is kept under FOLDER by a digest of its configuration, of the files that it
-    names, of the sources of gnnbench and of the plugins in use, and of the libraries' versions. A
-    sweep that was stopped, however it was, goes on with what is
-    missing. What failed is kept as failed; status 3 where there is any.
+    A finished run is kept under FOLDER. Its key is a digest of its configuration, of the files that
+    it names, of the sources of gnnbench and of the plugins in use, and of the libraries' versions.
+    A sweep that was stopped resumes with the missing runs. Failed runs are kept as failed; the
+    status is 3 if there are any.
     """
     check_files(json_path, files=[file])
 
@@ -123,8 +122,11 @@ def sweep(
 
 
 def check_inputs(grid: Grid, store: Path, json_path: Path | None) -> None:
-    """Refuse an output that would replace what the sweep reads: its kept runs, and every dataset,
-    platform, plugin and option value that its configurations name."""
+    """Refuse an output that would replace a file that the sweep reads.
+
+    It reads its kept runs, and every dataset, platform, plugin and option value that its
+    configurations name.
+    """
     from gnnbench.results.kept import list_kept
 
     kept = list_kept(store) if store.is_dir() else ()
@@ -147,7 +149,7 @@ def list_grid_names(grid: Grid) -> list[tuple[str, str]]:
 
 
 def refuse_measured(configurations: tuple[Configuration, ...]) -> None:
-    """Runs side by side would disturb each other's times where these are measured."""
+    """Refuse measured platforms: runs side by side would disturb each other's times."""
     from gnnbench.platforms import load_platform
 
     for name in dict.fromkeys(each.platform for each in configurations):
@@ -159,7 +161,7 @@ def refuse_measured(configurations: tuple[Configuration, ...]) -> None:
 
 
 def name_this_machine() -> str:
-    """What results of this machine are kept by."""
+    """Return the name under which results of this machine are kept."""
     from gnnbench.comparison import describe_machine
     from gnnbench.results.kept import identify_machine
 
@@ -167,7 +169,7 @@ def name_this_machine() -> str:
 
 
 def describe_start(found: Found, total: int, store: Path, console: Console) -> None:
-    """How much there is to do."""
+    """Print how many runs are kept and how many are left."""
     have = len(found.kept)
     console.print(
         f"gnnbench sweep · {total} configurations · {have} kept in {store} · "
@@ -183,7 +185,7 @@ def describe_start(found: Found, total: int, store: Path, console: Console) -> N
 def print_ended(
     number: int, total: int, task: Task, status: str, reason: str, console: Console
 ) -> None:
-    """A line about a run that has ended."""
+    """Print a line about a run that has ended."""
     line = f" {number}/{total} {status}: {task.configuration.label}"
     style = {"failed": "red", "lost": "red", "refused": "yellow"}.get(status, "")
     console.print(line, style=style, markup=False, soft_wrap=True, highlight=False)
@@ -206,8 +208,8 @@ def report(
     """Show the results kept in FOLDER (results): a table for each data set, model and platform,
     seeds pooled, and what failed.
 
-    The files of two stores may be copied into one: what two machines have both run is then held
-    against each other, with what differs between the machines.
+    The files of two stores may be copied into one. Runs that two machines share are then compared,
+    together with the differences between the machines.
     """
     from gnnbench.results.kept import list_kept, read_kept
 

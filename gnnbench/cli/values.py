@@ -1,4 +1,4 @@
-"""Numbers on the command line: what an option takes.
+"""Numbers on the command line: the types of numeric options.
 
 Every refusal is one sentence that names the option and its range.
 """
@@ -14,19 +14,19 @@ from gnnbench.limits import Real, Whole
 
 #: More processes than any one machine has devices.
 MOST_PROCESSES = 1024
-#: Of what was typed, so much is repeated in a refusal.
+#: Characters of a typed text that a refusal repeats.
 _SHOWN = 24
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
 
 
 def shorten(text: str) -> str:
-    """What was typed, in quotes, as far as one can read it."""
+    """Return a typed text in quotes, shortened if it is long."""
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
 
 
 def read_whole(text: str) -> int | None:
-    """The whole number that a text is, None where it is none or has more than 30 digits."""
+    """Return a text's whole number; None if it is none or has more than 30 digits."""
     word = text.strip()
     return int(word) if _WHOLE.fullmatch(word) else None
 
@@ -54,7 +54,7 @@ class Number(click.ParamType):  # type: ignore[type-arg]
 
 
 def read_real(text: str) -> float:
-    """The number that a text is, NaN where it is none."""
+    """Return a text's number, NaN if it is none."""
     try:
         return float(text)
     except ValueError:
@@ -64,7 +64,10 @@ def read_real(text: str) -> float:
 def read_list(
     text: str, least: int, most: int, hint: str, example: str, least_count: int = 1
 ) -> list[int]:
-    """Whole numbers between commas, each from ``least`` to ``most``; ``BadParameter`` where not."""
+    """Parse whole numbers between commas, each from ``least`` to ``most``.
+
+    Raises ``BadParameter`` if the text is no such list.
+    """
     words = text.split(",")
     numbers = [read_whole(word) for word in words]
     counts = [n for n in numbers if n is not None and least <= n <= most]

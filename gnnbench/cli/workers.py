@@ -1,4 +1,4 @@
-"""Whether so many processes can train what was asked for, before any of them is started."""
+"""Checks that a number of processes can train the rows, before any of them is started."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from gnnbench.plugins import Registry
     from gnnbench.preparation import ChosenStrategy
 
-#: What a rank takes before it has loaded anything: the interpreter, torch and the plugins.
+#: Bytes of a rank that has loaded only the interpreter, torch and the plugins.
 RANK_BYTES = 200_000_000
 
 
 def check_processes(
     processes: int | None, chosen: Sequence[ChosenStrategy], options: ComparisonOptions
 ) -> int:
-    """How many processes train what was asked for: ``processes``, or without a number as many as a
-    row has devices at most, 0 where all have one.
+    """Return how many processes train the rows; 0 if every row has one device.
 
-    Raises ``BadParameter`` for more processes than this machine has memory for, and for a number
-    that no row has devices for, and what a name that is not known raises.
+    Without a number in ``processes``, it is the largest number of devices of a row. Raises
+    ``BadParameter`` if this machine lacks memory for the processes, or if no row has that many
+    devices; unknown names raise too.
     """
     here = memory_bytes()
     if processes is not None and processes * RANK_BYTES > here:
@@ -68,7 +68,7 @@ def check_processes(
 def list_rows(
     registry: Registry, chosen: Sequence[ChosenStrategy], options: ComparisonOptions
 ) -> tuple[PlannedRow, ...]:
-    """The rows that were asked for, with and without their swaps, in every mode they may have."""
+    """Return the requested rows, with and without their swaps, in every mode they may have."""
     from gnnbench.comparison import PlannedRow, Variant, plan_row
     from gnnbench.plugins import with_swap
 

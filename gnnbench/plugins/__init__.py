@@ -1,9 +1,9 @@
 """Finds plugins, checks what they offer, and puts five parts together.
 
-Plugins come from the entry points of group ``gnnbench`` and from ``--plugin``. One that is broken
-and merely installed is reported in ``Registry.problems`` and skipped; one that was asked for by
-name must work, so there it is an error. What is offered is then chosen by name alone: the order in
-which plugins load decides nothing.
+Plugins come from the entry points of group ``gnnbench`` and from ``--plugin``. A broken plugin that
+is merely installed is reported in ``Registry.problems`` and skipped. A plugin that was asked for by
+name must work, so a fault in it is an error. Parts and strategies are chosen by name alone: the
+order in which plugins load decides nothing.
 
 Plugins import torch, so these names are imported when they are first used. ``index`` keeps a
 listing of the installed plugins, which answers questions about names without loading any.

@@ -24,7 +24,7 @@ from gnnbench.records import PartKind, Parts
 
 
 def with_swap(registry: Registry, parts: Parts, swaps: Sequence[tuple[PartKind, str]]) -> Parts:
-    """``parts`` with some of them replaced; every new name must be on offer."""
+    """Return ``parts`` with some of them replaced; every new name must be on offer."""
     chosen: dict[str, str] = {}
     for kind, name in swaps:
         registry.part(kind, name)
@@ -39,7 +39,7 @@ def with_swap(registry: Registry, parts: Parts, swaps: Sequence[tuple[PartKind, 
 def assemble(
     registry: Registry, parts: Parts, options: Mapping[PartKind, Mapping[str, str]]
 ) -> Bundle:
-    """The five parts called for, each with its options read from text.
+    """Make the five named parts, each with its options read from text.
 
     Raises ``PluginError`` for an unknown part and ``UsageError`` for an unknown or unfit option.
     """
@@ -61,7 +61,7 @@ def assemble(
                 f"{kind} {part.name!r} cannot be made with {given or 'its default options'}: {why}."
             ) from error
 
-    # What each class derives from was checked when it was offered.
+    # The base class of each part was checked when it was offered.
     return Bundle(
         sampler=cast("MiniBatchSampler | FullGraphSampler", build("sampler")),
         placement=cast(Placement, build("placement")),

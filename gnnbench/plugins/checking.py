@@ -1,4 +1,4 @@
-"""Whether what a plugin offers can be used: each check says what is lacking."""
+"""Checks of offers from plugins: each names what an offer lacks."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def check_part(kind: PartKind, part: object, plugin: str) -> tuple[str, type[Part]]:
-    """An offered part's name, and the class, which can be assembled; ``Broken`` says what it
-    lacks."""
+    """Return an offered part's name and its class, which can be assembled.
+
+    Raises ``Broken``, which names what it lacks.
+    """
     bases = BASES[kind]
     expected = " or ".join(base.__name__ for base in bases)
     if not (isinstance(part, type) and issubclass(part, bases)):
@@ -52,7 +54,7 @@ def check_part(kind: PartKind, part: object, plugin: str) -> tuple[str, type[Par
 
 
 def check_strategy(strategy: object, plugin: str) -> tuple[str, Strategy]:
-    """An offered strategy's name, and the strategy; ``Broken`` says what it lacks."""
+    """Return an offered strategy's name, and the strategy; ``Broken`` names what it lacks."""
     if not isinstance(strategy, Strategy):
         raise Broken(f"plugin {plugin!r} offers {strategy!r} as a strategy, not a Strategy.")
     if not (isinstance(strategy.name, str) and _NAME.fullmatch(strategy.name)):
@@ -71,7 +73,7 @@ def check_strategy(strategy: object, plugin: str) -> tuple[str, Strategy]:
 def check_bundles(
     strategy: Strategy, plugin: str, parts: Mapping[tuple[PartKind, str], type[Part]]
 ) -> None:
-    """Every part of a strategy must be on offer and work in the mode it is bundled for."""
+    """Raise ``Broken`` unless every part of a strategy is on offer and works in its mode."""
     for mode, bundle in strategy.bundles.items():
         for kind in PART_KINDS:
             name = bundle.named(kind)
@@ -89,7 +91,7 @@ def check_bundles(
 
 
 def check_model(item: object, plugin: str) -> tuple[str, LayerClass]:
-    """An offered model's name and its class of layers; ``Broken`` says what it lacks."""
+    """Return an offered model's name and its layer class; ``Broken`` names what it lacks."""
     name, layer = check_class("model", Layer, item, plugin)  # type: ignore[type-abstract]
     what = f"model {name!r} of plugin {plugin!r}"
     title = getattr(layer, "title", None)
@@ -108,7 +110,7 @@ def check_model(item: object, plugin: str) -> tuple[str, LayerClass]:
 def check_class(
     what: str, base: type[Offered], item: object, plugin: str
 ) -> tuple[str, type[Offered]]:
-    """An offered class and its name; ``Broken`` says what it lacks."""
+    """Return an offered class's name, and the class; ``Broken`` names what it lacks."""
     if not (isinstance(item, type) and issubclass(item, base)):
         raise Broken(
             f"plugin {plugin!r} offers {item!r} as a {what}, which is not a subclass of "

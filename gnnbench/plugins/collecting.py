@@ -1,4 +1,4 @@
-"""Asks every plugin what it offers; keeps what is sound and refuses what is ambiguous."""
+"""Asks every plugin for its offers; keeps sound ones and refuses ambiguous ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from gnnbench.studies import Planner, Reproduction
 
 @dataclass(slots=True)
 class Plugin:
-    """A registered plugin; ``required`` when ``--plugin`` asked for it."""
+    """A registered plugin; ``required`` if ``--plugin`` asked for it."""
 
     module: object
     origin: Origin
@@ -36,8 +36,11 @@ class Plugin:
 
 
 class _Offered:
-    """What plugins offer, by its kind and its name. A name that two of them offer is contested, and
-    nobody's: an error where one of the two was asked for, else a problem."""
+    """Offers of plugins, by kind and name.
+
+    A name that two plugins offer is contested, and available from neither. It is an error if one of
+    the two was asked for, else a problem.
+    """
 
     def __init__(
         self, manager: pluggy.PluginManager, plugins: Sequence[Plugin], problems: list[str]
@@ -47,8 +50,10 @@ class _Offered:
         self.contested: dict[tuple[str, str], str] = {}
 
     def gather(self, what: str, check: Callable[[object, str], tuple[str, object]]) -> None:
-        """Ask every plugin by the hook ``gnnbench_<what>``; ``check`` gives an offer's name, and
-        the offer, or says what it lacks."""
+        """Ask every plugin by the hook ``gnnbench_<what>``.
+
+        ``check`` returns the name and value of an offer, or raises ``Broken``.
+        """
         for plugin in self._plugins:
             for item in _ask(self._manager, plugin, f"gnnbench_{what}", self._problems):
                 try:
@@ -58,7 +63,7 @@ class _Offered:
                     report(problem, plugin.required, self._problems)
 
     def add(self, what: str, name: str, value: object, plugin: Plugin) -> None:
-        """Keep one offer. Raises ``Broken`` where it is contested and its plugin is required."""
+        """Keep one offer. Raises ``PluginError`` if a required plugin contests it."""
         own = (value, plugin)
         first = self._found.setdefault((what, name), own)
         if first is own:
@@ -73,7 +78,7 @@ class _Offered:
         self.contested.setdefault((what, name), said)
 
     def settle(self) -> None:
-        """Take out what is contested, and each strategy that would use it."""
+        """Remove contested offers, and each strategy that would use one."""
         using: dict[tuple[str, str], list[str]] = {key: [] for key in self.contested}
         for name, (strategy, _) in self.of("strategy").items():
             for bundle in strategy.bundles.values():
@@ -89,15 +94,15 @@ class _Offered:
                 self._found.pop(("strategy", name), None)
 
     def of(self, what: str) -> dict[str, tuple[Any, Plugin]]:
-        """What is offered of a kind, and by whom, by name."""
+        """Return the offers of a kind with their plugins, by name."""
         return {name: found for (kind, name), found in self._found.items() if kind == what}
 
     def values(self, *kinds: str) -> Mapping[Any, Any]:
-        """What is offered: of one kind by name, of several by kind and name."""
+        """Return the offers: of one kind by name, of several by kind and name."""
         return self._table(kinds, lambda found: found[0])
 
     def origins(self, *kinds: str) -> Mapping[Any, Origin]:
-        """Where it comes from, as :meth:`values` has it."""
+        """Return the origins of the offers, keyed as :meth:`values` keys them."""
         return self._table(kinds, lambda found: found[1].origin)
 
     def _table(
@@ -114,7 +119,7 @@ class _Offered:
 def collect(
     manager: pluggy.PluginManager, plugins: Sequence[Plugin], problems: list[str]
 ) -> Registry:
-    """Ask every plugin what it offers; keep what is sound and refuse what is ambiguous."""
+    """Ask every plugin for its offers; keep sound ones and refuse ambiguous ones."""
     offered = _Offered(manager, plugins, problems)
     harness = Plugin(None, HARNESS, required=False)
     for name, model in MODELS.items():
@@ -153,7 +158,7 @@ def collect(
 def _ask(
     manager: pluggy.PluginManager, plugin: Plugin, hook: str, problems: list[str]
 ) -> Iterator[object]:
-    """What one plugin's hook returns, item by item."""
+    """Yield the offers of one plugin's hook."""
     name = plugin.origin.plugin
     others = [other for other in manager.get_plugins() if other is not plugin.module]
     try:

@@ -1,8 +1,8 @@
 """A listing of the installed plugins in the user's cache, so that names need no plugin loaded.
 
-The index of an environment lies in a file whose name is a digest of everything that decides what
-loading finds. A change of any of it therefore makes a new file. An index that is missing, damaged
-or unreadable is no error: plugins are loaded instead, and the index is written anew where it can.
+The index of an environment lies in a file. Its name is a digest of everything that decides what
+loading finds, so any change makes a new file. An index that is missing, damaged or unreadable is no
+error: plugins are loaded instead, and a new index is written if possible.
 """
 
 from __future__ import annotations
@@ -25,20 +25,19 @@ from gnnbench.plugins.sources import BUNDLED, find_entries
 if TYPE_CHECKING:
     from gnnbench.plugins.registry import Registry
 
-#: Beginnings of the environment variables that decide what imports and how.
+#: Prefixes of the environment variables that decide what imports and how.
 _VARIABLES = ("GNNBENCH", "PYTHON", "LD_", "CUDA", "NVIDIA", "DGL", "TORCH", "PYG")
 _DISTRIBUTIONS = (".dist-info", ".egg-info", ".egg-link")
-#: Indexes that are kept; each of many checkouts and working folders has its own.
+#: Number of indexes kept; each of many checkouts and working folders has its own.
 _KEPT = 16
 _LARGEST_BYTES = 1 << 24
 
 
 def open_listing(extra: Sequence[str] = ()) -> tuple[Listing, Registry | None]:
-    """What is on offer, and the plugins themselves where they had to be loaded for it.
+    """Return the listing of offers, and the registry if plugins had to be loaded for it.
 
-    They are loaded where there is no usable index, and always with ``extra`` plugins. A process
-    that has imported torch loads plugins faster than it finds out whether an index is fresh.
-
+    They are loaded if there is no usable index, and always with ``extra`` plugins. A process that
+    has imported torch always loads them, which is faster than checking that an index is fresh.
     Raises as :func:`gnnbench.plugins.load`.
     """
     path = None if extra or "torch" in sys.modules else find_index()
@@ -56,10 +55,10 @@ def open_listing(extra: Sequence[str] = ()) -> tuple[Listing, Registry | None]:
 
 
 def find_index() -> Path | None:
-    """Where the index of this environment lies, whether or not it exists; None without a home."""
+    """Return the path of this environment's index, existing or not; None without a home."""
     try:
         folder = user_cache() / "plugins"
-    except RuntimeError:  # nobody knows the home folder
+    except RuntimeError:  # the home folder is unknown
         return None
     digest = hashlib.sha256()
     for fact in _facts():
@@ -68,7 +67,7 @@ def find_index() -> Path | None:
 
 
 def read_index(path: Path) -> Listing | None:
-    """The listing in a file; None where the file is missing, unreadable or damaged."""
+    """Read the listing in a file; None if the file is missing, unreadable or damaged."""
     try:
         checksum, _, text = read_text(path, _LARGEST_BYTES).partition("\n")
     except FileRefused:
@@ -81,9 +80,9 @@ def read_index(path: Path) -> Listing | None:
 
 
 def keep_index(listing: Listing, path: Path) -> None:
-    """Write a listing to a file, whole, where that is possible, and remove the oldest others.
+    """Write a listing to a file, whole, if possible, and remove the oldest others.
 
-    A plugin may describe itself by values that JSON has no form for; there is no index then.
+    There is no index if a plugin describes itself by values that JSON has no form for.
     """
     with contextlib.suppress(OSError, TypeError, ValueError):
         text = json.dumps(listing.to_document())
@@ -100,7 +99,7 @@ def _checksum(text: str) -> str:
 
 
 def _facts() -> Iterator[str]:
-    """Everything that decides what loading the installed plugins finds."""
+    """Yield everything that decides what loading the installed plugins finds."""
     yield from (gnnbench.__version__, sys.version, sys.prefix, *os.uname(), *sys.path)
     for name in sorted(os.environ):
         if name.startswith(_VARIABLES):
@@ -118,7 +117,7 @@ def _facts() -> Iterator[str]:
 
 
 def _find_distributions(folder: str) -> list[str]:
-    """The distributions in a folder: their names have versions, and their times, installations."""
+    """Return a folder's distributions: names tell versions, and times tell installations."""
     with contextlib.suppress(OSError, ValueError), os.scandir(folder or ".") as entries:
         return sorted(
             f"{entry.name} {entry.stat().st_mtime_ns}"
@@ -129,7 +128,7 @@ def _find_distributions(folder: str) -> list[str]:
 
 
 def _find_package(name: str) -> list[str]:
-    """The folders of a package, or the file of a module; none where there is none."""
+    """Return the folders of a package, or the file of a module; none if there is none."""
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
@@ -142,7 +141,7 @@ def _find_package(name: str) -> list[str]:
 
 
 def _describe_files(place: str) -> Iterator[str]:
-    """Every file in a folder or at a path, with its size and time; compiled caches are left out."""
+    """Yield every file in a folder or at a path, with size and time, except compiled caches."""
     files = [place]
     for folder, inner, names in os.walk(place):
         inner[:] = sorted(name for name in inner if name != "__pycache__")

@@ -1,4 +1,4 @@
-"""What plugins offer, as texts: enough to list it and to check a name, without the classes."""
+"""Offers of plugins as texts: enough to list them and to check a name, without the classes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class ListedStrategy:
     """A strategy. ``bundles`` has the names of its parts by mode and kind, its usual mode first.
 
-    ``card`` has the clauses of its card by heading; None where the strategy has no card.
+    ``card`` has the clauses of its card by heading; None if the strategy has no card.
     """
 
     name: str
@@ -45,7 +45,7 @@ class ListedPart:
 
     @property
     def options(self) -> Mapping[str, str]:
-        """The text of each option; ``PluginError`` where an option cannot be described."""
+        """The text of each option; ``PluginError`` if an option cannot be described."""
         if self.fault:
             raise PluginError(self.fault)
         return self.described
@@ -62,7 +62,7 @@ class ListedModel:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Everything on offer. Strategies ascend by name, and so do the parts of each kind.
+    """Everything on offer, sorted by name, with the parts of each kind together.
 
     ``problems`` are sentences about the plugins that were skipped.
     """
@@ -73,14 +73,14 @@ class Listing:
     problems: tuple[str, ...]
 
     def parts_by_kind(self) -> dict[str, list[ListedPart]]:
-        """The parts of each kind that any plugin offers."""
+        """Return the parts of each kind that any plugin offers."""
         found: dict[str, list[ListedPart]] = {}
         for part in self.parts:
             found.setdefault(part.kind, []).append(part)
         return found
 
     def part(self, kind: str, name: str) -> ListedPart:
-        """The part called ``name``; ``PluginError`` with close matches if there is none."""
+        """Return the part called ``name``; ``PluginError`` with close matches if there is none."""
         offered = {part.name: part for part in self.parts_by_kind().get(kind, ())}
         if name not in offered:
             refuse(kind, name, list(offered), self.problems)
@@ -89,7 +89,7 @@ class Listing:
     def check(self, names: Iterable[tuple[str, str]]) -> None:
         """Raise ``PluginError`` for the first name that is not on offer.
 
-        Each name stands behind ``"strategy"``, ``"model"`` or the kind of a part.
+        Each name is paired with ``"strategy"``, ``"model"`` or the kind of a part.
         """
         for what, name in names:
             if what == "strategy":
@@ -102,12 +102,12 @@ class Listing:
                 refuse(what, name, known, self.problems)
 
     def to_document(self) -> dict[str, Any]:
-        """The listing as JSON values."""
+        """Return the listing as JSON values."""
         return asdict(self)
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Listing:
-        """The listing that :meth:`to_document` was made of.
+        """Return the listing that :meth:`to_document` was made of.
 
         Raises ``KeyError`` or ``TypeError`` for any other document.
         """
@@ -135,7 +135,7 @@ def _read_model(*, origin: dict[str, Any], **fields: Any) -> ListedModel:
 
 
 def list_offers(registry: Registry) -> Listing:
-    """What the plugins of a registry offer."""
+    """Return the offers of a registry as texts."""
     from gnnbench.records import PART_KINDS
 
     return Listing(
@@ -173,7 +173,7 @@ def _list_part(registry: Registry, part: type[Part]) -> ListedPart:
         described = {name: describe_option(part, name) for name in option_fields(part)}
     except PluginError as error:
         fault = str(error)
-    except Exception as error:  # whatever reading the annotations of a plugin raises
+    except Exception as error:  # reading the annotations of a plugin may raise anything
         fault = f"the options of {part.kind} {part.name!r} cannot be read: {describe(error)}."
     return ListedPart(
         part.kind,

@@ -30,11 +30,13 @@ from gnnbench.plugins.sources import (
 
 
 def load(extra: Sequence[str] = (), objects: Sequence[object] = ()) -> Registry:
-    """Load every installed plugin, then each of ``extra`` (a module's name or a ``.py`` file), then
-    ``objects`` at hand: modules or instances with hooks, and what hooks would offer.
+    """Load every installed plugin, then each of ``extra``, then ``objects``.
 
-    Raises ``PluginError`` when one of ``extra`` or ``objects`` cannot be used as it is, or when two
-    plugins offer the same name; other trouble is reported in the registry's ``problems``.
+    ``extra`` are names of modules or of ``.py`` files. ``objects`` are modules or instances with
+    hooks, or offers themselves: classes and strategies.
+
+    Raises ``PluginError`` when one of ``extra`` or ``objects`` cannot be used, or offers a name
+    that another plugin offers too. Other trouble is reported in the registry's ``problems``.
     """
     manager = pluggy.PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)

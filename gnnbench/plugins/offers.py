@@ -1,4 +1,4 @@
-"""Plugins made of what a program has at hand: classes and strategies, without a module of hooks."""
+"""Plugins made of a program's own classes and strategies, without a module of hooks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gnnbench.records import PartKind, Strategy
 
 
 class Offers:
-    """One plugin that offers some classes of parts and layers, and strategies."""
+    """A plugin that offers given classes of parts and layers, and strategies."""
 
     def __init__(self, offered: Sequence[object]) -> None:
         self._strategies = [each for each in offered if isinstance(each, Strategy)]
@@ -53,9 +53,9 @@ class Offers:
 
 
 def find_plugins(objects: Sequence[object]) -> list[object]:
-    """Objects with hooks as they are, and one plugin of all classes and strategies among them.
+    """Return objects with hooks unchanged, and one plugin of all classes and strategies.
 
-    Raises ``PluginError`` for an object that is none of these.
+    Raises ``PluginError`` for a class that is neither a part nor a layer.
     """
     offered: list[object] = []
     plugins: list[object] = []
@@ -73,5 +73,5 @@ def find_plugins(objects: Sequence[object]) -> list[object]:
 
 
 def name_object(plugin: object) -> str:
-    """What sentences call a plugin that is an object: a module's name, or its class's."""
+    """Return the name of a plugin object in sentences: a module's name, or its class's."""
     return str(getattr(plugin, "__name__", type(plugin).__name__))

@@ -1,4 +1,4 @@
-"""Where an offer comes from: a plugin, and its distribution."""
+"""The origin of an offer: a plugin, and its distribution."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import gnnbench
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where an offer comes from; a file outside any distribution has no ``distribution``."""
+    """The origin of an offer; a file outside any distribution has no ``distribution``."""
 
     plugin: str
     distribution: str | None
@@ -21,5 +21,5 @@ class Origin:
         return f"{self.plugin} ({self.distribution} {self.version})"
 
 
-#: Where the bundled models come from.
+#: The origin of the bundled models.
 HARNESS = Origin("gnnbench", "gnnbench", gnnbench.__version__)

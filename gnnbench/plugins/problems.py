@@ -1,4 +1,4 @@
-"""What is wrong with a plugin, in sentences that say how to mend it."""
+"""Faults of plugins, in sentences that say how to mend them."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from gnnbench.errors import PluginError, closest
 
 
 class Broken(Exception):
-    """Why a plugin, or one thing it offers, cannot be used: a sentence."""
+    """A fault of a plugin, or of one of its offers, as a sentence."""
 
 
 def report(problem: Broken, required: bool, problems: list[str]) -> None:
-    """Raise what is wrong with a plugin that was asked for; note it of one that is installed."""
+    """Raise the fault of a plugin that was asked for; note the fault of an installed one."""
     if required:
         raise PluginError(str(problem)) from problem.__cause__
     problems.append(str(problem))
 
 
 def describe(error: BaseException) -> str:
-    """An exception's type and its message on one line, without a final full stop."""
+    """Return an exception's type and message on one line, without a final full stop."""
     text = error.msg if isinstance(error, SyntaxError) else str(error)
     message = " ".join(text.split()).rstrip(".")
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def describe_at(error: BaseException) -> str:
-    """An exception with the file and line that raised it."""
+    """Describe an exception with the file and line that raised it."""
     if isinstance(error, SyntaxError):
         return f"{describe(error)} in {error.filename}, line {error.lineno}"
     frames = [
@@ -41,7 +41,7 @@ def describe_at(error: BaseException) -> str:
 
 
 def line_within(path: Path, error: BaseException) -> int | None:
-    """The last line of the file that an exception passed through."""
+    """Return the last line of the file that an exception passed through."""
     if isinstance(error, SyntaxError) and error.filename == str(path):
         return error.lineno
     frames = traceback.extract_tb(error.__traceback__)

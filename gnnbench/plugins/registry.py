@@ -1,4 +1,4 @@
-"""What the loaded plugins offer, by name."""
+"""Offers of the loaded plugins, by name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from gnnbench.plugins.problems import refuse
 from gnnbench.records import PART_KINDS, PartKind, Strategy
 from gnnbench.studies import Planner, Reproduction
 
-#: What a class offered as each kind of part must derive from.
+#: Base classes of each kind of part; an offered class must derive from one of them.
 BASES: Mapping[PartKind, tuple[type[Part], ...]] = {
     "sampler": (MiniBatchSampler, FullGraphSampler),
     "placement": (SeedPlacement, PartitionPlacement, ShardPlacement),
@@ -41,9 +41,10 @@ BASES: Mapping[PartKind, tuple[type[Part], ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """What the loaded plugins offer, by name. ``problems`` are sentences about what was skipped.
+    """Offers of the loaded plugins, by name. ``problems`` are sentences about skipped plugins.
 
-    ``models`` are the bundled ones and those of plugins, which ``model_origins`` has.
+    ``models`` are the bundled models and those of plugins; only the latter are in
+    ``model_origins``.
     """
 
     parts: Mapping[tuple[PartKind, str], type[Part]]
@@ -63,31 +64,32 @@ class Registry:
         return tuple(self.strategies_by_name[name] for name in sorted(self.strategies_by_name))
 
     def parts_of(self, kind: PartKind) -> tuple[type[Part], ...]:
-        """Every part of one kind, by ascending name."""
+        """Return every part of one kind, by ascending name."""
         names = sorted(name for offered, name in self.parts if offered == kind)
         return tuple(self.parts[kind, name] for name in names)
 
     def part(self, kind: PartKind, name: str) -> type[Part]:
-        """The part class called ``name``; ``PluginError`` with close matches if there is none."""
+        """Return the part class called ``name``; ``PluginError`` with close matches if there is
+        none."""
         check_kind(kind)
         if (kind, name) not in self.parts:
             refuse(kind, name, [part.name for part in self.parts_of(kind)], self.problems)
         return self.parts[kind, name]
 
     def strategy(self, name: str) -> Strategy:
-        """The strategy called ``name``; ``PluginError`` with close matches if there is none."""
+        """Return the strategy called ``name``; ``PluginError`` if there is none."""
         if name not in self.strategies_by_name:
             refuse("strategy", name, sorted(self.strategies_by_name), self.problems)
         return self.strategies_by_name[name]
 
     def model(self, name: str) -> LayerClass:
-        """The model called ``name``; ``PluginError`` with close matches if there is none."""
+        """Return the model called ``name``; ``PluginError`` with close matches if there is none."""
         if name not in self.models:
             refuse("model", name, list(self.models), self.problems)
         return self.models[name]
 
     def planner(self, name: str) -> type[Planner]:
-        """What plans the strategy ``name`` from sizes alone; ``PluginError`` where nothing does."""
+        """Return the planner of strategy ``name`` from sizes alone; ``PluginError`` without one."""
         self.strategy(name)
         if name not in self.planners:
             known = ", ".join(sorted(self.planners)) or "no strategy"
@@ -98,19 +100,19 @@ class Registry:
         return self.planners[name]
 
     def reproduction(self, name: str) -> type[Reproduction]:
-        """The reproduction called ``name``; ``PluginError`` with close matches if there is none."""
+        """Return the reproduction called ``name``; ``PluginError`` if there is none."""
         if name not in self.reproductions:
             refuse("reproduction", name, sorted(self.reproductions), self.problems)
         return self.reproductions[name]
 
     def origin(self, offered: Strategy | type[Part]) -> Origin:
-        """Which plugin, of which distribution, offers a strategy or part of this registry."""
+        """Return the plugin and distribution of a strategy or part of this registry."""
         if isinstance(offered, Strategy):
             return self.strategy_origins[offered.name]
         return self.part_origins[offered.kind, offered.name]
 
     def model_origin(self, name: str) -> Origin:
-        """Which plugin offers the model called ``name``; the bundled ones come with the harness."""
+        """Return the origin of the model called ``name``; bundled ones come with the harness."""
         return self.model_origins.get(name, HARNESS)
 
 

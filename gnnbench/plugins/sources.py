@@ -1,4 +1,4 @@
-"""Where plugins come from: entry points, modules by name, files, and the bundled ones."""
+"""Sources of plugins: entry points, modules by name, files, and the bundled ones."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ from gnnbench.signals import is_interrupt
 
 GROUP = "gnnbench"
 BUNDLED = "gnnbench_plugins"
-#: The bundled plugins of papers, where every other bundled one is of a system.
+#: Bundled plugins that each cover a paper; every other bundled plugin covers a system.
 STUDIES = f"{BUNDLED}.studies"
 
 
 def find_file(text: str) -> Path | None:
-    """The file that ``--plugin TEXT`` runs, whether or not it is there, found without running any;
-    None for a module that is no file, or that there is not."""
+    """Return the file that ``--plugin TEXT`` runs, without running any.
+
+    The file need not exist. A module that is no file, or that is not found, gives None.
+    """
     if is_file(text):
         return resolve(text)
     path: Sequence[str] | None = None
@@ -44,9 +46,9 @@ def find_file(text: str) -> Path | None:
 
 
 def find_entries(problems: list[str]) -> list[metadata.EntryPoint]:
-    """Return the entry points of the group by name, where each distribution counts once.
+    """Return the entry points of the group, sorted by name; each distribution counts once.
 
-    Damaged metadata of any installed package is a problem, a sentence, and never an error.
+    Damaged metadata of an installed package give a problem, a sentence, and never an error.
     """
     found: dict[str, list[metadata.EntryPoint]] = {}
     for distribution in metadata.distributions():
@@ -58,7 +60,7 @@ def find_entries(problems: list[str]) -> list[metadata.EntryPoint]:
             if any(entry.pattern.match(entry.value) is None for entry in entries):
                 raise ValueError("an entry names no module")
             found.setdefault(_name_distribution(distribution), entries)
-        except Exception as error:  # whatever a damaged file makes its reader raise
+        except Exception as error:  # a damaged file may make its reader raise anything
             problems.append(
                 f"the plugins of package {_name_distribution(distribution)!r} were skipped because "
                 f"its entry_points.txt is damaged ({describe(error)}); install it again."
@@ -67,7 +69,7 @@ def find_entries(problems: list[str]) -> list[metadata.EntryPoint]:
 
 
 def _name_distribution(distribution: metadata.Distribution | None) -> str:
-    """The name of a distribution, or its folder's where its metadata are damaged."""
+    """Return the name of a distribution, or of its folder if its metadata are damaged."""
     name = None
     with contextlib.suppress(Exception):
         name = distribution.metadata["Name"] if distribution is not None else None
@@ -87,7 +89,7 @@ def bring_entry(entry: metadata.EntryPoint) -> object:
 
 
 def list_files(text: str) -> list[Path]:
-    """The files that ``--plugin TEXT`` may run, whether or not they are there: of a package all."""
+    """Return the files that ``--plugin TEXT`` may run, existing or not: all files of a package."""
     file = find_file(text) or Path(text)
     if file.name != "__init__.py":
         return [file]
@@ -114,7 +116,7 @@ def bring_module(name: str) -> object:
 
 
 def bring_file(path: Path) -> types.ModuleType:
-    """Run a file as a module of its own; an ``__init__.py`` may import its package relatively."""
+    """Run a file as a separate module; an ``__init__.py`` may import its package relatively."""
     if not os.path.isfile(path):
         raise Broken(
             f"there is no plugin file {str(path)!r}; give the path of an existing .py file or the "
@@ -132,7 +134,7 @@ def bring_file(path: Path) -> types.ModuleType:
     if spec is None or spec.loader is None:
         raise Broken(f"plugin file {str(path)!r} is not Python; its name must end in .py.")
     module = importlib.util.module_from_spec(spec)
-    # Registered before it runs: dataclasses and type hints look their module up there.
+    # Registered before it runs: dataclasses and type hints look up their module there.
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
@@ -162,8 +164,8 @@ def entry_origin(entry: metadata.EntryPoint) -> Origin:
 
 
 def module_origin(name: str) -> Origin:
-    """A module asked for by name may belong to an installed distribution."""
-    with contextlib.suppress(Exception):  # whatever damaged metadata of any package raise
+    """Return a module's origin, which may be an installed distribution."""
+    with contextlib.suppress(Exception):  # damaged metadata of any package may raise anything
         owners = _find_owners(tuple(sys.path)).get(name.partition(".")[0], [])
         if owners:
             return Origin(name, owners[0], metadata.version(owners[0]))
@@ -172,13 +174,16 @@ def module_origin(name: str) -> Origin:
 
 @cache
 def _find_owners(_: tuple[str, ...]) -> Mapping[str, list[str]]:
-    """The distributions of every package on this path, which takes a second to go through."""
+    """Return the distributions of every package on this path; the search takes about a second."""
     return metadata.packages_distributions()
 
 
 def find_uninstalled(installed: Iterable[metadata.EntryPoint], problems: list[str]) -> list[str]:
-    """Modules of the bundled plugins that no entry point names: all of them when a source checkout
-    runs without installation, and those that are newer than what is installed of it."""
+    """Return modules of the bundled plugins that no entry point names.
+
+    In a source checkout without installation these are all of them. Otherwise they are the modules
+    that are newer than the installed distribution.
+    """
     named = {entry.module for entry in installed}
     try:
         package = importlib.import_module(BUNDLED)

@@ -1,1 +1,1 @@
-"""What people read: the terminal table, the Chrome trace and the HTML page."""
+"""Reports for people: the terminal table, the Chrome trace and the HTML page."""

@@ -1,4 +1,4 @@
-"""What each step of an ablation earns: the lines below its comparison's table."""
+"""The gain of each step of an ablation: the lines below its comparison's table."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from gnnbench.units import format_si
 
 
 def print_steps(comparison: Comparison, console: Console, steps: Sequence[Ablation] = ()) -> None:
-    """One line a finished row: how fast it is against the row before and the first one, beside what
-    the paper reports of it; or, where the rows are no ``steps``, against the first, which is the
-    whole strategy."""
+    """Print one line for each finished row: its speed against an earlier row.
+
+    With ``steps`` a row is compared with the row before and with the first, beside the paper's
+    figure. Without, it is compared with the first row, which is the whole strategy.
+    """
     quoted = {step.label: step.quoted for step in steps}
     write = Writer(console)
     for group in group_runs(comparison):
@@ -40,7 +42,7 @@ def print_steps(comparison: Comparison, console: Console, steps: Sequence[Ablati
 
 
 def describe_total(row: Row, first: Row) -> str:
-    """``", 1.66x that of offload all (80 %: 1.40 to 1.90)"``; nothing without times."""
+    """Return ``", 1.66x that of offload all (80 %: 1.40 to 1.90)"``; empty without times."""
     speed, epoch = find_difference(row, first), row.metric("epoch_time")
     if speed is None or epoch is None:
         return ""
@@ -49,8 +51,11 @@ def describe_total(row: Row, first: Row) -> str:
 
 
 def describe_step(row: Row, base: Row) -> str:
-    """``"4.41 ms, 1.22x the speed of +P2P (80 %: 1.10 to 1.35) (the widest gap is ...)"``; the
-    epoch alone where the row is its own base."""
+    """Return the row's epoch time and its speed against ``base``.
+
+    Such as ``"4.41 ms, 1.22x the speed of +P2P (80 %: 1.10 to 1.35) (the widest gap is ...)"``.
+    Only the epoch time if the row is its own base.
+    """
     epoch = row.metric("epoch_time")
     if epoch is None:
         return ""

@@ -1,7 +1,7 @@
 """Timelines in the Chrome trace event format, which Perfetto and chrome://tracing open.
 
-A process is a run, a thread one of its resources; complete events ("X") carry microseconds, rounded
-to nanoseconds on both ends so that neighbours never overlap.
+A run is a process, and each of its resources a thread. Complete events ("X") carry microseconds,
+rounded to nanoseconds at both ends so that neighbours never overlap.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def write_chrome_trace(comparison: Comparison, path: Path) -> None:
 
 
 def trace_events(comparison: Comparison) -> list[Event]:
-    """All events: names and order of processes and threads, then the spans."""
+    """Return all events: names and order of processes and threads, then the spans."""
     events: list[Event] = []
     for pid, run in enumerate((run for run in comparison.runs if run.timeline), start=1):
         name = run.label if run.repeat == 0 else f"{run.label} (repeat {run.repeat})"
@@ -42,15 +42,15 @@ def trace_events(comparison: Comparison) -> list[Event]:
 
 
 def time_provenance(run: RunResult) -> Provenance:
-    """Whose clock the run's timeline follows: its epoch time's."""
+    """Return the provenance of the run's timeline: its epoch time has the same."""
     return run.metrics["epoch_time"].provenance if "epoch_time" in run.metrics else "modelled"
 
 
 def lanes(timeline: Iterable[Scheduled]) -> list[tuple[str, list[Scheduled]]]:
-    """The timeline by resource, each lane in order of time.
+    """Return the timeline by resource, each lane in order of time.
 
-    A span that holds several resources stands on each of them; one that holds none stands on its
-    place, which is not exclusive: where such spans overlap, the place gets further lanes.
+    A span that holds several resources stands on each of them. A span that holds none stands on its
+    place, which is not exclusive: overlapping spans get further lanes there.
     """
     by_lane: dict[str, list[Scheduled]] = {}
     for item in sorted(timeline, key=lambda item: (item.start_s, item.end_s, item.span.id)):

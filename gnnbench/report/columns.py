@@ -1,4 +1,4 @@
-"""Columns of the comparison's tables: for each finished row, group by group, what stands there."""
+"""Columns of the comparison's tables, with a cell for each finished row, group by group."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gnnbench.units import format_si
 ALL_PROVENANCES: tuple[Provenance, ...] = ("measured", "modelled", "quoted")
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _LOSS_COLUMNS = 8
-#: What crosses between the host and its devices.
+#: Metrics of the bytes between the host and its devices.
 HOST_LINKS = ("host_to_device_bytes", "device_to_host_bytes")
 #: Columns of bytes: the lines of their headings, and the metrics whose sum they show.
 BYTE_COLUMNS: Mapping[tuple[str, ...], tuple[str, ...]] = {
@@ -32,9 +32,10 @@ BYTE_COLUMNS: Mapping[tuple[str, ...], tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """``heading`` has one or two lines; ``cells`` run through all finished rows, group by group.
+    """A column: ``cells`` run through all finished rows, group by group.
 
-    Columns that are not ``leading`` go to the second panel when the terminal is narrow.
+    ``heading`` has one or two lines. Columns that are not ``leading`` go to the second panel when
+    the terminal is narrow.
     """
 
     heading: tuple[str, ...]
@@ -51,27 +52,27 @@ class Column:
 
 
 def provenances(metrics: Iterable[Metric | None]) -> list[Provenance]:
-    """The provenances that occur, measured first."""
+    """Return the provenances that occur, measured first."""
     found = {metric.provenance for metric in metrics if metric is not None}
     return [provenance for provenance in ALL_PROVENANCES if provenance in found]
 
 
 def describe_equality(row: Row) -> str:
-    """What stands in the last column: how equal a row is to the reference, or why it is not."""
+    """Return the last column's text: whether a row equals the reference, or why it differs."""
     if row.other_maths:
         return f"{row.other_maths}: maths differ"
     return format_equivalence(row.equivalence)
 
 
 def format_equivalence(equivalence: Equivalence | None) -> str:
-    """``"yes"``, ``"NO"`` or ``"not checked"``."""
+    """Return ``"yes"``, ``"NO"`` or ``"not checked"``."""
     if equivalence is None:
         return "not checked"
     return "yes" if equivalence.holds else "NO"
 
 
 def deciding_columns(groups: Sequence[Group]) -> list[Column]:
-    """What a reader decides by: times and how they compare, devices, traffic, memory, accuracy."""
+    """Return the columns that decide: times and speeds, devices, traffic, memory, accuracy."""
     done = list_done(groups)
     columns = [*_epoch_columns(groups), *_time_to_accuracy(done)]
     columns += _metric_columns(done, ("prepared", "before"), lambda row: row.preparation)
@@ -85,7 +86,7 @@ def deciding_columns(groups: Sequence[Group]) -> list[Column]:
 
 
 def main_columns(groups: Sequence[Group]) -> list[Column]:
-    """Every figure: loss and accuracy, times, rates, energy, and what is moved, reused and held."""
+    """Return every figure: loss, accuracy, times, rates, energy, and bytes moved or held."""
     done = list_done(groups)
     columns = [_text_column("loss", [_fixed(row.final_loss) for row in done]), _test_column(done)]
     columns += _epoch_columns(groups)
@@ -123,7 +124,7 @@ def _keep_filled(columns: Sequence[Column]) -> list[Column]:
 
 
 def edges_per_device(row: Row) -> Metric | None:
-    """A row's rate by the devices that trained; None where either is not known."""
+    """Return a row's rate divided by its training devices; None if either is unknown."""
     rate = row.metric("throughput_edges")
     if rate is None or not row.trainers:
         return None
@@ -131,7 +132,7 @@ def edges_per_device(row: Row) -> Metric | None:
 
 
 def loss_columns(groups: Sequence[Group]) -> list[Column]:
-    """Losses of epochs from the first to the last, as many as fit a line, for all finished rows."""
+    """Return losses of epochs from the first to the last, as many as fit a line."""
     losses = [row.done[0].loss for row in list_done(groups)]
     last = min(map(len, losses)) - 1
     count = min(last, _LOSS_COLUMNS - 1)
@@ -156,7 +157,7 @@ def _metric_columns(
     missing: str = "-",
     leading: bool = True,
 ) -> list[Column]:
-    """A column for each provenance that the metric comes in; its mark, where it says something."""
+    """Return a column for each provenance of the metric, marked if the mark tells them apart."""
     metrics = [read(row) for row in rows]
     found = provenances(metrics)
     columns = []
@@ -172,7 +173,7 @@ def _metric_columns(
 
 
 def _epoch_column(groups: Sequence[Group], provenance: Provenance) -> Column:
-    """Epoch time, speed relative to the group's first row, and the interval that decides."""
+    """Return epoch times, speeds against the group's first row, and the deciding intervals."""
     times, speeds, ranges, styles = [], [], [], []
     factors = list_factors(groups)
     for group in groups:
@@ -200,14 +201,14 @@ def _epoch_column(groups: Sequence[Group], provenance: Provenance) -> Column:
 
 
 def list_factors(groups: Sequence[Group]) -> list[str]:
-    """The factors that modelled epochs may be off by, ``"x/÷ 1.4"``, each once."""
+    """Return the factors that modelled epochs may be off by, ``"x/÷ 1.4"``, each once."""
     epochs = [row.metric("epoch_time") for row in list_done(groups)]
     known = [each.error_factor for each in epochs if each is not None and each.error_factor]
     return list(dict.fromkeys(map(format_factor, known)))
 
 
 def format_range(difference: Difference | None) -> str:
-    """``"0.54-0.57"``, or nothing where there is no interval or both ends are printed alike."""
+    """Return ``"0.54-0.57"``; empty without an interval, or if both ends print alike."""
     if difference is None or math.isinf(difference.high):
         return ""
     low, high = f"{difference.low:.2f}", f"{difference.high:.2f}"
@@ -226,7 +227,7 @@ def _equivalence_style(row: Row) -> str:
 
 
 def stage_columns(groups: Sequence[Group], provenance: Provenance, bar_cells: int) -> list[Column]:
-    """Busy seconds of each stage with a bar; bars of one group share a scale."""
+    """Return busy seconds of each stage with a bar; bars of one group share a scale."""
     done = list_done(groups)
     times: dict[tuple[int, Stage], float] = {}
     for number, row in enumerate(done):
@@ -260,7 +261,7 @@ def stage_columns(groups: Sequence[Group], provenance: Provenance, bar_cells: in
 
 
 def _bar(fraction: float, cells: int) -> str:
-    """``fraction`` of a full bar in eighths of a cell, at least a sliver when above zero."""
+    """Return ``fraction`` of a full bar in eighths of a cell, at least a sliver if above zero."""
     eighths = round(fraction * cells * 8)
     if fraction > 0:
         eighths = max(1, eighths)

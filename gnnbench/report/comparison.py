@@ -1,6 +1,6 @@
 """The comparison as tables in a terminal, or in a file: no boxes, no truncated numbers.
 
-Laid out by hand because a row may be a sentence (why a run did not finish), and because columns
+The layout is done here for two reasons. A row may be a sentence (why a run did not finish). Columns
 that do not fit move to a second panel under the first instead of being cut.
 """
 
@@ -33,8 +33,10 @@ _BAR_CELLS = 5
 
 
 def print_comparison(comparison: Comparison, console: Console, *, details: bool = False) -> None:
-    """Print the answer, the table of what decides, and where its figures come from; with
-    ``details`` everything else too: all figures, stages, this machine's own times, notes."""
+    """Print the answer, the table of deciding columns, and the provenance of its figures.
+
+    With ``details`` also print all figures, stages, this machine's own times, and notes.
+    """
     write = Writer(console)
     groups = group_runs(comparison)
     write.paragraph(title_line(comparison), "bold")
@@ -59,14 +61,13 @@ def print_comparison(comparison: Comparison, console: Console, *, details: bool 
 
 
 def figures_line(comparison: Comparison, groups: Sequence[Group]) -> str:
-    """What speeds are against and what decides, where there are any, and where the columns come
-    from."""
+    """Return the rule of speeds, if there are any, and the provenance of the columns."""
     speeds = f"{rule_line(comparison.modelled)} " if _has_speeds(groups) else ""
     return f"{speeds}{provenance_line(comparison)}"
 
 
 def rule_line(modelled: bool) -> str:
-    """The rule of "faster", with its level."""
+    """Return the rule of "faster", with its level."""
     level = f"{100 * level_of('modelled' if modelled else 'measured'):g} %"
     within = (
         f"span epochs and {level} of the error that two rows do not share"
@@ -81,7 +82,7 @@ def rule_line(modelled: bool) -> str:
 
 
 def _has_speeds(groups: Sequence[Group]) -> bool:
-    """Whether a row stands beside the first of its group, against which its speed is."""
+    """Return whether a group has two finished rows, so that it shows a speed."""
     return any(sum(bool(row.done) for row in group.rows) > 1 for group in groups)
 
 
@@ -112,7 +113,7 @@ def _print_details(write: Writer, comparison: Comparison, groups: Sequence[Group
 
 
 def title_line(comparison: Comparison) -> str:
-    """What was compared, on what, in one line."""
+    """Return the model, dataset, epochs and platform in one line."""
     workload = comparison.workload
     dims = "-".join(str(width) for width in workload.dims)
     epochs = _count(workload.epochs, "epoch")
@@ -125,13 +126,13 @@ def title_line(comparison: Comparison) -> str:
 
 
 def made_up_lines(comparison: Comparison) -> list[str]:
-    """Whatever about the data set was made up, or changed before training."""
+    """Return notes on data that was made up, or changed before training."""
     notes = comparison.dataset.get("notes", ())
     return [f"Note: {note}" for note in ([notes] if isinstance(notes, str) else notes)]  # type: ignore[union-attr]
 
 
 def graph_line(comparison: Comparison) -> str:
-    """The graph, and the mini-batches where there are any."""
+    """Describe the graph, and the mini-batches if there are any."""
     dataset, batches = comparison.dataset, describe_mini_batches(comparison)
     return (
         f"{dataset['num_vertices']:,} vertices, {dataset['num_edges']:,} edges "
@@ -140,7 +141,7 @@ def graph_line(comparison: Comparison) -> str:
 
 
 def describe_mini_batches(comparison: Comparison) -> str:
-    """``"1,024 seeds, fan-outs 25, 10"``; nothing where all rows are full-graph."""
+    """Return ``"1,024 seeds, fan-outs 25, 10"``; empty if all rows are full-graph."""
     if all(run.mode == "full-graph" for run in comparison.runs):
         return ""
     workload = comparison.workload
@@ -149,7 +150,7 @@ def describe_mini_batches(comparison: Comparison) -> str:
 
 
 def clock_line(comparison: Comparison) -> str:
-    """Whose times these are, in one sentence."""
+    """Return one sentence that says whether device times are measured or modelled."""
     if not comparison.modelled:
         return f"All devices of {comparison.platform} are here: device times are measured."
     gpu = comparison.machine.get("gpu")
@@ -158,7 +159,7 @@ def clock_line(comparison: Comparison) -> str:
 
 
 def provenance_line(comparison: Comparison) -> str:
-    """Where the columns come from, and how far modelled ones are to be believed."""
+    """Return where the columns come from, and the error of modelled ones."""
     if not comparison.modelled:
         return "Everything is from training here: times are measured, and bytes are counted."
     return (
@@ -168,7 +169,7 @@ def provenance_line(comparison: Comparison) -> str:
 
 
 def error_line(runs: Sequence[RunResult]) -> str:
-    """How far modelled epochs are to be believed, and what rows share of that."""
+    """Return the error of modelled epochs, and how much of it rows share."""
     works = [run.work for run in runs if run.status == "done" and run.work is not None]
     kinds = dict.fromkeys(work.kind for work in works if work.kind is not None)
     if not kinds:
@@ -181,7 +182,7 @@ def error_line(runs: Sequence[RunResult]) -> str:
 
 
 def machine_lines(groups: Sequence[Group]) -> list[tuple[str, str]]:
-    """What this machine took, emulation included; never set against modelled times."""
+    """Return this machine's own times, emulation included; never set against modelled times."""
     wall: list[str] = []
     harness: list[float] = []
     once: dict[Provenance, list[str]] = {}
@@ -219,8 +220,10 @@ def machine_lines(groups: Sequence[Group]) -> list[tuple[str, str]]:
 
 
 def run_notes(groups: Sequence[Group]) -> list[tuple[str, str]]:
-    """What the runs say about themselves, each sentence once, after the labels of all rows that
-    say it: ``"vanilla, +P2P"``. Sentences are in the order in which they first occur."""
+    """Return the notes of the runs, each once, in the order of their first occurrence.
+
+    The title of a note has the labels of all its rows: ``"vanilla, +P2P"``.
+    """
     labels: dict[str, dict[str, None]] = {}
     for group in groups:
         for row in group.rows:
@@ -231,7 +234,7 @@ def run_notes(groups: Sequence[Group]) -> list[tuple[str, str]]:
 
 
 def _print_stages(write: Writer, groups: Sequence[Group], provenance: Provenance) -> None:
-    """Seconds by stage, with bars as long as leave them all on one line where that can be."""
+    """Print seconds by stage, with the longest bars that keep them on one line, if any do."""
     title = f"stages [{provenance}]"
     label_width = _label_width(groups, title)
     for cells in range(_BAR_CELLS, 1, -1):
@@ -265,7 +268,7 @@ def _label_width(groups: Sequence[Group], title: str) -> int:
 def _split(
     columns: Sequence[Column], label_width: int, width: int
 ) -> list[tuple[list[Column], bool]]:
-    """Columns by panel, and whether headings take two lines: the widest layout that fits."""
+    """Return columns by panel, and whether headings take two lines: the widest layout that fits."""
 
     def needed(panel: Sequence[Column], tall: bool) -> int:
         return 1 + label_width + sum(2 + column.width(tall) for column in panel)
@@ -330,7 +333,7 @@ def _print_panel(
 
 
 def _print_failure(write: Writer, label: str, label_width: int, failure: str) -> None:
-    """A run that did not finish: its status and reason, in place of figures."""
+    """Print an unfinished run: its status and reason, in place of figures."""
     indent = label_width + 3
     style = "red" if failure.startswith("error") else "yellow"
     lines = wrap(failure, max(30, write.width - indent))
@@ -340,7 +343,7 @@ def _print_failure(write: Writer, label: str, label_width: int, failure: str) ->
 
 
 def _unique_label(row: Row, groups: Sequence[Group]) -> str:
-    """The row's label, with its mode where another group has the same label."""
+    """Return the row's label, with its mode if another group has the same label."""
     same = [group for group in groups if any(other.label == row.label for other in group.rows)]
     return row.label if len(same) == 1 else f"{row.label} ({row.mode})"
 

@@ -17,7 +17,7 @@ from gnnbench.units import format_si
 
 
 def print_change(change: Change, console: Console) -> None:
-    """Print who became faster or slower, what may be the cause, and both epochs of every row."""
+    """Print which rows became faster or slower, possible causes, and both epochs of all rows."""
     write = Writer(console)
     workload = change.after.workload
     dims = "-".join(map(str, workload.dims))
@@ -42,7 +42,8 @@ def print_change(change: Change, console: Console) -> None:
 
 
 def summarise_change(change: Change) -> list[str]:
-    """For each mode, what is shown to be faster or slower in the later file, in sentences."""
+    """Return sentences for each mode: which rows are shown to be faster or slower in the later
+    file."""
     sentences = []
     for mode, title in MODE_TITLES.items():
         own = [pairing for pairing in change.pairings if pairing.mode == mode]
@@ -72,7 +73,7 @@ def summarise_change(change: Change) -> list[str]:
 
 
 def _tell_rule(compared: Sequence[Pairing]) -> str:
-    """The rule of "faster" between two files, with its level."""
+    """Return the rule of "faster" between two files, with its level."""
     epochs = [row.metric("epoch_time") for each in compared if (row := each.after) is not None]
     kinds = dict.fromkeys(epoch.provenance for epoch in epochs if epoch is not None)
     margins = dict.fromkeys(each.difference.margin for each in compared if each.difference)
@@ -99,7 +100,7 @@ def _print_rows(
 
 
 def _tell_row(pairing: Pairing) -> tuple[str, ...]:
-    """Label, both epochs, the later one's speed, and its interval or why there is none."""
+    """Return label, both epochs, the later one's speed, and its interval or why there is none."""
     times = []
     for row in (pairing.before, pairing.after):
         epoch = row.metric("epoch_time") if row is not None else None

@@ -1,7 +1,7 @@
-"""The comparison as one web page that needs nothing else: its style, script and data are in it.
+"""The comparison as one self-contained web page: its style, script and data are in it.
 
-In the order of the screen: the answer, the columns that decide, and then everything else. Without
-its script it shows every column.
+Its order is the terminal's: the answer, the deciding columns, and then everything else. Without its
+script the page shows every column.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _MEANINGS: dict[Provenance, str] = {
     "modelled": "what the described platform would take",
     "quoted": "taken from a paper",
 }
-#: Columns of figures, the metrics whose sum they show, and whether a reader decides by them.
+#: Columns of figures: the metrics whose sum they show, and whether the column decides.
 _FIGURES: Mapping[str, tuple[tuple[str, ...], bool]] = {
     "time to accuracy": (("time_to_accuracy",), True),
     **{
@@ -69,7 +69,7 @@ _FIGURES: Mapping[str, tuple[tuple[str, ...], bool]] = {
     "edges/s": (("throughput_edges",), False),
     "energy": (("energy",), False),
 }
-#: Every metric in the order a reader asks for it; unknown ones follow.
+#: Every metric, in the order in which a reader asks for it; unknown ones follow.
 _METRICS = {
     "epoch_time": "epoch",
     "time_to_accuracy": "time to accuracy",
@@ -87,8 +87,10 @@ _METRICS = {
 
 
 class _Cell(NamedTuple):
-    """A cell of a table: its text, how it stands out, what is small or marked behind it, and what
-    it is sorted by, None where it has no value."""
+    """A cell of a table: its text and style.
+
+    Small text or the mark of a provenance follows the text. A column is sorted by ``value``.
+    """
 
     text: str
     style: str = ""
@@ -98,8 +100,10 @@ class _Cell(NamedTuple):
 
 
 class _Head(NamedTuple):
-    """The heading of a column, what stands below it, the name by which it is chosen and sorted, and
-    whether it is shown at first."""
+    """The heading of a column: its title, and the text below it.
+
+    Readers choose and sort columns by ``key``. A column that ``decides`` is shown at first.
+    """
 
     title: str
     below: str
@@ -114,7 +118,7 @@ class _Head(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """A line of a table, or why a run has none; the first of a row has the row's ``id``."""
+    """A line of a table, or why a run has none; the first line of a row has the row's ``id``."""
 
     label: str
     cells: Sequence[_Cell] = ()
@@ -123,8 +127,10 @@ class _Line(NamedTuple):
 
 
 class _Chart(NamedTuple):
-    """A drawing with its heading or label above, and its caption and legend below; its file is
-    called by its ``name``."""
+    """A drawing with its heading or label above, and its caption and legend below.
+
+    Its file is called by its ``name``.
+    """
 
     drawn: str
     legend: Sequence[tuple[str, str]]
@@ -140,7 +146,7 @@ _Column: TypeAlias = tuple[_Head, Sequence[_Cell]]
 
 @dataclass(frozen=True, slots=True)
 class _Section:
-    """What the page says of one group; ``labels`` head the columns of ``metrics``."""
+    """A group's section of the page; ``labels`` head the columns of ``metrics``."""
 
     title: str
     heads: Sequence[_Head]
@@ -156,7 +162,7 @@ def write_html(comparison: Comparison, path: Path) -> None:
 
 
 def make_page(comparison: Comparison) -> str:
-    """The page as text."""
+    """Return the page as text."""
     groups = group_runs(comparison)
     warnings = [describe_noise(comparison, groups), comparison.interrupted]
     found = provenances(metric for run in comparison.runs for metric in run.metrics.values())
@@ -181,7 +187,7 @@ def make_page(comparison: Comparison) -> str:
 
 
 def _make_files(comparison: Comparison) -> dict[str, str]:
-    """What the page hands out: the result file, and a line for every run as CSV, whole as texts."""
+    """Return the files that the page offers: the result file, and a line for each run as CSV."""
     document = to_document(comparison)
     lines = list_lines(document)
     stream = io.StringIO()
@@ -197,12 +203,15 @@ def _make_files(comparison: Comparison) -> dict[str, str]:
 
 
 def _slug(text: str) -> str:
-    """Letters, digits and dashes alone, for names of files and keys of columns."""
+    """Return letters, digits and dashes alone, for names of files and keys of columns."""
     return re.sub(r"[^0-9a-z]+", "-", text.lower()).strip("-")
 
 
 def _describe_group(group: Group, *, parted: bool) -> _Section:
-    """``parted`` says that rows of the comparison trained on different numbers of devices."""
+    """Return a group's section.
+
+    ``parted`` is set if rows of the comparison trained on different numbers of devices.
+    """
     done = [row for row in group.rows if row.done]
     heads, lines = _fill_table(group, done, parted=parted)
     stages = provenances(row.stage(stage) for row in done for stage in STAGES)
@@ -223,8 +232,10 @@ def _describe_group(group: Group, *, parted: bool) -> _Section:
 def _fill_table(
     group: Group, done: Sequence[Row], *, parted: bool
 ) -> tuple[list[_Head], list[_Line]]:
-    """The headings after the label's, those that decide first, and a line for each strategy, where
-    a run that did not finish says why."""
+    """Return the headings, deciding columns first, and a line for each strategy.
+
+    A run that did not finish has a line with the reason.
+    """
     devices = _device_columns(done) if parted else ()
     columns = [*_time_columns(group, done), *devices, *_figure_columns(done)]
     for title, below, values in (
@@ -252,7 +263,7 @@ def _fill_table(
 
 
 def _time_columns(group: Group, done: Sequence[Row]) -> Iterator[_Column]:
-    """Epochs and speeds, two columns for each provenance."""
+    """Yield epochs and speeds, two columns for each provenance."""
     for provenance in provenances(row.metric("epoch_time") for row in done):
         base = group.base(provenance)
         pairs = [_epoch_cells(group, row, provenance) for row in done]
@@ -267,7 +278,7 @@ def _time_columns(group: Group, done: Sequence[Row]) -> Iterator[_Column]:
 
 
 def _device_columns(done: Sequence[Row]) -> Iterator[_Column]:
-    """How many devices trained, and the rate of each."""
+    """Yield the number of training devices, and the rate of each."""
     cells = [_Cell(f"{len(row.trainers)}", value=len(row.trainers)) for row in done]
     yield _Head("devices", "", "devices", True), cells
     rates = {row.label: edges_per_device(row) for row in done}
@@ -283,7 +294,7 @@ def _figure_columns(done: Sequence[Row]) -> Iterator[_Column]:
 def _split_figures(
     title: str, done: Sequence[Row], metrics: Mapping[str, Metric | None], decides: bool
 ) -> Iterator[_Column]:
-    """A column for each provenance that a figure comes in."""
+    """Yield a column for each provenance of a figure."""
     for provenance in provenances(metrics.values()):
         head = _Head(title, provenance, _slug(f"{title} {provenance}"), decides)
         yield head, [_figure(metrics[row.label], provenance) for row in done]
@@ -312,7 +323,7 @@ def _epoch_cells(group: Group, row: Row, provenance: Provenance) -> tuple[_Cell,
 def _figure(metric: Metric | None, provenance: Provenance) -> _Cell:
     if metric is None or metric.provenance != provenance:
         return _Cell("-")
-    # A rate's unit stands in its heading.
+    # The unit of a rate stands in its heading.
     text = format_si(metric.value, "") if metric.unit.endswith("/s") else _format(metric)
     return _Cell(text, value=metric.value)
 
@@ -332,7 +343,7 @@ def _format(metric: Metric) -> str:
 
 
 def _list_metrics(done: Sequence[Row]) -> list[_Line]:
-    """Every metric of every finished row, each figure with its mark."""
+    """Return every metric of every finished row, each figure with its mark."""
     named = dict.fromkeys([*_METRICS, *(name for row in done for name in row.done[0].metrics)])
     lines = []
     for name in named:
@@ -365,7 +376,7 @@ def _chart_stages(group: Group, done: Sequence[Row], provenance: Provenance) -> 
 
 
 def _chart_traffic(group: Group, done: Sequence[Row], provenance: Provenance) -> Iterator[_Chart]:
-    """The bytes that went each way; no chart where there are none."""
+    """Yield the chart of bytes by direction; none if no bytes moved."""
     bars, used = [], set()
     for row in done:
         segments = []
@@ -392,7 +403,7 @@ def _chart_losses(group: Group, done: Sequence[Row]) -> Iterator[_Chart]:
 
 
 def _chart_timelines(done: Sequence[Row]) -> Iterator[_Chart]:
-    """A chart for each row that has a timeline, all below one heading."""
+    """Yield a chart for each row that has a timeline, all below one heading."""
     heading = "Timeline of the last epoch"
     for row in done:
         run = row.done[0]
@@ -412,7 +423,7 @@ def _chart_timelines(done: Sequence[Row]) -> Iterator[_Chart]:
 
 
 def _list_facts(comparison: Comparison) -> dict[str, list[tuple[str, str]]]:
-    """What was compared with what, as tables of name and value by their titles."""
+    """Return the setting of the comparison as tables of name and value, by title."""
     workload = comparison.workload
     trained: Mapping[str, object] = {
         "model": workload.model,

@@ -1,5 +1,7 @@
-"""What a store has kept, as tables: a line for every strategy and setting, seeds pooled, and where
-two machines ran the same, one held against the other."""
+"""Tables of a store: a line for every strategy and setting, with seeds pooled.
+
+If two machines ran the same configuration, another table compares the two.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,13 @@ from gnnbench.results.schema import MetricEntry, RunEntry
 from gnnbench.units import format_si
 
 _COLUMNS = ("epoch", "host links", "peak device", "test accuracy", "runs")
-#: What a table has in common, and what a row is called by beside its label.
+#: Settings that a table has in common, and settings that name a row beside its label.
 _SHARED = ("dataset", "model", "platform")
 _APART = ("set", "epochs", "layers", "hidden", "batch_size", "fanouts", "learning_rate", "scaling")
 
 
 def tabulate_kept(kept: Sequence[Kept], damaged: Sequence[str] = ()) -> tuple[Table, ...]:
-    """A table for each data set, model and platform; machines held against each other; failures."""
+    """Return a table for each data set, model and platform; comparisons of machines; failures."""
     tables = [
         _tabulate_setting(f"kept-{number}", title, group)
         for number, (title, group) in enumerate(_group(kept).items(), 1)
@@ -83,7 +85,7 @@ def _find_differing(configurations: Sequence[Mapping[str, JsonValue]]) -> list[s
 
 
 def _tell(configuration: Mapping[str, JsonValue], names: Iterable[str]) -> list[str]:
-    """``hidden 64``, ``placement.drm=false``: what sets a line apart from others of its label."""
+    """Return the settings that set a line apart: ``hidden 64``, ``placement.drm=false``."""
     words = []
     for name in names:
         value = configuration.get(name)
@@ -100,7 +102,7 @@ def _label(configuration: Mapping[str, JsonValue]) -> str:
 
 
 def _list_doubts(runs: Sequence[RunEntry]) -> list[str]:
-    """Why runs of a line are not done, or may not be ranked, each reason once."""
+    """Return why runs of a line are not done, or may not be ranked, each reason once."""
     reasons = {
         f"{run.status}: {run.reason}" if run.work is None else f"not ranked: {run.work.why_not}"
         for run in runs
@@ -110,7 +112,7 @@ def _list_doubts(runs: Sequence[RunEntry]) -> list[str]:
 
 
 def _figures(runs: Sequence[RunEntry]) -> tuple[Cell, ...]:
-    """A line's cells: medians over runs that are done, and how many of all these are."""
+    """Return a line's cells: medians over finished runs, and the number of these."""
     done = [run for run in runs if run.status == "done"]
     tests = [run.accuracy["test"] for run in done if "test" in run.accuracy]
     return (
@@ -143,8 +145,10 @@ def _add(cells: Iterable[Cell]) -> Cell:
 
 
 def _compare_machines(kept: Sequence[Kept]) -> list[Table]:
-    """For every run that two machines have, how long its epochs took on each, and what differs
-    between the machines, once for each pair of them."""
+    """Return a table for each pair of machines that ran the same configuration.
+
+    Its lines have the epoch on each machine; its notes say once how the machines differ.
+    """
     by_key: dict[str, list[Kept]] = {}
     for each in kept:
         if each.document is not None:

@@ -1,4 +1,4 @@
-"""A comparison, a plan and advice as pieces of HTML, as notebooks show what a cell returns."""
+"""A comparison, a plan and advice as pieces of HTML, as notebooks show a cell's value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gnnbench.report.verdict import describe_noise, summarise
 
 
 def render_comparison(comparison: Comparison) -> str:
-    """The answer, the columns that decide, and where the figures come from, as on a terminal."""
+    """Return the answer, the deciding columns, and their provenance, as on a terminal."""
     groups = group_runs(comparison)
     columns = deciding_columns(groups)
     sections = []
@@ -39,7 +39,7 @@ def render_comparison(comparison: Comparison) -> str:
 
 
 def render_tables(title: str, tables: Sequence[Table], answers: Sequence[str] = ()) -> str:
-    """The tables of a plan or of advice, below what they come to."""
+    """Return the tables of a plan or of advice, below their summary."""
     return render_page(
         "notebook.html",
         title,

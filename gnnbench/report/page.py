@@ -7,7 +7,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from gnnbench.records import STAGES
 from gnnbench.report.svg import NUM_COLOURS, NUM_DASHES, NUM_SERIES
 
-#: Ways that bytes go, by the metric that counts them; those reused go none.
+#: Ways of bytes, by the metric that counts them; reused bytes go no way.
 WAYS = {
     "host_to_device_bytes": "host to device",
     "device_to_host_bytes": "device to host",
@@ -17,22 +17,22 @@ WAYS = {
     "all_reduce_bytes": "all reduce",
     "reused_bytes": "reused (not moved)",
 }
-#: How lines of series are dashed.
+#: Dash patterns of series.
 _DASHES = ("none", "9 4", "2 3", "10 3 2 3")[:NUM_DASHES]
-#: Colours of series on a light and on a dark page. Every two differ by 30 or more (CIE 1976 L*a*b*)
-#: also as people see them who lack one of the three cones (Machado et al., 2009), and each has a
-#: contrast of at least 3 with its page, as WCAG 2.1 asks of graphics.
+#: Colours of series on a light and on a dark page. Every two differ by at least 30 (CIE 1976
+#: L*a*b*), also as seen without one of the three cones (Machado et al., 2009). Each has a contrast
+#: of at least 3 with its page, as WCAG 2.1 asks of graphics.
 _LIGHT = ("#303090", "#f06000", "#18a878", "#603048", "#9000f0", "#9090c0", "#781800")
 _DARK = ("#f0c000", "#6078c0", "#48d8d8", "#d80018", "#c0d890", "#9018f0", "#a84860")
 
 
 def list_series() -> list[tuple[int, str]]:
-    """The number of the colour of each series, and how its line is dashed."""
+    """Return the colour number and the dash pattern of each series."""
     return [(number % NUM_COLOURS, _DASHES[number % NUM_DASHES]) for number in range(NUM_SERIES)]
 
 
 def render_page(template: str, title: str, **content: object) -> str:
-    """A template's page as text; it needs nothing else."""
+    """Return a template's page as self-contained text."""
     environment = Environment(
         loader=PackageLoader("gnnbench.report"),
         autoescape=True,

@@ -1,7 +1,7 @@
 """Charts as inline SVG text: bars, a timeline and curves, styled by the page's own CSS.
 
-Each has a title and a description for those who do not see it. Colours are CSS classes
-(``stage-transfer``, ``series-0``), so that a page's light and dark styles both apply.
+Each has a title and a description for screen readers. Colours are CSS classes (``stage-transfer``,
+``series-0``), so that a page's light and dark styles both apply.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _LABEL_WIDTH = 190
 _FIGURE_WIDTH = 110
 #: Most rectangles in one timeline; more are merged, then cut.
 MAX_RECTANGLES = 400
-#: Curves differ in colour or in how they are dashed. The numbers have no common divisor, so that
-#: neighbours differ in both, and no two before their product are drawn alike.
+#: Curves differ in colour or in dash pattern. The numbers have no common divisor: neighbours differ
+#: in both, and the first pair drawn alike is as far apart as their product.
 NUM_COLOURS, NUM_DASHES = 7, 4
 NUM_SERIES = NUM_COLOURS * NUM_DASHES
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A piece of a stacked bar: the CSS class that colours it, what it is, and how much."""
+    """A piece of a stacked bar: the CSS class that colours it, its name, and its amount."""
 
     style: str
     name: str
@@ -46,7 +46,7 @@ class Bar:
 
 
 def draw_bars(title: str, bars: Sequence[Bar], unit: str) -> str:
-    """Stacked horizontal bars on one scale that starts at zero, round numbers below it."""
+    """Draw stacked horizontal bars on one scale that starts at zero, with round numbers below."""
     height, gap = 22, 10
     room = WIDTH - _LABEL_WIDTH - _FIGURE_WIDTH
     longest = max((sum(s.value for s in bar.segments) for bar in bars), default=0.0) or 1.0
@@ -88,7 +88,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """What of a timeline is drawn: pieces by lane up to ``end_s``, of ``spans`` spans in all."""
+    """The drawn part of a timeline: pieces by lane up to ``end_s``, of ``spans`` spans in all."""
 
     lanes: tuple[tuple[str, tuple[Piece, ...]], ...]
     end_s: float
@@ -100,7 +100,7 @@ class Reduced:
         return sum(len(pieces) for _, pieces in self.lanes)
 
     def describe(self) -> str:
-        """What was left out, as a sentence; empty when nothing was."""
+        """Return a sentence on what was left out; empty if nothing was."""
         sentences = []
         if any(piece.count > 1 for _, pieces in self.lanes for piece in pieces):
             sentences.append("Neighbouring spans of one stage are drawn as one.")
@@ -111,7 +111,7 @@ class Reduced:
 
 
 def reduce_timeline(timeline: Sequence[Scheduled], limit: int = MAX_RECTANGLES) -> Reduced:
-    """At most ``limit`` rectangles: neighbours closer than can be seen are merged, then it is cut.
+    """Return at most ``limit`` rectangles: near neighbours are merged, then the end is cut.
 
     Only spans of one stage that follow each other on one lane merge, so no other stage is covered.
     """
@@ -161,7 +161,7 @@ def _cut(pieces: Sequence[Piece], end_s: float) -> list[Piece]:
 
 
 def draw_timeline(title: str, reduced: Reduced) -> str:
-    """A lane for each resource, time from left to right."""
+    """Draw a lane for each resource, time from left to right."""
     height, gap = 16, 4
     room = WIDTH - _LABEL_WIDTH
     scale = room / reduced.end_s if reduced.end_s > 0 else 0.0
@@ -189,7 +189,7 @@ def draw_timeline(title: str, reduced: Reduced) -> str:
 
 
 def draw_curves(title: str, curves: Mapping[str, Sequence[float]]) -> str:
-    """Loss by epoch, a line for each label; values that are not finite leave a gap."""
+    """Draw loss by epoch, a line for each label; values that are not finite leave a gap."""
     height, left, bottom = 228, 60, 34
     finite = [v for values in curves.values() for v in values if math.isfinite(v)]
     low, high = min(finite, default=0.0), max(finite, default=1.0)
@@ -238,8 +238,10 @@ def draw_curves(title: str, curves: Mapping[str, Sequence[float]]) -> str:
 def draw_lines(
     title: str, axis: str, places: Sequence[float], curves: Mapping[str, Sequence[float]], unit: str
 ) -> str:
-    """Curves over numbers along an axis, both from zero, each with its label at its end; a curve of
-    fewer values ends before the axis does."""
+    """Draw curves over numbers along an axis, both from zero, each with its label at its end.
+
+    A curve with fewer values ends before the axis does.
+    """
     height, bottom, right = 380, 46, 190
     most = max((value for values in curves.values() for value in values), default=1.0)
     step = _round_step(most)
@@ -282,13 +284,13 @@ def draw_lines(
 
 
 def _round_step(most: float) -> float:
-    """A step of 1, 2 or 5 times a power of ten that divides 0 to ``most`` into at most six."""
+    """Return a step of 1, 2 or 5 times a power of ten with at most six steps from 0 to ``most``."""
     power = 10.0 ** math.floor(math.log10(most / 6.0))
     return next(power * factor for factor in (1, 2, 5, 10) if most <= 6.0 * power * factor)
 
 
 def _spread(places: Sequence[float], least: float) -> list[float]:
-    """The places moved down and up, in their order, until any two are ``least`` apart."""
+    """Move places down and up, in their order, until any two are ``least`` apart."""
     order = sorted(range(len(places)), key=lambda number: places[number])
     moved = list(places)
     for before, after in pairwise(order):

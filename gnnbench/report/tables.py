@@ -1,7 +1,7 @@
-"""Tables of ``plan`` and ``reproduce`` in a terminal: what was computed here and what is quoted.
+"""Tables of ``plan`` and ``reproduce`` in a terminal: computed numbers beside quoted ones.
 
 A column of the table becomes one for each provenance that occurs in it, so that numbers of
-different origin never share one, and one for the error where both are known. Columns that do not
+different origin never share one. A further one has the error if both are known. Columns that do not
 fit move to a further panel, as in the comparison's table.
 """
 
@@ -33,14 +33,14 @@ _PREFIXED = ("s", "J", "B", "B/s", "FLOP/s", "edges/s", "vertices/s")
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column of the table with what stands under it: headings and texts, one of each a part."""
+    """A column of the table: headings and texts, one for each of its parts."""
 
     title: str
     parts: tuple[str, ...]
     texts: tuple[tuple[str, ...], ...]
 
     def widths(self) -> list[int]:
-        """Of each part; the last is as wide as the title asks for."""
+        """Return the width of each part; the last is widened to fit the title."""
         widths = [
             max(cell_len(text) for text in (part, *texts))
             for part, texts in zip(self.parts, self.texts, strict=True)
@@ -58,8 +58,10 @@ class _Column:
 
 
 def print_table(table: Table, console: Console, *, details: bool = False) -> None:
-    """Print one table: title, panels, a line on its agreement with the paper, notes, and what
-    contradicts the paper: a line each, or with ``details`` all that is known of it."""
+    """Print one table: title, panels, agreement with the paper, notes, and contradictions.
+
+    A contradiction has one line, or with ``details`` everything known of it.
+    """
     write = Writer(console)
     write.paragraph(table.title, "bold")
     columns = [
@@ -105,15 +107,16 @@ def _print_contradictions(
 
 
 def sum_up_agreement(table: Table) -> str:
-    """How far the table is from the paper, as a sentence; nothing where it quotes none."""
+    """Return a sentence on the table's distance from the paper; empty if it quotes none."""
     text = describe_agreement(measure_agreement(table.cells))
     return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
 def format_quantity(value: float, unit: str) -> str:
-    """A number with its unit, three significant digits at least: ``"403 ms"``, ``"6,260 s"``.
+    """Return a number with its unit, at least three significant digits: ``"403 ms"``, ``"6,260
+    s"``.
 
-    A whole number, which counts something, has no digits after the point.
+    A whole number is a count, and has no digits after the point.
     """
     if not math.isfinite(value):
         return f"{value:g} {unit}".rstrip()
@@ -141,7 +144,7 @@ def _make_column(title: str, cells: Sequence[Cell]) -> _Column:
 
 
 def _text(cell: Cell, provenance: Provenance) -> str:
-    """What a cell says of one provenance; a quoted cell's own value is quoted too."""
+    """Return a cell's text for one provenance; its ``quoted`` value counts as quoted too."""
     if cell.provenance == provenance:
         if cell.value is not None:
             return format_quantity(cell.value, cell.unit)
@@ -166,7 +169,7 @@ def _error(cell: Cell) -> str:
 
 
 def _split(columns: Sequence[_Column], label_width: int, width: int) -> list[list[_Column]]:
-    """Columns by panel, as many as fit in each, and at least one."""
+    """Return columns by panel, as many as fit in each, and at least one."""
     panels: list[list[_Column]] = []
     room = 0
     for column in columns:

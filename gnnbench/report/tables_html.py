@@ -1,4 +1,4 @@
-"""Tables of ``reproduce`` as one web page, with a chart where a table has an axis."""
+"""Tables of ``reproduce`` as one web page, with a chart if a table has an axis."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def write_tables(tables: Sequence[Table], path: Path) -> None:
 
 
 def make_page(tables: Sequence[Table]) -> str:
-    """The page as text; it needs nothing else."""
+    """Return the page as self-contained text."""
     title = ", ".join(table.name for table in tables)
     return render_page("tables.html", title, tables=[describe_table(table) for table in tables])
 
 
 def describe_table(table: Table) -> dict[str, object]:
-    """What the template shows of a table, all of it text."""
+    """Return the template's view of a table, as texts."""
     return {
         "title": table.title,
         "columns": list(table.columns),
@@ -41,7 +41,7 @@ def describe_table(table: Table) -> dict[str, object]:
 
 
 def _draw(table: Table) -> str:
-    """The rows as curves along the axis."""
+    """Draw the rows as curves along the axis."""
     curves = {row.label: _curve(row) for row in table.rows}
     units = sorted({cell.unit for cell in table.cells})
     some = {label: values for label, values in curves.items() if values}
@@ -49,14 +49,14 @@ def _draw(table: Table) -> str:
 
 
 def _curve(row: TableRow) -> list[float]:
-    """A row's numbers up to where they end; none where one is missing before another."""
+    """Return a row's numbers up to their end; none if one is missing before another."""
     values = [cell.value for cell in row.cells]
     numbers = [value for value in values if value is not None]
     return numbers if None not in values[: len(numbers)] else []
 
 
 def _describe(cell: Cell) -> list[tuple[str, str]]:
-    """What is here, then what the paper has and the error, each with its origin."""
+    """Return this project's value, then the paper's and the error, each with its origin."""
     parts: list[tuple[str, str]] = []
     if cell.value is not None:
         parts.append((format_quantity(cell.value, cell.unit), cell.provenance))

@@ -31,7 +31,7 @@ _PROVENANCES: tuple[Provenance, ...] = ("measured", "modelled", "quoted")
 
 
 def summarise(groups: Sequence[Group]) -> tuple[str, ...]:
-    """Who wins each group, and then what was not ranked and why, a sentence each."""
+    """Return who wins each group, and then what was not ranked and why, a sentence each."""
     sentences = [sentence for group in groups for sentence in _summarise_group(group)]
     sentences += _compare_accuracy(groups)
     sentences += _name_unshuffled(groups)
@@ -42,7 +42,7 @@ def summarise(groups: Sequence[Group]) -> tuple[str, ...]:
 
 
 def describe_noise(comparison: Comparison, groups: Sequence[Group]) -> str:
-    """A warning where measured epochs vary much, with the cause where it is known; else empty."""
+    """Return a warning if measured epochs vary much, with the cause if it is known; else empty."""
     if comparison.modelled:
         return ""
     spreads = {
@@ -77,7 +77,7 @@ def _summarise_group(group: Group) -> list[str]:
 
 
 def _summarise(ranked: Sequence[Row], provenance: Provenance) -> str:
-    """Who of the rows, the fastest first, wins, in a sentence."""
+    """Return a sentence on which of the rows, sorted by speed, wins."""
     winner, *others = ranked
     epoch = winner.metric("epoch_time")
     if epoch is None:
@@ -112,14 +112,14 @@ def _join(rows: Sequence[Row]) -> str:
 
 
 def tell_times(difference: Difference | None, provenance: Provenance) -> str:
-    """``"1.80 times (95 %: 1.74 to 1.86)"``: the ratio, and the interval that decides."""
+    """Return ``"1.80 times (95 %: 1.74 to 1.86)"``: the ratio, and the interval that decides."""
     if difference is None:
         raise ValueError("rows of one group and provenance can be compared")
     return f"{difference.ratio:.2f} times{tell_interval(difference, provenance)}"
 
 
 def tell_interval(difference: Difference, provenance: Provenance) -> str:
-    """``" (95 %: 1.74 to 1.86)"``; nothing where there is no interval, or its ends are alike."""
+    """Return ``" (95 %: 1.74 to 1.86)"``; empty without an interval, or if its ends are alike."""
     low, high = f"{difference.low:.2f}", f"{difference.high:.2f}"
     if low == high or high == "inf":
         return ""
@@ -127,8 +127,10 @@ def tell_interval(difference: Difference, provenance: Provenance) -> str:
 
 
 def _tell_preparation(winner: Row, other: Row) -> str:
-    """A sentence on what the winner took before its first epoch, and how many epochs make up for
-    it; empty where it took no longer than an epoch, or than the other one."""
+    """Return a sentence on the winner's preparation, and how many epochs make up for it.
+
+    Empty if the preparation took no longer than an epoch, or than the other row's.
+    """
     before, others = winner.preparation, other.metric("preprocessing_time")
     ours, theirs = winner.metric("epoch_time"), other.metric("epoch_time")
     if before is None or others is None or ours is None or theirs is None:
@@ -144,7 +146,7 @@ def _tell_preparation(winner: Row, other: Row) -> str:
 
 
 def _tell_devices(winner: Row, other: Row) -> str:
-    """Where the two use different numbers of devices."""
+    """Return a clause on the numbers of devices if the two rows differ in them."""
     ours, theirs = len(winner.trainers), len(other.trainers)
     if ours == theirs:
         return ""
@@ -152,7 +154,7 @@ def _tell_devices(winner: Row, other: Row) -> str:
 
 
 def _compare_accuracy(groups: Sequence[Group]) -> list[str]:
-    """Times to the target accuracy, over all groups: what unlike work may be compared by."""
+    """Return times to the target accuracy over all groups, which compare unlike work."""
     sentences = []
     for provenance in _PROVENANCES:
         rows = [
@@ -185,7 +187,7 @@ def _compare_accuracy(groups: Sequence[Group]) -> list[str]:
 
 
 def _name_unshuffled(groups: Sequence[Group]) -> list[str]:
-    """Name the rows that train the same mini-batches of seeds again."""
+    """Name the rows that train the same mini-batches of seeds in every epoch."""
     told = ", ".join(
         row.label
         for group in groups
@@ -203,7 +205,7 @@ def _find_reaching_s(row: Row) -> float:
 
 
 def _tell_reaching(row: Row, provenance: Provenance) -> str:
-    """``"a 2.50 s (2.10 s to 2.98 s over 3 seeds)"``."""
+    """Return ``"a 2.50 s (2.10 s to 2.98 s over 3 seeds)"``."""
     times = [metric.value for metric in row.reached if metric is not None]
     told = f"{row.label} {format_si(_find_reaching_s(row), 's')}"
     interval = find_seed_interval(times) if min(times) > 0 else None
@@ -214,7 +216,7 @@ def _tell_reaching(row: Row, provenance: Provenance) -> str:
 
 
 def _tell_first(ranked: Sequence[Row], provenance: Provenance) -> str:
-    """Who reaches the target first, by the rule of all verdicts, as a clause."""
+    """Return a clause on who reaches the target first, by the rule of all verdicts."""
     if len(ranked) < 2:
         return ""
     first, *others = ranked
@@ -230,7 +232,7 @@ def _tell_first(ranked: Sequence[Row], provenance: Provenance) -> str:
 
 
 def _name_stated(groups: Sequence[Group]) -> list[str]:
-    """Whose modelled times nobody has held against a device."""
+    """Name the rows with modelled times that were never compared with a device."""
     found = [
         f"{row.label} ({', '.join(row.stated)})"
         for group in groups
@@ -243,7 +245,7 @@ def _name_stated(groups: Sequence[Group]) -> list[str]:
 
 
 def _name_idle(groups: Sequence[Group]) -> list[str]:
-    """What ideas did nothing here, since nothing can be concluded about them."""
+    """Name the ideas that had no effect in this run, so that their benefit is unknown."""
     found = [(row.label, idea) for group in groups for row in group.rows for idea in row.idle]
     if not found:
         return []
@@ -252,11 +254,11 @@ def _name_idle(groups: Sequence[Group]) -> list[str]:
 
 
 def widest_gap(winner: Row, loser: Row) -> str:
-    """Where the winner saves the most, as a clause: a stage, or running stages side by side.
+    """Return a clause on the winner's largest saving: a stage, or overlap of stages.
 
-    Stages are busy seconds. Where none shrinks by as much as a twentieth of what the epoch gained,
-    the gain is in how much of them overlaps, or in how evenly devices share them. Empty where no
-    stage of the two differs in what is printed.
+    Stages are busy seconds. If no stage shrinks by a twentieth of the epoch's gain, the gain comes
+    from more overlap, or from a more even load of devices. Empty if the two rows' stages print
+    alike.
     """
     gaps = []
     for stage in STAGES:
@@ -279,7 +281,7 @@ def widest_gap(winner: Row, loser: Row) -> str:
 
 
 def _name_left(groups: Sequence[Group]) -> list[str]:
-    """Name the rows that changed settings of the process, which other rows run with, too."""
+    """Name the rows that changed process settings, which were restored after each turn."""
     rows: dict[str, dict[str, None]] = {}
     for row in (row for group in groups for row in group.rows):
         for run in row.runs:

@@ -1,4 +1,4 @@
-"""Lines in a terminal or a file: wrapped at blanks, padded by cells, plain where they must be."""
+"""Lines in a terminal or a file: wrapped at blanks, padded by cells, plain if the encoding asks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-#: A blank that no line is broken at; printed as a plain one.
+#: A blank at which no line is broken; printed as a plain one.
 TIE = "\N{NO-BREAK SPACE}"
-#: What stands for them where the encoding lacks them.
+#: Replacements for characters that the encoding lacks.
 _PLAIN = str.maketrans(
     {"·": ".", "µ": "u", "█": "#"} | dict.fromkeys("▏▎▍", "") | dict.fromkeys("▌▋▊▉", "#")
 )
@@ -34,7 +34,7 @@ class Writer:
             self._plain = True
 
     def line(self, cells: Sequence[Styled]) -> None:
-        """Styled pieces on one line, never wrapped or cut; no blanks at its end."""
+        """Print styled pieces on one line, never wrapped or cut, without blanks at its end."""
         text = Text()
         for content, style in cells:
             text.append(self._encodable(content), style)
@@ -49,7 +49,7 @@ class Writer:
             self.line([(line, style)])
 
     def entry(self, title: str, text: str, style: str = "", indent: int = 18) -> None:
-        """A titled sentence, wrapped under itself; a title that is too long stands above it."""
+        """Print a titled sentence, wrapped under itself; a long title stands above it."""
         lines = wrap(text, max(30, self.width - indent))
         if cell_len(title) > 16:
             for line in wrap(title, self.width - 1):
@@ -68,7 +68,7 @@ class Writer:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """Lines broken at blanks only: names and numbers stay whole."""
+    """Break lines at blanks only: names and numbers stay whole."""
     return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
 
 

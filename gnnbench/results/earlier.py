@@ -1,9 +1,9 @@
-"""Two result files held against each other: what became faster or slower from one to the other.
+"""Compares two result files: what became faster or slower from one to the other.
 
-The statistics are those of one comparison (``gnnbench.ranking``). Measured rows are compared
-through the yardstick that both files have beside each epoch. Where other programs kept a machine
-busy, no measured row is compared. Files of another dataset or model are refused. Other causes of a
-difference are said: another machine, other versions, another platform.
+The statistics are those that rank the rows of one comparison (``gnnbench.ranking``). Measured rows
+are compared through the yardstick that both files have beside each epoch. If other programs kept a
+machine busy, no measured row is compared. Files of another dataset or model are refused. Warnings
+name other causes of a difference: another machine, other versions, another platform.
 """
 
 from __future__ import annotations
@@ -28,22 +28,23 @@ from gnnbench.results.schema import (
 )
 from gnnbench.statistics import Difference
 
-#: Of a workload, what has to be the same; other epochs and seeds are said.
+#: Workload fields that must be the same in both files, and fields whose difference is only
+#: reported.
 _SAME_WORK = ("model", "layers", "dims", "batch_size", "fanouts", "dtype", "learning_rate")
 _SAID_OF_WORK = ("epochs", "seed", "weight_decay", "threads")
-#: A figure beside times that changes by less is the same.
+#: Relative change below which a figure other than a time counts as the same.
 _SAME = 0.005
-#: How ``Pairing.why_not`` begins where a row was timed in both files, and noise hides what changed.
+#: Start of ``Pairing.why_not`` if a row was timed in both files, and noise hides the change.
 UNKNOWN = "cannot tell"
 
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """A row of the one file and the row of its name in the other, if both have it.
+    """A row of one file and the row of its name in the other, if both have it.
 
-    ``difference`` is how fast the later one is against the earlier; where there is none,
-    ``why_not`` says why, in a few words. ``changes`` are figures other than times and accuracies
-    that differ, by name: the earlier and the later.
+    ``difference`` is the later row's speed against the earlier one; without it ``why_not`` gives
+    the reason in a few words. ``changes`` are figures other than times and accuracies that differ,
+    by name: the earlier and the later.
     """
 
     label: str
@@ -57,7 +58,7 @@ class Pairing:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Two files, what differs between the runs beside the strategies, and their rows in pairs."""
+    """Two files, the differences between their settings, and their rows in pairs."""
 
     names: tuple[str, str]
     before: ResultDocument
@@ -78,18 +79,18 @@ class Change:
 
 
 def hold_against(before: Path, after: Path) -> Change:
-    """The rows of ``after`` beside those of ``before``.
+    """Compare the rows of ``after`` with the rows of ``before``.
 
-    Raises ``UsageError`` for a file that is no result file, and for two whose runs did other work.
+    Raises ``UsageError`` for a file that is no result file, and for two files with different work.
     """
     names = _name_files(before, after)
     return hold_documents(read_result(before), read_result(after), names)
 
 
 def hold_documents(first: ResultDocument, second: ResultDocument, names: tuple[str, str]) -> Change:
-    """The rows of ``second`` beside those of ``first``, which sentences call by their ``names``.
+    """Compare the rows of ``second`` with the rows of ``first``; sentences call them by ``names``.
 
-    Raises ``UsageError`` for two whose runs did other work.
+    Raises ``UsageError`` if the runs of the two did different work.
     """
     _refuse_unlike(first, second, names)
     rows = [_restore_rows(document, lot) for lot, document in enumerate((first, second), 1)]
@@ -101,7 +102,7 @@ def hold_documents(first: ResultDocument, second: ResultDocument, names: tuple[s
 
 
 def _name_files(before: Path, after: Path) -> tuple[str, str]:
-    """As short as tells them apart."""
+    """Return the shortest names that tell the files apart."""
     if before.name != after.name:
         return before.name, after.name
     return str(before), str(after)
@@ -125,7 +126,7 @@ def _refuse_unlike(first: ResultDocument, second: ResultDocument, names: tuple[s
 def _list_warnings(
     first: ResultDocument, second: ResultDocument, names: tuple[str, str]
 ) -> list[str]:
-    """What else differs, a sentence each."""
+    """Return a sentence for each other difference between the files."""
 
     def differ(what: str, ours: Mapping[str, object], theirs: Mapping[str, object]) -> list[str]:
         found = [
@@ -162,7 +163,7 @@ def _list_warnings(
 
 
 def _tell_pace(pairings: Sequence[Pairing], names: tuple[str, str]) -> list[str]:
-    """How the yardstick differs between measured rows that are compared, or which file lacks it."""
+    """Return how the yardstick differs between compared measured rows, or which file lacks it."""
     compared = [
         (pairing.before, pairing.after)
         for pairing in pairings
@@ -200,8 +201,10 @@ def _tell(value: object) -> str:
 
 
 def _restore_rows(document: ResultDocument, lot: int) -> dict[tuple[Mode, str], Row]:
-    """A file's rows by mode and label. Runs of one file share a ``lot`` of their own, since those
-    of two did not take turns."""
+    """Return a file's rows by mode and label.
+
+    Each file has its own ``lot``, since runs of two files did not take turns.
+    """
     labels = dict.fromkeys((run.mode, run.label) for run in document.runs)
     runs = [_restore(run, lot) for run in document.runs]
     return {
@@ -211,7 +214,7 @@ def _restore_rows(document: ResultDocument, lot: int) -> dict[tuple[Mode, str], 
 
 
 def _restore(entry: RunEntry, lot: int) -> RunResult:
-    """A run as it was, but for its timeline."""
+    """Return a run as it was, without its timeline."""
     return RunResult(
         strategy=entry.strategy,
         label=entry.label,
@@ -300,7 +303,7 @@ def _pair(
 
 
 def _refuse_row(row: Row | None, name: str) -> str:
-    """Why a row cannot be compared with any other; empty where it can."""
+    """Return why a row cannot be compared with any other; empty if it can."""
     if row is None:
         return f"it is not in {name}"
     if not row.done:
@@ -311,7 +314,7 @@ def _refuse_row(row: Row | None, name: str) -> str:
 
 
 def _refuse_unlike_rows(before: Row, after: Row) -> str:
-    """Why two rows cannot be compared with each other; empty where they can."""
+    """Return why two rows cannot be compared with each other; empty if they can."""
     ours, theirs = before.work, after.work
     if ours is not None and theirs is not None:
         for what in ("updates", "seeds", "sampling", "different"):
@@ -326,7 +329,7 @@ def _refuse_unlike_rows(before: Row, after: Row) -> str:
 
 
 def _find_changes(before: Row, after: Row) -> dict[str, tuple[Metric, Metric]]:
-    """Bytes, imbalance and energy that differ by more than :data:`_SAME`."""
+    """Return bytes and energy that differ by more than :data:`_SAME`."""
     found = {}
     for name in before.done[0].metrics:
         ours, theirs = before.metric(name), after.metric(name)

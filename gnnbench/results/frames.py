@@ -1,8 +1,8 @@
-"""Results as pandas frames: a row a run, or a row a sample.
+"""Results as pandas frames: a row for each run, or for each sample.
 
 Metrics keep their names and their unprefixed SI units (seconds, bytes, joules, edges a second).
-``provenance`` is that of ``epoch_time``, of the stages, and of every other metric that no
-``provenance_NAME`` column names: a wall time is measured here, whatever an epoch is.
+``provenance`` holds for ``epoch_time``, for the stages, and for every other metric without a
+``provenance_NAME`` column. A wall time, for example, is measured even if the epoch is modelled.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from gnnbench.results.schema import ResultDocument, RunEntry, WorkloadEntry
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-#: A spreadsheet takes a text for a formula where it begins with one of these.
+#: A spreadsheet takes a text for a formula if it begins with one of these.
 FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
-#: What a cell of a frame holds; None is shown as missing.
+#: The value of a frame's cell; None is shown as missing.
 Value = str | int | float | bool | None
 
 
 def describe_run(run: RunEntry) -> dict[str, Value]:
-    """A run on one line: what it was, how it ended, and its figures by name."""
+    """Return a run as one line: its setting, its status, and its figures by name."""
     epoch = run.metrics.get("epoch_time")
     provenance = None if epoch is None else epoch.provenance
     line: dict[str, Value] = {
@@ -57,7 +57,7 @@ def describe_run(run: RunEntry) -> dict[str, Value]:
 def describe_setting(
     dataset: str, workload: Workload | WorkloadEntry, platform: str
 ) -> dict[str, Value]:
-    """What all runs of a comparison have in common, as the first columns of each."""
+    """Return the setting that all runs of a comparison share, as the first columns of each."""
     return {
         "dataset": dataset,
         "model": workload.model,
@@ -69,13 +69,13 @@ def describe_setting(
 
 
 def list_lines(document: ResultDocument) -> list[dict[str, Value]]:
-    """A line for every run of a document, which begins with the setting that all have in common."""
+    """Return a line for every run of a document, which begins with the shared setting."""
     setting = describe_setting(document.dataset.name, document.workload, document.platform.name)
     return [{**setting, **describe_run(run)} for run in document.runs]
 
 
 def frame_kept(kept: Sequence[Kept]) -> DataFrame:
-    """A row for every run of a store, and one for every configuration that has no result."""
+    """Return a row for every run of a store, and one for every configuration without a result."""
     lines: list[dict[str, Value]] = []
     for each in kept:
         lead: dict[str, Value] = {"key": each.header.key, "machine": each.header.machine}
@@ -94,8 +94,11 @@ def _as_value(value: object) -> Value:
 
 
 def make_samples(document: ResultDocument) -> DataFrame:
-    """A row for every raw sample: run, metric, its number, value, unit, provenance, and whether it
-    is one of the first, which no summary counts."""
+    """Return a row for every raw sample.
+
+    Its columns are run, metric, sample number, value, unit, provenance, and ``warmup``: whether it
+    is one of the first samples, which no summary counts.
+    """
     return to_frame(list(_list_samples(document.runs)))
 
 
@@ -117,7 +120,7 @@ def _list_samples(runs: Sequence[RunEntry]) -> Iterator[dict[str, Value]]:
 
 
 def to_frame(lines: Sequence[Mapping[str, Value]]) -> DataFrame:
-    """Lines as a frame whose columns are in the order in which they first occur."""
+    """Return lines as a frame with columns in the order of their first occurrence."""
     from pandas import DataFrame
 
     columns = dict.fromkeys(name for line in lines for name in line)
@@ -125,9 +128,9 @@ def to_frame(lines: Sequence[Mapping[str, Value]]) -> DataFrame:
 
 
 def to_csv(frame: DataFrame) -> str:
-    """Return a frame as CSV in which no text is a formula: a spreadsheet would run one.
+    """Return a frame as CSV in which no text is a formula, because a spreadsheet would run it.
 
-    A quote comes before a text that begins like a formula; numbers stay as they are.
+    A quote precedes a text that begins like a formula; numbers stay unchanged.
     """
 
     def shield(value: Value) -> Value:

@@ -1,8 +1,8 @@
-"""A store of results: a folder in which every finished run has a file of its own.
+"""A store of results: a folder with one file for every finished run.
 
-A file is JSON lines: what was run and how it ended, and then, where there is one, the result as
-``--json`` writes it. It appears whole or not at all, under a name that says what was run and on
-which machine, so that the stores of two machines are made one by copying their files.
+A file is JSON lines: the configuration and the outcome, and then, if there is one, the result as
+``--json`` writes it. It appears whole or not at all. Its name identifies the configuration and the
+machine, so that copying files merges the stores of two machines.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gnnbench.files import explain, publish, read_text
 from gnnbench.results.schema import ResultDocument, parse_json, read_json
 
 ENDING = ".jsonl"
-#: Beyond what any comparison writes.
+#: More than any comparison writes.
 _LIMIT_BYTES = 1 << 30
 
 #: ``refused`` is an answer, as out of memory is: these parts or this machine do not fit together.
@@ -29,7 +29,7 @@ KeptStatus = Literal["done", "failed", "refused"]
 
 
 class KeptHeader(BaseModel):
-    """What was run, where, and how it ended; ``reason`` says why where it was not done."""
+    """The configuration, the machine and the outcome; ``reason`` says why a run is not done."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -54,24 +54,24 @@ class Kept:
 
 
 def make_key(content: Mapping[str, object]) -> str:
-    """A digest of what decides a run, the same for the same content in any order."""
+    """Return a digest of everything that decides a run; the order of keys does not matter."""
     text = json.dumps(content, sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
 def identify_machine(machine: Mapping[str, object]) -> str:
-    """A short name of a machine, of what does not change from run to run."""
+    """Return a short name of a machine, made of facts that do not change from run to run."""
     lasting = {name: machine.get(name) for name in ("cpu", "cores", "memory_bytes", "gpu")}
     return make_key(lasting)[:8]
 
 
 def name_kept(store: Path, key: str, machine: str) -> Path:
-    """The file of a run on a machine."""
+    """Return the file of a run on a machine."""
     return store / f"{key}.{machine}{ENDING}"
 
 
 def write_kept(store: Path, header: KeptHeader, document: ResultDocument | None) -> Path:
-    """Keep a run, whole or not at all; what was kept of it before is replaced."""
+    """Keep a run, whole or not at all, in place of an earlier one."""
     path = name_kept(store, header.key, header.machine)
     lines = [header.model_dump(mode="json")]
     if document is not None:
@@ -86,7 +86,7 @@ def write_kept(store: Path, header: KeptHeader, document: ResultDocument | None)
 
 
 def read_kept(path: Path) -> Kept:
-    """A file of a store. Raises ``UsageError`` for one that is damaged or is none."""
+    """Read a file of a store. Raises ``UsageError`` if it is damaged or is no kept run."""
     first, _, rest = read_text(path, _LIMIT_BYTES).partition("\n")
     try:
         header = KeptHeader.model_validate_json(first)
@@ -99,7 +99,7 @@ def read_kept(path: Path) -> Kept:
 
 
 def read_result(path: Path) -> ResultDocument:
-    """A result file, or the result in a kept run. Raises ``UsageError`` where there is none."""
+    """Read a result file, or the result in a kept run. Raises ``UsageError`` without a result."""
     if path.suffix != ENDING:
         return read_json(path)
     kept = read_kept(path)
@@ -109,7 +109,7 @@ def read_result(path: Path) -> ResultDocument:
 
 
 def list_kept(store: Path) -> Iterator[Path]:
-    """The files of a store, by name. Raises ``UsageError`` where there is no such folder."""
+    """Yield the files of a store, by name. Raises ``UsageError`` if there is no such folder."""
     if not store.is_dir():
         raise UsageError(f"there is no folder {store}; name the store of a sweep, such as results.")
     yield from sorted(store.glob(f"*{ENDING}"))

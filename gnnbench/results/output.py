@@ -1,5 +1,8 @@
-"""What a command writes: files, checked before the work starts and replaced only as a whole, and a
-document on standard output that nothing else may stand on."""
+"""Output of commands: files and standard output.
+
+Files are checked before the work starts, and replaced only as a whole. A document on standard
+output is not mixed with other output.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,9 @@ from gnnbench.files import explain, identify, publish
 
 
 def check_output(path: Path) -> None:
-    """Raise ``UsageError`` when ``path`` could not be written; nothing is touched.
+    """Raise ``UsageError`` if ``path`` could not be written; nothing is touched.
 
-    Called before a long run, so that its result is not lost to a misspelled folder.
+    It is called before a long run, so that its result is not lost to a misspelled folder.
     """
     exists = True
     try:
@@ -44,7 +47,7 @@ def check_output(path: Path) -> None:
 
 
 def _takes_standard_output(found: os.stat_result) -> bool:
-    """Whether what is printed goes to this file, which would be replaced under it."""
+    """Return whether standard output or error goes to this file, so that it must stay."""
     for descriptor in (1, 2):
         try:
             if os.path.samestat(found, os.fstat(descriptor)):
@@ -55,10 +58,10 @@ def _takes_standard_output(found: os.stat_result) -> bool:
 
 
 def check_outputs(outputs: Iterable[Path], inputs: Iterable[Path] = ()) -> None:
-    """Raise ``UsageError`` unless each of ``outputs`` can be written, is a file of its own, and is
-    none of ``inputs``, by whichever name or link.
+    """Raise ``UsageError`` unless each of ``outputs`` is a separate file that can be written.
 
-    Called before the work starts with every file that a command reads and writes.
+    An output must not be one of ``inputs``, under any name or link. Commands call this before the
+    work starts, with every file that they read and write.
     """
     read = {identify(path): path for path in inputs}
     written: dict[tuple[int, int] | Path, Path] = {}
@@ -80,7 +83,7 @@ def check_outputs(outputs: Iterable[Path], inputs: Iterable[Path] = ()) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder of the user's own, such as the cache, and those above it."""
+    """Make a folder of the user's, such as the cache, and its parents."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
@@ -94,9 +97,9 @@ def make_folder(folder: Path) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write ``text`` as UTF-8, whole or not at all.
 
-    A link is followed, and a pipe or a device is written to directly. What UTF-8 has no bytes for
-    (half of a surrogate pair, from a file name) is written as its escape. Raises ``UsageError`` as
-    ``check_output`` does, and ``GnnbenchError`` when the disk refuses.
+    A link is followed, and a pipe or a device is written to directly. A character without UTF-8
+    bytes (half of a surrogate pair, from a file name) is written as its escape. Raises
+    ``UsageError`` as ``check_output`` does, and ``GnnbenchError`` when the disk refuses.
     """
     check_output(path)
     try:
@@ -107,10 +110,11 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_all(writes: Iterable[tuple[str, Callable[[], object]]]) -> None:
-    """Write each of several outputs, named as a sentence calls it, going on where one fails.
+    """Write each of several outputs, going on after one fails.
 
-    Raises afterwards one ``GnnbenchError`` with the sentences of all that failed. A reader who has
-    gone away is no failure of one output: that is raised at once.
+    Each has the name that a sentence calls it by. Afterwards raises one ``GnnbenchError`` with the
+    sentences of all failures. A reader who has left is not a failure of one output:
+    ``BrokenPipeError`` is raised at once.
     """
     failures: list[GnnbenchError] = []
     for name, write in writes:
@@ -134,18 +138,20 @@ def _say_why(error: Exception) -> str:
 
 
 class _StandardOutput:
-    """Standard output, where it is set aside for a document: its descriptor, or a stream in
-    memory."""
+    """Standard output while it is set aside for a document.
+
+    ``kept`` is its descriptor, or a stream in memory.
+    """
 
     kept: TextIO | int | None = None
 
 
 @contextmanager
 def set_aside_standard_output() -> Iterator[None]:
-    """In the body only :func:`write_standard_output` reaches standard output.
+    """Reserve standard output for :func:`write_standard_output` in the body.
 
-    What anything else prints there goes to standard error: from Python, from a library in C, and
-    from processes that are started meanwhile.
+    All other output goes to standard error: from Python, from a library in C, and from processes
+    that are started meanwhile.
     """
     before, sys.stdout = sys.stdout, sys.stderr
     before.flush()
@@ -169,7 +175,7 @@ def set_aside_standard_output() -> Iterator[None]:
 
 
 def _descriptor_of(stream: TextIO) -> int | None:
-    """The file descriptor that a stream writes to; None where it is in memory."""
+    """Return the file descriptor that a stream writes to; None for one in memory."""
     try:
         return stream.fileno()
     except (AttributeError, OSError):
@@ -177,21 +183,21 @@ def _descriptor_of(stream: TextIO) -> int | None:
 
 
 def _flush_c() -> None:
-    """Write out what C's own buffers hold, before what they write to changes."""
+    """Flush the buffers of C's own streams, before their descriptors change."""
     import ctypes
 
     ctypes.CDLL(None).fflush(None)
 
 
 def find_standard_output() -> TextIO | int | None:
-    """Where a process is to write to that speaks for this one: None for what it inherits."""
+    """Return where a process that speaks for this one is to write: None for inherited output."""
     return _StandardOutput.kept
 
 
 def write_standard_output(text: str) -> None:
-    """Write a document to standard output, also where it is set aside.
+    """Write a document to standard output, also while it is set aside.
 
-    A reader who has left is no error. Raises ``GnnbenchError`` where the disk refuses.
+    A reader who has left is no error. Raises ``GnnbenchError`` when the disk refuses.
     """
     kept = _StandardOutput.kept
     if not isinstance(kept, int):

@@ -20,7 +20,7 @@ def make_plan_document(
     runs: Sequence[RunResult],
     tables: Sequence[Table],
 ) -> dict[str, JsonValue]:
-    """The whole plan; ``graph`` is what it calls the graph."""
+    """Return the whole plan as JSON; ``graph`` is its name for the graph."""
     return {
         "command": list(command),
         "strategy": strategy,

@@ -1,6 +1,6 @@
-"""The result file, version 1, as pydantic models: what ``--json`` writes and others rely on.
+"""The result file, version 1, as pydantic models: the contract of ``--json``.
 
-JSON has no NaN: a loss or an error that is not finite is written as null, and a metric that is not
+JSON has no NaN. A loss or an error that is not finite is written as null. A metric that is not
 finite is left out with a note in its run.
 """
 
@@ -41,24 +41,24 @@ from gnnbench.records import (
 from gnnbench.results.output import write_standard_output, write_text
 
 SCHEMA_VERSION: Literal[1] = 1
-#: Beyond what any comparison writes.
+#: More than any comparison writes.
 _LIMIT_BYTES = 1 << 30
 
 
 class _Entry(BaseModel):
-    """Exactly the declared keys."""
+    """An entry with exactly the declared keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class _OpenEntry(BaseModel):
-    """The declared keys, and whatever else describes the setting."""
+    """An entry with the declared keys, and any others that describe the setting."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
 
 class MachineEntry(_OpenEntry):
-    """The machine that ran the comparison; ``gpu`` is null where there is none."""
+    """The machine that ran the comparison; ``gpu`` is null if there is none."""
 
     cpu: str
     cores: int
@@ -71,7 +71,10 @@ class MachineEntry(_OpenEntry):
 
 
 class DatasetEntry(_OpenEntry):
-    """``num_edges`` counts as ``edge_convention`` says; ``digest`` covers graph, data and split."""
+    """A dataset.
+
+    ``num_edges`` counts as ``edge_convention`` says; ``digest`` covers graph, data and split.
+    """
 
     name: str
     num_vertices: int
@@ -83,7 +86,10 @@ class DatasetEntry(_OpenEntry):
 
 
 class WorkloadEntry(_Entry):
-    """``dims`` are f^0 .. f^L; ``fanouts`` run from the seeds outwards, 0 = every neighbour."""
+    """A workload: ``dims`` are f^0 .. f^L.
+
+    ``fanouts`` run from the seeds outwards, 0 = every neighbour.
+    """
 
     model: str
     layers: int
@@ -99,7 +105,7 @@ class WorkloadEntry(_Entry):
 
 
 class PlatformEntry(_Entry):
-    """``modelled`` is true as soon as one of its devices does not exist on the machine."""
+    """A platform; ``modelled`` is true as soon as one of its devices is not on the machine."""
 
     name: str
     description: str
@@ -117,10 +123,13 @@ class PartsEntry(_Entry):
 
 
 class EquivalenceEntry(_Entry):
-    """Held against plain training: ``fault`` says what is off by more than rounding, and is empty
-    where the two are equal; the error is null when it is not a finite number. ``updates`` were
-    computed once more, and of all updates of the run (the second) so many (the first) were
-    ``looked_at``, with every edge of their mini-batches."""
+    """A check against plain training.
+
+    ``fault`` names a difference beyond rounding, and is empty if the two are equal. The error is
+    null if it is not finite. ``updates`` counts the updates that were computed once more.
+    ``looked_at`` has two numbers: the updates that were inspected, with every edge of their
+    mini-batches, and all updates of the run.
+    """
 
     reference: Mode
     max_relative_loss_error: FiniteFloat | None
@@ -132,8 +141,10 @@ class EquivalenceEntry(_Entry):
 
 
 class WorkEntry(_Entry):
-    """What an epoch did, and whether the run may win among those that did the same. Where epochs
-    differ, ``updates`` and ``seeds`` are means, and ``different`` has the pairs of both."""
+    """The work of an epoch, and whether the run may win among runs of equal work.
+
+    If epochs differ, ``updates`` and ``seeds`` are means, and ``different`` has the pairs of both.
+    """
 
     updates: int
     seeds: int
@@ -147,9 +158,11 @@ class WorkEntry(_Entry):
 
 
 class MetricEntry(_Entry):
-    """A number, its unit and where it comes from; ``samples`` are the raw values, if several, of
-    which the first ``warmup`` are in no summary. A modelled epoch is believed to be within
-    ``error_factor`` times and one part in as much."""
+    """A number, its unit and its provenance.
+
+    ``samples`` are the raw values, if several; the first ``warmup`` are in no summary. A modelled
+    epoch is believed to be right within a factor of ``error_factor``, up or down.
+    """
 
     value: FiniteFloat
     unit: str
@@ -178,7 +191,7 @@ class StageEntry(_Entry):
 
 
 class RunEntry(_Entry):
-    """One run: a strategy, or one with a part swapped, once."""
+    """One run of a strategy, or of one with a swapped part."""
 
     strategy: str
     label: str
@@ -213,8 +226,8 @@ class ResultDocument(_Entry):
 
 
 def to_document(comparison: Comparison) -> ResultDocument:
-    """The comparison as a result file; timelines stay out of it (``--trace`` keeps those)."""
-    # Here, because it imports torch, which reading a result file does without.
+    """Return the comparison as a result file, without timelines (``--trace`` keeps those)."""
+    # Imported here because it imports torch, which reading a result file does without.
     from gnnbench.ranking import group_runs
 
     why_not = {
@@ -240,7 +253,7 @@ def to_document(comparison: Comparison) -> ResultDocument:
 
 
 def describe_runs(runs: Sequence[RunResult]) -> list[JsonValue]:
-    """Runs that were planned, as a comparison's file has those that trained."""
+    """Return planned runs in the form in which a comparison's file has trained ones."""
     return [_run(run, "it was planned").model_dump(mode="json") for run in runs]
 
 
@@ -348,7 +361,7 @@ def _finite(value: float) -> float | None:
 
 
 def dump_json(document: ResultDocument) -> str:
-    """The document as strict JSON text, ASCII only, ending in a newline."""
+    """Return the document as strict JSON text, ASCII only, with a newline at its end."""
     content = document.model_dump(mode="json", by_alias=True)
     return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
@@ -366,12 +379,12 @@ def write_json(document: ResultDocument, path: Path | Literal["-"]) -> None:
 
 
 def read_json(path: Path) -> ResultDocument:
-    """Read and check a result file; ``UsageError`` says what is wrong with it."""
+    """Read and check a result file; ``UsageError`` names its fault."""
     return parse_json(path, read_text(path, _LIMIT_BYTES))
 
 
 def parse_json(path: Path, text: str) -> ResultDocument:
-    """Check the text of a result file; ``UsageError`` says what is wrong with it."""
+    """Check the text of a result file; ``UsageError`` names its fault."""
     try:
         content = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError as error:

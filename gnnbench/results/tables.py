@@ -14,12 +14,12 @@ from gnnbench.records import Cell, LedgerEntry, Table
 
 
 def make_document(tables: Sequence[Table]) -> dict[str, JsonValue]:
-    """``{"tables": [...]}``; a number that is not finite is null."""
+    """Return ``{"tables": [...]}``; a number that is not finite is null."""
     return {"tables": [_table(table) for table in tables]}
 
 
 def describe_entries(entries: Sequence[LedgerEntry]) -> JsonValue:
-    """A ledger's entries as a document has them, under ``cells``."""
+    """Return a ledger's entries as a document has them, under ``cells``."""
     return [
         {
             "id": entry.id,
@@ -48,7 +48,7 @@ def describe_entries(entries: Sequence[LedgerEntry]) -> JsonValue:
 
 
 def describe_numbers(numbers: Sequence[MarkedNumber]) -> JsonValue:
-    """Constants as a document has them, under ``constants``."""
+    """Return constants as a document has them, under ``constants``."""
     return [
         {
             "place": number.place,
@@ -102,5 +102,5 @@ def _cell(cell: Cell) -> JsonValue:
 def _finite(value: float | None) -> float | None:
     if value is None or not math.isfinite(value):
         return None
-    # A NumPy number is no JSON.
+    # A NumPy number is not valid JSON.
     return int(value) if isinstance(value, Integral) else float(value)

@@ -31,10 +31,10 @@ _FILES = {
 def create(name: str, folder: Path) -> tuple[Path, ...]:
     """Write the package ``gnnbench-NAME`` into ``folder`` and return the files, sorted.
 
-    It offers a strategy ``name`` with a placement and a communication of its own. Raises
-    ``UsageError``, with nothing written, for a name that is not lower-case words joined by hyphens
-    or that a plugin offers already, and where ``folder/gnnbench-NAME`` exists or cannot be
-    written. Raises ``GnnbenchError`` where the disk is full.
+    It offers a strategy ``name`` with a new placement and a new communication. With nothing
+    written, raises ``UsageError`` if the name is not lower-case words joined by hyphens, or if a
+    plugin offers it already. ``UsageError`` also says that ``folder/gnnbench-NAME`` exists or
+    cannot be written; ``GnnbenchError``, that the disk is full.
     """
     if not _NAME.fullmatch(name):
         raise UsageError(
@@ -76,7 +76,7 @@ def create(name: str, folder: Path) -> tuple[Path, ...]:
 
 
 def _refuse_taken(name: str) -> None:
-    """Two plugins that offer one name would stop every command, so it does not come to that."""
+    """Refuse a name that is on offer: two plugins with one name would stop every command."""
     registry = plugins.load()
     offered = {
         "strategy": {strategy.name for strategy in registry.strategies},

@@ -1,9 +1,9 @@
 """HongTu (Wang, Chen, Wong, He): full-graph training with CPU offload.
 
 ``sampler`` holds the two-level partition, ``memory`` the recomputation-caching hybrid,
-``communication`` the deduplicated communication, ``prefetching`` the same rounds ahead,
-``volumes`` its cost and Algorithm 4, ``counts`` the sizes of chunks that were counted, ``outlook``
-what an epoch of those takes, ``planner`` and ``in_memory_planner`` plan by it.
+``communication`` the deduplicated communication, and ``prefetching`` its prefetched form.
+``volumes`` holds its cost and Algorithm 4. ``counts`` holds the sizes of counted chunks, and
+``outlook`` the predicted epoch of such chunks. ``planner`` and ``in_memory_planner`` plan with it.
 """
 
 from __future__ import annotations

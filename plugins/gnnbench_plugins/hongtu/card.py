@@ -1,4 +1,4 @@
-"""How faithful strategies 'hongtu' and 'hongtu-im' are to HongTu."""
+"""Cards of strategies 'hongtu' and 'hongtu-im': how faithful they are to HongTu."""
 
 from __future__ import annotations
 

@@ -26,11 +26,11 @@ _NOTHING: IntArray = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True)
 class Deduplication(RowSharing):
-    """Each vertex that a round needs crosses the host link once, to the device of its partition.
+    """Deduplication: each vertex of a round crosses the host link once, to its partition's device.
 
-    The union of a round's neighbour sets is divided by owner into transition sets T_ij; a device
-    keeps the rows it already has from the round before (T_ij ∩ T_i,j-1) and fetches its other
-    needed rows from its peers, but for those that it fetched for the round before (N_ij ∩ N_i,j-1).
+    The union of a round's neighbour sets is divided by owner into transition sets T_ij. A device
+    keeps the rows that it already has from the round before (T_ij ∩ T_i,j-1). It fetches its other
+    needed rows from its peers, except those that it fetched for the round before (N_ij ∩ N_i,j-1).
     A transition row may be there for peers only.
     """
 
@@ -50,8 +50,10 @@ class Deduplication(RowSharing):
 
 @dataclass(frozen=True)
 class HongTuCommunication(Deduplication):
-    """Deduplicated communication between rounds that follow one another; of full graphs they may
-    overlap, which the paper's are not said to."""
+    """Deduplicated communication between successive rounds.
+
+    The ``overlap`` of rounds of full graphs is an extension: the paper does not mention it.
+    """
 
     name: ClassVar[str] = "hongtu"
     summary: ClassVar[str] = "each row crosses the host link once a round, and is reused after"
@@ -75,18 +77,18 @@ class HongTuCommunication(Deduplication):
 
 
 class DeduplicatedTraffic(TrafficSession):
-    """Transition sets of a run's rounds, as bitmaps, and how many rows they keep off the links."""
+    """Transition sets of a run's rounds, as bitmaps, and the rows that they keep off the links."""
 
     def __init__(self, part: Deduplication, owner: IntArray) -> None:
         super().__init__(owner)
         self._part = part
-        #: The round planned last, and the bitmaps of its N_ij and T_ij by position.
+        #: The last planned round, and the bitmaps of its N_ij and T_ij by position.
         self._planned: tuple[RoundTraffic, Bitmaps, Bitmaps] | None = None
-        #: A round's slots, the bitmaps of what each of these owns, and whether that is everything.
+        #: A round's slots, the bitmaps of their owned vertices, and whether these are all vertices.
         self._slots: list[int] = []
         self._owned = mark_sets((), 0)
         self._all_owned = False
-        #: Where the sets of all rounds are written to.
+        #: Storage for the sets of all rounds.
         self._lists = Slab()
         self._original = self._transition = self._host = 0
         self._fetched = self._kept = 0
@@ -98,7 +100,7 @@ class DeduplicatedTraffic(TrafficSession):
         needed = mark_sets([unit.input_ids for unit in round_.units], len(owner), threads=threads)
         transition = self._transitions(needed, slots)
         held, read = self._find_held(previous, slots, len(owner))
-        # Without P2P a device's own transition set is all it needs, and no peer has the rest.
+        # Without P2P a device's transition set is all it needs, and no peer has other rows.
         lists = list_fetches(needed, transition, held, read, self._lists, threads=threads)
         fetches = []
         for i, (slot, (mine, crossing, reused, *shared)) in enumerate(
@@ -122,7 +124,8 @@ class DeduplicatedTraffic(TrafficSession):
         return traffic
 
     def _transitions(self, needed: Bitmaps, slots: list[int]) -> Bitmaps:
-        """T_ij: the union of the round's neighbour sets by owner; each set itself without P2P."""
+        """Return T_ij: the union of the round's neighbour sets by owner; each set itself without
+        P2P."""
         if not self._part.p2p or not slots:
             return needed
         owner = self.owner
@@ -137,7 +140,7 @@ class DeduplicatedTraffic(TrafficSession):
             return transition
         stray = union & ~np.bitwise_or.reduce(transition, axis=0)
         if stray.any():
-            # A partition without a unit in this round (the last, short one) passes its rows on.
+            # The rows of a partition without a unit in this (last, short) round go to other slots.
             (ids,) = list_marks(stray[None])
             to = np.sort(slots)[ids % len(slots)]
             transition |= mark_sets([ids[to == slot] for slot in slots], len(owner))
@@ -146,7 +149,7 @@ class DeduplicatedTraffic(TrafficSession):
     def _find_held(
         self, previous: RoundTraffic | None, slots: list[int], num_vertices: int
     ) -> tuple[Bitmaps, Bitmaps]:
-        """Of the round before, the rows that may stay: T_i,j-1, and what was read from peers."""
+        """Return the previous round's rows that may stay: T_i,j-1, and rows read from peers."""
         if previous is None or not self._part.reuse:
             nothing = mark_sets([_NOTHING] * len(slots), num_vertices)
             return nothing, nothing
@@ -169,7 +172,7 @@ class DeduplicatedTraffic(TrafficSession):
         if not self._original:
             return ()
         count = len(self.owner)
-        # A needed row is in the own transition set, or in a peer's and read from there.
+        # A needed row is in the device's own transition set, or is read from a peer's.
         relayed = self._transition - (self._original - self._fetched - self._kept)
         return (
             f"rows that cross the host link in a pass over the rounds: "

@@ -1,7 +1,7 @@
-"""What a graph's chunks count, and the units of a program that follow from it.
+"""Counts of a graph's chunks, and the program units that follow from them.
 
-A lowering of full graphs makes its steps of sizes. Training has them of movements that are planned
-row by row; here they come of sets that were counted, or of a paper's volumes spread evenly.
+A lowering of full graphs makes its steps from sizes. Training takes them from movements that are
+planned row by row. Here they come from counted sets, or from a paper's volumes spread evenly.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ Counts = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkCounts:
-    """What the chunks of an epoch read and compute, in the order they run.
+    """The rows that the chunks of an epoch read and compute, in the order they run.
 
-    Arrays of float64; the first axis is the batch j < n, the second the partition i < m, the third,
-    where there is one, the partition k that a row belongs to. Spread evenly, counts need not be
-    whole.
+    Arrays are float64. The first axis is the batch j < n, the second the partition i < m. The
+    third, if any, is the partition k that a row belongs to. Evenly spread counts need not be whole.
     """
 
     #: ``(n, m)``: |V_ij|, the destinations of chunk (i, j), and their in-edges without self loops.
@@ -43,7 +42,7 @@ class ChunkCounts:
     transition: Counts
     #: ``(n, m)``: |T_ij \ T_i,j-1|, all of T_i0 in batch 0. Their sum is V_+ru.
     loaded: Counts
-    #: ``(n, m, m)``: rows of N_ij that N_i,j-1 has as well; none in batch 0.
+    #: ``(n, m, m)``: rows that N_ij shares with N_i,j-1; none in batch 0.
     kept: Counts
 
     @classmethod
@@ -59,11 +58,11 @@ class ChunkCounts:
         with_reuse: float,
         of_peers: float | None = None,
     ) -> ChunkCounts:
-        """Counts spread evenly from totals: V_ori, V_+p2p and V_+ru in rows of one pass.
+        """Return evenly spread counts from totals: V_ori, V_+p2p and V_+ru in rows of one pass.
 
         ``of_peers`` of the V_ori rows belong to other partitions than their reader's. As in
-        Equation 4 they are V_ori - V_+p2p by default, the least that they can be: every transition
-        row is then one that its own device reads. No neighbour row is known to be kept.
+        Equation 4 they default to their minimum V_ori - V_+p2p: each transition row is then read by
+        its own device. No neighbour row is assumed to be kept.
         """
         m, n = partitions, chunks
         peers = original - with_p2p if of_peers is None else of_peers
@@ -98,7 +97,7 @@ class ChunkCounts:
 
     @property
     def partitions(self) -> int:
-        """m."""
+        """m, the number of partitions."""
         return int(self.vertices.shape[1])
 
 
@@ -109,10 +108,10 @@ class ChunkCounts:
 class _Moves:
     """Rows moved by Algorithms 2 and 3, all int64 ``(n, m, m)``.
 
-    Device i loads ``loaded[j, i, k]`` rows of partition k from the host and returns
-    ``leaving[j, i, k]`` gradients of such rows there; it takes ``pulled[j, i, k]`` rows from device
-    k and adds ``pushed[j, i, k]`` gradients to that device's. Of the rows that it has read,
-    ``read[j, i, k]``, or relays, ``reused[j, i, k]`` were there.
+    Device i loads ``loaded[j, i, k]`` rows of partition k from the host and returns ``leaving[j, i,
+    k]`` gradients of such rows there. It takes ``pulled[j, i, k]`` rows from device k and adds
+    ``pushed[j, i, k]`` gradients to that device's. It reads ``read[j, i, k]`` rows. Of the rows
+    that it reads or relays, ``reused[j, i, k]`` were already there.
     """
 
     read: IntArray
@@ -124,7 +123,7 @@ class _Moves:
 
 
 def _count_moves(counts: ChunkCounts, communication: Communication) -> _Moves:
-    """Which rows cross the host link, stay, or go between devices."""
+    """Count the rows that cross the host link, stay, or go between devices."""
     own = np.eye(counts.partitions, dtype=bool)
     neighbours = _round(counts.neighbours)
     nothing = np.zeros_like(neighbours)
@@ -150,8 +149,11 @@ def _round(counts: Counts) -> IntArray:
 
 
 class PartitionHomes:
-    """Where the rows of a platform's partitions lie: at the ``sockets`` of their devices, or
-    ``spread`` evenly over all sockets of a single host."""
+    """Homes of the rows of a platform's partitions.
+
+    Rows lie at the ``sockets`` of their devices, or ``spread`` evenly over all sockets of a single
+    host.
+    """
 
     def __init__(self, platform: Platform, sockets: Sequence[int], *, spread: bool = False) -> None:
         if spread and platform.other_hosts:
@@ -165,7 +167,7 @@ class PartitionHomes:
         self._hosts = np.array(hosts)
 
     def place(self, rows: IntArray, slot: int) -> HostRows:
-        """Rows by partition, as the device ``slot`` has them from the hosts."""
+        """Return rows by partition as rows that the device ``slot`` exchanges with the hosts."""
         if self._spread:
             total, count = int(rows.sum()), self._platform.host.sockets
             return HostRows((total,), total * (count - 1) // count)
@@ -174,7 +176,7 @@ class PartitionHomes:
         return HostRows(self._add_up(rows), int(rows[remote].sum()))
 
     def of_vertices(self, counts: ChunkCounts) -> Homes:
-        """How many vertices are at home at each host."""
+        """Return the number of vertices at home at each host."""
         return Homes(self._platform, self._add_up(_round(counts.vertices.sum(axis=0))))
 
     def _add_up(self, rows: IntArray) -> tuple[int, ...]:
@@ -186,7 +188,7 @@ class PartitionHomes:
 def plan_units(
     counts: ChunkCounts, communication: Communication, homes: PartitionHomes
 ) -> tuple[list[list[UnitPlan]], dict[int, BufferRows]]:
-    """The units of every batch, and by slot the buffers that a device has for them, if any."""
+    """Return the units of every batch, and a device's buffers for them by slot, if any."""
     moves, chunks = _count_moves(counts, communication), _size_chunks(counts, communication)
     plans = [
         [_plan_unit(moves, j, i, chunk, homes, communication) for i, chunk in enumerate(row)]
@@ -197,12 +199,14 @@ def plan_units(
 
 
 def _size_chunks(counts: ChunkCounts, communication: Communication) -> list[list[ChunkSize]]:
-    """Chunks in their devices' buffers, which have N_ij and T_ij together and are as large as the
-    largest batch needs."""
+    """Return the chunks in their devices' buffers.
+
+    A buffer holds N_ij and T_ij together, and is as large as the largest batch needs.
+    """
     rows, shares = counts.neighbours.sum(axis=2), isinstance(communication, RowSharing)
     if isinstance(communication, HongTuCommunication) and communication.p2p:
         rows = rows + counts.transition - np.einsum("jii->ji", counts.neighbours)
-    # A kernel is handed a buffer up to the last place taken: rows keep theirs from batch to batch.
+    # A kernel gets a buffer up to the last occupied row: rows keep their places between batches.
     sources = _round(np.maximum.accumulate(rows) if shares else rows)
     relayed = sources.max(axis=0) - sources if shares else np.zeros_like(sources)
     sizes = np.stack((sources, _round(counts.vertices), _round(counts.edges), relayed), axis=2)
@@ -220,7 +224,7 @@ def _plan_unit(
     homes: PartitionHomes,
     communication: Communication,
 ) -> UnitPlan:
-    """The chunk of partition i in batch j."""
+    """Return the unit of the chunk of partition i in batch j."""
     outputs = np.zeros_like(moves.read[j, i])
     outputs[i] = chunk.num_dst
     return UnitPlan(
@@ -238,7 +242,7 @@ def _plan_unit(
 
 
 def _ask_peers(rows: list[int], slot: int, communication: Communication) -> tuple[PeerCopy, ...]:
-    """Rows by peer, in the order in which ``slot`` asks (Algorithm 2, line 6)."""
+    """Return rows by peer, in the order in which ``slot`` asks (Algorithm 2, line 6)."""
     interleaved = isinstance(communication, HongTuCommunication) and communication.interleaved
     start = slot + 1 if interleaved else 0
     peers = (*range(start, len(rows)), *range(start))
@@ -249,7 +253,7 @@ def _ask_peers(rows: list[int], slot: int, communication: Communication) -> tupl
 
 
 def plan_shards(counts: ChunkCounts) -> Shards:
-    """The units over shards of one partition each, whose rows others read at every layer."""
+    """Return units over shards of one partition each; others read their rows at every layer."""
     neighbours, owned = _round(counts.neighbours), _round(counts.vertices.sum(axis=0)).tolist()
     sizes = np.stack(
         [_round(each) for each in (counts.neighbours.sum(axis=2), counts.vertices, counts.edges)],
@@ -257,7 +261,7 @@ def plan_shards(counts: ChunkCounts) -> Shards:
     )
 
     def read(j: int, i: int) -> tuple[Read, ...]:
-        """The own rows first, then those of each peer."""
+        """Return the own rows first, then the rows of each peer."""
         rows = neighbours[j, i]
         slots = (i, *range(i), *range(i + 1, counts.partitions))
         return tuple(Read.of_size(k, rows[k]) for k in slots if rows[k])

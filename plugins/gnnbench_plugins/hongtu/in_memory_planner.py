@@ -1,8 +1,7 @@
-"""What training in the devices' memories would take: ``gnnbench plan hongtu-im``.
+"""Plans of training in the devices' memories: ``gnnbench plan hongtu-im``.
 
-The chunks are counted as for HongTu (``planner``), one a partition unless more are asked for. What
-differs is who holds what: a device has all that belongs to its partition, and the host the data set
-and the optimiser's state.
+Chunks are counted as for HongTu (``planner``), by default one a partition. Storage differs: a
+device holds all tensors of its partition. The host holds the data set and the optimiser's state.
 """
 
 from __future__ import annotations
@@ -28,7 +27,8 @@ from gnnbench_plugins.reference.communication import HaloCommunication
 
 
 class InMemoryPlanner(Planner):
-    """Counts the partitions' neighbour sets, and says whether they fit without offloading."""
+    """A planner that counts the partitions' neighbour sets, and checks that they fit on the
+    devices."""
 
     name: ClassVar[str] = "hongtu-im"
     summary: ClassVar[str] = "memory of every device, halo rows and epoch time, nothing offloaded"
@@ -63,11 +63,11 @@ class InMemoryProspect(Prospect):
             )
 
     def holds(self, chunks: ChunkCounts) -> bool:
-        """More chunks leave as much on the devices, so that training never cuts more."""
+        """Return True: more chunks leave as much on the devices, so training never cuts more."""
         return True
 
     def tabulate_devices(self, chunks: ChunkCounts, outlook: Outlook) -> Table:
-        """A row for every device: its partition, its halo, and whether that fits."""
+        """Return a row for every device: its partition, its halo, and whether that fits."""
         own = chunks.neighbours.diagonal(axis1=1, axis2=2).sum(axis=0)
         halo = chunks.neighbours.sum(axis=(0, 2)) - own
         rows = []

@@ -1,4 +1,4 @@
-"""Intermediate data management: HongTu §4.2's hybrid, and what it is better than."""
+"""Intermediate data management: HongTu §4.2's hybrid, and the alternatives it is compared with."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from gnnbench.parts import DeviceMemory, Intermediates, LayerShape, OffloadingMe
 
 @dataclass(frozen=True)
 class HongTuMemory(OffloadingMemory):
-    """Representations and gradients of every layer in host memory; a device holds one layer of
-    one chunk.
+    """A memory with all layers' representations and gradients on the host.
 
-    Hybrid: a layer whose aggregate is all that its backward pass needs has it cached on the host
-    (O(|V|) traffic); one with neural networks on edges is recomputed from its neighbour rows.
+    A device holds one layer of one chunk. Hybrid: if a layer's backward pass needs only its
+    aggregate, that is cached on the host (O(|V|) traffic). A layer with neural networks on edges is
+    recomputed from its neighbour rows.
     """
 
     name: ClassVar[str] = "hongtu"
@@ -26,7 +26,7 @@ class HongTuMemory(OffloadingMemory):
 
 @dataclass(frozen=True)
 class RecomputingMemory(OffloadingMemory):
-    """The same with every layer recomputed from its neighbour rows: HongTu Figure 4 (b)."""
+    """HongTu's memory with every layer recomputed from its neighbour rows: HongTu Figure 4 (b)."""
 
     name: ClassVar[str] = "hongtu-recompute"
     summary: ClassVar[str] = "vertex data on the host; every layer recomputed backward"
@@ -37,10 +37,10 @@ class RecomputingMemory(OffloadingMemory):
 
 @dataclass(frozen=True)
 class CachingMemory(OffloadingMemory):
-    """Nothing is recomputed: what a layer's backward pass needs waits on the host.
+    """HongTu's memory without recomputation: inputs of backward passes wait on the host.
 
-    Of a cacheable layer that is its aggregate, O(|V|); of another all that autograd saves, O(|E|),
-    which HongTu §4.2 expects to cost more than recomputing it.
+    For a cacheable layer they are its aggregate, O(|V|). For other layers they are all that
+    autograd saves, O(|E|), which HongTu §4.2 expects to cost more than recomputation.
     """
 
     name: ClassVar[str] = "hongtu-cache"
@@ -52,7 +52,7 @@ class CachingMemory(OffloadingMemory):
 
 @dataclass(frozen=True)
 class InMemory(OfFullGraphs, DeviceMemory):
-    """HongTu-IM (§7.1): every device keeps all that belongs to its partition."""
+    """HongTu-IM (§7.1): every device keeps all tensors of its partition."""
 
     name: ClassVar[str] = "hongtu-im"
     summary: ClassVar[str] = "vertex data and intermediates stay on the devices, by partition"

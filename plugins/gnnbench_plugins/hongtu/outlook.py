@@ -1,4 +1,4 @@
-"""What training of chunks that were counted would take, by the program that training executes."""
+"""Predictions of training on counted chunks, by the program that training executes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from gnnbench.records import Dataset, Graph, Scheduled, Span, Work, Workload
 from gnnbench_plugins.hongtu.counts import ChunkCounts, PartitionHomes, plan_shards, plan_units
 from gnnbench_plugins.hongtu.placement import HongTuPlacement
 
-#: What the time of an epoch goes to; rows copied within a device are among those between devices.
+#: Stages of an epoch's time; rows copied within a device are counted as between devices.
 Stage = Literal[
     "host to device",
     "device to device",
@@ -46,7 +46,7 @@ STAGES: tuple[Stage, ...] = get_args(Stage)
 
 
 class PathStep(NamedTuple):
-    """Work that is so many ``times`` on the path that decides how long an epoch takes."""
+    """Work that occurs ``times`` times on the path that decides an epoch's length."""
 
     stage: Stage
     place: str
@@ -56,11 +56,11 @@ class PathStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outlook:
-    """An epoch of counted chunks.
+    """A predicted epoch of counted chunks.
 
-    ``stages_s`` are the seconds on the ``path`` that decides how long it takes; they add up to it.
-    ``host_bytes`` are the hosts' tensors all the time, ``peak_bytes`` the most that every memory
-    holds, and ``reason`` says which device is full, and of what, where one is.
+    ``stages_s`` are the seconds on the critical ``path``; they add up to the epoch. ``host_bytes``
+    are the hosts' permanent tensors, ``peak_bytes`` the peak of every memory. If a device is full,
+    ``reason`` names it, and the tensor that does not fit.
     """
 
     epoch_s: float
@@ -72,9 +72,9 @@ class Outlook:
 
 
 def foresee(counts: ChunkCounts, bundle: Bundle, setting: Setting) -> Outlook:
-    """The first epoch on ``counts``, read by its sizes, whether or not it fits.
+    """Predict the first epoch on ``counts`` from their sizes, whether or not it fits.
 
-    Raises ``UsageError`` where the platform has fewer trainers than partitions.
+    Raises ``UsageError`` if the platform has fewer trainers than partitions.
     """
     platform = setting.platform
     trainers = bundle.placement.trainers(platform)
@@ -113,8 +113,10 @@ def foresee(counts: ChunkCounts, bundle: Bundle, setting: Setting) -> Outlook:
 def price_path(
     path: Sequence[PathStep], platform: Platform, kernel: Kernel
 ) -> Mapping[Stage, float]:
-    """Seconds by stage of the same path on a platform of other rates: what an epoch takes there as
-    long as the same steps decide."""
+    """Return seconds by stage of the same path on a platform of other rates.
+
+    They add up to an epoch there as long as the same steps decide.
+    """
     clock = ModelClock(platform, kernel)
     stages_s: dict[Stage, float] = {}
     for stage, place, work, times in path:
@@ -129,7 +131,7 @@ def make_setting(
     workload: Workload,
     model: LayerClass | None = None,
 ) -> Setting:
-    """A setting with a graph of such a size, whose arrays are one element seen many times."""
+    """Return a setting with a graph of this size; its arrays repeat one element."""
     graph = Graph(
         np.broadcast_to(np.int64(0), (vertices + 1,)), np.broadcast_to(np.int32(0), (edges,))
     )
@@ -142,7 +144,7 @@ def make_setting(
 def lay_out(
     counts: ChunkCounts, bundle: Bundle, setting: Setting, ledger: Ledger
 ) -> HostResidentLowering | DeviceResidentLowering:
-    """The program of counted chunks, what stays for the whole run being in the ledger."""
+    """Lay out the program of counted chunks; permanent tensors are in the ledger."""
     projected = projected_layers(bundle, setting)
     model = build(setting.workload, projected, setting.model, masked=masks_gradients(bundle))
     if not isinstance(bundle.memory, OffloadingMemory):
@@ -165,7 +167,7 @@ def lay_out(
 
 
 def find_path(timeline: Sequence[Scheduled]) -> Iterator[Scheduled]:
-    """What decides how long an epoch takes, the last first: each begins when the next one ends."""
+    """Yield the critical path of an epoch, last item first; each begins when the next one ends."""
     begins_s = float("inf")
     for item in sorted(timeline, key=lambda item: item.end_s, reverse=True):
         if item.end_s <= begins_s and item.end_s > item.start_s:
@@ -174,7 +176,7 @@ def find_path(timeline: Sequence[Scheduled]) -> Iterator[Scheduled]:
 
 
 def name_stage(span: Span, platform: Platform) -> Stage:
-    """What the time of a span goes to."""
+    """Return the stage that a span's time belongs to."""
     place = platform.place(span.place)
     if span.stage == "synchronize":
         return "all-reduce"

@@ -14,12 +14,12 @@ from gnnbench.records import IntArray
 
 @dataclass(frozen=True)
 class HongTuPlacement(PartitionPlacement):
-    """Every accelerator works through the chunks of one partition; the host where there is none.
+    """A placement of one partition's chunks on every accelerator, or on the host without one.
 
-    A partition's rows lie at the socket of its accelerator, so that a row which crosses the host
-    link to the device of its own partition is local (§7.3). The paper spreads them over all sockets
-    where few of them have too little memory for the whole graph (§7.6); so does ``numa_aware``
-    switched off.
+    A partition's rows lie at the socket of its accelerator. A row that crosses the host link to the
+    device of its own partition is therefore local (§7.3). The paper spreads rows over all sockets
+    if a few sockets have too little memory for the whole graph (§7.6). ``numa_aware`` switched off
+    does so too.
     """
 
     name: ClassVar[str] = "hongtu"

@@ -1,7 +1,7 @@
-"""What training with HongTu would take, from counts of a graph's chunks: ``gnnbench plan hongtu``.
+"""Plans of training with HongTu, from counts of a graph's chunks: ``gnnbench plan hongtu``.
 
-A dataset is partitioned as for training. A stream of edges is too large for that: its vertices are
-cut into ranges of balanced edges, as they are numbered, and batches run in that order.
+A dataset is partitioned as for training. A stream of edges is too large for that. Its vertices are
+cut into ranges of balanced edges, in id order, and batches run in that order.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ FINEST: Bound[int] = 512
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Counted:
-    """What was counted of a graph: its chunks, and how often vertices are replicated.
+    """Counts of a graph: its chunks, and how often vertices are replicated.
 
-    ``replicas`` are as :func:`count_replicas` gives them for ``finest`` ranges, None where the
-    number of partitions does not divide a power of two.
+    ``replicas`` are as :func:`count_replicas` gives them for ``finest`` ranges. They are None if
+    the number of partitions does not divide a power of two.
     """
 
     setting: Setting
@@ -76,12 +76,14 @@ class Counted:
 
 
 class HongTuPlanner(Planner):
-    """Counts the chunks' neighbour sets, and reads the program of training that follows from them.
-    Over a dataset the program is that of its real chunks, and not this planner's business."""
+    """A planner that counts neighbour sets and reads the training program that follows.
+
+    For a dataset the program is made of its real chunks, outside this planner.
+    """
 
     name: ClassVar[str] = "hongtu"
     summary: ClassVar[str] = "memory, host-device rows and epoch time, from the chunks' sizes"
-    # Nothing is written.
+    # No file is written.
     unplanned: ClassVar[Mapping[PartKind, tuple[str, ...]]] = {"memory": ("spill_dir",)}
 
     def plan(self, bundle: Bundle, request: PlanRequest) -> tuple[Table, ...]:
@@ -99,7 +101,7 @@ class HongTuPlanner(Planner):
 
 
 class Prospect:
-    """A request for this strategy: its parts by their own types, and what follows from counts."""
+    """A request for this strategy: its parts by their own types, and quantities from counts."""
 
     def __init__(self, bundle: Bundle, request: PlanRequest) -> None:
         sampler, placement = bundle.sampler, bundle.placement
@@ -116,7 +118,7 @@ class Prospect:
         self._check_communication(placement)
 
     def _check_communication(self, placement: HongTuPlacement) -> None:
-        """Raise where the rows of such parts do not follow from counts."""
+        """Raise if the parts' row traffic does not follow from counts."""
         communication = self.bundle.communication
         if not isinstance(communication, HongTuCommunication):
             raise IncompatibleParts("a plan for hongtu needs hongtu's communication.")
@@ -129,14 +131,14 @@ class Prospect:
 
     @property
     def capacity(self) -> TrainerCapacity:
-        """What the devices can take."""
+        """The capacity of the devices."""
         ledger = open_ledger(self.bundle, self.request.platform, self.devices)
         itemsize = self.request.workload.itemsize
         return TrainerCapacity(self.bundle, ledger, self.devices, self.shapes, itemsize)
 
     @property
     def partitions(self) -> int:
-        """m."""
+        """m, the number of partitions."""
         return len(self.devices)
 
     @property
@@ -144,7 +146,7 @@ class Prospect:
         return self.request.workload.threads
 
     def check_size(self, vertices: int, chunks: int) -> None:
-        """``UsageError`` unless this many chunks a partition can be counted here."""
+        """Raise ``UsageError`` unless this many chunks a partition can be counted here."""
         m = self.partitions
         if vertices < m * chunks:
             raise UsageError(
@@ -158,7 +160,7 @@ class Prospect:
             )
 
     def check_memory(self, vertices: int, pieces: int) -> None:
-        """``UsageError`` where this machine has not the memory to count so many vertices."""
+        """Raise ``UsageError`` if this machine lacks the memory to count ``vertices`` vertices."""
         needed = counting_bytes(vertices, pieces, self.threads)
         available = psutil.virtual_memory().available
         if needed > available:
@@ -169,26 +171,25 @@ class Prospect:
             )
 
     def settle(self, vertices: int, edges: int) -> Setting:
-        """The setting of a graph of this size, for which the memory chooses where topologies
-        wait."""
+        """Return the setting of a graph of this size; the memory settles where topologies lie."""
         request = self.request
         setting = make_setting(vertices, edges, request.platform, request.workload, request.model)
         self.bundle = self.bundle.settle(setting)
         return setting
 
     def holds(self, chunks: ChunkCounts) -> bool:
-        """Whether chunks of such sizes are small enough."""
+        """Return whether the devices hold chunks of such sizes."""
         anywhere = PartitionHomes(self.request.platform, [0] * self.partitions)
         plans, _ = plan_units(chunks, self.bundle.communication, anywhere)
         by_device = zip(*plans, strict=True)
         return self.capacity.fits([[plan.chunk for plan in plans] for plans in by_device])
 
     def foresee(self, counted: Counted) -> Outlook:
-        """What training on such chunks would take."""
+        """Predict an epoch of training on the counted chunks."""
         return foresee(counted.chunks, self.bundle, counted.setting)
 
     def tabulate_memory(self, outlook: Outlook) -> Table:
-        """What a device and the hosts would hold, and what they can."""
+        """Return the bytes that the fullest device and the hosts need, beside their capacities."""
         hosts, memory = self.request.platform.hosts, self.bundle.memory
         held = (
             (
@@ -227,7 +228,7 @@ class Prospect:
         )
 
     def tabulate_epoch(self, outlook: Outlook) -> Table:
-        """Seconds of an epoch by stage."""
+        """Return the seconds of an epoch by stage."""
         stages = [(stage, outlook.stages_s[stage]) for stage in STAGES if stage in outlook.stages_s]
         rows = [
             TableRow(label, (Cell(seconds, "s"), Cell(100 * seconds / outlook.epoch_s, "%")))
@@ -246,7 +247,7 @@ class Prospect:
 
 
 def count(prospect: Prospect) -> Counted:
-    """The chunks of the request's graph, of a dataset or of a stream."""
+    """Count the chunks of the request's graph, of a dataset or of a stream."""
     graph = prospect.request.graph
     if isinstance(graph, RmatStream):
         return count_stream(graph, prospect)
@@ -254,7 +255,7 @@ def count(prospect: Prospect) -> Counted:
 
 
 def count_dataset(dataset: Dataset, prospect: Prospect) -> Counted:
-    """The chunks that training on a dataset would have, in the order it would run them."""
+    """Count the chunks that training on a dataset would have, in the order it would run them."""
     request, sampler, graph = prospect.request, prospect.sampler, dataset.graph
     setting = Setting(dataset, request.platform, request.workload, prospect.shapes, request.model)
     reason = prospect.bundle.refusal(setting)
@@ -297,7 +298,7 @@ def count_rounds(
     threads: int,
     advance: Callable[[int], None] | None = None,
 ) -> ChunkCounts:
-    """Counts of the chunks of a graph, in the order they run."""
+    """Count the chunks of a graph, in the order they run."""
     n = len(rounds)
     labels = np.zeros(graph.num_vertices, dtype=np.uint16)
     for j, round_ in enumerate(rounds):
@@ -314,7 +315,7 @@ def count_rounds(
 
 
 def label_ranges(graph: Graph, owner: IntArray, partitions: int, ranges: int) -> LabelArray:
-    """Partitions cut into ranges of balanced edges, numbered one partition after the other."""
+    """Cut partitions into ranges of balanced edges, numbered one partition after the other."""
     labels = np.zeros(graph.num_vertices, dtype=np.uint16)
     for i in range(partitions):
         for k, members in enumerate(cut_ranges(graph, np.flatnonzero(owner == i), ranges)):
@@ -326,7 +327,7 @@ def label_ranges(graph: Graph, owner: IntArray, partitions: int, ranges: int) ->
 
 
 def _check_ranges(sampler: HongTuSampler, m: int, finest: int) -> None:
-    """Chunks must be made of the ``finest`` ranges of vertices, which no partitioner makes."""
+    """Refuse chunks that are not made of the ``finest`` ranges, and partitioners."""
     n = sampler.chunks_per_partition
     if n < 0 or (n == 0 and finest % m):
         raise UsageError(
@@ -341,7 +342,7 @@ def _check_ranges(sampler: HongTuSampler, m: int, finest: int) -> None:
 
 
 def count_stream(stream: RmatStream, prospect: Prospect) -> Counted:
-    """The chunks of a graph that is nowhere stored: ranges of vertices with balanced edges."""
+    """Count the chunks of a graph that is not stored: ranges of vertices with balanced edges."""
     sampler, threads, m = prospect.sampler, prospect.threads, prospect.partitions
     progress = prospect.request.progress
     n, finest = sampler.chunks_per_partition, count_finest(stream.vertices)
@@ -398,7 +399,7 @@ def count_stream(stream: RmatStream, prospect: Prospect) -> Counted:
 def choose_least(
     count: Callable[[int], ChunkCounts], prospect: Prospect, most: int
 ) -> tuple[ChunkCounts, str]:
-    """The least power of two of chunks a partition that the devices can hold, else ``most``."""
+    """Return the least power of two of chunks a partition that the devices hold, else ``most``."""
     told = f"{format_si(prospect.capacity.device_bytes, 'B')} a device"
     n = 1
     while True:
@@ -411,10 +412,10 @@ def choose_least(
 
 
 def cut_balanced(degrees: IndexArray, ranges: int) -> IntArray:
-    """Where ranges of consecutive vertices begin and end, int64 ``(ranges + 1,)``.
+    """Return the bounds of ranges of consecutive vertices, int64 ``(ranges + 1,)``.
 
-    The rule of :func:`gnnbench.partitioning.cut_ranges`, for all vertices at once and
-    without an array of their sums: a vertex weighs its degree and one.
+    Follows :func:`gnnbench.partitioning.cut_ranges`, for all vertices at once and without an array
+    of their sums: a vertex weighs its degree and one.
     """
     stretch = 1 << 20
     total = int(degrees.sum(dtype=np.int64)) + len(degrees)
@@ -436,12 +437,12 @@ def cut_balanced(degrees: IndexArray, ranges: int) -> IntArray:
 
 
 def count_finest(vertices: int) -> int:
-    """The most partitions of Table 3 that this many vertices can fill: a power of two."""
+    """Return the most partitions of Table 3 that the vertices can fill: a power of two."""
     return min(FINEST, 1 << (vertices.bit_length() - 1))
 
 
 def as_counts(marks: ChunkMarks, vertices: IntArray, in_edges: IntArray) -> ChunkCounts:
-    """What predictions are made from; sizes of chunks come by partition, then chunk."""
+    """Return counts for predictions; sizes of chunks come by partition, then chunk."""
     n, m = marks.transition.shape
     return ChunkCounts(
         vertices=vertices.reshape(m, n).T.astype(np.float64),
@@ -458,7 +459,7 @@ def count_nouns(count: int, noun: str) -> str:
 
 
 def tabulate_chunks(counted: Counted) -> Table:
-    """Sizes of the graph and of its chunks."""
+    """Return the sizes of the graph and of its chunks."""
     chunks = counted.chunks
     n, m = chunks.vertices.shape
     read = chunks.neighbours.sum(axis=2)
@@ -491,7 +492,7 @@ def tabulate_chunks(counted: Counted) -> Table:
 
 
 def tabulate_replicas(counted: Counted) -> tuple[Table, ...]:
-    """HongTu's Table 3 for this graph; nothing where the partitions are no power of two."""
+    """Return HongTu's Table 3 for this graph; nothing if the partitions are no power of two."""
     if counted.replicas is None:
         return ()
     alpha = counted.replicas[:, ::-1] / counted.vertices
@@ -514,7 +515,7 @@ def tabulate_replicas(counted: Counted) -> tuple[Table, ...]:
 
 
 def tabulate_volumes(counted: Counted) -> Table:
-    """Rows that cross the host link in one layer, section 5.3."""
+    """Return the rows that cross the host link in one layer, section 5.3."""
     chunks = counted.chunks
     volumes = {
         "V_ori": chunks.neighbours.sum(),

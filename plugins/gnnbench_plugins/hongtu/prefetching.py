@@ -1,4 +1,4 @@
-"""Deduplicated communication of mini-batches, prefetched as HyScale-GNN does."""
+"""Deduplicated communication of mini-batches, prefetched as in HyScale-GNN."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from gnnbench_plugins.reference.communication import StagedPrefetching
 
 @dataclass(frozen=True)
 class DeduplicatedCommunication(StagedPrefetching, Deduplication):
-    """HongTu's traffic between concurrent and successive mini-batches, prefetched: a row crosses
-    once a round, and not at all where a device has it from the round before. Which rows those are
-    is planned in the order of rounds when they are loaded, and each mini-batch has a copy of its
-    rows while the next ones arrive."""
+    """HongTu's deduplication between concurrent and successive mini-batches, prefetched.
+
+    A row crosses once a round, and not at all if a device has it from the round before. These rows
+    are planned in the order of rounds when they are loaded. Each mini-batch has a copy of its rows
+    while the next ones arrive.
+    """
 
     name: ClassVar[str] = "hyscale-hongtu"
     summary: ClassVar[str] = "features prefetched in two stages, each row once a round, and reused"

@@ -25,19 +25,19 @@ from gnnbench_plugins.hongtu.volumes import (
     volumes_of,
 )
 
-#: What ``chunks_per_partition = 0`` goes up to; HongTu's Table 3 ends at 512 chunks in all.
+#: Limit of ``chunks_per_partition = 0``; HongTu's Table 3 ends at 512 chunks in all.
 MOST_CHUNKS: Bound[int] = 1024
-#: The local search looks at every pair of batches, and takes a few seconds for so many.
+#: The local search looks at every pair of batches; this many take a few seconds.
 SEARCHED_CHUNKS: Bound[int] = 256
 
 
 @dataclass(frozen=True)
 class HongTuSampler(FullGraphSampler):
-    """m partitions with few edges between them, each cut into n chunks of consecutive vertices
-    with balanced edges, regrouped into batches so that Equation 4 costs least.
+    """A sampler that cuts m partitions, with few edges between them, into n chunks each.
 
-    Two orders are candidates, the ranges' and Algorithm 4's, which is greedy and can be the worse;
-    the cheaper one is kept, and a local search goes on from there.
+    Chunks are consecutive vertices with balanced edges, regrouped into batches so that Equation 4
+    costs least. Two orders are candidates: the ranges', and Algorithm 4's, which is greedy and can
+    be worse. The cheaper one is kept, and a local search continues from it.
     """
 
     name: ClassVar[str] = "hongtu"
@@ -83,7 +83,7 @@ class HongTuSampler(FullGraphSampler):
         owner = partition(graph, num_slots, named, setting.workload.seed)
 
         def holds(rounds: tuple[Round, ...]) -> bool:
-            """Whether the devices can hold the chunks, as far as anybody knows."""
+            """Return whether the devices can hold the chunks, if their capacity is known."""
             return capacity is None or capacity.holds(rounds, owner)
 
         members = [np.flatnonzero(owner == slot) for slot in range(num_slots)]
@@ -98,7 +98,7 @@ class HongTuSampler(FullGraphSampler):
         best, why = self._reorganise(setting, sets, order)
         rounds = group(blocks, best)
         notes += why
-        # Rows brought in for peers depend on the order, and so does what a device holds.
+        # Rows fetched for peers depend on the order, and so does a device's memory.
         if not self.chunks_per_partition and holds(as_cut) and not holds(rounds):
             notes.append("in that order chunks would not fit, so the range order was kept")
             rounds = as_cut
@@ -107,7 +107,7 @@ class HongTuSampler(FullGraphSampler):
     def _reorganise(
         self, setting: Setting, sets: NeighbourSets, order: Order
     ) -> tuple[Order, tuple[str, ...]]:
-        """The cheapest order that is found, and what each costs."""
+        """Return the cheapest order found, and the cost of each candidate."""
         n, count = len(sets[0]), setting.dataset.graph.num_vertices
         if self.search == "none" or n == 1:
             return order, ()
@@ -137,8 +137,11 @@ class HongTuSampler(FullGraphSampler):
 
 @dataclass(frozen=True)
 class WholePartitionSampler(HongTuSampler):
-    """The first level alone, unless asked for more: HongTu-IM (§7.1) holds all of a partition on
-    its device anyway, and chunks would only read some rows twice."""
+    """A one-level partition, unless more chunks are asked for.
+
+    HongTu-IM (§7.1) holds a whole partition on its device anyway, and chunks would only read some
+    rows twice.
+    """
 
     name: ClassVar[str] = "hongtu-im"
     summary: ClassVar[str] = "one-level partition: a chunk a device, few edges between them"
@@ -153,10 +156,10 @@ class WholePartitionSampler(HongTuSampler):
 def find_least_chunks(
     graph: Graph, members: list[IntArray], holds: Callable[[tuple[Round, ...]], bool]
 ) -> int:
-    """The least n whose chunks, in the ranges' order, fit: by doubling, then by bisection.
+    """Return the least n that makes chunks fit in the ranges' order: by doubling, then bisection.
 
-    One chunk less does not fit; far fewer might, where chunks happen to be even. Where none fits it
-    is ``MOST_CHUNKS``, or as many as the largest partition has vertices.
+    One chunk less does not fit; far fewer might, if chunks happen to be even. If none fits, the
+    result is ``MOST_CHUNKS``, or the number of vertices of the largest partition.
     """
     most = max(1, min(max(len(ids) for ids in members), MOST_CHUNKS))
 
@@ -181,7 +184,7 @@ def find_least_chunks(
 def describe_least(
     rounds: tuple[Round, ...], capacity: DeviceCapacity | None, *, fits: bool
 ) -> str:
-    """How many chunks were cut, and whether they fit."""
+    """Describe the number of chunks that were cut, and whether they fit."""
     n, m = len(rounds), len(rounds[0].units)
     what = f"{m} partition{'s' * (m > 1)} of {n} chunk{'s' * (n > 1)}"
     if capacity is None:
@@ -193,7 +196,10 @@ def describe_least(
 
 
 def describe_partition(graph: Graph, owner: IntArray, partitioner: str, sets: NeighbourSets) -> str:
-    """Edge cut and replication factor, the average number of chunks that read a vertex (§2.4)."""
+    """Describe edge cut and replication factor, the average number of chunks that read a vertex.
+
+    The factor is defined in §2.4.
+    """
     cut = edge_cut(graph.indptr, graph.indices, owner.astype(np.int32))
     read = sum(len(ids) for row in sets for ids in row)
     n = len(sets[0])
@@ -214,7 +220,7 @@ def cut_blocks(
     chunks: int,
     keep: Callable[[Block], Block] = lambda block: block,
 ) -> list[list[Block]]:
-    """The second level: ``chunks`` blocks of each partition, each as ``keep`` keeps it."""
+    """Cut the second level: ``chunks`` blocks of each partition, each filtered by ``keep``."""
     return [
         [
             keep(induce_block(graph.indptr, graph.indices, part))
@@ -225,12 +231,12 @@ def cut_blocks(
 
 
 def read_sets(blocks: list[list[Block]]) -> NeighbourSets:
-    """N_ij of every chunk: what it reads, its own vertices among it."""
+    """Return N_ij of every chunk: the vertices that it reads, its own among them."""
     return [[block.src_ids for block in row] for row in blocks]
 
 
 def group(blocks: list[list[Block]], order: Order) -> tuple[Round, ...]:
-    """The batches that an order makes of chunks."""
+    """Return the batches that an order makes of chunks."""
     return tuple(
         Round(j, tuple(Unit(i, (row[order[i][j]],)) for i, row in enumerate(blocks)))
         for j in range(len(order[0]))
@@ -238,7 +244,7 @@ def group(blocks: list[list[Block]], order: Order) -> tuple[Round, ...]:
 
 
 def throughputs(setting: Setting) -> Throughputs:
-    """T_hd, T_dd and T_ru of the platform, in rows of the input features per second."""
+    """Return T_hd, T_dd and T_ru of the platform, in rows of the input features per second."""
     platform = setting.platform
     row = setting.dataset.num_features * setting.workload.itemsize
     if not platform.accelerators:

@@ -1,14 +1,14 @@
 """A local search over orders of chunks, by the cost of HongTu's Equation 4.
 
-Algorithm 4 is greedy and never looks back. Two kinds of moves go on from an order: reversing a
-stretch of batches (2-opt, as for the travelling salesman that §5.3 reduces to this problem), and
-exchanging two chunks of one partition between their batches. With P = V_+p2p, the sum of the
-batches' unions U_j, and R = V_+p2p - V_+ru, the sum of |U_j ∩ U_j-1|, Equation 4 is
+Algorithm 4 is greedy and never looks back. Two kinds of moves improve an order. One reverses a
+stretch of batches (2-opt, as for the travelling salesman that §5.3 reduces to this problem). The
+other exchanges two chunks of one partition between their batches. P = V_+p2p is the sum of the
+batches' unions U_j. R = V_+p2p - V_+ru is the sum of |U_j ∩ U_j-1|. With both, Equation 4 is
 
-    C = V_ori / T_dd + P (1 / T_hd - 1 / T_dd) - R (1 / T_hd - 1 / T_ru),
+    C = V_ori / T_dd + P (1 / T_hd - 1 / T_dd) - R (1 / T_hd - 1 / T_ru).
 
-whose first term no order changes. A reversal changes R at its two ends alone; an exchange changes
-two unions, and what these share with the batches beside them.
+No order changes the first term. A reversal changes R at its two ends alone. An exchange changes two
+unions, and the rows that they share with neighbouring batches.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from gnnbench_plugins.hongtu.volumes import (
 
 DoubleArray = npt.NDArray[np.float64]
 
-#: A sweep tries every move once; the real graphs of the test suite are at rest after 2 to 20.
+#: A sweep tries every move once; the test suite's real graphs converge after 2 to 20.
 MAX_SWEEPS: Bound[int] = 60
 #: Exchanges that a bounded search looks at: a sweep of 32 chunks for each of 4 partitions.
 BOUNDED_MOVES: Bound[int] = 4096
-#: How many batches' unions are kept beside the sets themselves.
+#: Number of batches whose unions are kept beside the sets themselves.
 COLUMNS: Bound[int] = 16
 
 
@@ -46,14 +46,14 @@ def improve(
     rates: Throughputs,
     max_sweeps: int = MAX_SWEEPS,
 ) -> Order:
-    """An order of chunks given by their sets; see :func:`descend`."""
+    """Return an improved order of chunks given by their sets; see :func:`descend`."""
     return descend(mark_chunks(sets, num_vertices), order, rates, max_sweeps)
 
 
 def descend(
     marks: Bitmaps, order: Order, rates: Throughputs, max_sweeps: int = MAX_SWEEPS
 ) -> Order:
-    """An order that costs no more than ``order``: moves that help, for ``max_sweeps`` at most.
+    """Return an order that costs no more than ``order``, after at most ``max_sweeps`` sweeps.
 
     Deterministic; among moves of equal gain the first goes first.
     """
@@ -68,18 +68,18 @@ def descend(
 
 
 def bound_sweeps(marks: Bitmaps) -> int:
-    """How many sweeps look at ``BOUNDED_MOVES`` exchanges, of which one has m n^2; one at least."""
+    """Return the sweeps that make up ``BOUNDED_MOVES`` exchanges, m n^2 a sweep; at least one."""
     partitions, chunks = len(marks), len(marks[0])
     return min(MAX_SWEEPS, max(1, BOUNDED_MOVES // (partitions * chunks * chunks)))
 
 
 class _Schedule:
-    """An order, the unions of its batches, and what each would be with another chunk in it.
+    """An order, the unions of its batches, and each union with another chunk in it.
 
-    ``_tables[i][:, k, j]`` are the rows of batch j's union if it had chunk k of partition i instead
-    of its own, and how many of them the batches before and after j have, which stay as they are.
-    ``_beside[i][j]`` is how many rows batches j and j+1 share with their chunks of partition i
-    exchanged. Columns in ``_stale[i]`` have yet to be computed.
+    ``_tables[i][:, k, j]`` are row counts of batch j's union with chunk k of partition i in place
+    of its own: all rows, and rows shared with the batches before and after j, which do not change.
+    ``_beside[i][j]`` counts rows that batches j and j+1 share after an exchange of their chunks of
+    partition i. Columns in ``_stale[i]`` have yet to be computed.
     """
 
     def __init__(self, marks: Bitmaps, order: Order, rates: Throughputs) -> None:
@@ -89,24 +89,24 @@ class _Schedule:
         self._batches = n
         self._per_row = 1 / rates.host_device - 1 / rates.device_device
         self._per_kept = 1 / rates.host_device - 1 / rates.reuse
-        # Less than any row is worth, and more than what rounding makes of nothing.
+        # Less than the worth of a row, and more than rounding makes of zero.
         self._least = 1e-9 * max(abs(self._per_row), abs(self._per_kept))
-        # Batches that are no neighbours, above the diagonal.
+        # Pairs of batches that are not neighbours, above the diagonal.
         self._apart = np.triu(np.ones((n, n), dtype=np.bool_), 2)
-        # Batch j is row j + 1: there is none before the first, and none after the last.
+        # Batch j is row j + 1; the first and the last row are empty.
         self._unions = np.zeros((n + 2, words), dtype=np.uint64)
         self._unions[1:-1] = unite_batches(marks, self.order)
         self._sizes = count_marks(marks.reshape(-1, words)).reshape(-1, n)
         self._tables = [np.zeros((3, n, n), dtype=np.int64) for _ in marks]
         self._beside = [np.zeros(n - 1, dtype=np.int64) for _ in marks]
         self._stale = [set(range(n)) for _ in marks]
-        #: Whether unions changed since no reversal helped.
+        #: Whether unions have changed since no reversal helped.
         self._changed = True
 
     # ------------------------------------------------------------------ reversals
 
     def reverse_batches(self) -> int:
-        """Reverse stretches of batches, always the one that gains most; returns how many."""
+        """Reverse stretches of batches, always the one with the largest gain; return how many."""
         if not self._changed:
             return 0
         self._changed = False
@@ -136,11 +136,11 @@ class _Schedule:
     # ------------------------------------------------------------------ exchanges
 
     def exchange_chunks(self, i: int) -> int:
-        """Exchange chunks of partition ``i`` between batches; returns how many exchanges.
+        """Exchange chunks of partition ``i`` between batches; return the number of exchanges.
 
-        Those that gain most go first. What one gains holds as long as nothing happened to its two
-        batches and those beside them, so that the next are taken from elsewhere. Where nothing
-        happened since none gained, none does now.
+        Exchanges with the largest gains go first. A gain stays valid while its two batches and
+        their neighbours are unchanged, so the next exchanges are taken from other batches. If
+        nothing changed since no exchange gained, none gains now.
         """
         if not self._stale[i]:
             return 0
@@ -167,13 +167,13 @@ class _Schedule:
         return moves
 
     def _gains(self, i: int) -> DoubleArray:
-        """Seconds that exchanging the chunks of batches a and b gains, above the diagonal."""
+        """Return seconds gained by exchanging the chunks of batches a and b, above the diagonal."""
         rows, before, after = self._tables[i][:, self.order[i]]  # [b, a]: chunk of b put into a
         worth = self._per_kept * (before + after) - self._per_row * rows
         own = worth.diagonal()
         gain: DoubleArray = worth + worth.T - own[:, None] - own[None, :]
         gain *= self._apart
-        # Neighbours both change: what they share is counted once, and apart.
+        # Both of two neighbours change: their shared rows are counted once, and separately.
         kept = self._beside[i] + before.diagonal(-1) + after.diagonal(1)
         kept -= before.diagonal()[:-1] + after.diagonal()[:-1] + after.diagonal()[1:]
         more = rows.diagonal(-1) + rows.diagonal(1)
@@ -202,7 +202,7 @@ class _Schedule:
             self._beside[i][left] = count_marks(other)
 
     def _rest(self, i: int, batches: list[int]) -> Bitmaps:
-        """What the chunks of the partitions other than ``i`` read in some batches."""
+        """Return the rows that partitions other than ``i`` read in some batches."""
         rest = np.zeros((len(batches), self._marks.shape[2]), dtype=np.uint64)
         for k, row in enumerate(self.order):
             if k != i:
@@ -210,13 +210,14 @@ class _Schedule:
         return rest
 
     def _count(self, i: int, batches: IntArray, rest: Bitmaps) -> IntArray:
-        """Columns of ``_tables[i]``, int64 ``(3, n, len(batches))``; ``rest`` is ``_rest``'s.
+        """Return columns of ``_tables[i]``, int64 ``(3, n, len(batches))``; ``rest`` is from
+        ``_rest``.
 
-        Both counts are inclusion and exclusion. Let O be what the other partitions' chunks read in
-        a batch, N a chunk and U a neighbouring batch's union: the new union has |O| + |N| - |O ∩ N|
-        rows, of which U has |O ∩ U| + |N ∩ U| - |O ∩ N ∩ U|.
+        Both counts use inclusion and exclusion. Let O be the rows that the other partitions' chunks
+        read in a batch, N a chunk and U a neighbouring batch's union. The new union has |O| + |N| -
+        |O ∩ N| rows. It shares |O ∩ U| + |N ∩ U| - |O ∩ N ∩ U| of them with U.
         """
-        # Of O, U before, O ∩ U, U after and O ∩ U: their sizes, and how much of each N has.
+        # Sizes of O, U before, O ∩ U before, U after and O ∩ U after, and the part of each in N.
         each = np.empty((5, *rest.shape), dtype=np.uint64)
         each[0] = rest
         np.take(self._unions, batches, axis=0, out=each[1])

@@ -1,10 +1,10 @@
 """HongTu §5.3: communication volumes, their cost (Equation 4), and reorganisation (Algorithm 4).
 
-A chunk is known here by its neighbour set alone: vertex ids, ``sets[i][j]`` being N_ij of partition
-i, chunk j. All of them together are ``marks``, bitmaps of shape ``(m, n, words)``, in which the
-union of a batch is an or, and what two have in common an and. They take m n |V| bits, as much as
-the ids themselves where every vertex is read m n / 64 times. An order says which chunk runs when:
-``order[i][j]`` is the chunk of partition i in batch j.
+A chunk is known here by its neighbour set alone: ``sets[i][j]`` has the vertex ids N_ij of
+partition i, chunk j. All sets together are ``marks``, bitmaps of shape ``(m, n, words)``. A batch's
+union is a bitwise or, an intersection a bitwise and. The bitmaps take m n |V| bits, as much as the
+ids themselves if every vertex is read m n / 64 times. ``order[i][j]`` is the chunk of partition i
+that runs in batch j.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ Order = list[list[int]]
 
 @dataclass(frozen=True, slots=True)
 class Volumes:
-    """Rows that cross the host link in one layer: all (V_ori), with inter-GPU deduplication
-    (V_+p2p), and with intra-GPU reuse as well (V_+ru)."""
+    """Rows that cross the host link in one layer.
+
+    They are all rows (V_ori), rows with inter-GPU deduplication (V_+p2p), and rows with intra-GPU
+    reuse as well (V_+ru).
+    """
 
     original: int
     with_p2p: int
@@ -43,13 +46,13 @@ class Throughputs:
 
 
 def mark_chunks(sets: NeighbourSets, num_vertices: int) -> Bitmaps:
-    """The bitmaps of all chunks, uint64 ``(m, n, words)``; ids may be in any order."""
+    """Return the bitmaps of all chunks, uint64 ``(m, n, words)``; ids may be in any order."""
     flat = [np.ascontiguousarray(ids, dtype=np.int64) for ids in chain.from_iterable(sets)]
     return mark_sets(flat, num_vertices).reshape(len(sets), len(sets[0]), -1)
 
 
 def unite_batches(marks: Bitmaps, order: Order) -> Bitmaps:
-    """U_j of every batch, ``(n, words)``."""
+    """Return U_j of every batch, ``(n, words)``."""
     union = marks[0, order[0]]
     for row, chosen in zip(marks[1:], order[1:], strict=True):
         union |= row[chosen]
@@ -57,13 +60,13 @@ def unite_batches(marks: Bitmaps, order: Order) -> Bitmaps:
 
 
 def count_volumes(sets: NeighbourSets, num_vertices: int) -> Volumes:
-    """V_ori, V_+p2p and V_+ru of chunks scheduled in the order given."""
+    """Return V_ori, V_+p2p and V_+ru of chunks that run in the order of ``sets``."""
     as_given = [list(range(len(row))) for row in sets]
     return volumes_of(mark_chunks(sets, num_vertices), as_given)
 
 
 def volumes_of(marks: Bitmaps, order: Order) -> Volumes:
-    """V_ori, V_+p2p and V_+ru of chunks in an order."""
+    """Return V_ori, V_+p2p and V_+ru of chunks in an order."""
     unions = unite_batches(marks, order)
     return Volumes(
         original=int(count_marks(marks.reshape(-1, marks.shape[2])).sum()),
@@ -75,7 +78,7 @@ def volumes_of(marks: Bitmaps, order: Order) -> Volumes:
 
 
 def cost_s(volumes: Volumes, rates: Throughputs) -> float:
-    """Equation 4, seconds for one layer's rows."""
+    """Return Equation 4, in seconds for one layer's rows."""
     return (
         volumes.with_reuse / rates.host_device
         + (volumes.original - volumes.with_p2p) / rates.device_device
@@ -84,21 +87,22 @@ def cost_s(volumes: Volumes, rates: Throughputs) -> float:
 
 
 def arrange(sets: NeighbourSets, order: Order) -> NeighbourSets:
-    """The sets in the order in which their chunks run."""
+    """Return the sets in the order in which their chunks run."""
     return [[row[k] for k in ks] for row, ks in zip(sets, order, strict=True)]
 
 
 def reorganise(sets: NeighbourSets, num_vertices: int) -> Order:
-    """Algorithm 4 of chunks given by their sets; see :func:`regroup`."""
+    """Apply Algorithm 4 to chunks given by their sets; see :func:`regroup`."""
     return regroup(mark_chunks(sets, num_vertices))
 
 
 def regroup(marks: Bitmaps) -> Order:
-    """Algorithm 4. Ties go to the lowest chunk.
+    """Apply Algorithm 4. Ties go to the lowest chunk.
 
-    Phase 1 puts chunks of different partitions that share most neighbours into the same batch;
-    phase 2 orders the batches so that neighbouring ones share most. Within one pass of lines 5 to 7
-    each batch's union is compared before it grows, so that one table of |N_ik ∩ N_j^U| serves all.
+    Phase 1 puts chunks of different partitions with the most shared neighbours into one batch.
+    Phase 2 orders the batches so that neighbouring ones share most. Within one pass of lines 5 to 7
+    each batch's union is compared before it grows. One table of |N_ik ∩ N_j^U| therefore serves
+    them all.
     """
     first, *others = marks
     grouped = [list(range(len(first)))]  # lines 1 and 2
@@ -117,7 +121,7 @@ def regroup(marks: Bitmaps) -> Order:
 
 
 def _take(shared: IntArray, j: int) -> int:
-    """The first column of row ``j`` with the largest count, which nobody gets afterwards."""
+    """Return the first column of row ``j`` with the largest count, and mark it as taken."""
     k = int(shared[j].argmax())
     shared[:, k] = -1
     return k

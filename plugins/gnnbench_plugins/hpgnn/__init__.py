@@ -1,11 +1,11 @@
 """HP-GNN (Lin, Zhang and Prasanna, FPGA 2022): mini-batch training on a CPU and an FPGA.
 
-``program`` is its interface and parser, ``resources`` and ``design`` Equations 3 to 11 and the
-design space exploration, ``layout`` the passes RMT and RRA, ``cycles`` the accelerator cycle by
-cycle (its rules stand there and in ``gnnbench.kernels.reference.fpga``), ``boards`` what there is
-to build with, ``generator`` the design's code from ``templates/``, with a model's functions as C++
-``expressions``, ``host_files`` what the generated host program reads and writes. The other modules
-are the strategy's parts.
+``program`` is its interface and parser, ``resources`` and ``design`` are Equations 3 to 11 and the
+design space exploration. ``layout`` has the passes RMT and RRA. ``cycles`` is the accelerator cycle
+by cycle (its rules stand there and in ``gnnbench.kernels.reference.fpga``), ``boards`` the FPGA
+boards. ``generator`` makes the design's code from ``templates/``, with a model's functions as C++
+``expressions``. ``host_files`` has the inputs and outputs of the generated host program. The other
+modules are the strategy's parts.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from gnnbench_plugins.hpgnn.program import (
 
 
 def parse_numbers(text: str, what: str) -> list[int]:
-    """``"10,25"`` as numbers; ``UsageError`` otherwise."""
+    """Parse ``"10,25"`` into numbers; raise ``UsageError`` for any other text."""
     try:
         return [int(each) for each in text.split(",")]
     except ValueError:
@@ -92,7 +92,7 @@ def generate(
 
 
 def start() -> int:
-    """Exit status 2 and one sentence for what cannot be generated."""
+    """Run the command; return 2, after one sentence, if nothing can be generated."""
     try:
         generate.main(prog_name="python -m gnnbench_plugins.hpgnn", standalone_mode=False)
     except UsageError as error:

@@ -1,4 +1,4 @@
-"""A laid-out block bound to the kernel, which says what was last computed over it."""
+"""A laid-out block bound to the kernel, with a record of the latest computation over it."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from gnnbench_plugins.reference.native_kernel import NativeAdjacency
 
 @dataclass(slots=True)
 class Running:
-    """What the kernel computed last, which is what it is asked the time of."""
+    """The kernel's latest computation, which it is next asked to price."""
 
     block: LaidOutBlock | None = None
     backward: bool = False
-    #: A layer's forward pass that was simulated with its aggregation and whose update is due.
+    #: Forward pass of a layer, simulated with its aggregation, with its update still due.
     layer: Pass | None = None
-    #: Mini-batches that were priced with their activations on the chip, and those without room.
+    #: Mini-batches priced with activations on the chip, and mini-batches without room there.
     stayed: int = 0
     spilled: int = 0
 
     def note(self, block: Block, *, backward: bool) -> None:
-        """The block is aggregated over now, or its transpose."""
-        # Evaluation takes other blocks, and nobody asks how long that is on the board.
+        """Record an aggregation over the block, or over its transpose if ``backward``."""
+        # Evaluation uses other blocks, whose time on the board is not needed.
         self.block = block if isinstance(block, LaidOutBlock) else None
         self.backward = backward
 
 
 class HpgnnAdjacency(NativeAdjacency):
-    """Sums are those of kernel 'native'."""
+    """An adjacency that sums as kernel 'native' does, and records each aggregation."""
 
     def __init__(
         self, block: Block, dtype: torch.dtype, device: torch.device, running: Running
@@ -43,7 +43,7 @@ class HpgnnAdjacency(NativeAdjacency):
         self._running = running
 
     def note(self, *, backward: bool) -> None:
-        """Say that the block is aggregated over now, or its transpose."""
+        """Record an aggregation over the block, or over its transpose if ``backward``."""
         self._running.note(self.block, backward=backward)
 
     def sum(self, h: Tensor, weight: Tensor | None = None) -> Tensor:

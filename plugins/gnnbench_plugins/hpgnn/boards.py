@@ -1,6 +1,6 @@
-"""FPGA boards: what there is to build with. ``u250.toml`` and ``u200.toml`` are described here.
+"""FPGA boards. ``u250.toml`` and ``u200.toml`` are described here.
 
-A board of one's own is a copy of one of these files, named where a board is asked for.
+To use another board, copy one of these files, and name the copy as the board.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ BUNDLED = Path(__file__).parent
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """An FPGA board. Resources and bandwidth are the whole board's; ``bram`` counts blocks of
-    36 Kb.
+    """An FPGA board. Resources and bandwidth are the whole board's; ``bram`` counts 36 Kb blocks.
 
-    ``alpha_first`` and ``alpha_later`` are Equation 8's alpha; ``lambda1`` to ``rho3`` the
-    coefficients of Equations 10 and 11, and ``lut_share`` how much of the LUTs a design may take.
+    ``alpha_first`` and ``alpha_later`` are Equation 8's alpha. ``lambda1`` to ``rho3`` are the
+    coefficients of Equations 10 and 11. ``lut_share`` is the largest share of the LUTs of a design.
     """
 
     name: str
@@ -66,8 +65,10 @@ class Board:
     fifo_updates: int
 
     def as_one_die(self) -> Board:
-        """The same board seen as one die with one channel, as published designs count it: one
-        kernel then has all resources and the whole bandwidth."""
+        """Return the board as one die with one channel, as published designs count it.
+
+        One kernel then has all resources and the whole bandwidth.
+        """
         return replace(self, dies=1, channels=1)
 
 
@@ -118,10 +119,10 @@ class _BoardTable(TomlTable):
 
 
 def load_board(spec: str) -> Board:
-    """The board called ``spec``, or described by the ``.toml`` file at that path.
+    """Return the board called ``spec``, or described by the ``.toml`` file at that path.
 
-    Raises ``UsageError`` with one sentence for a name that there is not, and for a file that cannot
-    be read or does not have the schema.
+    Raises ``UsageError`` with one sentence for an unknown name, and for a file that cannot be read
+    or breaks the schema.
     """
     path = Path(spec)
     if path.suffix != ".toml":
@@ -144,13 +145,13 @@ def load_board(spec: str) -> Board:
 
 
 def find_board(model: str) -> Board | None:
-    """The bundled board of this model, as a platform names it."""
+    """Return the bundled board of this model, as a platform names it."""
     return next((board for board in load_bundled() if board.model == model), None)
 
 
 @cache
 def load_bundled() -> tuple[Board, ...]:
-    """All bundled boards by name, read once: every time of a kernel is of one of them."""
+    """Return all bundled boards by name, read once: each kernel time needs one of them."""
     return tuple(load_board(path.stem) for path in sorted(BUNDLED.glob("*.toml")))
 
 
@@ -195,7 +196,7 @@ def _build(table: _BoardTable, path: Path) -> Board:
 
 
 def _explain(error: ValidationError) -> str:
-    """What is wrong first; an unknown key before the missing one that it was meant to be."""
+    """Return the first fault; an unknown key precedes the missing one that it was meant to be."""
     details = error.errors(include_url=False)
     first = min(details, key=lambda one: one["type"] != "extra_forbidden")
     key, known = str(first["loc"][0]), _BoardTable.model_fields

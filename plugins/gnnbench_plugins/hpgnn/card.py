@@ -1,4 +1,4 @@
-"""How faithful strategy 'hpgnn' is to HP-GNN."""
+"""The card of strategy 'hpgnn': how faithful it is to HP-GNN."""
 
 from __future__ import annotations
 

@@ -1,24 +1,25 @@
 """A layer on the board, cycle by cycle: aggregation, and the update kernel behind or before it.
 
-Aggregation is ``gnnbench.kernels.dispatch.fpga.simulate_aggregation``, whose twin has the rules.
-The rest is regular, and stands here (HP-GNN, section 4.2; what it leaves open is marked *assumed*):
+``gnnbench.kernels.dispatch.fpga.simulate_aggregation`` simulates aggregation; its twin has the
+rules. The other rules are regular (HP-GNN, section 4.2). Rules that the paper leaves open are
+marked *assumed*.
 
-- **Weights** are read once a layer into each die's weight buffer, before the first edge.
-  Where the buffer holds a tile of its rows (``Design.tile``), the products are by blocks, and W is
-  read again for as many groups of rows as an adder takes cycles, one tile while another is
-  multiplied by (*assumed*).
-- **Systolic array.** m MACs as r x c, r >= c and r c = m, square where m is the square of a power
-  of two. It multiplies r rows by c columns of W in as many cycles as a row is long, block after
-  block without a gap, and takes r + c - 2 cycles to fill and drain, and 1 for the element-wise
-  operator. Rows and columns that do not fill the array take their time all the same.
+- **Weights** are read once a layer into each die's weight buffer, before the first edge. If the
+  buffer holds a tile of W's rows (``Design.tile``), products are by blocks. W is then read once for
+  every ``adder_cycles`` groups of rows. One tile loads while another is multiplied by (*assumed*).
+- **Systolic array.** It has m MACs as r x c, r >= c and r c = m, square if m is the square of a
+  power of two. It multiplies r rows by c columns of W in as many cycles as a row is long, block
+  after block without a gap. It takes r + c - 2 cycles to fill and drain, and 1 for the
+  element-wise operator. Rows and columns that do not fill the array take their full time.
 - **Pipelining.** Forward, the r rows of a group enter when the last of their sums is complete
-  (*assumed*: groups follow the order of the rows). Backward, the gradients of a group of aggregates
-  are ready for the scatter PEs when its products are; the product for W comes after all of those.
+  (*assumed*: groups follow the order of the rows). Backward, the gradients of a group of
+  aggregates are ready for the scatter PEs when its products are. The product for W follows.
 - **Write-back.** When a die's last sum is complete, its sums and then the update's results go to
   its channel in sequence, beside the update (*assumed*: rows already complete wait on the chip).
 - **Datapath.** In HyScale-GNN's (Figure 6) sums and results stay on the chip, and only the last
-  layer's results are written: a :class:`Datapath` says which rows of a layer go through memory. A
-  row that stays is there as soon as it is ready; layers still follow each other (its Equation 10).
+  layer's results are written. A :class:`Datapath` says which rows of a layer go through memory.
+  Rows on the chip are available when they are ready. Layers are still in sequence (its
+  Equation 10).
 
 The layer ends when the last die has ended.
 """
@@ -51,8 +52,10 @@ TICKS_PER_S: Bound[float] = 1e12
 
 @dataclass(frozen=True, slots=True)
 class Datapath:
-    """Which rows of a layer go through the board's memory: those that it loads, its sums, and its
-    results. HP-GNN's all do."""
+    """The rows of a layer that go through the board's memory: loaded rows, sums, and results.
+
+    In HP-GNN all of them do.
+    """
 
     loads: bool = True
     sums: bool = True
@@ -64,7 +67,7 @@ THROUGH_MEMORY = Datapath()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pass:
-    """A layer in one direction: cycles until the last sum, and until all is done."""
+    """A layer in one direction: cycles until the last sum, and until its end."""
 
     aggregate_cycles: int
     cycles: int
@@ -72,7 +75,7 @@ class Pass:
 
 
 def make_machine(board: Board, design: Design) -> Machine:
-    """The aggregate kernels of a design on a board, in ticks of a picosecond."""
+    """Return the aggregate kernels of a design on a board, in ticks of a picosecond."""
     channel_bytes_per_s = board.bandwidth_bytes_per_s / board.channels
     return Machine(
         dies=board.dies,
@@ -93,7 +96,10 @@ def make_machine(board: Board, design: Design) -> Machine:
 
 
 def product_cycles(rows: int, inner: int, columns: int, m: int) -> int:
-    """``(rows, inner)`` times ``(inner, columns)`` on one die, all there from the start."""
+    """Return the cycles of ``(rows, inner)`` times ``(inner, columns)`` on one die.
+
+    All inputs are available from the start.
+    """
     r, c = array_shape(m)
     blocks = -(-rows // r) * -(-columns // c)
     return blocks * inner + r + c - 1 if blocks else 0
@@ -109,7 +115,7 @@ def run_forward(
     path: Datapath = THROUGH_MEMORY,
     tile: int = 0,
 ) -> Pass:
-    """Aggregation, and UPDATE as its rows become complete. W is held ``tile`` rows at a time."""
+    """Simulate aggregation, and UPDATE as its rows complete. W is held ``tile`` rows at a time."""
     begin, again = _weight_cycles(_inner(shape), shape.out_features, machine, itemsize, tile)
     ready = np.full(len(stream.address), begin, dtype=np.int64)
     row_words = count_words(shape.in_features, itemsize)
@@ -140,7 +146,7 @@ def run_backward(
     path: Datapath = THROUGH_MEMORY,
     tile: int = 0,
 ) -> Pass:
-    """UPDATE's products for the aggregates' gradients, aggregation of those, and that for W."""
+    """Simulate the products for the aggregates' gradients, their aggregation, and W's product."""
     num_rows = len(stream.address)
     begin, again = _weight_cycles(shape.out_features, _inner(shape), machine, itemsize, tile)
     r, c = array_shape(m)
@@ -167,9 +173,10 @@ def run_backward(
 def run_iteration(
     blocks: Sequence[LaidOutBlock], layers: Sequence[LayerShape], machine: Machine, m: int
 ) -> tuple[tuple[Pass, ...], int]:
-    """A mini-batch of float32: the passes forward and, last layer first, backward, and all cycles.
+    """Simulate a float32 mini-batch; return its passes and all cycles.
 
-    The first layer has no backward pass but the product for W, which counts among the cycles.
+    The forward passes come first, then the backward passes, last layer first. The first layer has
+    no backward pass except the product for W, which counts among the cycles.
     """
     passes = [
         run_forward(block.forward, shape, machine, m)
@@ -186,7 +193,7 @@ def run_iteration(
 
 
 def run_products(rows: int, inner: int, out_width: int, machine: Machine, m: int) -> int:
-    """UPDATE alone, without what waits for it: the cycles of the die of most rows."""
+    """Return the cycles of UPDATE alone on the die with the most rows."""
     busiest = int(np.diff(first_rows(rows, machine.dies)).max())
     return product_cycles(busiest, inner, out_width, m)
 
@@ -196,27 +203,29 @@ def seconds_of(cycles: int, machine: Machine) -> float:
 
 
 def alpha_of(aggregation: Aggregation, machine: Machine, row_words: int) -> float:
-    """Equation 8's alpha as it came out: the share of the channels' time that bursts took."""
+    """Return Equation 8's achieved alpha: the share of the channels' time spent in bursts."""
     busy = int(aggregation.channel_ticks.sum())
     bursts = int(aggregation.loads.sum()) * row_words * machine.burst_ticks
     return bursts / busy if busy else math.nan
 
 
 def _inner(shape: LayerShape) -> int:
-    """How many values of a row UPDATE multiplies for each of its outputs."""
+    """Return how many values of a row UPDATE multiplies for each of its outputs."""
     return shape.macs_per_row // shape.out_features
 
 
 def _burst_cycles(words: int, machine: Machine) -> int:
-    """A die's channel, reading or writing in sequence."""
+    """Return the cycles in which a die's channel reads or writes ``words`` in sequence."""
     return -(-words * machine.burst_ticks // machine.cycle_ticks)
 
 
 def _weight_cycles(
     rows: int, columns: int, machine: Machine, itemsize: int, tile: int
 ) -> tuple[int, int]:
-    """Return the cycles until the first tile of W ``(rows, columns)`` is there, and those that each
-    group of rows waits for W's tiles at least."""
+    """Return the cycles until W's first tile is loaded, and each group's least wait for tiles.
+
+    W is ``(rows, columns)``.
+    """
     whole = _burst_cycles(count_words(rows * columns, itemsize), machine)
     if not 0 < tile < rows:
         return whole, 0
@@ -225,9 +234,9 @@ def _weight_cycles(
 
 
 def _enter_groups(complete: IntArray, r: int, group_cycles: int) -> IntArray:
-    """The cycle at which each group of r rows has gone into the array.
+    """Return the cycle at which each group of r rows has entered the array.
 
-    A group begins when its rows are complete and the one before has gone in.
+    A group begins when its rows are complete and the group before has entered.
     """
     count = -(-len(complete) // r)
     ready = np.maximum.reduceat(complete, np.arange(0, len(complete), r))

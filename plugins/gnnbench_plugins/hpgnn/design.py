@@ -1,9 +1,10 @@
 """HP-GNN's performance model, Equations 3 to 9, and its design space exploration, Algorithm 4.
 
-Two conventions are kept apart. ``paper``: a design is one die's, on one die's resources; the dies
-share the batch and the bandwidth; forward and backward propagation, beside sampling. ``script``, as
-published in the authors' repository: one design, on the whole board's resources, computes the whole
-batch with the whole bandwidth; forward propagation only; the throughput is multiplied by the dies.
+Two conventions are kept apart. In ``paper`` a design is one die's, on one die's resources. The dies
+share the batch and the bandwidth, and forward and backward propagation run beside sampling. In
+``script``, as published in the authors' repository, one design uses the whole board's resources. It
+computes the whole batch with the whole bandwidth, forward only, and the throughput is multiplied by
+the dies.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ from gnnbench_plugins.hpgnn.resources import (
 )
 
 Convention = Literal["paper", "script"]
-#: "square": m is the square of a power of two, as the text has it; "power": any power of two, as
+#: "square": m is the square of a power of two, as the text has it; "power": any power of two, as in
 #: the script.
 Macs = Literal["square", "power"]
-#: Throughputs closer than this, relative, are equal.
+#: Relative difference below which throughputs are equal.
 TIE: Bound[float] = 1e-9
 
 
@@ -43,8 +44,8 @@ TIE: Bound[float] = 1e-9
 class Batch:
     """A mini-batch configuration: |B^0| .. |B^L|, |E^1| .. |E^L|, f^0 .. f^L.
 
-    ``update_widths`` are what UPDATE multiplies a row of by W, one a layer: f^{l-1} of GCN, twice
-    that of GraphSAGE; None means f^{l-1}.
+    ``update_widths`` are the lengths of the rows that UPDATE multiplies by W, one a layer: f^{l-1}
+    for GCN, twice as long for GraphSAGE. The default is f^{l-1}.
     """
 
     vertices: tuple[float, ...]
@@ -60,13 +61,13 @@ class Batch:
 
     @property
     def buffers(self) -> Buffers:
-        """What its layers make a design keep on the chip."""
+        """The on-chip buffers that its layers need."""
         inner = self.update_widths or tuple(map(float, self.widths[:-1]))
         return find_buffers(self.widths, inner, self.itemsize, self.vertices)
 
     @property
     def feature_bytes(self) -> float:
-        """X', the mini-batch's input features."""
+        """Bytes of X', the mini-batch's input features."""
         return self.vertices[0] * self.widths[0] * self.itemsize
 
 
@@ -92,7 +93,7 @@ class LayerTimes:
 def aggregate_times(
     rows: float, edges: float, width: int, itemsize: int, n: float, board: Board, *, first: bool
 ) -> tuple[float, float]:
-    """Equation 8: t_load = |B| f S / (BW alpha) and t_compute = |E| f / (n 16 freq)."""
+    """Return Equation 8: t_load = |B| f S / (BW alpha), t_compute = |E| f / (n 16 freq)."""
     alpha = board.alpha_first if first else board.alpha_later
     return (
         rows * width * itemsize / (board.bandwidth_bytes_per_s * alpha),
@@ -101,14 +102,14 @@ def aggregate_times(
 
 
 def update_seconds(macs: float, m: float, board: Board) -> float:
-    """Equation 9: t_update = MACs / (m freq)."""
+    """Return Equation 9: t_update = MACs / (m freq)."""
     return macs / (m * board.clock_hz)
 
 
 def forward_times(
     batch: Batch, design: Design, board: Board, convention: Convention
 ) -> tuple[LayerTimes, ...]:
-    """t_load, t_compute and t_update of each layer's forward propagation."""
+    """Return t_load, t_compute and t_update of each layer's forward propagation."""
     kernels = board.dies if convention == "paper" else 1
     times = []
     for layer, edges in enumerate(batch.edges):
@@ -122,9 +123,10 @@ def forward_times(
 
 
 def backward_times(batch: Batch, design: Design, board: Board) -> tuple[LayerTimes, ...]:
-    """The same backward: gradients of |B^l| rows are loaded in sequence; layer 1 only updates.
+    """Return each layer's backward times; layer 1 only updates.
 
-    As in the forward equations, one product counts for UPDATE.
+    Gradients of |B^l| rows are loaded in sequence. Like the forward equations, it counts one
+    product for UPDATE.
     """
     times = []
     for layer, forward in enumerate(forward_times(batch, design, board, "paper")):
@@ -141,10 +143,10 @@ def backward_times(batch: Batch, design: Design, board: Board) -> tuple[LayerTim
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One design of the sweep: what it takes, how long, and vertices traversed per second.
+    """One design of the sweep: its resources, its times, and vertices traversed per second.
 
-    ``propagate_s`` is t_GNN without what the host does (loss, weight update); ``iteration_s`` is
-    Equation 4, the longer of that and sampling.
+    ``propagate_s`` is t_GNN without the host's work (loss, weight update). ``iteration_s`` is
+    Equation 4, the longer of propagation and sampling.
     """
 
     design: Design
@@ -156,7 +158,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Every design that fits, the best, and those as fast as it, fewest resources first."""
+    """Every design that fits, the best, and its ties, fewest resources first."""
 
     board: str
     convention: Convention
@@ -168,7 +170,7 @@ class Sweep:
 def evaluate(
     batch: Batch, design: Design, board: Board, convention: Convention, sample_s: float = 0.0
 ) -> Point:
-    """Equations 3 to 6 for one design."""
+    """Apply Equations 3 to 6 to one design."""
     propagate_s = sum(times.total_s for times in forward_times(batch, design, board, convention))
     kernels = board.dies
     if convention == "paper":
@@ -187,7 +189,7 @@ def evaluate(
 def find_misfit(
     board: Board, row_words: int, scope: BoardScope = "die", buffers: Buffers | None = None
 ) -> str | None:
-    """Why not even the smallest design can be built, as a sentence; None where one can."""
+    """Return a sentence on why not even the smallest design fits; None if one does."""
     design = Design(1, 1)
     if buffers is not None:
         design = cut_weights(design, board, scope, buffers)
@@ -206,13 +208,13 @@ def explore(
     macs: Macs = "square",
     sample_s: float = 0.0,
 ) -> Sweep:
-    """Algorithm 4: every design that fits, n a power of two and m one or the square of one.
+    """Apply Algorithm 4: n is a power of two, m a power of two or its square.
 
-    A design fits by DSPs and LUTs, Equations 10 and 11, and, but in the script's convention, by the
-    memory on the chip, which holds W whole or in tiles (``cut_weights``); a die's result buffer
-    must keep a row for each gather PE. Of equally fast designs the one of the fewest LUTs, then
-    DSPs, is the best. ``sample_s`` is t_sampling of Equation 4. Raises ``UsageError`` where the
-    batch's features do not fit the board and where no design does.
+    A design fits by DSPs and LUTs (Equations 10 and 11). Except in the script's convention, on-chip
+    memory limits it too. The memory holds W whole or in tiles (``cut_weights``). A die's result
+    buffer must keep a row for each gather PE. Among equally fast designs the best has the fewest
+    LUTs, then DSPs. ``sample_s`` is t_sampling of Equation 4. Raises ``UsageError`` if the batch's
+    features do not fit the board, or if no design does.
     """
     if batch.feature_bytes > board.memory_bytes:
         raise UsageError(
@@ -248,9 +250,10 @@ def explore(
 
 
 def choose_threads(sampled_edges: float, edges_per_s: float, propagate_s: float, most: int) -> int:
-    """The fewest host threads with t_sampling < t_propagation (section 5.1), at most ``most``.
+    """Return the fewest host threads with t_sampling < t_propagation (section 5.1).
 
-    A thread draws ``edges_per_s``; sampling is taken to be as many times faster as it has threads.
+    They are at most ``most``. A thread draws ``edges_per_s``; sampling is assumed to scale with
+    threads.
     """
     if propagate_s <= 0:
         return most
@@ -258,12 +261,12 @@ def choose_threads(sampled_edges: float, edges_per_s: float, propagate_s: float,
 
 
 def sampling_seconds(sampled_edges: float, edges_per_s: float, threads: int) -> float:
-    """t_sampling of Equation 4, with :func:`choose_threads`' assumption."""
+    """Return t_sampling of Equation 4; sampling is assumed to scale with threads."""
     return sampled_edges / (edges_per_s * threads)
 
 
 def tabulate(sweep: Sweep) -> Table:
-    """The whole sweep, one design a row."""
+    """Return the whole sweep, one design a row."""
     ties = {point.design for point in sweep.ties}
     rows = []
     for point in sweep.points:
@@ -292,7 +295,7 @@ def tabulate(sweep: Sweep) -> Table:
 
 
 def chart(sweep: Sweep, name: str, title: str) -> Table:
-    """The whole sweep as curves: throughput by n, one curve for each m, as far as designs fit."""
+    """Return the whole sweep as curves: throughput by n, one curve for each m."""
     rates = {(each.design.n, each.design.m): each.vertices_per_s for each in sweep.points}
     ns, ms = sorted({n for n, _ in rates}), sorted({m for _, m in rates})
     best = sweep.best
@@ -317,5 +320,5 @@ def chart(sweep: Sweep, name: str, title: str) -> Table:
 
 
 def to_json(sweep: Sweep) -> str:
-    """The whole sweep; every time is modelled."""
+    """Return the whole sweep as JSON; every time is modelled."""
     return json.dumps({"provenance": "modelled", **dataclasses.asdict(sweep)}, indent=1)

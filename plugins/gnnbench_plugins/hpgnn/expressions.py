@@ -1,6 +1,6 @@
 """A model's functions as C++ expressions, and their slopes.
 
-The Python functions stay the only definition: ``torch.fx`` traces them, and what is not arithmetic
+The Python functions stay the only definition: ``torch.fx`` traces them. Anything beyond arithmetic
 on single features is refused.
 """
 
@@ -39,9 +39,9 @@ _CPP: Mapping[object, str] = {
 class Expressions:
     """A model's functions as C++ expressions of floats.
 
-    ``scatter`` is of ``h`` and ``weight``, ``gather`` of ``a`` and ``b``. UPDATE multiplies
-    ``pieces``, of ``a`` and ``own``, side by side by W; ``finish`` is of ``product`` and ``bias``,
-    and ``sigma``, of ``z``, an outermost ReLU or ``z``.
+    ``scatter`` uses ``h`` and ``weight``, ``gather`` ``a`` and ``b``. UPDATE multiplies ``pieces``,
+    which use ``a`` and ``own``, side by side by W. ``finish`` uses ``product`` and ``bias``.
+    ``sigma``, of ``z``, is an outermost ReLU or ``z``.
     """
 
     scatter: str
@@ -56,8 +56,9 @@ class Expressions:
 class Slopes:
     """Derivatives of functions that are linear in features, as C++ expressions.
 
-    ``scatter`` is of ``weight``; ``gathered`` and ``own`` have one for each piece; ``product`` and
-    ``bias`` are those of what stands around the product; ``sigma`` is of sigma's result.
+    ``scatter`` depends on ``weight``; ``gathered`` and ``own`` have a slope for each piece;
+    ``product`` and ``bias`` are the slopes of the expression around the product; ``sigma`` is a
+    function of sigma's result.
     """
 
     scatter: str
@@ -69,10 +70,11 @@ class Slopes:
 
 
 def differentiate(model: str, operators: Operators) -> Slopes:
-    """The slopes of a model's functions, of which none may depend on features.
+    """Return the slopes of a model's functions, which must not depend on features.
 
-    Raises ``UsageError`` for a gather that is no sum, and for a scatter or an update that is not
-    linear in features, but for an outermost ReLU. Then the kernels have forward propagation only.
+    Raises ``UsageError`` for a gather that is no sum. It also does for a scatter or an update that
+    is not linear in features, except for an outermost ReLU. The kernels then have forward
+    propagation only.
     """
     expressions = translate(model, operators)
     if expressions.gather not in ("a + b", "b + a"):
@@ -99,9 +101,9 @@ def differentiate(model: str, operators: Operators) -> Slopes:
 
 
 def translate(model: str, operators: Operators) -> Expressions:
-    """The functions in C++.
+    """Return the functions in C++.
 
-    Raises ``UsageError`` for one that is more than arithmetic on single features, and for an
+    Raises ``UsageError`` for a function with more than arithmetic on single features, and for an
     update that is not such arithmetic around one product with W.
     """
     scatter = _Traced(model, "scatter", operators.scatter, ("h", "weight"))
@@ -129,8 +131,10 @@ def translate(model: str, operators: Operators) -> Expressions:
 
 
 def without_sigma(model: str, operators: Operators) -> Callable[..., Tensor]:
-    """UPDATE without an outermost ReLU, as the last layer has it. ``UsageError`` where torch.fx
-    cannot trace it."""
+    """Return UPDATE without an outermost ReLU, for the last layer.
+
+    Raises ``UsageError`` if torch.fx cannot trace it.
+    """
     update = _Traced(model, "update", operators.update, ("a", "own", "weight", "bias"))
     end = update.result
     if not _is_relu(end):
@@ -140,7 +144,7 @@ def without_sigma(model: str, operators: Operators) -> Callable[..., Tensor]:
     return fx.GraphModule(torch.nn.Module(), output.graph)
 
 
-#: Python functions around any callable, by how many arguments it takes: only those are traced.
+#: Python functions around any callable, by their number of arguments: fx traces only these.
 _WRAPPERS: Mapping[int, Callable[[Callable[..., Tensor]], Callable[..., Tensor]]] = {
     2: lambda function: lambda a, b: function(a, b),
     4: lambda function: lambda a, b, c, d: function(a, b, c, d),
@@ -156,7 +160,7 @@ class _Traced:
         self.where = f"{role} of model {model}"
         try:
             graph = fx.Tracer().trace(_WRAPPERS[len(names)](function))
-        except Exception as error:  # whatever the user's function does to a symbol
+        except Exception as error:  # the user's function may raise anything when it gets a symbol
             reason = str(error).splitlines()[0]
             raise UsageError(f"{self.where} cannot be translated to C++: {reason}.") from None
         self.nodes = tuple(graph.nodes)
@@ -177,7 +181,7 @@ class _Traced:
         return products[0]
 
     def slope(self, value: object, variable: fx.Node, names: Mapping[fx.Node, str]) -> str:
-        """The derivative of a value by a node in which it is linear, as a C++ expression."""
+        """Return the derivative of a value by a node in which it is linear, as a C++ expression."""
         if value is variable:
             return "1.0f"
         if not isinstance(value, fx.Node) or variable not in _inputs_of(value):
@@ -201,11 +205,11 @@ class _Traced:
         raise UsageError(f"{self.where} is not linear in {variable}; write it as a weighted sum.")
 
     def name(self, names: Mapping[str, str]) -> dict[fx.Node, str]:
-        """C++ names of some of the inputs."""
+        """Return C++ names of some of the inputs."""
         return {self.inputs[mine]: name for mine, name in names.items()}
 
     def spell(self, value: object, names: Mapping[fx.Node, str]) -> str:
-        """A value as a C++ expression of what has a name, without the outermost brackets."""
+        """Return a value as a C++ expression of named nodes, without the outermost brackets."""
         text = self._spell(value, names)
         return text[1:-1] if text.startswith("(") else text
 
@@ -225,7 +229,7 @@ class _Traced:
 
 
 def _target_of(node: fx.Node) -> object:
-    """The function that a node calls; a tensor's method is the function of that name."""
+    """Return the function that a node calls; a tensor's method is the function of that name."""
     if node.op == "call_method":
         return getattr(torch, str(node.target), None)
     return node.target
@@ -236,7 +240,7 @@ def _is_relu(value: object) -> TypeGuard[fx.Node]:
 
 
 def _pieces_of(rows: object) -> tuple[object, ...]:
-    """What is joined side by side into the rows that W multiplies."""
+    """Return the pieces that are joined side by side into the rows that W multiplies."""
     if isinstance(rows, fx.Node) and rows.target is torch.cat:
         joined, dim = rows.args[0], rows.kwargs.get("dim", rows.args[1:])
         if isinstance(joined, list | tuple) and dim in (-1, 1, (-1,), (1,)):
@@ -245,7 +249,7 @@ def _pieces_of(rows: object) -> tuple[object, ...]:
 
 
 def _inputs_of(value: object) -> set[fx.Node]:
-    """Every node that a value is made of."""
+    """Return every node that a value is made of."""
     if not isinstance(value, fx.Node):
         return set()
     return {value}.union(*(_inputs_of(each) for each in value.all_input_nodes))

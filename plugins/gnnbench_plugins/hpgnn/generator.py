@@ -1,7 +1,7 @@
 """HP-GNN's accelerator generator and software generator (sections 3 and 6): files from templates.
 
-:func:`write_design` fills a design's numbers, and a model's functions translated to C++, into the
-templates beside this module.
+:func:`write_design` fills the templates beside this module with a design's numbers, and with a
+model's functions translated to C++.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gnnbench_plugins.hpgnn.resources import (
 if TYPE_CHECKING:
     from gnnbench_plugins.hpgnn.program import Abstraction, Generated
 
-#: What is filled in, and what is copied as it is.
+#: Templates to fill in; the stand-ins below are copied.
 _TEMPLATES = (
     "README.md", "types.h", "operators.h", "aggregate.cpp", "update.cpp", "batch.h", "sampler.h",
     "host.cpp", "Makefile", "design.cfg",
@@ -41,7 +41,7 @@ _STANDINS = (
 )  # fmt: skip
 
 
-#: The end of the host program: how it trains, and what it says where it has no sampler.
+#: The end of the host program: its training, or its message if it has no sampler.
 _TRAINING = """\
 void train_all(Board &board, const std::string &path, int steps, std::ostream &results) {
     const Graph graph = read_graph(path);
@@ -65,9 +65,9 @@ void train_all(Board &, const std::string &, int, std::ostream &) {
 
 
 def write_design(generated: Generated, directory: str | Path) -> tuple[Path, ...]:
-    """Write kernels, host program, stand-in headers, Makefile and README; the files' paths.
+    """Write kernels, host program, stand-in headers, Makefile and README; return the files' paths.
 
-    ``directory`` is made where it is missing; files of these names are overwritten. Raises
+    ``directory`` is made if it is missing; files of these names are overwritten. Raises
     ``UsageError`` for functions that cannot be translated, a design over the board's resources and
     rows that the gather PEs cannot keep.
     """
@@ -99,7 +99,7 @@ def _write(path: Path, text: str) -> Path:
 
 
 def _number(generated: Generated) -> dict[str, str]:
-    """What the templates' names stand for."""
+    """Return the values of the templates' names."""
     board, design = generated.board, generated.sweep.best.design
     abstraction = generated.abstraction
     expressions = translate(abstraction.model, abstraction.operators)
@@ -110,7 +110,7 @@ def _number(generated: Generated) -> dict[str, str]:
     buffers = abstraction.batch.buffers
     row_words = buffers.row_words
     rows_per_launch(generated, max(widths[:-1]))  # refuses rows that no PE can keep
-    # Word, row, word number, place and end of an update; both branches of each link.
+    # Word, row, word number, position and end mark of an update; both branches of each link.
     update_bytes = 64 + 4 + 4 + 1 + 1
     depth = max(1, design.n // 2) * row_words + 1
     cases = [
@@ -155,7 +155,7 @@ def _number(generated: Generated) -> dict[str, str]:
 
 
 def _place(board: Board, *kernels: str) -> str:
-    """One of each kernel on every die, as lines of design.cfg."""
+    """Place one of each kernel on every die, as lines of design.cfg."""
     dies = range(1, board.dies + 1)
     if board.dies == 1:  # a design of the whole board lies on all of its dies
         return ""
@@ -163,7 +163,7 @@ def _place(board: Board, *kernels: str) -> str:
 
 
 def _try_to_differentiate(abstraction: Abstraction) -> tuple[Slopes | None, str]:
-    """The slopes of the model's functions and what the README says of them."""
+    """Return the slopes of the model's functions, and the README's sentence about them."""
     try:
         slopes = differentiate(abstraction.model, abstraction.operators)
     except UsageError as error:
@@ -176,7 +176,7 @@ def _try_to_differentiate(abstraction: Abstraction) -> tuple[Slopes | None, str]
 
 
 def _number_backward(slopes: Slopes | None, backward: str) -> dict[str, str]:
-    """What the templates' names stand for, of backward propagation."""
+    """Return the values of the templates' names for backward propagation."""
     there = slopes is not None
     slopes = slopes or Slopes("0.0f", ("0.0f",), ("0.0f",), "0.0f", "0.0f", "0.0f")
     return {
@@ -192,7 +192,7 @@ def _number_backward(slopes: Slopes | None, backward: str) -> dict[str, str]:
 
 
 def _number_host(generated: Generated) -> dict[str, str]:
-    """What the templates' names stand for, of the host's sampler, loss and weight update."""
+    """Return the values of the templates' names for the host's sampler, loss and weight update."""
     abstraction = generated.abstraction
     sampler, laws = abstraction.sampler, {"one": "ONE", "mean": "MEAN", "gcn": "GCN"}
     draws = sampler.name == "NeighborSampler"
@@ -219,7 +219,7 @@ def _number_host(generated: Generated) -> dict[str, str]:
 
 
 def _tabulate(generated: Generated) -> str:
-    """The design's numbers, and where each is from, as rows of Markdown."""
+    """Return the design's numbers and their sources as rows of Markdown."""
     board, sweep, batch = generated.board, generated.sweep, generated.abstraction.batch
     point = sweep.best
     budget = budget_of(board, "die")
@@ -262,9 +262,9 @@ def _tabulate(generated: Generated) -> str:
 
 
 def rows_per_launch(generated: Generated, width: int) -> int:
-    """How many destinations of ``width`` features a die's gather PEs keep.
+    """Return how many destinations of ``width`` features a die's gather PEs keep.
 
-    Raises ``UsageError`` where a PE cannot keep one.
+    Raises ``UsageError`` if a PE cannot keep one.
     """
     board, design = generated.board, generated.sweep.best.design
     words = gather_words(design.n, board, generated.abstraction.batch.buffers)

@@ -1,8 +1,8 @@
 """Files between a program and the host program that is generated for it.
 
-:func:`write_features`, :func:`write_weights` and :func:`write_batch` make those that the generated
-host program reads, :func:`write_graph` what it samples when it trains; :func:`read_results`,
-:func:`read_gradients` and :func:`read_training` read the one that it writes.
+:func:`write_features`, :func:`write_weights` and :func:`write_batch` write inputs of the generated
+host program; :func:`write_graph` writes the graph that it samples in training.
+:func:`read_results`, :func:`read_gradients` and :func:`read_training` read its output.
 """
 
 from __future__ import annotations
@@ -28,15 +28,18 @@ from gnnbench_plugins.hpgnn.resources import LANES, count_words
 if TYPE_CHECKING:
     from gnnbench_plugins.hpgnn.program import Generated
 
-#: An edge's kinds, as types.h has them.
+#: Kinds of edges, as in types.h.
 _SCATTER, _SCATTER_GRADIENT, _OWN_GRADIENT = range(3)
 _LAUNCH = np.dtype([(name, "<i4") for name in ("die", "first_edge", "edges", "first_row", "rows")])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerInput:
-    """A layer of a mini-batch: edges, float32 ``(E,)`` their weights in the order of the stream,
-    and int64 ``(D,)`` the row of memory that each destination has itself."""
+    """A layer of a mini-batch.
+
+    ``edge_weight`` is float32 ``(E,)`` in the order of the stream. ``own``, int64 ``(D,)``, is the
+    memory row of each destination.
+    """
 
     stream: EdgeStream
     edge_weight: FloatArray
@@ -44,11 +47,11 @@ class LayerInput:
 
 
 def prepare_layer(model: str, block: LaidOutBlock, degrees: IntArray) -> LayerInput:
-    """A sampled block with the edge weights of a model off the shelf.
+    """Return a sampled block with the edge weights of a model off the shelf.
 
     GCN: a loop at each destination, and 1/sqrt((D(u)+1)(D(v)+1)) of the graph's ``degrees``; SAGE:
-    1 over the in-edges drawn; GIN: 1. The loops of GCN are laid out with the edges, by RMT and RRA
-    and with the features in the board's memory, row v at v.
+    1 over the in-edges drawn; GIN: 1. GCN's loops are laid out with the edges, by RMT and RRA and
+    with the features in the board's memory, row v at v.
     """
     if model not in ("GCN", "SAGE", "GIN"):
         raise UsageError(
@@ -72,13 +75,13 @@ def prepare_layer(model: str, block: LaidOutBlock, degrees: IntArray) -> LayerIn
 
 
 def write_features(path: str | Path, features: FloatArray) -> None:
-    """X, float32 ``(V, f)``, row v at v."""
+    """Write X, float32 ``(V, f)``, row v at v."""
     with Path(path).open("wb") as file:
         _write_words(file, features)
 
 
 def write_weights(path: str | Path, parameters: Sequence[tuple[FloatArray, FloatArray]]) -> None:
-    """Each layer's W ``(inner, f_out)`` and b ``(f_out,)``, float32."""
+    """Write each layer's W ``(inner, f_out)`` and b ``(f_out,)``, float32."""
     with Path(path).open("wb") as file:
         for weight, bias in parameters:
             _write_words(file, weight)
@@ -91,13 +94,13 @@ def write_batch(
     generated: Generated,
     labels: IntArray | None = None,
 ) -> tuple[int, ...]:
-    """A mini-batch as the host program reads it; how many launches a die makes, layer by layer.
+    """Write a mini-batch for the host program; return a die's launches for each layer.
 
     Each die has its range of destinations and the edges to them, in the order of the stream. A
-    range is cut where the gather PEs cannot keep it whole. With ``labels``, one for each of the
-    last layer's destinations, the host program propagates backward too; a layer's transposed edges
-    stand by destination then, behind them those to its own rows. ``UsageError`` for labels of a
-    model whose functions have no slopes.
+    range is cut if the gather PEs cannot keep it whole. With ``labels``, one for each of the last
+    layer's destinations, the host program propagates backward too. A layer's transposed edges are
+    then sorted by forward destination, and the edges to its own rows follow. Raises ``UsageError``
+    for labels of a model without slopes.
     """
     board = generated.board
     abstraction = generated.abstraction
@@ -131,8 +134,10 @@ def write_batch(
 def write_graph(
     path: str | Path, graph: Graph, labels: IntArray, targets: IntArray, *, seed: int, epoch: int
 ) -> None:
-    """What the generated host draws mini-batches of: the in-neighbours, a label a vertex, and the
-    epoch's targets in the order in which they are taken."""
+    """Write the graph that the generated host samples.
+
+    It has the in-neighbours, a label a vertex, and the epoch's targets in their order of use.
+    """
     arrays = (
         graph.indptr.astype("<i8"),
         graph.indices.astype("<i4"),
@@ -148,7 +153,7 @@ def write_graph(
 def read_training(
     path: str | Path, generated: Generated, steps: int
 ) -> tuple[tuple[float, ...], tuple[tuple[FloatArray, FloatArray], ...]]:
-    """Of a results file of training: the loss of each step, and each layer's W and b after them."""
+    """Read a results file of training: the loss of each step, and each layer's final W and b."""
     raw = Path(path).read_bytes()
     losses = np.frombuffer(raw, dtype="<f8", count=steps)
     values = np.frombuffer(raw, dtype="<f4", offset=losses.nbytes)
@@ -161,8 +166,10 @@ def read_training(
 
 
 def _shapes(generated: Generated) -> tuple[tuple[int, int, int], ...]:
-    """Of each layer's W with its bias below: the rows, the values that are stored of one, and how
-    many of those count."""
+    """Return the sizes of each layer's W with its bias below.
+
+    They are its rows, the stored values of a row, and how many of these count.
+    """
     widths = generated.abstraction.batch.widths
     pieces = generated.abstraction.operators.update_widths
     return tuple(
@@ -182,7 +189,8 @@ def _check_labels(labels: IntArray, targets: int, classes: int) -> None:
 def read_results(
     path: str | Path, layers: Sequence[LayerInput], widths: Sequence[int]
 ) -> tuple[tuple[FloatArray, FloatArray], ...]:
-    """The one batch of a results file: each layer's sums ``(D, f_in)`` and rows ``(D, f_out)``."""
+    """Read the one batch of a results file: each layer's sums ``(D, f_in)`` and rows ``(D,
+    f_out)``."""
     values = np.fromfile(path, dtype="<f4")
     results, at = [], 0
     for layer, (f_in, f_out) in zip(layers, pairwise(widths), strict=True):
@@ -200,7 +208,7 @@ def read_results(
 def read_gradients(
     path: str | Path, layers: Sequence[LayerInput], generated: Generated
 ) -> tuple[tuple[FloatArray, FloatArray], ...]:
-    """Of the one batch, with labels, of a results file: each layer's gradients of W and b."""
+    """Read the gradients of W and b of each layer, from a results file of one labelled batch."""
     values = np.fromfile(path, dtype="<f4")
     at = len(values)
     gradients = []
@@ -214,7 +222,7 @@ def read_gradients(
 
 
 def _write_words(file: BinaryIO, rows: FloatArray) -> None:
-    """Rows filled up with zeros to whole words, behind how many words they are."""
+    """Write the number of words, then rows padded with zeros to whole words."""
     words = count_words(rows.shape[1], 4)
     padded = np.zeros((len(rows), words * LANES), dtype="<f4")
     padded[:, : rows.shape[1]] = rows
@@ -232,7 +240,7 @@ def _forward_edges(layer: LayerInput) -> npt.NDArray[np.void]:
 
 
 def _backward_edges(layer: LayerInput, uses_own: bool) -> npt.NDArray[np.void]:
-    """From the rows of gradients that update_backward writes: gathered, and then own ones."""
+    """Return edges from the rows of update_backward's gradients: gathered, then own ones."""
     stream, num_dst = layer.stream, len(layer.own)
     order = np.argsort(stream.dst, kind="stable")
     edges = np.zeros(len(order) + (num_dst if uses_own else 0), dtype=EDGE)
@@ -251,7 +259,7 @@ def _backward_edges(layer: LayerInput, uses_own: bool) -> npt.NDArray[np.void]:
 def _cut(
     edges: npt.NDArray[np.void], num_rows: int, dies: int, most: int
 ) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void]]:
-    """Launches, turn after turn, a die after the other, and all edges, launch after launch."""
+    """Return launches, turn by turn and die by die, and the edges of all launches in sequence."""
     first = first_rows(num_rows, dies)
     turns = max(1, -(-int(np.diff(first).max(initial=0)) // most))
     launches, parts, num_edges = [], [], 0

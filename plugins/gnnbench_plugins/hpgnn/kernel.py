@@ -44,7 +44,7 @@ HYSCALE: Annotated[Design, Constant("", "quoted", "HyScale-GNN, Table IV")] = De
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What stays the same for a run; a placement 'hpgnn' knows the design once it is prepared."""
+    """The constants of a run; placement 'hpgnn' knows the design after its preparation."""
 
     layers: tuple[LayerShape, ...]
     placement: HpgnnPlacement | None
@@ -55,14 +55,14 @@ class HpgnnKernel(OfMiniBatches, NativeKernel):
     """HP-GNN's hardware templates (section 4.2) on the board and design of placement 'hpgnn'.
 
     Under another placement, such as 'hyscale', every FPGA holds the one design ``n``, ``m``, an
-    equal share of it on each die, and the host trains beside them as kernel 'native' does.
+    equal share on each die. The host then trains beside them with kernel 'native'.
 
-    ``equations``: Equations 8 and 9, of the whole board. ``cycles``: the cycle model, on the very
-    mini-batches that are trained on; the update of a layer then ends when the layer does, since its
-    rows wait for their sums. Both add the device's launch time to every piece of work.
+    ``equations``: Equations 8 and 9, of the whole board. ``cycles``: the cycle model, on the
+    mini-batches that are trained on. There a layer's update ends with the layer, since its rows
+    wait for their sums. Both add the device's launch time to every piece of work.
 
-    ``datapath`` chip: HyScale-GNN's (its Figure 6), which writes the last layer's results alone to
-    memory. A mini-batch whose sums and results find no room in the UltraRAM goes through memory.
+    ``datapath`` chip: HyScale-GNN's (its Figure 6), which writes only the last layer's results to
+    memory. A mini-batch with sums and results beyond the UltraRAM goes through memory.
     """
 
     name: ClassVar[str] = "hpgnn"
@@ -102,7 +102,7 @@ class HpgnnKernel(OfMiniBatches, NativeKernel):
         return reason or super().refuses(bundle, setting)
 
     def _refuse_devices(self, bundle: Bundle, setting: Setting) -> str | None:
-        """Beside FPGAs only the host may train, and each FPGA must hold a design."""
+        """Refuse other trainers than FPGAs and the host, and FPGAs that cannot hold the design."""
         if self._placement is not None:
             if self.datapath == "chip":
                 return (
@@ -138,7 +138,7 @@ class HpgnnKernel(OfMiniBatches, NativeKernel):
         return None
 
     def _find_fault(self, board: Board, setting: Setting) -> str | None:
-        """Why what a whole board is to hold cannot be shared out over its dies."""
+        """Return why the whole board's design cannot be divided over its dies; None if it can."""
         n, m = self.n or HYSCALE.n, self.m or HYSCALE.m
         if n < 0 or m < 0 or n % board.dies or m % board.dies:
             return (
@@ -182,9 +182,9 @@ class HpgnnKernel(OfMiniBatches, NativeKernel):
         self._running.note(block, backward=backward)
 
     def seconds(self, work: Work, device: Device) -> float:
-        """Modelled duration of ``work``, which this kernel has just computed.
+        """Return the modelled duration of ``work``, which this kernel has just computed.
 
-        A CPU that trains beside the boards takes what HyScale-GNN's Equations 11 and 12 say.
+        A CPU that trains beside the boards takes the time of HyScale-GNN's Equations 11 and 12.
         """
         if device.kind == "cpu":
             return super().seconds(work, device)
@@ -210,7 +210,7 @@ class HpgnnKernel(OfMiniBatches, NativeKernel):
     def _find_path(
         self, work: Work, board: Board, design: Design, layers: tuple[LayerShape, ...]
     ) -> Datapath:
-        """Which rows of the layer that ``work`` is of go through memory."""
+        """Return which rows of the layer under ``work`` go through memory."""
         block, running = self._running.block, self._running
         if self.datapath == "memory" or work.op != "aggregate" or block is None:
             return THROUGH_MEMORY
@@ -227,7 +227,7 @@ class HpgnnKernel(OfMiniBatches, NativeKernel):
         )
 
     def _equation_seconds(self, work: Work, board: Board, design: Design, path: Datapath) -> float:
-        """Equation 9, or the longer of the two of Equation 8."""
+        """Return Equation 9, or the longer of the two terms of Equation 8."""
         if work.op == "update":
             return update_seconds(work.macs, design.m * board.dies, board)
         block = self._aggregated(work)
@@ -252,7 +252,7 @@ class HpgnnKernel(OfMiniBatches, NativeKernel):
         layers: tuple[LayerShape, ...],
         path: Datapath,
     ) -> int:
-        """Cycles until the work is done, counted from where its layer begins."""
+        """Return the cycles from the beginning of the layer to the end of the work."""
         running = self._running
         if work.op == "update":
             layer, running.layer = running.layer, None
@@ -264,7 +264,7 @@ class HpgnnKernel(OfMiniBatches, NativeKernel):
         block = self._aggregated(work)
         shape = layers[block.layer]
         if running.backward:
-            if block.backward is None:  # the features, whose gradient nobody wants
+            if block.backward is None:  # the features, whose gradient is unused
                 return 0
             backward = run_backward(
                 block.backward, shape, machine, design.m, itemsize=work.itemsize, path=path,
@@ -278,7 +278,7 @@ class HpgnnKernel(OfMiniBatches, NativeKernel):
         return running.layer.aggregate_cycles
 
     def _aggregated(self, work: Work) -> LaidOutBlock:
-        """The block that ``work`` has just aggregated over."""
+        """Return the block that ``work`` has just aggregated over."""
         block = self._running.block
         if work.op != "aggregate" or block is None or block.num_edges != work.edges:
             raise ValueError(

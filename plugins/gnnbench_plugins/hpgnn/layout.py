@@ -1,14 +1,14 @@
-"""HP-GNN's data layout, section 4.1: the order of a block's edges, and where their sources lie.
+"""HP-GNN's data layout, section 4.1: the order of a block's edges, and the rows of their sources.
 
 RMT (reduce memory traffic) sorts edges by source, so that one load serves all edges of a source.
-RRA (reduce random access) names hidden vertices by where their rows are stored and sorts by that
-name, so that loads of hidden rows are sequential. A block's local numbers are such names already:
+RRA (reduce random access) renames hidden vertices by the position of their stored rows and sorts by
+that name. Loads of hidden rows are then sequential. A block's local numbers are such names already:
 hidden rows are stored in the order of the layer below. Without RRA edges know vertices by their
-ids, in whose order hidden rows are not stored. X lies in the order of ids with either.
+ids, which are not the storage order of hidden rows. X lies in the order of ids with either.
 
-Without both passes edges come as a sampler draws them that picks one neighbour of each vertex, then
-another of each: destinations side by side. The paper does not say its baseline's order; destination
-after destination would send n updates at a time to one gather PE.
+Without both passes edges come in the order of a sampler that picks one neighbour of each vertex,
+then another of each: destinations alternate. The paper does not state its baseline's order. Edges
+sorted by destination would send n updates at a time to one gather PE.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import numpy as np
 from gnnbench.kernels import dispatch
 from gnnbench.records import Block, IndexArray, IntArray
 
-#: An edge as it lies on the board (``templates/types.h``): the row of memory that holds its source,
-#: its destination, its weight, and what scatter makes of it.
+#: An edge as it lies on the board (``templates/types.h``): the memory row of its source, its
+#: destination, its weight, and the kind that scatter reads.
 EDGE = np.dtype([("source", "<i4"), ("destination", "<i4"), ("weight", "<f4"), ("kind", "<i4")])
 
 
@@ -29,7 +29,7 @@ EDGE = np.dtype([("source", "<i4"), ("destination", "<i4"), ("weight", "<f4"), (
 class EdgeStream:
     """Edges in the order in which the kernels see them: int32 ``(E,)`` sources and destinations.
 
-    ``address`` int64 ``(S,)`` is the row of memory that holds each source.
+    ``address`` int64 ``(S,)`` is the memory row of each source.
     """
 
     src: IndexArray
@@ -42,9 +42,9 @@ class EdgeStream:
 class LaidOutBlock(Block):
     """A block of layer ``layer`` (from 0) with its edges laid out, forward and backward.
 
-    ``destinations`` are |B^1| .. |B^L| of the mini-batch that it is of.
-    Backward, sources are the block's destinations, whose gradients come; None in the first layer,
-    whose sources need none.
+    ``destinations`` are |B^1| .. |B^L| of its mini-batch. In ``backward`` the sources are the
+    block's destinations, for which gradients arrive. It is None in the first layer, since features
+    need no gradient.
     """
 
     layer: int
@@ -54,7 +54,8 @@ class LaidOutBlock(Block):
 
     @property
     def topology_bytes(self) -> int:
-        """What the board is sent: every edge in coordinate format, and again for the way back."""
+        """Bytes sent to the board: every edge in coordinate format, and again for the backward
+        pass."""
         directions = 1 if self.backward is None else 2
         return directions * self.num_edges * EDGE.itemsize
 
@@ -68,9 +69,10 @@ def lay_out(
     rra: bool,
     resident: bool,
 ) -> LaidOutBlock:
-    """The block with its edge streams. ``resident``: X lies in the board's memory, row v at v.
+    """Return the block with its edge streams.
 
-    Otherwise a mini-batch's rows of X are sent, and lie in the order of their ids.
+    With ``resident`` X lies in the board's memory, row v at v. Otherwise a mini-batch's rows of X
+    are sent, and lie in the order of their ids.
     """
     positions = np.arange(block.num_src, dtype=np.int64)
     first = layer == 0
@@ -104,19 +106,19 @@ def lay_out(
 
 
 def _places(order: IntArray) -> IntArray:
-    """The place of each number in a permutation."""
+    """Return the position of each number in a permutation."""
     places = np.empty(len(order), dtype=np.int64)
     places[order] = np.arange(len(order))
     return places
 
 
 def _rank(values: IntArray) -> IntArray:
-    """The place of each value among all of them, ascending."""
+    """Return the ascending rank of each value."""
     return _places(np.argsort(values, kind="stable"))
 
 
 def _by_source(block: Block, names: IntArray) -> tuple[IndexArray, IndexArray]:
-    """Sorted by the sources' names; a source's edges stay in the order of the block."""
+    """Sort edges by the sources' names; a source's edges stay in the order of the block."""
     order = np.argsort(names, kind="stable")
     renamed = _places(order).astype(np.int32)[block.indices]
     src, dst, _ = dispatch.sort_edges_by_source(block.indptr, renamed)
@@ -124,7 +126,7 @@ def _by_source(block: Block, names: IntArray) -> tuple[IndexArray, IndexArray]:
 
 
 def _side_by_side(block: Block) -> tuple[IndexArray, IndexArray]:
-    """The first edge of every destination, then the second of every one that has it, ..."""
+    """Return the first edge of every destination, then every second edge, and so on."""
     src, dst = _in_rows(block)
     turn = np.arange(block.num_edges, dtype=np.int64) - block.indptr[dst]
     order = np.argsort(turn, kind="stable")
@@ -132,7 +134,7 @@ def _side_by_side(block: Block) -> tuple[IndexArray, IndexArray]:
 
 
 def _in_rows(block: Block, rows: IntArray | None = None) -> tuple[IndexArray, IndexArray]:
-    """Destination after destination, as they stand or in the order ``rows``."""
+    """Return edges destination by destination, in block order or in the order ``rows``."""
     degrees = np.diff(block.indptr)
     dst = np.repeat(np.arange(block.num_dst, dtype=np.int32), degrees)
     if rows is None:

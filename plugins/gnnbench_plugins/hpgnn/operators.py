@@ -15,8 +15,8 @@ from gnnbench.errors import UsageError
 from gnnbench.models import BoundBlock, Layer, glorot
 from gnnbench_plugins.hpgnn.adjacency import HpgnnAdjacency
 
-#: The weight of an edge u, v: 1; 1 over the in-edges of v in the block; or
-#: 1/sqrt((D(u)+1)(D(v)+1)) of the graph.
+#: The weight of an edge u, v: 1; 1 over the in-edges of v in the block; or 1/sqrt((D(u)+1)(D(v)+1))
+#: of the graph.
 EdgeWeight = Literal["one", "mean", "gcn"]
 
 
@@ -24,11 +24,10 @@ EdgeWeight = Literal["one", "mean", "gcn"]
 class Operators:
     """The functions of Algorithm 3 and of UPDATE, on rows of features.
 
-    ``scatter(h_u, weight)`` makes an edge's update of its source's row; ``gather(a, b)`` combines
-    two updates, or sums of them, in whichever order they come, so it must be associative and
-    commutative; ``update(a_v, h_v, W, b)`` makes the new row from the combined updates and the
-    destination's own row. ``update_widths`` times f^{l-1} is how long the rows are that it
-    multiplies by W.
+    ``scatter(h_u, weight)`` makes an edge's update from its source's row. ``gather(a, b)`` combines
+    two updates, or sums of them, in any order, so it must be associative and commutative.
+    ``update(a_v, h_v, W, b)`` makes the new row from the combined updates and the destination's own
+    row. It multiplies rows of ``update_widths`` times f^{l-1} values by W.
     """
 
     scatter: Callable[[Tensor, Tensor], Tensor]
@@ -53,8 +52,8 @@ def _transform_sum(a: Tensor, own: Tensor, weight: Tensor, bias: Tensor) -> Tens
     return torch.relu((own + a) @ weight + bias)
 
 
-#: Edge weights make the models what they are: 1/sqrt(D(u) D(v)) of GCN, whose edges include the
-#: vertex itself, 1/D(v) of GraphSAGE, 1 of GIN (of whose perceptron this is the first layer).
+#: Edge weights distinguish the models: 1/sqrt(D(u) D(v)) for GCN, with an edge from each vertex to
+#: itself; 1/D(v) for GraphSAGE; 1 for GIN (this is its perceptron's first layer).
 OFF_THE_SHELF = {
     "GCN": Operators(_scale, torch.add, _transform),
     "SAGE": Operators(_scale, torch.add, _transform_both, update_widths=2),
@@ -63,7 +62,7 @@ OFF_THE_SHELF = {
 
 
 def check_gather(model: str, gather: Callable[[Tensor, Tensor], Tensor]) -> None:
-    """Raises ``UsageError`` for one that is not associative and commutative on random rows."""
+    """Raise ``UsageError`` for a gather that is not associative and commutative on random rows."""
     generator = torch.Generator().manual_seed(0)
     a, b, c = torch.randn(3, 64, generator=generator, dtype=torch.float64)
     laws = {
@@ -83,7 +82,7 @@ def check_gather(model: str, gather: Callable[[Tensor, Tensor], Tensor]) -> None
 
 
 class _Watch(Function):
-    """Rows as they are; tells when their gradient comes, also where nothing below needs one."""
+    """Pass rows through, and note when their gradient arrives, even if nothing below needs one."""
 
     @staticmethod
     def forward(
@@ -105,10 +104,10 @@ class _Watch(Function):
 def reduce_edges(
     messages: Tensor, degrees: Tensor, gather: Callable[[Tensor, Tensor], Tensor]
 ) -> Tensor:
-    """``(E, f) -> (D, f)``: each destination's messages, which stand side by side, combined.
+    """``(E, f) -> (D, f)``: combine each destination's messages, which are adjacent.
 
-    ``degrees`` int64 ``(D,)`` add up to E. Neighbours are combined two by two until one is left,
-    log2 of the largest degree times; a destination without a message has zeros.
+    ``degrees`` int64 ``(D,)`` add up to E. Neighbours are combined in pairs until one is left, log2
+    of the largest degree times. A destination without a message has zeros.
     """
     filled = torch.nonzero(degrees).squeeze(1)
     out = messages.new_zeros(len(degrees), messages.shape[1])
@@ -126,11 +125,13 @@ def reduce_edges(
 
 
 class OperatorLayer(Layer):
-    """A layer of one's own functions, for ``make_layer``. AGGREGATE yields the destinations' own
-    rows and, beside them, what was gathered."""
+    """A layer of a user's functions, for ``make_layer``.
+
+    AGGREGATE yields the destinations' own rows and, beside them, the gathered rows.
+    """
 
     operators: ClassVar[Operators]
-    #: The same without an outermost ReLU, which the last layer leaves out.
+    #: Functions of the last layer, without an outermost ReLU.
     last: ClassVar[Operators]
     edge_weight: ClassVar[EdgeWeight]
     cacheable = False
@@ -153,7 +154,7 @@ class OperatorLayer(Layer):
 
     @property
     def edge_features(self) -> int:
-        """The source's row, and what is combined: E rows, half as many, ...; with the weight."""
+        """The source's row, the combined rows (E, half as many, ...), and the weight."""
         return 3 * self.in_features + 1
 
     def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
@@ -183,7 +184,7 @@ class OperatorLayer(Layer):
 def make_layer(
     name: str, operators: Operators, last_update: Callable[..., Tensor], edge_weight: EdgeWeight
 ) -> type[OperatorLayer]:
-    """The class of layers of these functions; ``last_update`` is the last layer's."""
+    """Return a layer class with these functions; ``last_update`` is the last layer's update."""
     check_gather(name, operators.gather)
     members = {
         "name": name,

@@ -1,4 +1,4 @@
-"""One FPGA trains, with a design that the exploration chose for the mini-batches sampled."""
+"""One FPGA trains, with a design that the exploration chose for the sampled mini-batches."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ from gnnbench_plugins.hpgnn.resources import (
 
 @dataclass(slots=True)
 class Programmed:
-    """What a board is programmed with: its design, once one is chosen for a run's mini-batches."""
+    """The design that a board is programmed with, once it is chosen for a run's mini-batches."""
 
     design: Design | None = None
 
 
 class BoardSession(SeedSession):
-    """All seeds on the board, while ``threads`` of the host sample."""
+    """A session with all seeds on the board, while ``threads`` of the host sample."""
 
     def __init__(self, threads: HostThreads, note: str) -> None:
         self._threads = threads
@@ -65,11 +65,11 @@ class BoardSession(SeedSession):
 
 @dataclass(frozen=True)
 class HpgnnPlacement(SeedPlacement):
-    """The first FPGA of the platform computes every unit; the host samples, and has the loss and
-    the weights' update (section 5.1).
+    """A placement that computes every unit on the first FPGA of the platform.
 
-    ``n`` and ``m`` given together are the design; without them Algorithm 4 chooses one for the
-    sizes of a sampled mini-batch.
+    The host samples, and computes the loss and the weights' update (section 5.1). ``n`` and ``m``
+    given together are the design; without them Algorithm 4 chooses one for the sizes of a sampled
+    mini-batch.
     """
 
     name: ClassVar[str] = "hpgnn"
@@ -86,7 +86,7 @@ class HpgnnPlacement(SeedPlacement):
         "square", "explore m among squares of powers of two, or among powers of two"
     )
 
-    #: Which the kernel reads.
+    #: Read by the kernel.
     _board: Programmed = field(default_factory=Programmed, init=False, repr=False, compare=False)
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
@@ -117,7 +117,7 @@ class HpgnnPlacement(SeedPlacement):
         )
 
     def find_board(self, device: Device) -> Board:
-        """What there is to build with; ``UsageError`` where nobody says."""
+        """Return the board to build on; raise ``UsageError`` if it is unknown."""
         board = load_board(self.board) if self.board else find_board(device.model)
         if board is None:
             raise UsageError(
@@ -128,7 +128,7 @@ class HpgnnPlacement(SeedPlacement):
 
     @property
     def design(self) -> Design:
-        """What the board is programmed with; known once a run is opened."""
+        """The board's design; known once a run is opened."""
         if self._board.design is None:
             raise RuntimeError("the design is chosen when a run is opened, which none has been")
         return self._board.design
@@ -140,7 +140,7 @@ class HpgnnPlacement(SeedPlacement):
         profile: BatchProfile,
         board: Board,
     ) -> Sweep:
-        """Algorithm 4 for mini-batches of this size, or the one design that was given."""
+        """Apply Algorithm 4 to mini-batches of this size, or evaluate the one given design."""
         batch = Batch(
             vertices=profile.vertices,
             edges=profile.edges,

@@ -1,4 +1,4 @@
-"""The designs that fit a board and what they would reach: ``gnnbench plan hpgnn``."""
+"""Designs that fit a board, and their predicted throughput: ``gnnbench plan hpgnn``."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from gnnbench_plugins.hpgnn.sampler import HpgnnSampler
 
 
 class HpgnnPlanner(Planner):
-    """Samples one mini-batch, or bounds its size, and explores all designs for it."""
+    """A planner that samples a mini-batch, or bounds its size, and explores all designs for it."""
 
     name: ClassVar[str] = "hpgnn"
     summary: ClassVar[str] = "every design that fits the board, with its resources and throughput"
-    # Designs are explored by Equations 3 to 11, whose mini-batches have both optimisations.
+    # Designs are explored by Equations 3 to 11, which assume both optimisations.
     unplanned: ClassVar[Mapping[PartKind, tuple[str, ...]]] = {
         "sampler": ("rmt", "rra"),
         "communication": ("overlap",),
@@ -64,7 +64,7 @@ class HpgnnPlanner(Planner):
 
 
 def bound_profile(sampler: HpgnnSampler, workload: Workload) -> BatchProfile:
-    """The most that a mini-batch has by its fan-outs; ``UsageError`` for a sampler without any."""
+    """Return the largest mini-batch by its fan-outs; ``UsageError`` for a sampler without any."""
     if not sampler.heeds_fanouts:
         raise UsageError(
             f"without a stored graph hpgnn bounds mini-batches by their fan-outs, and sampler "

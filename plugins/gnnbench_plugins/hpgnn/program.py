@@ -9,10 +9,12 @@
     generated.write("design")
     training = plan_training(program, generated.sweep.best.design)
 
-A model is off the shelf, or three functions of one's own, :class:`Operators`. The parser turns a
+A model is off the shelf, or has three functions of the user, :class:`Operators`. The parser turns a
 program into the GNN abstraction, from which designs are explored and code is generated.
-:func:`plan_training` says how strategy 'hpgnn' trains it on that design; :func:`layer_of` is what a
-plugin offers as a model, so that functions of one's own can be trained with::
+:func:`plan_training` says how strategy 'hpgnn' trains it on that design. :func:`layer_of` makes a
+class that a plugin can offer as a model, so that users' functions can be trained with:
+
+::
 
     @hookimpl
     def gnnbench_model():
@@ -58,7 +60,7 @@ from gnnbench_plugins.hpgnn.operators import (
 )
 from gnnbench_plugins.hpgnn.resources import BoardScope, Design
 
-#: Of the models off the shelf; GCN has loops besides.
+#: Edge weights of the models off the shelf; GCN also has loops.
 _EDGE_WEIGHTS: Mapping[str, EdgeWeight] = {"GCN": "gcn", "SAGE": "mean", "GIN": "one"}
 
 SamplerName = Literal["NeighborSampler", "LayerwiseSampler", "SubgraphSampler"]
@@ -76,10 +78,10 @@ class Density:
 
 
 def fit_density(graph: Graph, sizes: Sequence[int], *, seed: int = 0) -> Density:
-    """kappa fitted to subgraphs of GraphSAINT's node sampler, least squares of its logarithm.
+    """Return kappa fitted to subgraphs of GraphSAINT's node sampler, by least squares of its log.
 
-    ``sizes`` are two or more budgets. Raises ``UsageError`` for fewer distinct subgraphs than that,
-    or where one has no edge.
+    ``sizes`` are two or more budgets. Raises ``UsageError`` for less than two distinct subgraphs,
+    or if one has no edge.
     """
     sums = dispatch.saint_node_sums(graph.indptr, graph.indices)
     points = {}
@@ -102,10 +104,10 @@ def fit_density(graph: Graph, sizes: Sequence[int], *, seed: int = 0) -> Density
 class Sampler:
     """A sampling method and its parameters, from which |B^l| and |E^l| follow (Table 2).
 
-    ``budgets`` of a ``NeighborSampler`` are the neighbours drawn for a vertex of layers 1 .. L: the
-    last one is that of the ``targets``. Those of a ``LayerwiseSampler`` are the sizes S^0 .. S^L,
-    that of a ``SubgraphSampler`` is one, SB; both need ``density``, kappa, of the graph. ``method``
-    is how a subgraph is drawn: GraphSAINT's samplers.
+    For a ``NeighborSampler``, ``budgets`` are the neighbours drawn for a vertex of layers 1 .. L;
+    the last one applies to the ``targets``. For a ``LayerwiseSampler`` they are the sizes S^0 ..
+    S^L, for a ``SubgraphSampler`` the one size SB. Both need ``density``, kappa, of the graph.
+    ``method`` names GraphSAINT's way to draw a subgraph.
     """
 
     name: SamplerName
@@ -137,7 +139,7 @@ class Sampler:
 
     @property
     def vertices(self) -> tuple[float, ...]:
-        """|B^0| .. |B^L|; of neighbour sampling the bound where no neighbour is shared."""
+        """|B^0| .. |B^L|; for neighbour sampling the bound if no neighbour is shared."""
         if self.name == "LayerwiseSampler":
             return tuple(map(float, self.budgets))
         if self.name == "SubgraphSampler":
@@ -160,9 +162,10 @@ class Sampler:
 
 @dataclass(frozen=True, slots=True)
 class GNN:
-    """A model: the name of one off the shelf, or a name and functions of one's own.
+    """A model: a name off the shelf, or a name and a user's functions.
 
-    ``hidden`` are f^0 .. f^L. ``edge_weight`` is what functions of one's own are trained with.
+    ``hidden`` are f^0 .. f^L. ``edge_weight`` is the weight that a user's functions are trained
+    with.
     """
 
     name: str
@@ -185,12 +188,12 @@ class GNN:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A user's program: what to train, and on what.
+    """A user's program: a model, a sampler and a board.
 
-    ``board`` is a name or a file; n and m are one die's, which the others repeat, or with ``scope``
+    ``board`` is a name or a file. n and m are one die's, which the others repeat, or with ``scope``
     "board" the whole board's, as published designs count them. ``learning_rate`` and
-    ``weight_decay`` are Adam's. ``host_threads`` and ``sampled_edges_per_s``, of one thread, are
-    what the host gives to sampling.
+    ``weight_decay`` are Adam's. ``host_threads`` are the host's sampling threads, and
+    ``sampled_edges_per_s`` is the rate of one.
     """
 
     sampler: Sampler
@@ -221,10 +224,10 @@ class Abstraction:
 
 
 def parse(program: Program) -> Abstraction:
-    """The abstraction of a program.
+    """Return the abstraction of a program.
 
-    Raises ``UsageError`` where the layers of sampler and model differ in number, and for a
-    ``gather`` of one's own that is not associative and commutative, tried on random rows.
+    Raises ``UsageError`` if sampler and model differ in the number of layers. It also does for a
+    user's ``gather`` that is not associative and commutative, tried on random rows.
     """
     sampler, model = program.sampler, program.model
     if len(model.hidden) != sampler.L + 1:
@@ -259,9 +262,9 @@ def parse(program: Program) -> Abstraction:
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """What the design phase yields: every design, the best, and threads that sample for it.
+    """The result of the design phase: every design, the best, and its sampling threads.
 
-    ``sample_s`` is how long those take for a mini-batch.
+    ``sample_s`` is the time of these threads for a mini-batch.
     """
 
     abstraction: Abstraction
@@ -272,19 +275,19 @@ class Generated:
 
     @property
     def board_waits(self) -> bool:
-        """Whether sampling is the longer (Equation 4), although all threads of the host sample."""
+        """Whether sampling takes longer (Equation 4), although all threads of the host sample."""
         return self.sample_s >= self.sweep.best.propagate_s
 
     def write(self, directory: str | Path) -> tuple[Path, ...]:
-        """Write the best design: kernels, host program and README; the paths of the files.
+        """Write the best design: kernels, host program and README; return the files' paths.
 
-        Raises ``UsageError`` for functions of one's own that have no place in a kernel.
+        Raises ``UsageError`` for a user's functions that cannot run in a kernel.
         """
         return write_design(self, directory)
 
 
 def generate_design(program: Program) -> Generated:
-    """The design phase: parse, explore (Algorithm 4), and choose the sampling threads."""
+    """Run the design phase: parse, explore (Algorithm 4), and choose the sampling threads."""
     abstraction = parse(program)
     board = load_board(program.board)
     if program.scope == "board":
@@ -298,9 +301,9 @@ def generate_design(program: Program) -> Generated:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """How strategy 'hpgnn' trains a program: what ``gnnbench.comparison.Request`` asks for.
+    """How strategy 'hpgnn' trains a program, in terms of ``gnnbench.comparison.Request``.
 
-    ``swaps`` name the sampler where it is not the strategy's own; ``options`` are those of parts.
+    ``swaps`` name the sampler if it is not the strategy's own; ``options`` belong to parts.
     """
 
     swaps: tuple[tuple[PartKind, str], ...]
@@ -311,10 +314,11 @@ class Training:
 def plan_training(
     program: Program, design: Design | None = None, *, epochs: int = 3, seed: int = 0
 ) -> Training:
-    """The program in the harness's terms, in float32, on ``design`` or on what is explored for it.
+    """Return the program in the harness's terms, in float32.
 
-    A subgraph or a layer is as large as its budget with the targets, or the layer above, in it:
-    they are part of what is drawn. Raises ``UsageError`` for budgets that leave nothing to draw.
+    It trains on ``design``, or on a design that is explored for it. A subgraph's or layer's budget
+    includes the targets, or the layer above: they are part of the draw. Raises ``UsageError`` for
+    budgets that leave nothing to draw.
     """
     sampler, model = program.sampler, program.model
     fanouts, targets = tuple(sampler.budgets[::-1]), sampler.targets
@@ -356,10 +360,10 @@ def _differences(sizes: Sequence[int], name: str) -> tuple[int, ...]:
 
 
 def layer_of(model: GNN) -> type[OperatorLayer]:
-    """The class of a model's layers, for a plugin to offer by ``gnnbench_model``.
+    """Return the class of a model's layers, for a plugin to offer by ``gnnbench_model``.
 
-    Raises ``UsageError`` for a model off the shelf, which is there already, and for functions that
-    cannot be translated to C++ or whose result depends on the order.
+    Raises ``UsageError`` for a model off the shelf, which is available already. It also does for
+    functions that cannot be translated to C++, and for results that depend on the order.
     """
     if model.operators is None:
         raise UsageError(
@@ -380,9 +384,9 @@ def run_layer(
     weight: Tensor,
     bias: Tensor,
 ) -> Tensor:
-    """A layer by its operators, as Algorithm 3 goes: one edge after the other, then UPDATE.
+    """Compute a layer by its operators, as in Algorithm 3: edge by edge, then UPDATE.
 
-    ``edge_weight`` ``(E,)`` in the order of the stream, ``h`` ``(S, f_in)`` the sources' rows,
+    ``edge_weight`` is ``(E,)`` in the order of the stream, ``h`` ``(S, f_in)`` the sources' rows,
     ``own`` ``(D, f_in)`` the destinations'. A destination without edges has gathered zeros.
     """
     gathered: list[Tensor | None] = [None] * stream.num_dst

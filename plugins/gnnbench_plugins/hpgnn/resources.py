@@ -1,9 +1,9 @@
-"""What a design takes of a board: HP-GNN, Equations 10 and 11, and the memory on the chip.
+"""Resources of a design on a board: HP-GNN, Equations 10 and 11, and the memory on the chip.
 
-Equations 10 and 11 count DSPs and LUTs, "used the most". Block RAM and UltraRAM are counted here as
-the generated kernels (``templates/``) declare them: the update kernel's buffers and the streams of
-the network in block RAM, what the gather PEs keep in UltraRAM. Forward and backward propagation
-take turns on one array of MACs, so nothing counts twice.
+Equations 10 and 11 count DSPs and LUTs, "used the most". Block RAM and UltraRAM are counted as the
+generated kernels (``templates/``) declare them. The update kernel's buffers and the streams of the
+network are in block RAM, the words of gather PEs in UltraRAM. Forward and backward propagation
+share one array of MACs in turn, so nothing counts twice.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from gnnbench.constants import Bound, Constant
 from gnnbench.parts import LayerShape
 from gnnbench_plugins.hpgnn.boards import Board
 
-#: Of what the resources are that one kernel may take: of its die, or, as the authors' script has
-#: it, of the whole board although the board holds one kernel a die.
+#: The resources that one kernel may take: its die's, or, as in the authors' script, the whole
+#: board's although the board holds one kernel a die.
 BoardScope = Literal["die", "board"]
 #: A word: one DDR4 burst, one lane of 16 floats.
 WORD_BYTES: Annotated[int, Constant("B", "quoted", "HP-GNN, section 4: 512 bits")] = 64
 LANES: Annotated[int, Constant("", "quoted", "HP-GNN's script: 16 floats a 512-bit word")] = 16
-#: Half a block RAM: 512 words of 36 bits, or 16,384 of one.
+#: Half a block RAM: 512 words of 36 bits, or 16,384 words of one bit.
 BRAM18_WORDS: Annotated[int, Constant("", "quoted", "Xilinx UG573: block RAM")] = 512
 BRAM18_BITS: Annotated[int, Constant("bit", "quoted", "Xilinx UG573: block RAM")] = 36
 BRAM18_FLAGS: Annotated[int, Constant("", "quoted", "Xilinx UG573: block RAM")] = 16384
-#: UltraRAM blocks side by side for a word of 512 bits, of which they then have so many.
+#: UltraRAM blocks side by side for a word of 512 bits, and words of each block.
 URAM_SIDE_BY_SIDE: Annotated[int, Constant("", "quoted", "Xilinx UG573: 72 bits a word")] = 8
 URAM_WORDS: Annotated[int, Constant("", "quoted", "Xilinx UG573: UltraRAM")] = 4096
-#: An update on its way through the network: a word, its row and number, its place, and a mark.
+#: An update in the network: a word, its row and number, its position, and a mark.
 UPDATE_BITS: Bound[int] = 512 + 32 + 32 + 5 + 1
 
 
@@ -48,13 +48,13 @@ class Design:
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
-    """What a model and its mini-batches make the kernels of a design keep on the chip.
+    """The on-chip memory that a model and its mini-batches need in the kernels of a design.
 
-    ``inner`` and ``columns`` are the longest row that UPDATE multiplies and the most columns that
-    it makes of one, ``weights`` the values of the largest W filled up to whole words, ``row_words``
-    the words of the widest row that is aggregated, ``gathered_words`` those of the largest layer's
-    sums, on all dies together. ``factors`` are the rows and filled columns of what the weight
-    buffer holds in turn.
+    ``inner`` is the longest row that UPDATE multiplies, ``columns`` the most columns of its result.
+    ``weights`` counts the values of the largest W, padded to whole words. ``row_words`` are the
+    words of the widest aggregated row, ``gathered_words`` of the largest layer's sums on all dies
+    together. ``factors`` are the rows and padded columns of the matrices that the weight buffer
+    holds in turn.
     """
 
     inner: int
@@ -65,7 +65,7 @@ class Buffers:
     factors: tuple[tuple[int, int], ...] = ()
 
     def cut(self, tile: int) -> Buffers:
-        """Return what products by blocks keep, of which each reads ``tile`` rows of W (0: all)."""
+        """Return the buffers of products by blocks, each of ``tile`` rows of W (0: all)."""
         if not tile:
             return self
         weights = max(min(rows, tile) * columns for rows, columns in self.factors)
@@ -88,11 +88,11 @@ def find_buffers(
     itemsize: int = 4,
     vertices: Sequence[float] | None = None,
 ) -> Buffers:
-    """Of layers f^0 .. f^L that multiply rows of ``inner`` values; forward, for the gradients of
-    W, and from the second layer on for those of what is multiplied.
+    """Return the buffers of layers f^0 .. f^L that multiply rows of ``inner`` values.
 
-    ``vertices`` are |B^0| .. |B^L| of the mini-batches; backward a layer sums as many rows as it
-    has sources.
+    They cover the forward products, W's gradients, and from the second layer on the gradients of
+    the multiplied rows. ``vertices`` are |B^0| .. |B^L| of the mini-batches. In the backward pass a
+    layer sums one row for each of its sources.
     """
     longest = [math.ceil(each) for each in inner]
     out = [_fill(width) for width in widths[1:]]
@@ -106,7 +106,7 @@ def find_buffers(
     factors = (
         *zip(longest, out, strict=True),
         *zip(widths[2:], back, strict=True),
-        # Of W's gradient: as many rows of gradients at a time as the longest row has values.
+        # W's gradient: at a time, as many rows of gradients as the longest row has values.
         (max(*longest, *widths[1:]), max(out)),
     )
     return Buffers(
@@ -120,20 +120,21 @@ def find_buffers(
 
 
 def _fill(width: int) -> int:
-    """Filled up to whole words."""
+    """Round up to whole words."""
     return -(-width // LANES) * LANES
 
 
 def array_shape(m: int) -> tuple[int, int]:
-    """The systolic array's rows and columns."""
+    """Return the systolic array's rows and columns."""
     exponent = m.bit_length() - 1
     return 1 << (exponent + 1) // 2, 1 << exponent // 2
 
 
 def usage_of(design: Design, board: Board, buffers: Buffers | None = None) -> Usage:
-    """DSP = lambda1 m + lambda2 n; LUT = rho1 m + rho2 n + rho3 n/2 log2 n (the network).
+    """Return the usage of a design.
 
-    Memory is counted where ``buffers`` say of what.
+    DSP = lambda1 m + lambda2 n; LUT = rho1 m + rho2 n + rho3 n/2 log2 n (the network). Memory is
+    counted if ``buffers`` are given.
     """
     n, m = design.n, design.m
     return Usage(
@@ -145,8 +146,11 @@ def usage_of(design: Design, board: Board, buffers: Buffers | None = None) -> Us
 
 
 def count_bram(design: Design, board: Board, buffers: Buffers) -> float:
-    """Block RAMs of 36 Kb of one die: an array that several are read or written of in a cycle is
-    cut into as many banks, and each bank takes whole halves of a block."""
+    """Return the block RAMs of 36 Kb of one die.
+
+    An array with several accesses in a cycle is cut into as many banks, and each bank takes whole
+    halves of a block.
+    """
     buffers = buffers.cut(design.tile)
     n, (r, c) = design.n, array_shape(design.m)
     banks, rows, stages = max(LANES, c), board.adder_cycles * r, n.bit_length() - 1
@@ -172,8 +176,11 @@ def _stream_halves(bits: int, depth: int) -> int:
 
 
 def gather_words(n: int, board: Board, buffers: Buffers) -> int:
-    """The words that a gather PE keeps: those of its share of the largest layer's sums in whole
-    UltraRAM blocks, as far as the die has them; all there are where nobody knows the layers."""
+    """Return the words that a gather PE keeps.
+
+    They hold its share of the largest layer's sums, in whole UltraRAM blocks, up to the die's
+    UltraRAM. If the layers are unknown, they are all there are.
+    """
     most = buffer_words(board) // n
     if not buffers.gathered_words:
         return most
@@ -182,13 +189,13 @@ def gather_words(n: int, board: Board, buffers: Buffers) -> int:
 
 
 def count_uram(n: int, board: Board, buffers: Buffers) -> float:
-    """UltraRAM blocks of one die's gather PEs."""
+    """Return the UltraRAM blocks of one die's gather PEs."""
     words = gather_words(n, board, buffers)
     return n * URAM_SIDE_BY_SIDE * math.ceil(words / URAM_WORDS)
 
 
 def budget_of(board: Board, scope: BoardScope) -> Usage:
-    """The DSPs, the share of the LUTs, and the memory that one kernel may take."""
+    """Return the DSPs, the share of the LUTs, and the memory that one kernel may take."""
     share = board.dies if scope == "die" else 1
     return Usage(
         dsp=board.dsp / share,
@@ -201,8 +208,10 @@ def budget_of(board: Board, scope: BoardScope) -> Usage:
 def find_excess(
     design: Design, board: Board, scope: BoardScope, buffers: Buffers | None = None
 ) -> str | None:
-    """Why a design cannot be built, as a sentence; None where it can. The memory on the chip is
-    asked about where ``buffers`` say what it must hold."""
+    """Return a sentence on why a design cannot be built; None if it can.
+
+    Block RAM is checked if ``buffers`` are given.
+    """
     if design.n < 1 or design.n & (design.n - 1) or design.m < 1 or design.m & (design.m - 1):
         return (
             f"a design of n = {design.n} and m = {design.m} cannot be built; both must be powers "
@@ -226,9 +235,9 @@ def find_excess(
 def cut_weights(design: Design, board: Board, scope: BoardScope, buffers: Buffers) -> Design:
     """Return the design with the tile of W that its weight buffer holds.
 
-    The paper keeps W on the chip, since it "is small", and multiplies by blocks (section 4.2). So W
-    is cut only if not even the smallest design has room for all of it: into halves, and those
-    again, until the design fits or a tile has a word of rows.
+    The paper keeps W on the chip, since it "is small", and multiplies by blocks (section 4.2). W is
+    therefore cut only if not even the smallest design has room for all of it. It is halved until
+    the design fits or a tile has a word of rows.
     """
     if find_excess(Design(1, 1), board, scope, buffers) is None:
         return design
@@ -240,20 +249,23 @@ def cut_weights(design: Design, board: Board, scope: BoardScope, buffers: Buffer
 
 
 def count_words(width: int, itemsize: int) -> int:
-    """Words of a row of ``width`` values."""
+    """Return the words of a row of ``width`` values."""
     return -(-width * itemsize // WORD_BYTES)
 
 
 def buffer_words(board: Board) -> int:
-    """The words of a die's result buffer, which is all of its UltraRAM."""
+    """Return the words of a die's result buffer, which is all of its UltraRAM."""
     return board.uram_bytes // board.dies // WORD_BYTES
 
 
 def activation_words(
     destinations: Sequence[int], layers: Sequence[LayerShape], n: int, board: Board, itemsize: int
 ) -> int:
-    """What a mini-batch of |B^1| .. |B^L| keeps of a die's UltraRAM where sums and results stay on
-    the chip: those of every layer, but the last one's results, in whole rows of each gather PE."""
+    """Return the words of a die's UltraRAM that hold a mini-batch's sums and results.
+
+    The mini-batch has |B^1| .. |B^L|. The last layer's results are not kept. Each gather PE holds
+    whole rows.
+    """
     words, last = 0, len(layers) - 1
     for number, (rows, layer) in enumerate(zip(destinations, layers, strict=True)):
         rows_of_pe = math.ceil(math.ceil(rows / board.dies) / n)
@@ -265,8 +277,10 @@ def activation_words(
 
 
 def find_lack(n: int, row_words: int, board: Board) -> str | None:
-    """Why a die's result buffer cannot keep a row for each gather PE, as a sentence; None where it
-    can: then rows that find no room are spilled."""
+    """Return a sentence on why a die's result buffer lacks a row for each gather PE.
+
+    It is None if the buffer has these rows: then rows without room are spilled.
+    """
     words = buffer_words(board)
     if n * row_words <= words:
         return None

@@ -1,4 +1,4 @@
-"""Samplers whose mini-batches are laid out for the board as they are drawn."""
+"""Samplers that lay out mini-batches for the board."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gnnbench_plugins.reference.subgraph import LayerwiseSampler, SaintSampler
 
 @dataclass
 class HpgnnSampler(NeighbourSampler):
-    """The neighbour sampler's own draws; edges are then ordered as section 4.1 says."""
+    """The neighbour sampler's own draws, with edges in the order of section 4.1."""
 
     name: ClassVar[str] = "hpgnn"
     summary: ClassVar[str] = (

@@ -20,7 +20,7 @@ from gnnbench_plugins.hyscale.placement import HyScalePlacement
 
 #: Figure 11, "up to", against the baseline (section VI-F).
 GAINS = {"+hybrid": 1.13, "+DRM": 1.33, "+TFP": 1.79}
-#: What the steps of Figure 11 do without.
+#: Settings that the steps of Figure 11 switch off.
 _NO_CPU: tuple[PartKind, str, str] = ("placement", "cpu_trainer", "false")
 _STATIC: tuple[PartKind, str, str] = ("placement", "drm", "false")
 _NO_PREFETCH: tuple[PartKind, str, str] = ("communication", "stages", "0")

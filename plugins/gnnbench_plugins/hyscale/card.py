@@ -1,4 +1,4 @@
-"""How faithful strategy 'hyscale' is to HyScale-GNN."""
+"""The card of strategy 'hyscale': how faithful it is to HyScale-GNN."""
 
 from __future__ import annotations
 

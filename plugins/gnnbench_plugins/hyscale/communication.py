@@ -1,4 +1,4 @@
-"""Two-stage feature prefetching: HyScale-GNN §IV-B; features cross as they are, or rounded."""
+"""Two-stage feature prefetching: HyScale-GNN §IV-B; features cross in full precision or rounded."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from gnnbench.parts import RoundedLoading, option
 from gnnbench_plugins.hyscale.rounding import pack_rows, unpack_rows
 from gnnbench_plugins.reference.communication import StagedPrefetching
 
-#: What the option ``precision`` does.
+#: Help of the option ``precision``.
 ROUNDED = "features cross as they are, or rounded to float16, or to int8 with a scale per row"
 
 
 @dataclass(frozen=True)
 class HyScaleCommunication(StagedPrefetching, RoundedLoading):
-    """Every unit's input set crosses."""
+    """Two-stage prefetching of every unit's input set."""
 
     name: ClassVar[str] = "hyscale"
     summary: ClassVar[str] = "features prefetched in two pipeline stages: load, transfer"
@@ -38,7 +38,7 @@ class HyScaleCommunication(StagedPrefetching, RoundedLoading):
 
 @dataclass(frozen=True)
 class HalfPrecisionCommunication(HyScaleCommunication):
-    """The same with features rounded to float16, as a row beside it in one comparison."""
+    """HyScale's communication with float16 features, as a separate row of a comparison."""
 
     name: ClassVar[str] = "hyscale-float16"
     summary: ClassVar[str] = "features prefetched in two stages, crossing as float16"
@@ -48,7 +48,7 @@ class HalfPrecisionCommunication(HyScaleCommunication):
 
 @dataclass(frozen=True)
 class IntegerCommunication(HyScaleCommunication):
-    """The same with features rounded to int8, as a row beside it in one comparison."""
+    """HyScale's communication with int8 features, as a separate row of a comparison."""
 
     name: ClassVar[str] = "hyscale-int8"
     summary: ClassVar[str] = "features prefetched in two stages, crossing as int8"

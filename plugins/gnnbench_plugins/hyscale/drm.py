@@ -1,12 +1,11 @@
 """Dynamic Resource Management: HyScale-GNN §IV-A, Algorithm 1, and a proportional rule beside it.
 
-``decide`` is the algorithm: from stage times to one action. ``Balancer`` carries actions out on a
-split of seeds, of threads and of sampling; the paper leaves open how far one action moves, and here
-it moves to where the two tasks would take equally long, or part of the way.
-``Balancer.equalise`` is the other rule: every task is moved at once, by the ratio of its time to
-the others'. Neither knows which stages overlap, and that an epoch starts with an empty pipeline:
-so, unless that guard is taken away, nothing is moved that the performance model expects to make an
-epoch longer.
+``decide`` is the algorithm: from stage times to one action. ``Balancer`` applies actions to a split
+of seeds, threads and sampling. The paper leaves open how far one action moves. Here it moves to the
+point where both tasks would take equally long, or part of the way. ``Balancer.equalise`` is the
+other rule: it moves every task at once, by the ratio of its time to the others'. Neither rule knows
+which stages overlap, and that an epoch starts with an empty pipeline. A guard therefore rejects
+moves that lengthen an epoch by the performance model, unless it is off.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from gnnbench.records import HostThreads, StageTimes
 BalancedTask = Literal["sample_cpu", "sample_accelerator", "load", "train_cpu", "accelerator"]
 CpuTask = Literal["sample_cpu", "load", "train_cpu"]
 CPU_TASKS: tuple[CpuTask, ...] = ("sample_cpu", "load", "train_cpu")
-#: Rounds that a move of seeds is judged by: of fewer, one odd mini-batch decides; of more, what
-#: the machine does now comes late.
+#: Rounds by which a move of seeds is judged. With fewer, one odd mini-batch decides; with more, the
+#: reaction to the machine's present speed is late.
 REMEMBERED: Bound[int] = 8
 
 
 @dataclass(frozen=True, slots=True)
 class BalanceWork:
-    """Move mini-batch work from the slower task ``slow`` to the faster one ``fast``."""
+    """A move of mini-batch work from the slower task ``slow`` to the faster one ``fast``."""
 
     slow: BalancedTask
     fast: BalancedTask
@@ -38,7 +37,7 @@ class BalanceWork:
 
 @dataclass(frozen=True, slots=True)
 class BalanceThread:
-    """Move host threads from the fastest CPU task ``source`` to the bottleneck ``target``."""
+    """A move of host threads from the fastest CPU task ``source`` to the bottleneck ``target``."""
 
     source: CpuTask
     target: CpuTask
@@ -48,7 +47,7 @@ Action = BalanceWork | BalanceThread
 
 
 def task_seconds(times: StageTimes) -> dict[BalancedTask, float]:
-    """The five times Algorithm 1 sorts, in its order of naming them; absent tasks are left out."""
+    """Return the five times that Algorithm 1 sorts, in its order, without absent tasks."""
     # Line 1: transfer and training on an accelerator are one task.
     accelerator = (
         None if times.train_accelerator is None else max(times.transfer, times.train_accelerator)
@@ -64,12 +63,12 @@ def task_seconds(times: StageTimes) -> dict[BalancedTask, float]:
 
 
 def decide(times: StageTimes) -> Action | None:
-    """Algorithm 1. None when the one task left to help is the bottleneck itself.
+    """Return the action of Algorithm 1, or None if only the bottleneck itself could help.
 
     Tasks that do not exist here (no accelerator samples, no CPU trainer) are left out of both
-    sorted lists. Equal times keep the algorithm's own order of naming the tasks. Where lines 23
-    and 31 print ``fastest`` for balance_thread, the prose and line 16 say the fastest *CPU* task,
-    which is what is taken: an accelerator has no threads to give.
+    sorted lists. Equal times keep the algorithm's order of the tasks. Lines 23 and 31 print
+    ``fastest`` for balance_thread. The prose and line 16 say the fastest *CPU* task, which is used
+    here: an accelerator has no threads to give.
     """
     seconds = task_seconds(times)
     # Lines 2 to 5: slowest first.
@@ -102,7 +101,7 @@ def decide(times: StageTimes) -> Action | None:
 
 @dataclass(frozen=True, slots=True)
 class _Trained:
-    """How long both kinds of trainers took for their seeds of one round."""
+    """Training seconds of both kinds of trainers for their seeds of one round."""
 
     cpu_seeds: int
     threads: int
@@ -115,8 +114,10 @@ class _Trained:
 
 
 class Assignment(NamedTuple):
-    """What DRM assigns: seeds on the CPU trainer, host threads, and on how many accelerators the
-    mini-batch is drawn where it is trained on."""
+    """An assignment by DRM: CPU seeds, host threads, and ``sampling`` accelerators.
+
+    ``sampling`` counts the accelerators that draw the mini-batches they train on.
+    """
 
     cpu_seeds: int
     threads: HostThreads
@@ -126,19 +127,19 @@ class Assignment(NamedTuple):
 class Balancer:
     """The split that the rules move, out of a constant total of seeds and of threads.
 
-    One action moves as much as would make its two tasks equally long, were the time of training
-    proportional to its seeds and that of a host task inversely so to its threads. Real times have
-    fixed parts and grow more slowly than that, so a step falls short rather than overshoots: the
-    bottleneck shrinks from round to round; at balance threads rest. Mini-batches differ, a small
-    share's most, and to follow each costs more than it gains: seeds are moved only where the last
-    rounds like this one, too, would have been shorter, of which each accelerator has whole seeds.
+    An action moves as much as would make its two tasks equally long in a linear model. There
+    training time is proportional to seeds, and a host task's time inversely to its threads. Real
+    times have fixed parts and grow more slowly, so a step falls short rather than overshoots. The
+    bottleneck shrinks from round to round, and at balance the threads rest. Mini-batches vary,
+    small shares most, and to follow each costs more than it gains. Seeds therefore move only if the
+    last similar rounds would have been shorter too, with whole seeds on each accelerator.
 
-    ``accelerators`` share the seeds that the CPU trainer leaves, and ``samplers`` of them can draw
-    their own mini-batches: whole ones, since a mini-batch is one subgraph. With ``shares_threads``
-    every host task may use all threads, and there are none to move. ``expect`` gives the seconds of
-    an epoch that are expected under an assignment, from what the last round took: of a move that
-    would make it longer the half is tried, and the half of that, down to one seed or thread.
-    Without it every move is made, as Algorithm 1 is printed.
+    ``accelerators`` share the seeds that the CPU trainer leaves. ``samplers`` of them can draw
+    their own mini-batches, whole ones, since a mini-batch is one subgraph. With ``shares_threads``
+    every host task may use all threads, and none can be moved. ``expect`` gives the expected
+    seconds of an epoch under an assignment, from the last round's times. A move that would lengthen
+    it is halved, down to one seed or thread. Without ``expect`` every move is made, as Algorithm 1
+    is printed.
     """
 
     def __init__(
@@ -161,10 +162,10 @@ class Balancer:
         self._samplers = samplers
         self._shares_threads = shares_threads
         self._expect = expect
-        #: What each of these took when it last had work, so that an idle one is judged by it.
+        #: Last seconds of each task that had work; an idle task is judged by them.
         self._last_s: dict[BalancedTask, float] = {}
         self._trained: deque[_Trained] = deque(maxlen=REMEMBERED)
-        #: Whether either kind of trainers has been the slower under shares like these.
+        #: Whether each kind of trainers has been the slower one under similar shares.
         self._balanced = False
 
     @property
@@ -176,11 +177,11 @@ class Balancer:
         return Assignment(self.cpu_seeds, self.threads, self.sampling)
 
     def apply(self, action: Action | None, times: StageTimes) -> None:
-        """Carry out the action decided from ``times``, those of a round under this split."""
+        """Apply the action decided from ``times``, which a round under this split took."""
         seconds = self._remember(times)
         if isinstance(action, BalanceWork) and "sample_cpu" in (action.slow, action.fast):
             moved = self._move_sampling(seconds)
-            # The accelerators cannot take more: the other trade-off that can help the CPU's.
+            # The accelerators cannot take more: threads are the other way to help CPU sampling.
             if not moved and action.slow == "sample_cpu":
                 source = min(CPU_TASKS, key=lambda task: seconds.get(task, math.inf))
                 if source != "sample_cpu":
@@ -189,14 +190,16 @@ class Balancer:
             self._move_work(action, seconds)
         elif isinstance(action, BalanceThread):
             threads = self._move_threads(action, seconds)
-            # No whole thread to move: the other trade-off that can still help the CPU trainer.
+            # No whole thread to move: seeds are the other way to help the CPU trainer.
             if not threads and action.target == "train_cpu" and "accelerator" in seconds:
                 self._move_work(BalanceWork("train_cpu", "accelerator"), seconds)
 
     def equalise(self, times: StageTimes) -> None:
-        """The proportional rule, from ``times`` of a round under this split: each trainer gets
-        seeds by the seeds a second it had, then each host task threads by its core-seconds, and
-        accelerators draw as many mini-batches as shortens sampling."""
+        """Apply the proportional rule to ``times`` of a round under this split.
+
+        Each trainer gets seeds in proportion to its seeds a second, then each host task threads by
+        its core-seconds. Accelerators draw as many mini-batches as shortens sampling.
+        """
         seconds = self._remember(times)
         before = self.cpu_seeds
         if "train_cpu" in seconds and "accelerator" in seconds:
@@ -220,7 +223,7 @@ class Balancer:
             now = _Trained(
                 self.cpu_seeds, self.threads.train, seconds["train_cpu"], seconds["accelerator"]
             )
-            # Where either is the slower now and then, balance is near, until shares change a lot.
+            # If the slower kind alternates, balance is near, until shares change a lot.
             alike = [trained for trained in self._trained if self._is_like_now(trained)]
             turned = any(trained.cpu_is_slower != now.cpu_is_slower for trained in alike)
             self._balanced = bool(alike) and (self._balanced or turned)
@@ -239,35 +242,35 @@ class Balancer:
             return
         if self._both_train:
             best = self._best_cpu_seeds(seconds)
-            # Short of balance a seed at least moves: a small share costs less than in proportion.
+            # Before balance at least one seed moves: a small share costs less than in proportion.
             if best == self.cpu_seeds and not self._balanced:
                 best += 1 if to_cpu else -1
             if (best > self.cpu_seeds) == to_cpu:
                 self._move_seeds(best)
             return
-        # A trainer that has nothing is tried if it pays, unless what it took when it last had seeds
-        # is above the bottleneck; with one seed if it gave its last away.
+        # An idle trainer is tried if that pays, unless its last time with seeds exceeds the
+        # bottleneck. It gets one seed if it gave its last away.
         tried = 1 if action.fast in self._last_s else max(1, self.total_seeds // 32)
         cpu_seeds = self.cpu_seeds + (tried if to_cpu else -tried)
         if self._last_s.get(action.fast, 0.0) < slow_s and self._pays(cpu_seeds, self.threads):
             self.cpu_seeds = cpu_seeds
 
     def _move_seeds(self, cpu_seeds: int) -> None:
-        """Towards ``cpu_seeds`` on the CPU trainer, as far as it pays."""
+        """Move towards ``cpu_seeds`` on the CPU trainer, as far as it pays."""
         moved = cpu_seeds - self.cpu_seeds
         while moved and not self._pays(self.cpu_seeds + moved, self.threads):
             moved = int(moved / 2)
         self.cpu_seeds += moved
 
     def _pays(self, cpu_seeds: int, threads: HostThreads) -> bool:
-        """Whether an epoch is not expected to be longer than with the present ones."""
+        """Return whether the expected epoch is not longer than under the present assignment."""
         if self._expect is None:
             return True
         after = Assignment(cpu_seeds, threads, self.sampling)
         return self._expect(after) <= self._expect(self.assignment)
 
     def _divide_seeds(self, seconds: dict[BalancedTask, float]) -> None:
-        """Seeds by the seeds a second that each kind of trainer had."""
+        """Divide seeds by the seeds a second of each kind of trainer."""
         cpu_s, them_s = seconds["train_cpu"], seconds["accelerator"]
         if self._both_train and max(cpu_s, them_s) > 0:
             self._move_seeds(self._best_cpu_seeds(seconds))
@@ -279,8 +282,11 @@ class Balancer:
         self._move_work(to_cpu if them_s > cpu_s else to_them, seconds)
 
     def _best_cpu_seeds(self, seconds: dict[BalancedTask, float]) -> int:
-        """The CPU trainer's seeds, near where both kinds would now take equally long, that would
-        have made the last rounds like this one shortest; as many as it has where none would."""
+        """Return the CPU trainer's best number of seeds, judged by the last similar rounds.
+
+        Candidates lie near the point where both kinds would now take equally long. The present
+        number stays if no candidate would have been faster.
+        """
         now, count, total = self.cpu_seeds, self._accelerators, self.total_seeds
         # Seeds a second, both times multiplied by their product: one may be 0.
         rate = now * seconds["accelerator"]
@@ -306,8 +312,11 @@ class Balancer:
         return min(candidates, key=lambda seeds: (longer_s(seeds), abs(seeds - now)))
 
     def _is_like_now(self, trained: _Trained) -> bool:
-        """Whether its seconds a seed say something of the present split: shares within a factor of
-        two, since each has a fixed cost, and as many threads."""
+        """Return whether a past round's seconds a seed apply to the present split.
+
+        Its shares must lie within a factor of two, since each has a fixed cost, and its threads
+        must be equal.
+        """
         theirs = self.total_seeds - trained.cpu_seeds
         return (
             trained.threads == self.threads.train
@@ -316,17 +325,17 @@ class Balancer:
         )
 
     def _move_sampling(self, seconds: dict[BalancedTask, float]) -> bool:
-        """Let as many accelerators draw their own mini-batches as makes the longer of sampling on
-        the CPU and on them shortest; whether that changed anything.
+        """Choose how many accelerators draw their own mini-batches; return whether that changed.
 
-        Accelerators draw at the same time, so how many they are changes the CPU's time alone,
-        which is taken to follow the seeds it draws for.
+        The choice minimises the longer of sampling on the CPU and on accelerators. Accelerators
+        draw at the same time, so their number changes only the CPU's time, which is assumed to be
+        proportional to its seeds.
         """
         if not self._samplers or "sample_accelerator" not in seconds:
             return False
         drawn = self._seeds_drawn_on_cpu(self.sampling)
         if not drawn:
-            # The CPU draws nothing, and nothing is known of how fast it is.
+            # The CPU draws nothing, so its speed is unknown.
             self.sampling -= seconds["sample_accelerator"] > 0
             return bool(seconds["sample_accelerator"] > 0)
         on_cpu_s = seconds["sample_cpu"] / drawn
@@ -338,7 +347,7 @@ class Balancer:
             )
 
         before = self.sampling
-        # The fewest of those that are equal: training goes on there meanwhile.
+        # Ties go to the fewest: accelerators train meanwhile.
         self.sampling = min(range(self._samplers + 1), key=lambda count: (longer_s(count), count))
         return self.sampling != before
 
@@ -347,8 +356,10 @@ class Balancer:
         return self.cpu_seeds + self.accelerator_seeds * left / self._accelerators
 
     def _move_threads(self, action: BalanceThread, seconds: dict[BalancedTask, float]) -> int:
-        """How many threads moved. A task keeps its last one; where the fastest has no other, the
-        next fastest gives."""
+        """Return the number of threads moved.
+
+        A task keeps its last thread; if the fastest has no other, the next fastest gives.
+        """
         if self._shares_threads:
             return 0
         shares, target = self._thread_counts(), action.target
@@ -383,8 +394,11 @@ class Balancer:
         return moved
 
     def _divide_threads(self, seconds: dict[BalancedTask, float], trained: float) -> None:
-        """Threads by core-seconds of work, of which the CPU trainer has ``trained`` times as much
-        as it had: one for each task, and every other where it shortens the longest; if it pays."""
+        """Divide threads by core-seconds of work, if that pays.
+
+        The CPU trainer has ``trained`` times its earlier work. Each task gets one thread; each
+        further one goes to the task that is then the longest.
+        """
         before = self._thread_counts()
         work = {task: count * seconds.get(task, 0.0) for task, count in before.items()}
         work["train_cpu"] *= trained

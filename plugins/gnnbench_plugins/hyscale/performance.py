@@ -1,8 +1,8 @@
 """HyScale-GNN's performance model: §V, Equations 6 to 13, and the first split derived from it.
 
-"Bandwidth" is the effective one throughout, and so is N freq: the rates of loading, aggregation and
-update that a platform gives for its host (``Device.gather``, ``aggregate``, ``update``), else its
-plain ones.
+"Bandwidth" and N freq are effective rates throughout: the rates of loading, aggregation and update
+that a platform gives for its host (``Device.gather``, ``aggregate``, ``update``). Without these,
+plain rates are used.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import BatchProfile, HostThreads, Stage, StageTimes, Workload
 from gnnbench.units import format_si
 
-#: Rounds under way at once: none ahead, or ahead in one or two prefetch stages (§IV-B).
+#: Rounds in flight: none ahead, or ahead in one or two prefetch stages (§IV-B).
 Prefetch = Literal[0, 1, 2]
 
 
 class Task(Protocol):
-    """What the equations read of a run; :class:`gnnbench.parts.Setting` is one."""
+    """The inputs of the equations; :class:`gnnbench.parts.Setting` is one."""
 
     @property
     def platform(self) -> Platform: ...
@@ -53,8 +53,8 @@ class Split:
 class Prediction:
     """Stage seconds of one iteration under a split.
 
-    ``busy_s`` is what the host's cores would take for its stages one after the other: no pipeline
-    is faster. It matters where stages have more threads than there are cores.
+    ``busy_s`` is the time of the host's stages in sequence on all its cores: no pipeline is faster.
+    It matters if stages have more threads than there are cores.
     """
 
     sample_s: float
@@ -73,16 +73,21 @@ class Prediction:
 
     @property
     def latency_s(self) -> float:
-        """One iteration by itself: the stages one after the other. The CPU trainer does not wait
-        for the transfer."""
+        """Seconds of one iteration alone, its stages in sequence.
+
+        The CPU trainer does not wait for the transfer.
+        """
         accelerator_s = self.transfer_s + self.train_accelerator_s
         trained_s = max(self.train_cpu_s, accelerator_s)
         return self.sample_s + self.load_s + trained_s + self.synchronise_s
 
     @property
     def execution_s(self) -> float:
-        """Equation 6: the four stages form a pipeline; with one prefetch stage loading and transfer
-        are one, and without prefetching there is no pipeline."""
+        """Equation 6: the four stages form a pipeline.
+
+        With one prefetch stage loading and transfer are one. Without prefetching there is no
+        pipeline.
+        """
         if self.prefetch == 0:
             return self.latency_s
         if self.prefetch == 1:
@@ -92,7 +97,7 @@ class Prediction:
 
     @property
     def bottleneck(self) -> str:
-        """The stage that Equation 6 takes."""
+        """The stage that decides Equation 6."""
         stages = {
             "sampling": self.sample_s,
             "loading": self.load_s,
@@ -102,15 +107,19 @@ class Prediction:
         return max(stages, key=lambda name: stages[name])
 
     def epoch_s(self, rounds: float, *, filling: bool = False) -> float:
-        """Seconds of ``rounds`` iterations; ``filling`` starts with an empty pipeline, which the
-        paper's model leaves out (§VI-C)."""
+        """Return the seconds of ``rounds`` iterations.
+
+        ``filling`` starts with an empty pipeline, which the paper's model leaves out (§VI-C).
+        """
         if not filling:
             return rounds * self.execution_s
         return self.latency_s + max(0.0, rounds - 1.0) * self.execution_s
 
     def stages(self) -> dict[Stage, float]:
-        """Seconds by stage under the names that results have; propagation is one, ``aggregate``
-        and ``update`` together, under ``update``."""
+        """Return seconds by stage, under the stage names of results.
+
+        Propagation, ``aggregate`` and ``update`` together, is under ``update``.
+        """
         return {
             "sample": self.sample_s,
             "load": self.load_s,
@@ -129,15 +138,15 @@ def trainer_seconds(
     itemsize: int,
     stored: tuple[float, float] | None = None,
 ) -> float:
-    """Equation 10: forward over all layers, backward over all but the first's aggregation.
+    """Return Equation 10: forward over all layers, backward without the first's aggregation.
 
-    ``vertices`` are |V^0| .. |V^L|, ``edges`` |E^1| .. |E^L|. Aggregation by Equation 11, update by
-    Equation 12; they overlap on a pipelined device (the operator is max) and add up elsewhere. The
-    backward pass aggregates at a rate of its own where the device has one.
+    ``vertices`` are |V^0| .. |V^L|, ``edges`` |E^1| .. |E^L|. Aggregation follows Equation 11,
+    update Equation 12. They overlap on a pipelined device (the operator is max) and add up
+    elsewhere. The backward pass aggregates at its own rate if the device has one.
 
-    Layers that multiply by W before they aggregate do both in Equation 11's time, in the first
-    layer too, whose backward pass gives W's gradient. Of sparse features, of which V^0 and V^1 have
-    ``stored`` values, those alone are multiplied.
+    Layers that multiply by W before they aggregate do both in Equation 11's time. So does the first
+    layer, since its backward pass gives W's gradient. For sparse features only stored values are
+    multiplied: ``stored`` has their numbers in V^0 and V^1.
     """
 
     def combine(aggregate_s: float, update_s: float) -> float:
@@ -166,7 +175,7 @@ def trainer_seconds(
 
 
 def sizes_of(profiles: Sequence[BatchProfile], seeds: float) -> tuple[list[float], list[float]]:
-    """|V^l| and |E^l| of a mini-batch of ``seeds`` seeds, between the profiled sizes."""
+    """Return |V^l| and |E^l| of a mini-batch of ``seeds`` seeds, between the profiled sizes."""
     known = [0.0, *(float(profile.seeds) for profile in profiles)]
 
     def between(values: list[int]) -> float:
@@ -182,8 +191,11 @@ def sizes_of(profiles: Sequence[BatchProfile], seeds: float) -> tuple[list[float
 def fetched_of(
     profiles: Sequence[BatchProfile], seeds: float, row_bytes: float
 ) -> tuple[float, float]:
-    """What an accelerator's mini-batch of ``seeds`` seeds needs of the host's memory: rows, and
-    bytes as they cross. All of V^0, ``row_bytes`` each, where the profiles do not say."""
+    """Return the rows and bytes that an accelerator's mini-batch fetches from host memory.
+
+    The mini-batch has ``seeds`` seeds; bytes count as they cross. Without figures in the profiles
+    it is all of V^0, at ``row_bytes`` a row.
+    """
     known = [0.0, *(float(profile.seeds) for profile in profiles)]
     rows, sizes = [0.0], [0.0]
     for profile in profiles:
@@ -195,8 +207,10 @@ def fetched_of(
 
 
 def stored_of(profiles: Sequence[BatchProfile], seeds: float) -> tuple[float, float] | None:
-    """Values of sparse features that a mini-batch of ``seeds`` seeds has in its rows of V^0, and of
-    V^1 among them; None where features are dense."""
+    """Return the stored feature values in a mini-batch's rows of V^0, and of V^1.
+
+    The mini-batch has ``seeds`` seeds. Returns None if features are dense.
+    """
     known, sources, destinations = [0.0], [0.0], [0.0]
     for profile in profiles:
         if profile.stored is None:
@@ -213,11 +227,11 @@ def stored_of(profiles: Sequence[BatchProfile], seeds: float) -> tuple[float, fl
 def sampling_seconds(
     host: Device, profiles: Sequence[BatchProfile], seeds: float, threads: int
 ) -> float:
-    """T_samp of one mini-batch of ``seeds`` seeds with ``threads`` threads (0: every core).
+    """Return T_samp of one mini-batch of ``seeds`` seeds with ``threads`` threads (0: every core).
 
     §V runs the sampler "under different numbers of threads and different mini-batch sizes" in the
-    design phase: between those times where ``profiles`` have them, beyond the most threads as fast
-    as with these. Else the platform's sampled edges a second and core.
+    design phase. Times are interpolated between the ones of ``profiles``, and constant beyond the
+    most threads. Without profiled times, the platform's sampled edges a second and core are used.
     """
     threads = threads or host.cores
     timed = [profile for profile in profiles if profile.sampling_s]
@@ -233,7 +247,7 @@ def sampling_seconds(
 
 
 def synchronise_seconds(task: Task, accelerators: Sequence[Device]) -> float:
-    """Equation 13: gradients to the host and back, over the slowest link."""
+    """Return Equation 13: gradients to the host and back, over the slowest link."""
     platform = task.platform
     links = [platform.host_link(device) for device in accelerators]
     crossings = (2.0 * task.parameter_bytes / link.bandwidth_bytes_per_s for link in links)
@@ -250,17 +264,18 @@ def predict(
     *,
     part: float = 1.0,
 ) -> Prediction:
-    """Equations 6 to 13 for one iteration of as many seeds as the largest profile, or a ``part`` of
-    them, split in the same proportion.
+    """Apply Equations 6 to 13 to one iteration with the seeds of the largest profile.
 
-    Equations 7 and 8 have |V^0| rows of S_feat a value: of these an accelerator's cache keeps some
-    from being loaded and crossing, and those that cross may be rounded (:func:`fetched_of`). Sparse
-    features that stay so, which they do for a CPU trainer alone, have the bytes of their values.
-    ``prefetch`` says how far the stages of iterations overlap.
+    It has a ``part`` of those seeds, split in the same proportion. ``prefetch`` says how far the
+    stages of iterations overlap.
 
-    One term is ours: ``fixed_s`` is what an iteration takes besides what the paper's equations
-    have, where that was measured: the loss, the optimiser's step and the runtime. It follows
-    propagation, as the synchroniser does, and holds the interpreter, without which no stage starts.
+    Equations 7 and 8 have |V^0| rows of S_feat a value. An accelerator's cache saves some of these
+    rows, and rows that cross may be rounded (:func:`fetched_of`). Sparse features, which only a CPU
+    trainer keeps sparse, have the bytes of their values.
+
+    One term is not the paper's: ``fixed_s``, the measured seconds of an iteration outside its
+    equations (loss, optimiser step, runtime). It follows propagation, as the synchroniser does, and
+    holds the interpreter, without which no stage starts.
     """
     platform, item = task.platform, task.workload.itemsize
     host, threads = platform.host, split.threads
@@ -310,13 +325,13 @@ def add_described(
     *,
     part: float = 1.0,
 ) -> Prediction:
-    """A prediction with what the paper's model leaves out (§VI-C) and a platform's description has:
-    the launches of kernels, the latencies of links, and the topology that crosses with features.
+    """Add to a prediction the costs that a platform describes and the paper's model omits (§VI-C).
 
-    A trainer launches two kernels a layer forward, two backward, in the first layer one, and the
-    loss; with layers that multiply first one more. A pipelined device launches AGGREGATE and UPDATE
-    at the same time. Where a device has no rates of all of a step, a library's kernels are launched
-    for it, which are more and which its work hides: the equations have neither.
+    They are kernel launches, link latencies, and the topology that crosses with features. A trainer
+    launches two kernels a layer forward, two backward (one in the first layer), and the loss. With
+    layers that multiply first there is one more. A pipelined device launches AGGREGATE and UPDATE
+    at the same time. On a device without rates for all of a step, a library launches more kernels,
+    some of them hidden by its work. The equations have neither.
     """
     depth, host = len(task.layers), task.platform.host
 
@@ -344,9 +359,9 @@ def add_described(
 
 
 def note_round(prediction: Prediction, observed: Sequence[StageTimes]) -> str:
-    """A sentence with the predicted time of an iteration beside what its rounds took, by stage.
+    """Return a sentence with an iteration's predicted and observed times, by stage.
 
-    ``observed`` are those of full rounds, whatever their clock; each stage is their median. The
+    ``observed`` are times of full rounds, of any clock; each stage is their median. The
     synchroniser is not observed, and is left out of both.
     """
     pairs: list[tuple[str, float, list[float | None]]] = [
@@ -369,9 +384,10 @@ def note_round(prediction: Prediction, observed: Sequence[StageTimes]) -> str:
 
 
 def divide_threads(cores: int, parts: int = 8) -> list[HostThreads]:
-    """Ways to divide the host's cores over sampling, loading and training, in eighths.
+    """Return ways to divide the host's cores over sampling, loading and training, in eighths.
 
-    Too few are not divided: whatever is done ahead gets a thread, and shares the trainer's cores.
+    A few cores are not divided: sampling and loading get a thread each, and share the trainer's
+    cores.
     """
     unit = max(1, cores // parts)
     steps = cores // unit
@@ -392,12 +408,12 @@ def plan_split(
     prefetch: Prefetch = 2,
     own_threads: bool = False,
 ) -> Split:
-    """The split with the least predicted T_execution.
+    """Return the split with the least predicted T_execution.
 
-    Searches 33 shares for the CPU trainer (0 to all) and every division of threads in eighths; the
-    stages have all threads one after the other where nothing is prefetched, unless each host task
-    has ``own_threads`` there too. Ties go to fewer seeds on the CPU, then to the threads that fill
-    the pipeline soonest.
+    Searches 33 shares for the CPU trainer (0 to all) and every division of threads in eighths.
+    Without prefetching the stages have all threads in turn, unless each host task has
+    ``own_threads``. Ties go to fewer seeds on the CPU, then to the threads that fill the pipeline
+    soonest.
     """
     total, cores = profiles[-1].seeds, task.platform.host.cores
     if not accelerators:
@@ -426,10 +442,11 @@ def refine_split(
     split: Split,
     prefetch: Prefetch = 2,
 ) -> Split:
-    """What DRM may reach from ``split`` at best: no single move of seeds to or from the CPU
-    trainer, and of threads between two stages, makes the predicted iteration shorter.
+    """Return the best split that DRM may reach from ``split``.
 
-    Moves start with a thirty-second of the seeds and of the threads and are halved down to one.
+    No single move of seeds to or from the CPU trainer, or of threads between two stages, makes the
+    predicted iteration shorter. Moves start with a thirty-second of the seeds and of the threads
+    and are halved down to one.
     """
     total = profiles[-1].seeds
 
@@ -450,7 +467,7 @@ def refine_split(
 
 
 def _moves(split: Split, seeds: int, total: int, threads: int) -> list[Split]:
-    """The split with ``seeds`` moved either way, and with ``threads`` moved between two stages."""
+    """Return splits with ``seeds`` moved either way, or ``threads`` moved between two stages."""
     shares = (split.threads.sample, split.threads.load, split.threads.train)
     moves = [
         Split(min(total, max(0, split.cpu_seeds + way * seeds)), split.threads) for way in (-1, 1)

@@ -123,14 +123,14 @@ class HyScalePlacement(SeedPlacement):
 
 
 class HyScaleSession(SeedSession):
-    """The splits of a run's rounds, and what DRM makes of what they took.
+    """The splits of a run's rounds, moved by DRM according to the rounds' times.
 
-    Several rounds are under way at once, each under the split that it was let in with. The times
-    of a round are acted on if that is still the split in force; a change therefore waits until
-    what the change before did has been seen, and is never made twice.
+    Several rounds are in flight at once, each under the split of its start. A round's times count
+    only if its split is still in force. A change therefore waits until the effect of the last one
+    has been seen, and is never made twice.
 
-    ``history`` has the split of each round, as it was let in, ``times`` what the stages of each
-    took; ``prediction`` is of the first split.
+    ``history`` has the split of each round at its start, ``times`` the stage times of each;
+    ``prediction`` is of the first split.
     """
 
     def __init__(
@@ -164,12 +164,12 @@ class HyScaleSession(SeedSession):
                 setting, profiles, accelerators, split, prefetch, platform.round_s
             )
         )
-        #: The shares of a round, made once for each split and number of seeds: most are alike.
+        #: The shares of a round, cached for each split and number of seeds: most are alike.
         self._share = lru_cache(maxsize=8)(self._make_shares)
         #: Iterations of an epoch.
         self._num_rounds = max(1.0, len(setting.dataset.train_ids) / total)
         self.prediction = self._predict(split)
-        #: Whether there is nothing to move: one trainer, whose stages have all threads each.
+        #: Whether nothing can move: one trainer, whose stages each have all threads.
         self._fixed = self._trainers == (platform.host,) and shares_threads
         self.balancer = Balancer(
             total,
@@ -184,9 +184,9 @@ class HyScaleSession(SeedSession):
         self._epochs_s = predict_epochs(setting, profiles, accelerators, split, prefetch)
         self.history: list[Assignment] = []
         self.times: list[StageTimes] = []
-        #: Of every round under way, its split, and whether it is a full one.
+        #: For every round in flight, its split, and whether it is a full one.
         self._under_way: deque[tuple[Assignment, bool]] = deque()
-        #: What the full rounds under the first split took.
+        #: Stage times of the full rounds under the first split.
         self._observed: list[StageTimes] = []
         self._first = (
             f"first split from the performance model: {cpu_seeds} of {total} seeds on the "
@@ -207,14 +207,14 @@ class HyScaleSession(SeedSession):
         return plan_sampling(host, accelerators, profiles, split, others_s)
 
     def predicted_epochs(self) -> Mapping[str, float]:
-        """Of the first split."""
+        """Return the predicted seconds of an epoch under the first split."""
         return self._epochs_s
 
     def share_out(self, seeds: IntArray) -> Handed:
         return hand_out(seeds, self.split(len(seeds)))
 
     def split(self, num_seeds: int) -> tuple[Share, ...]:
-        """The shares of a round that is let in now."""
+        """Return the shares of a round that starts now."""
         balancer = self.balancer
         assigned = balancer.assignment
         self.history.append(assigned)
@@ -222,7 +222,7 @@ class HyScaleSession(SeedSession):
         return self._share(num_seeds, assigned)
 
     def _make_shares(self, num_seeds: int, assigned: Assignment) -> tuple[Share, ...]:
-        """The shares of so many seeds, by what is assigned of a full round."""
+        """Return the shares of ``num_seeds`` seeds, in proportion to a full round's assignment."""
         on_host = self._on_host
         total = self.balancer.total_seeds
         cpu = round(num_seeds * assigned.cpu_seeds / total) if on_host else 0
@@ -255,7 +255,7 @@ class HyScaleSession(SeedSession):
             return
         self._taken, self._taken_under = times, Split(assigned.cpu_seeds, assigned.threads)
         if self._prefetch == 0 and times.train_accelerator is not None:
-            # Transfer and training, one task in line 1, do not overlap here: it is as long as both.
+            # Transfer and training, one task in line 1, do not overlap here: their times add up.
             both_s = times.transfer + times.train_accelerator
             times = times._replace(transfer=0.0, train_accelerator=both_s)
         if self._placement.rule == "proportional":
@@ -264,7 +264,8 @@ class HyScaleSession(SeedSession):
             self.balancer.apply(decide(times), times)
 
     def _expect_epoch_s(self, assignment: Assignment) -> float:
-        """Seconds of an epoch under ``assignment``: the model's, corrected by the last round."""
+        """Return the modelled seconds of an epoch under ``assignment``, corrected by the last
+        round."""
         expected = correct(
             self._predict(Split(assignment.cpu_seeds, assignment.threads)),
             self._predict(self._taken_under),
@@ -313,8 +314,10 @@ def predict_epochs(
     split: Split,
     prefetch: Literal[0, 1, 2],
 ) -> dict[str, float]:
-    """Seconds of an epoch under a split, by what they rest on: full rounds, of which the first
-    fills the pipeline, and the smaller one that is left."""
+    """Return predicted seconds of an epoch under a split, by the basis of the prediction.
+
+    An epoch has full rounds, which start with an empty pipeline, and one smaller round.
+    """
     platform, total = setting.platform, profiles[-1].seeds
     rounds, left = divmod(len(setting.dataset.train_ids), total)
     full, smaller = (
@@ -337,7 +340,7 @@ def predict_epochs(
 
 
 def note_inputs(platform: Platform) -> str:
-    """What a prediction of this platform's epochs rests on: nothing that was measured in them."""
+    """Return the basis of a prediction of epochs: it has no measurement of these epochs."""
     equations = "by Equations 6 to 13 for the first split, "
     if platform.virtual:
         return f"{equations}the platform's rates, and sampled |V^l| and |E^l|"
@@ -350,11 +353,10 @@ def note_inputs(platform: Platform) -> str:
 
 
 def correct(expected: Prediction, predicted: Prediction, taken: StageTimes) -> Prediction:
-    """``expected`` of one split, by how far a round that ``taken`` is of was from ``predicted``.
+    """Correct ``expected`` by another split's round, which ``taken`` and ``predicted`` describe.
 
-    What a stage took beyond the prediction is a fixed cost, as of launches, which the equations
-    leave out; one that took less has a higher rate. A stage stays as expected that had no work, or
-    would have none.
+    Time beyond the prediction is a fixed cost, as of launches, which the equations leave out. A
+    faster stage has a higher rate. A stage stays as expected if it had no work, or would have none.
     """
 
     def stage(expected_s: float, predicted_s: float, taken_s: float | None) -> float:
@@ -387,8 +389,11 @@ def plan_sampling(
     split: Split,
     others_s: float,
 ) -> int:
-    """On how many accelerators mini-batches are best drawn at first: the fewest that make the
-    longest of sampling there, on the CPU, and the other stages (``others_s``) shortest."""
+    """Return the number of accelerators that should draw mini-batches at first.
+
+    It is the fewest that minimises the longest of sampling there, sampling on the CPU, and the
+    other stages (``others_s``).
+    """
     each = (profiles[-1].seeds - split.cpu_seeds) / len(accelerators)
     edges = sum(sizes_of(profiles, each)[1])
     own_s = sampling_seconds(host, profiles, split.cpu_seeds, split.threads.sample)

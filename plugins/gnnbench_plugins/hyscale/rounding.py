@@ -1,6 +1,6 @@
 """Features rounded before they cross PCIe: the quantization that HyScale-GNN §VIII plans.
 
-Host memory keeps them as they are, and so does the CPU trainer, which reads them there.
+Host memory, and the CPU trainer that reads it, keep full precision.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ INT8_MAX: Bound[float] = 127.0
 
 
 def pack_rows(rows: Tensor, precision: Precision) -> tuple[Tensor, ...]:
-    """Rows ``(n, f)`` as tensors of ``precision``.
+    """Return rows ``(n, f)`` as tensors of ``precision``.
 
-    float16 ``(n, f)``, the nearest, within its range; or int8 ``(n, f)`` and a float32 scale for
-    each row ``(n, 1)``, so that its largest magnitude is 127: an error of at most half the scale.
+    float16 is ``(n, f)``, the nearest values within its range. int8 is ``(n, f)`` with a float32
+    scale for each row ``(n, 1)``, so that its largest magnitude is 127. Its error is at most half
+    the scale.
     """
     if precision == "full":
         return (rows,)
     if precision == "float16":
         return (round_to_half(rows),)
     scale = (rows.abs().amax(dim=1, keepdim=True) / INT8_MAX).to(torch.float32)
-    # A row of zeros has no scale of its own, and needs none.
+    # A row of zeros needs no scale.
     scale[scale == 0] = 1.0
     return (rows / scale).round().clamp(-INT8_MAX, INT8_MAX).to(torch.int8), scale
 
 
 def unpack_rows(crossed: tuple[Tensor, ...], dtype: torch.dtype) -> Tensor:
-    """The rows ``(n, f)`` in ``dtype`` of what ``pack_rows`` gave, with what rounding left."""
+    """Return rows ``(n, f)`` in ``dtype`` from the tensors of ``pack_rows``, rounding included."""
     values, *scales = crossed
     rows = values.to(dtype)
     for scale in scales:

@@ -1,10 +1,10 @@
 """MixGCN: full-graph training by mixture of parallelism and mixture of accelerators.
 
-``placement`` holds the two shardings (its Algorithm 2) and the groups of sparse and dense devices,
-``communication`` the all-to-all that follows from them, ``sampler`` the order and the stages of the
-pipeline between the groups (section 3.2.2). ``ordering`` has bandwidths and Proposition 3.5;
-``outlook`` is what an epoch takes, by its program: ``sampler`` and ``placement`` choose by it and
-``planner`` plans.
+``placement`` holds the two shardings (its Algorithm 2) and the groups of sparse and dense devices.
+``communication`` holds the all-to-all between them, ``sampler`` the order and the stages of the
+pipeline between the groups (section 3.2.2). ``ordering`` has bandwidths and Proposition 3.5.
+``outlook`` predicts an epoch from its program: ``sampler`` and ``placement`` choose by it, and
+``planner`` plans with it.
 
 ``machines`` has the sparse accelerator, cycle by cycle; ``kernel`` prices AGGREGATE by it.
 """

@@ -1,4 +1,4 @@
-"""How faithful strategy 'mixgcn' is to MixGCN."""
+"""The card of strategy 'mixgcn': how faithful it is to MixGCN."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The all-to-all between the shards of AGGREGATE and those of UPDATE: MixGCN §3.1.2."""
+"""The all-to-all between the shards of AGGREGATE and of UPDATE: MixGCN §3.1.2."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from gnnbench.parts import OfFullGraphs, ShardExchange
 
 @dataclass(frozen=True)
 class MixGCNCommunication(OfFullGraphs, ShardExchange):
-    """Aggregates go from the devices that have a range of features to those that have a range of
-    vertices, and representations back; gradients the other way round.
+    """An all-to-all between ranges of features and ranges of vertices.
 
-    What crosses follows from the placement's two shardings: the part of an entry's column and row
-    on one device each. The gradients of the weights go round a ring of the devices that update.
+    Aggregates go from devices with a range of features to devices with a range of vertices, and
+    representations go back. Gradients go in the opposite directions. The placement's two shardings
+    give the traffic: entries with their column on one device and their row on another. The updating
+    devices all-reduce weight gradients in a ring.
     """
 
     name: ClassVar[str] = "mixgcn"

@@ -21,7 +21,7 @@ from gnnbench_plugins.reference.native_kernel import NativeAdjacency, NativeKern
 
 
 def make_spu(device: Device) -> Spu:
-    """The accelerator that a ``sparse`` device describes by its bandwidth and its adders' rate."""
+    """Return the accelerator that a ``sparse`` device describes by bandwidth and adders' rate."""
     spu = Spu()
     return replace(
         spu,
@@ -32,16 +32,16 @@ def make_spu(device: Device) -> Spu:
 
 @dataclass(slots=True)
 class _Running:
-    """What is aggregated now, which is what the kernel is asked the time of next."""
+    """The aggregation under way, which the kernel is next asked to price."""
 
     block: Block | None = None
     backward: bool = False
-    #: What it gave of its output; None is all.
+    #: The outputs that were computed; None means all.
     wanted: MaskArray | None = None
 
 
 class SpuAdjacency(NativeAdjacency):
-    """Sums are those of kernel 'native'; masks are noted, since they are priced."""
+    """An adjacency that sums as kernel 'native' and records masks, since they are priced."""
 
     def __init__(
         self, block: Block, dtype: torch.dtype, device: torch.device, running: _Running
@@ -56,15 +56,15 @@ class SpuAdjacency(NativeAdjacency):
 
 @dataclass
 class SpuKernel(OfFullGraphs, NativeKernel):
-    """MixGCN's sparse accelerator (section 3.2.1) aggregates; other devices update.
+    """A kernel that aggregates on MixGCN's sparse accelerator (section 3.2.1).
 
-    The time of a piece of AGGREGATE is that of ``machines.Spu`` on the block it was computed on.
-    With ``masked`` its backward pass gives only what ReLU's mask wants, and that mask is priced; it
-    is off by default because plans know no masks. Other masks are random, want the share
-    ``wanted`` of the outputs and price only: this project's models have no dropout. Work that was
-    not computed here, of another process or of a plan, is priced by its size alone
-    (:meth:`estimate_seconds`). Coefficients of vertices are left to the dense devices, since the
-    accelerator has no multipliers.
+    Other devices update. A piece of AGGREGATE takes the time of ``machines.Spu`` on its block. With
+    ``masked`` its backward pass computes only the gradients that ReLU's mask wants, and that mask
+    is priced. It is off by default because plans know no masks. Other masks are random, want the
+    share ``wanted`` of the outputs and only affect the price: this project's models have no
+    dropout. Work that was not computed here, but in another process or in a plan, is priced by its
+    size alone (:meth:`estimate_seconds`). Dense devices apply the coefficients of vertices, since
+    the accelerator has no multipliers.
     """
 
     name: ClassVar[str] = "spu"
@@ -82,7 +82,7 @@ class SpuKernel(OfFullGraphs, NativeKernel):
     )
 
     _running: _Running = field(default_factory=_Running, init=False, repr=False, compare=False)
-    #: How many rows there are to read; 0 where that is not known.
+    #: Number of rows to read; 0 if unknown.
     _vertices: int = field(default=0, init=False, repr=False, compare=False)
     _seconds: dict[tuple[Block, bool, int, Spu], float] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -120,7 +120,7 @@ class SpuKernel(OfFullGraphs, NativeKernel):
         self._matrices.clear()
 
     def limit_sources(self, vertices: int) -> None:
-        """No work reads more different rows than these."""
+        """Set the number of vertices: no work reads more different rows."""
         self._vertices = vertices
 
     def projects_first(self, layer: int, setting: Setting, mode: Mode) -> bool:
@@ -137,7 +137,7 @@ class SpuKernel(OfFullGraphs, NativeKernel):
         running.block, running.backward, running.wanted = block, backward, None
 
     def seconds(self, work: Work, device: Device) -> float:
-        """Modelled duration; AGGREGATE only of a sparse device by its cycles."""
+        """Return the modelled duration; only AGGREGATE on a sparse device is priced by cycles."""
         if work.op != "aggregate" or device.kind != "sparse":
             return super().seconds(work, device)
         if not work.features:
@@ -148,7 +148,7 @@ class SpuKernel(OfFullGraphs, NativeKernel):
             return device.launch_s + self.estimate_seconds(work, spu)
         wanted = self._running.wanted
         if wanted is not None and wanted.shape[1] == -(-work.features // 8):
-            # Of ReLU, and another in every epoch.
+            # This mask is ReLU's, which changes every epoch.
             matrix = self._read(block, backward=backward)
             return device.launch_s + spu.run(matrix, work.features, wanted).seconds
         key = (block, backward, work.features, spu)
@@ -159,12 +159,12 @@ class SpuKernel(OfFullGraphs, NativeKernel):
         return device.launch_s + self._seconds[key]
 
     def estimate_seconds(self, work: Work, spu: Spu) -> float:
-        """By size alone: wanted additions on all adders, or what crosses HBM where that takes
-        longer.
+        """Estimate the time from the work's size alone.
 
-        A stage of the pipeline reads more rows than it has, at most one for each edge and none that
-        the graph has not. Each is read once where those of the whole graph fit in the node buffer,
-        else one comes for every edge.
+        It is the longer of the wanted additions on all adders and the transfer over HBM. A stage of
+        the pipeline reads more rows than it has: at most one for each edge, and at most the graph's
+        vertices. If all rows of the graph fit in the node buffer, each is read once, else one for
+        every edge.
         """
         rows = work.edges
         if self._vertices and 4 * work.features * self._vertices <= spu.sram.node_bytes // 2:
@@ -174,7 +174,7 @@ class SpuKernel(OfFullGraphs, NativeKernel):
         return max(moved / spu.bandwidth_bytes_per_s, adds / (spu.units * spu.clock_hz))
 
     def _read(self, block: Block, *, backward: bool) -> SparseMatrix:
-        """The block, or its transpose, as the accelerator reads it; kept for the run."""
+        """Return the block, or its transpose, as the accelerator reads it; kept for the run."""
         key = (block, backward)
         if key not in self._matrices:
             matrix = SparseMatrix(block.indptr, block.indices, block.num_src)

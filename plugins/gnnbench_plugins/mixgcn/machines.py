@@ -1,24 +1,24 @@
 """MixGCN's sparse accelerator computing Z = A H ⊙ M, cycle by cycle, and what its rivals share.
 
 Section 4.4.1 gives all three accelerators 16,384 units, 100 MB of SRAM and 1,024 GB/s, and each its
-own clock. How the SPU works, rule by rule, stands in ``gnnbench.kernels.reference.spmm``. This
-module adds memory to it; what follows neither from the paper nor from what others say of it is
-marked *assumed*.
+own clock. ``gnnbench.kernels.reference.spmm`` describes the SPU rule by rule; this module adds
+memory to it. Anything that follows neither from the paper nor from other sources is marked
+*assumed*.
 
-**Memory** (all accelerators). HBM serves one transfer after the other at its full bandwidth, in
-whole granules of 32 bytes for rows picked one by one (*assumed*: half a 64-byte HBM2 burst). The
-100 MB are split as the SPU's (section 4.1: 32 MB node features, 32 MB outputs, 32 MB adjacency, 4
-MB mask) in the rivals too (*assumed*). Every buffer is a double buffer: half of it is filled while
-the other half is read, so a step's rows may be loaded as soon as the step before the last is
-computed, and a tile's outputs are written behind it (``overlap_steps``). The adjacency is streamed,
-but stays for all slices of a tile where the tile's fits in half its buffer. An edge is 4 bytes;
-pointers are 4 bytes a row, or 8 for each row that has edges in the step where that is less.
+**Memory** (all accelerators). HBM serves one transfer after the other at its full bandwidth. Rows
+picked one by one take whole granules of 32 bytes (*assumed*: half a 64-byte HBM2 burst). The 100 MB
+are split as the SPU's (section 4.1: 32 MB node features, 32 MB outputs, 32 MB adjacency, 4 MB mask)
+in the rivals too (*assumed*). Every buffer is a double buffer: one half is filled while the other
+is read (``overlap_steps``). A step's rows may load once the step before the last is computed; a
+tile's outputs are written behind it. The adjacency is streamed. It stays for all slices of a tile
+if the tile's edges fit in half its buffer. An edge is 4 bytes. Pointers are 4 bytes a row, or 8 for
+each row with edges in the step if that is less.
 
-**SPU.** Loads exactly the rows that a tile reads; reads the mask's bits; writes wanted values only,
-since their reader has the bitmap (*assumed*). Tiles, slices of features and their order are chosen
-by :func:`choose_slice` for the fewest bytes, by degrees alone: neither the mask nor a rate changes
-them, so that more bandwidth, a faster clock or fewer wanted outputs are never slower. Within a
-tile: slice by slice, all chunks of sources; outputs leave once, adjacency comes once a slice.
+**SPU.** It loads exactly the rows that a tile reads, and the mask's bits. It writes wanted values
+only, since their reader has the bitmap (*assumed*). :func:`choose_slice` chooses tiles, slices of
+features and their order for the fewest bytes, by degrees alone. Neither the mask nor a rate changes
+them, so more bandwidth, a faster clock or fewer wanted outputs are never slower. A tile runs slice
+by slice, through all chunks of sources. Outputs leave once; adjacency comes once a slice.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from gnnbench.kernels.dispatch.spmm import (
 from gnnbench.kernels.reference.spmm import WORD_FLOATS, Chunks, ReductionEngine
 from gnnbench.records import BoolArray, IntArray
 
-#: What HBM moves at least, bytes.
+#: Smallest HBM transfer, in bytes.
 GRANULE_BYTES: Annotated[int, Constant("B", "quoted", "JEDEC HBM: one burst")] = 32
 #: Bytes of a feature, of an edge's source and of a row pointer.
 FLOAT_BYTES: Bound[int] = 4
@@ -74,10 +74,10 @@ class Sram:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """A product on a machine.
+    """A simulated product on a machine.
 
-    ``adds`` are the additions it made, an edge's every wanted feature one; ``capacity`` those that
-    its adders could have made in the time. ``bytes`` cross the memory, by kind.
+    ``adds`` counts its additions, one for each wanted feature of an edge. ``capacity`` is the
+    number that its adders could have made in the time. ``bytes`` cross the memory, by kind.
     """
 
     seconds: float
@@ -97,16 +97,20 @@ class Simulation:
 
 
 def count_energy(adds: float, memory_bytes: float) -> float:
-    """Joules of so many additions, each of which reads a value from a buffer, and of bytes that
-    cross the memory and a buffer."""
+    """Return the joules of ``adds`` additions and of ``memory_bytes``.
+
+    Each addition reads a value from a buffer; the bytes cross the memory and a buffer.
+    """
     buffered = FLOAT_BYTES * adds + memory_bytes
     return ADD_J * adds + SRAM_J_PER_BYTE * buffered + DRAM_J_PER_BYTE * memory_bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Steps:
-    """The steps of a product on a machine, one after the other: bytes loaded, of each kind, cycles,
-    and bytes written. ``adds`` are made in all of them, and ``last_cycles`` come after the last."""
+    """The steps of a product in sequence: bytes loaded, by kind, cycles, and bytes written.
+
+    All steps together make ``adds`` additions; ``last_cycles`` come after the last step.
+    """
 
     adds: int
     loads: Mapping[str, IntArray]
@@ -117,10 +121,10 @@ class Steps:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Order:
-    """The steps as they follow each other: tile by tile, slice by slice, chunk by chunk.
+    """The steps in sequence: tile by tile, slice by slice, chunk by chunk.
 
-    Int64 and bool, one a step. ``chunk`` is -1 where a tile has no edges, and nothing but zeros to
-    write. ``opens`` and ``closes`` mark a slice's first and last step in its tile.
+    Int64 and bool, one a step. ``chunk`` is -1 for a tile without edges, which only writes zeros.
+    ``opens`` and ``closes`` mark a slice's first and last step in its tile.
     """
 
     tile: IntArray
@@ -131,7 +135,7 @@ class Order:
 
 
 def order_steps(chunks: Chunks, num_slices: int) -> Order:
-    """All steps of a product in ``num_slices`` slices."""
+    """Return all steps of a product in ``num_slices`` slices."""
     held = np.diff(chunks.first)
     counts = np.maximum(held, 1)
     tile = np.repeat(np.arange(len(held)), counts * num_slices)
@@ -143,7 +147,7 @@ def order_steps(chunks: Chunks, num_slices: int) -> Order:
 
 @dataclass(frozen=True, slots=True)
 class Machine(ABC):
-    """An accelerator of some clock on a memory of some bandwidth."""
+    """An accelerator with a clock and a memory bandwidth."""
 
     name: str
     clock_hz: int
@@ -159,21 +163,21 @@ class Machine(ABC):
 
     @abstractmethod
     def plan(self, matrix: SparseMatrix, width: int, mask: MaskArray | None = None) -> Steps:
-        """A H for an H of ``width`` float32 features, ⊙ M where the machine knows masks.
+        """Plan A H for an H of ``width`` float32 features, ⊙ M if the machine supports masks.
 
-        The sources of each row must ascend. ``mask`` is that of the kernel ``aggregate``.
+        The sources of each row must ascend. ``mask`` has the form of the kernel ``aggregate``.
         """
 
     def run(self, matrix: SparseMatrix, width: int, mask: MaskArray | None = None) -> Simulation:
-        """The same, and how long it takes."""
+        """Plan and simulate a product; arguments as in :meth:`plan`."""
         return self.simulate(self.plan(matrix, width, mask))
 
     def scale(self, divisor: int) -> Machine:
-        """The machine with one in ``divisor`` of everything but its clock.
+        """Return the machine with one in ``divisor`` of everything but its clock.
 
-        On a graph with one in ``divisor`` of the vertices, of the same degrees, it has as many
-        tiles, as much reuse and the same time as the whole machine has on the whole graph.
-        Raises ``ValueError`` where something does not divide.
+        On a graph with one in ``divisor`` of the vertices, of the same degrees, its tiles, reuse
+        and time equal the whole machine's on the whole graph. Raises ``ValueError`` if a size does
+        not divide.
         """
         sram = self.sram
         sizes = (sram.node_bytes, sram.output_bytes, sram.index_bytes, sram.mask_bytes)
@@ -186,11 +190,11 @@ class Machine(ABC):
 
     @abstractmethod
     def share_units(self, divisor: int) -> Machine:
-        """One in ``divisor`` of the units and of what feeds them, on the same memory."""
+        """Return a machine with one in ``divisor`` of the units and their feeds, on the same
+        memory."""
 
     def simulate(self, steps: Steps) -> Simulation:
-        """Times are whole numbers of a share of a cycle, in which bytes and cycles both have
-        one."""
+        """Simulate the steps in whole ticks, a fraction of a cycle common to bytes and cycles."""
         rate = Fraction(self.clock_hz, self.bandwidth_bytes_per_s)
         loads = steps.loads
         loaded: IntArray = np.sum(list(loads.values()), axis=0, dtype=np.int64)
@@ -207,26 +211,29 @@ class Machine(ABC):
 
 
 def divide(size: int, divisor: int) -> int:
-    """A whole share of a machine's size; ``ValueError`` where it is none."""
+    """Return a whole share of a machine's size; ``ValueError`` if it does not divide."""
     if size % divisor:
         raise ValueError(f"{size} of a machine cannot be divided by {divisor}; use another scale.")
     return size // divisor
 
 
 def count_row_bytes(features: int) -> int:
-    """A row of so many features, in whole granules."""
+    """Return the bytes of a row of ``features`` features, in whole granules."""
     return -(-features * FLOAT_BYTES // GRANULE_BYTES) * GRANULE_BYTES
 
 
 def count_adjacency(rows: IntArray, edges: IntArray, segments: IntArray) -> IntArray:
-    """Bytes of steps of so many edges, in ``segments`` of the ``rows`` of their tiles."""
+    """Return the adjacency bytes of steps with ``edges`` edges.
+
+    Their edges lie in ``segments`` of their tiles' ``rows``.
+    """
     pointers = np.minimum(POINTER_BYTES * (rows + 1), 2 * POINTER_BYTES * segments)
     total: IntArray = EDGE_BYTES * edges + pointers
     return total
 
 
 def list_tiles(num_dst: int, tile_rows: int) -> tuple[IntArray, IntArray]:
-    """The first row of each tile, and how many rows it has; int64."""
+    """Return the first row of each tile, and its number of rows; int64."""
     first = np.arange(0, num_dst, tile_rows, dtype=np.int64)
     return first, np.diff(np.append(first, num_dst))
 
@@ -247,18 +254,18 @@ class SlicePlan:
 
 
 def plan_slice(features: int, sram: Sram) -> SlicePlan:
-    """What half of each buffer holds, of slices of so many features; at least a row."""
+    """Return the rows that half of each buffer holds for slices of ``features``; at least one."""
     tile_rows = sram.output_bytes // 2 // (FLOAT_BYTES * features)
     chunk_rows = sram.node_bytes // 2 // count_row_bytes(features)
     return SlicePlan(features, max(1, tile_rows), max(1, chunk_rows))
 
 
 def choose_slice(matrix: SparseMatrix, width: int, sram: Sram) -> SlicePlan:
-    """The slices that are expected to cross HBM in the fewest bytes.
+    """Return the slices that are expected to cross HBM in the fewest bytes.
 
-    Narrow slices make tiles of many destinations, which share the rows they read, and take the
-    adjacency from HBM again for each slice. The rows read are those expected of sources whose
-    edges are spread evenly over the tiles.
+    Narrow slices make tiles of many destinations, which share the rows they read, but fetch the
+    adjacency from HBM again for each slice. Rows read are expected values for sources with edges
+    spread evenly over the tiles.
     """
     words = -(-width // WORD_FLOATS)
     candidates = {min(width, WORD_FLOATS * -(-words // count)) for count in range(1, words + 1)}
@@ -276,7 +283,7 @@ def choose_slice(matrix: SparseMatrix, width: int, sram: Sram) -> SlicePlan:
         adjacency = int(edge_bytes.sum()) + (slices - 1) * int(again)
         return slices * rows * count_row_bytes(features) + adjacency
 
-    # Of equals the narrowest: the more steps, the more of loading and computing overlap.
+    # Ties go to the narrowest: more steps overlap more of loading and computing.
     return plan_slice(min(sorted(candidates), key=expect_bytes), sram)
 
 
@@ -285,8 +292,8 @@ class Spu(Machine):
     """MixGCN's accelerator for S-SpMM.
 
     ``decoded_edges`` leave the index decoder in a cycle, as many as the distribution network takes
-    of the narrowest rows; ``latency_cycles`` is the way through network and adders, once a product
-    (both assumed).
+    of the narrowest rows. ``latency_cycles`` is the latency of network and adders, once a product.
+    Both are assumed.
     """
 
     name: str = "SPU"

@@ -1,5 +1,7 @@
-"""What training on shards of features would take, by the program that it executes, read by the
-sizes of its rounds alone: of a stored graph, a stream of edges, or a graph larger than either."""
+"""Predictions of training on shards of features, from the sizes of the program's rounds alone.
+
+The graph may be stored, a stream of edges, or larger than either.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,11 @@ from gnnbench.records import Dataset, EpochTrace, Graph, Scheduled, Stage
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outlook:
-    """An epoch's program of so many rounds, read by its sizes: its timeline, the seconds of the
-    busiest resource by stage, and by device the bytes that are held, all the time and at most."""
+    """A predicted epoch of ``rounds`` rounds.
+
+    It has the program's timeline and the busy seconds of each stage's busiest resource. By device
+    it has the bytes held permanently, and at the peak.
+    """
 
     rounds: int
     epoch: EpochTrace
@@ -35,8 +40,7 @@ class Outlook:
 
     @property
     def idle_s(self) -> float:
-        """How long a device that aggregates does not, between its first batch and its last; the
-        mean of these devices."""
+        """Idle seconds of an aggregating device between its first and last batch, on average."""
         taken: dict[str, list[tuple[float, float]]] = {}
         for each in self.timeline:
             if each.span.stage == "aggregate":
@@ -51,7 +55,7 @@ class Outlook:
 
 
 def foresee(bundle: Bundle, setting: Setting, rounds: Sequence[Piece]) -> Outlook:
-    """An epoch of ``rounds``, whether or not it fits."""
+    """Predict an epoch of ``rounds``, whether or not it fits."""
     model = build(setting.workload, model=setting.model, masked=masks_gradients(bundle))
     lowering = FeatureShardsLowering(bundle, setting, model.stack)
     names = {device.name for device in chain(setting.platform.devices, lowering.trainers)}
@@ -71,8 +75,7 @@ def foresee(bundle: Bundle, setting: Setting, rounds: Sequence[Piece]) -> Outloo
 
 
 def describe_counted(dims: Sequence[int], vertices: int) -> Dataset:
-    """A data set of which nothing is read but its widths, classes and vertices: the rest is
-    counted."""
+    """Return a data set with only widths, classes and vertices, for graphs given by counts."""
     indptr = np.broadcast_to(np.int64(0), vertices + 1)
     graph = Graph(indptr, np.empty(0, dtype=np.int32))
     none, features = np.zeros(0, dtype=np.bool_), np.empty((0, dims[0]), dtype=np.float32)
@@ -81,11 +84,10 @@ def describe_counted(dims: Sequence[int], vertices: int) -> Dataset:
 
 
 def share_out(total: int, price: Callable[[int], float]) -> tuple[int, float]:
-    """How many of ``total`` devices had best aggregate while the others update, and the epoch that
-    ``price`` gives for that number.
+    """Return how many of ``total`` devices should aggregate, and that number's ``price``.
 
-    Goes from half of them to the better neighbour, in steps that are halved where neither is
-    better, so that few numbers are tried. Of equal ones the smallest that was tried.
+    The others update. The search starts at half of them and moves to the better neighbour. The step
+    is halved if neither is better, so few numbers are tried. Ties go to the smallest.
     """
     tried: dict[int, tuple[float, int]] = {}
 

@@ -17,16 +17,16 @@ from gnnbench_plugins.mixgcn.sampler import MixGCNSampler
 
 @dataclass(frozen=True)
 class MixGCNPlacement(ShardPlacement):
-    """AGGREGATE by ranges of features, UPDATE by ranges of vertices (Algorithm 2, lines 7 and 11).
+    """A placement with AGGREGATE by ranges of features and UPDATE by ranges of vertices.
 
-    Both groups may be the same devices, or sparse ones aggregate for dense ones: devices of kind
-    ``sparse`` where the platform has any, the host (the paper's MixGCN-CPU), or some of the
-    accelerators, set apart. The groups need not be of one size: of accelerators set apart, so many
-    aggregate as make the modelled epoch shortest, unless a number is asked for.
+    They are lines 7 and 11 of Algorithm 2. Both groups may be the same devices. If not, sparse
+    devices aggregate for dense ones: devices of kind ``sparse`` if the platform has any, the host
+    (the paper's MixGCN-CPU), or accelerators set apart. The groups may differ in size. By
+    default the number of accelerators set apart minimises the modelled epoch.
 
-    An adjacency too large for one device is cut into ``row_groups``: the sparse devices form as
-    many groups, each of which aggregates a range of every round's vertices, by ranges of features
-    among its members. Rows that several groups read are sent to each of them.
+    An adjacency too large for one device is cut into ``row_groups``. The sparse devices form that
+    number of groups. Each aggregates a range of every round's vertices, by ranges of features among
+    its members. Rows that several groups read are sent to each of them.
     """
 
     name: ClassVar[str] = "mixgcn"
@@ -46,7 +46,7 @@ class MixGCNPlacement(ShardPlacement):
     row_groups: int = option(1, "groups of sparse devices that have a part of the adjacency each")
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
-        """Groups that are empty, or do not divide the sparse devices."""
+        """Refuse groups that are empty, or do not divide the sparse devices."""
         platform = setting.platform
         dense, sparse = self.updaters(platform), self.aggregators(platform)
         if not sparse or not dense:
@@ -64,7 +64,7 @@ class MixGCNPlacement(ShardPlacement):
         return None
 
     def settle(self, bundle: Bundle, setting: Setting) -> tuple[Part, tuple[str, ...]]:
-        """How many devices are set apart, in the rounds of the sampler."""
+        """Settle how many devices are set apart, for the rounds of the sampler."""
         sampler = bundle.sampler
         if not (self.leaves_open(setting.platform) and isinstance(sampler, MixGCNSampler)):
             return self, ()
@@ -72,14 +72,17 @@ class MixGCNPlacement(ShardPlacement):
         return chosen, (note,)
 
     def leaves_open(self, platform: Platform) -> bool:
-        """Whether the options do not say how many accelerators are set apart."""
+        """Return whether the options leave open how many accelerators are set apart."""
         said = self.sparse != "apart" or self.sparse_devices or self.row_groups > 1
         return not said and len(self._dense(platform)) > 2
 
     def divide(
         self, bundle: Bundle, setting: Setting, rounds: Sequence[Piece]
     ) -> tuple[MixGCNPlacement, str]:
-        """With so many accelerators set apart that an epoch of ``rounds`` takes least, and why."""
+        """Return this placement with the accelerators set apart that minimise an epoch, and why.
+
+        The epoch consists of ``rounds``.
+        """
 
         def set_apart(count: int) -> MixGCNPlacement:
             return replace(self, sparse_devices=count)
@@ -96,7 +99,7 @@ class MixGCNPlacement(ShardPlacement):
         return set_apart(count), note
 
     def available(self, platform: Platform) -> dict[str, int]:
-        """Sparse devices are counted where the option ``sparse`` takes them from."""
+        """Count the devices available; the option ``sparse`` decides which are sparse devices."""
         dense = sum(device.kind != "sparse" for device in platform.accelerators)
         count = len(platform.accelerators) - dense
         if self.sparse == "host":
@@ -106,20 +109,20 @@ class MixGCNPlacement(ShardPlacement):
         return {"accelerators": dense, "sparse_devices": count}
 
     def trainers(self, platform: Platform) -> tuple[Device, ...]:
-        """The devices that update, then those that only aggregate."""
+        """Return the devices that update, then those that only aggregate."""
         updaters = self.updaters(platform)
         others = (device for device in self.aggregators(platform) if device not in updaters)
         return (*updaters, *others)
 
     def updaters(self, platform: Platform) -> tuple[Device, ...]:
-        """The dense group, in slot order."""
+        """Return the dense group, in slot order."""
         dense = self._dense(platform)
         if self.sparse == "apart":
             return dense[: len(dense) - len(self._set_apart(dense))]
         return dense
 
     def aggregators(self, platform: Platform) -> tuple[Device, ...]:
-        """The sparse group."""
+        """Return the sparse group."""
         chosen = self.sparse
         dense = self._dense(platform)
         sparse = tuple(device for device in platform.accelerators if device.kind == "sparse")
@@ -143,7 +146,7 @@ class MixGCNPlacement(ShardPlacement):
     def shard_aggregate(
         self, num_vertices: int, width: int, platform: Platform
     ) -> tuple[Shard, ...]:
-        """Device i of a group of m has the columns [i d / m, (i + 1) d / m)."""
+        """Return shards: device i of a group of m has the columns [i d / m, (i + 1) d / m)."""
         trainers, sparse = self.trainers(platform), self.aggregators(platform)
         groups = self.row_groups
         members = len(sparse) // groups
@@ -154,7 +157,7 @@ class MixGCNPlacement(ShardPlacement):
         )
 
     def shard_update(self, num_vertices: int, platform: Platform) -> tuple[tuple[int, int], ...]:
-        """Device i of m has the vertices [i k / m, (i + 1) k / m)."""
+        """Return ranges: device i of m has the vertices [i k / m, (i + 1) k / m)."""
         ranges = divide_evenly(num_vertices, len(self.updaters(platform)))
         others = len(self.trainers(platform)) - len(ranges)
         return (*ranges, *[(num_vertices, num_vertices)] * others)

@@ -1,9 +1,9 @@
-"""What training with MixGCN would take of a graph: ``gnnbench plan mixgcn``.
+"""Plans of training with MixGCN: ``gnnbench plan mixgcn``.
 
-Over a stored graph the program that training executes says it, and what is left to say is what its
-orders allow. Of a stream of edges only the size is known: its batches are equally large, and each
-reads all of the layer before, as where vertices are numbered at random. The same program is then
-read for these batches.
+For a stored graph the harness plans with the program that training executes. This planner adds the
+stages that its orders allow. For a stream of edges only the size is known. Its batches are equally
+large, and each reads all of the layer before, as for random vertex ids. The program is then planned
+for these batches.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from gnnbench_plugins.mixgcn.sampler import MixGCNSampler, choose_stages
 
 
 class MixGCNPlanner(Planner):
-    """Orders a stored graph, and reads the program of a stream of edges by its sizes."""
+    """A planner that orders a stored graph, and predicts a stream of edges from its sizes."""
 
     name: ClassVar[str] = "mixgcn"
     summary: ClassVar[str] = "bandwidth and stages of a dataset; epoch, all-to-all, memory of sizes"
-    # How few rows a part of the adjacency reads, a stream does not say.
+    # A stream does not tell how few rows a part of the adjacency reads.
     unplanned: ClassVar[Mapping[PartKind, tuple[str, ...]]] = {"placement": ("row_groups",)}
 
     def plan(self, bundle: Bundle, request: PlanRequest) -> tuple[Table, ...]:
@@ -60,7 +60,7 @@ class MixGCNPlanner(Planner):
 
 
 def take_parts(bundle: Bundle) -> tuple[MixGCNSampler, MixGCNPlacement]:
-    """The parts that the plan rests on."""
+    """Return the parts that the plan is based on."""
     sampler, placement = bundle.sampler, bundle.placement
     if not (isinstance(sampler, MixGCNSampler) and isinstance(placement, MixGCNPlacement)):
         raise IncompatibleParts("a plan for mixgcn needs mixgcn's sampler and placement.")
@@ -71,7 +71,7 @@ def take_parts(bundle: Bundle) -> tuple[MixGCNSampler, MixGCNPlacement]:
 
 
 def tabulate_orders(dataset: Dataset, sampler: MixGCNSampler, request: PlanRequest) -> Table:
-    """Bandwidths, and the stages that each order is cut into."""
+    """Return bandwidths, and the number of stages for each order."""
     graph, progress = dataset.graph, request.progress
     progress.begin("reverse Cuthill-McKee", graph.num_edges)
     orders = {"pipelined": keep_order(graph)}
@@ -109,10 +109,11 @@ def _order_cells(ordering: Ordering, sampler: MixGCNSampler) -> tuple[Cell, ...]
 def foresee_stream(
     stream: RmatStream, bundle: Bundle, request: PlanRequest
 ) -> tuple[dict[str, Outlook], Outlook, Bundle]:
-    """What the schedule takes that was asked for, else one stage and several; of these the one
-    that is chosen, as in training; and the parts with as many devices set apart as are chosen.
+    """Return predictions of the schedules, the chosen prediction, and the parts.
 
-    Raises ``IncompatibleParts`` for what training would be refused with.
+    The schedules are the requested one, or else one stage and several; the choice is training's.
+    The parts have the chosen number of devices set apart. Raises ``IncompatibleParts`` if training
+    would be refused.
     """
     workload, sampler, placement = request.workload, *take_parts(bundle)
     layers = build(workload, model=request.model).shapes
@@ -138,7 +139,7 @@ def foresee_stream(
 
 
 def spread(stream: RmatStream, stages: int) -> tuple[Piece, ...]:
-    """Rounds of as many vertices and edges each, in an order that nobody knows."""
+    """Return rounds of equal numbers of vertices and edges, for an unknown order."""
     rows = np.diff(cut_batches(stream.vertices, stages))
     edges = np.diff(np.arange(stages + 1, dtype=np.int64) * (2 * stream.edges) // stages)
     sources = np.minimum(rows + edges, stream.vertices)
@@ -149,7 +150,7 @@ def spread(stream: RmatStream, stages: int) -> tuple[Piece, ...]:
 def tabulate_schedules(
     outlooks: Mapping[str, Outlook], bundle: Bundle, request: PlanRequest
 ) -> Table:
-    """Stages, and an epoch of each schedule."""
+    """Return stages, epoch and idle time of each schedule."""
     return Table(
         name="schedules",
         title=f"schedules of an epoch on {request.platform.name}",
@@ -174,7 +175,7 @@ def tabulate_schedules(
 
 
 def tabulate_exchange(outlook: Outlook, request: PlanRequest) -> Table:
-    """Bytes of the all-to-all: of a layer's aggregates and input rows, by direction."""
+    """Return bytes of the all-to-all: a layer's aggregates and input rows, by direction."""
     sizes = [[0, 0] for _ in range(request.workload.num_layers)]
     ways = {AGGREGATES: 0, ROWS: 0, AGGREGATE_GRADIENTS: 1, ROW_GRADIENTS: 1}
     columns = {matrix.name: column for matrix, column in ways.items()}
@@ -196,7 +197,7 @@ def tabulate_exchange(outlook: Outlook, request: PlanRequest) -> Table:
 
 
 def tabulate_memory(outlook: Outlook, bundle: Bundle, request: PlanRequest) -> Table:
-    """The fullest device of each group, what it holds all the time and at its fullest."""
+    """Return the permanent and peak bytes of the fullest device of each group."""
     _, placement = take_parts(bundle)
     groups = {
         "aggregates": placement.aggregators(request.platform),

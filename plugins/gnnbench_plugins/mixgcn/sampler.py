@@ -34,22 +34,22 @@ from gnnbench_plugins.mixgcn.outlook import foresee
 
 Schedule = Literal["naive", "pipelined", "reordered"]
 
-#: The most stages that are chosen where none are asked for: beyond, a stage is little but launches.
+#: Most stages that are chosen by default: beyond, a stage is mostly launches.
 MOST_STAGES: Bound[int] = 64
 
 
 @dataclass(frozen=True)
 class MixGCNSampler(StagedSampler):
-    """A round is a stage of the fine-grain pipeline: as many vertices as the others, next in order.
+    """A sampler with a round for each stage of the fine-grain pipeline, of equal vertex counts.
 
-    ``naive`` has one stage, so that sparse and dense operations of a layer take turns (Figure 5a);
-    ``pipelined`` takes vertices as they are numbered (5b, 5c), ``reordered`` in reverse
-    Cuthill-McKee order (5d), which keeps neighbours close. Where ``stages`` is 0, s is the least
-    for which the order's bandwidth leaves nothing idle (Proposition 3.5).
+    ``naive`` has one stage, so that sparse and dense operations of a layer take turns (Figure 5a).
+    ``pipelined`` takes vertices in id order (5b, 5c), ``reordered`` in reverse Cuthill-McKee order
+    (5d), which keeps neighbours close. If ``stages`` is 0, s is the least that leaves nothing idle
+    for the order's bandwidth (Proposition 3.5).
 
-    ``auto`` is ``reordered``, or ``naive`` where an epoch of that is shorter by the model clock: s
-    stages overlap what one stage does by turns, and send s times as many messages and start s times
-    as many kernels. A number of stages that is asked for is cut.
+    ``auto`` is ``reordered``, or ``naive`` if its epoch is shorter by the model clock. s stages
+    overlap the operations that one stage does in turn, but send s times the messages and start s
+    times the kernels. A requested number of stages is always used.
     """
 
     name: ClassVar[str] = "mixgcn"
@@ -63,7 +63,7 @@ class MixGCNSampler(StagedSampler):
     stages: int = option(0, "s: stages of the pipeline; 0 = as Proposition 3.5 asks")
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
-        """Numbers of stages that mean nothing."""
+        """Refuse impossible numbers of stages."""
         vertices = setting.dataset.graph.num_vertices
         if not 0 <= self.stages <= vertices:
             return (
@@ -78,8 +78,11 @@ class MixGCNSampler(StagedSampler):
         return None
 
     def settle(self, bundle: Bundle, setting: Setting) -> tuple[Part, tuple[str, ...]]:
-        """What ``auto`` stands for, by the epochs of both; naive on one device. Of accelerators set
-        apart half are taken to aggregate: the placement settles after this part."""
+        """Settle ``auto`` by the epochs of both schedules; one device is always naive.
+
+        If accelerators are set apart, half of them are assumed to aggregate: the placement settles
+        after this part.
+        """
         if self.schedule != "auto" or self.stages:
             return self, ()
         if len(bundle.placement.trainers(setting.platform)) == 1:
@@ -98,14 +101,16 @@ class MixGCNSampler(StagedSampler):
 
     @property
     def chosen_schedule(self) -> Schedule:
-        """What an epoch is cut by: ``reordered`` where ``auto`` is not settled yet."""
+        """The schedule in use: ``reordered`` while ``auto`` is not settled."""
         return "reordered" if self.schedule == "auto" else self.schedule
 
     def chunks(
         self, setting: Setting, num_slots: int, capacity: DeviceCapacity | None = None
     ) -> Chunks:
-        """One unit a stage, whatever the number of slots: the placement's shards divide it, and one
-        slot stands for all devices."""
+        """Return one unit a stage, for any number of slots.
+
+        The placement's shards divide it, and one slot stands for all devices.
+        """
         graph = setting.dataset.graph
         owner = np.zeros(graph.num_vertices, dtype=np.int64)
         if self.chosen_schedule == "naive":
@@ -128,7 +133,7 @@ class MixGCNSampler(StagedSampler):
         return Chunks(rounds, owner, (note,))
 
     def count_rounds(self, graph: Graph) -> tuple[Piece, ...]:
-        """What ``chunks`` cuts a graph into, counted."""
+        """Return the sizes of the rounds that ``chunks`` cuts a graph into."""
         if self.chosen_schedule == "naive":
             return count_whole(graph)
         stages, _ = self._count_stages(graph, self._order(graph))
@@ -138,30 +143,32 @@ class MixGCNSampler(StagedSampler):
         return find_order(graph, numbered=self.chosen_schedule == "pipelined")
 
     def _count_stages(self, graph: Graph, ordering: Ordering) -> tuple[int, int | None]:
-        """How many stages to cut, and how many Proposition 3.5 asks for."""
+        """Return how many stages to cut, and how many Proposition 3.5 asks for."""
         wanted = count_stages(graph.num_vertices, ordering.bandwidth)
         return choose_stages(self.stages, graph.num_vertices, wanted), wanted
 
 
 @lru_cache(maxsize=1)
 def find_order(graph: Graph, *, numbered: bool) -> Ordering:
-    """The order in which a graph is processed, as it is ``numbered`` or another; the last one is
-    kept, since it is asked for more than once before a run."""
+    """Return a graph's processing order: ``numbered`` means id order.
+
+    The last order is cached, since it is needed more than once before a run.
+    """
     return keep_order(graph) if numbered else reorder(graph)
 
 
 @lru_cache(maxsize=1)
 def count_ordered(graph: Graph, stages: int, *, numbered: bool) -> tuple[Piece, ...]:
-    """The rounds of an order; the last ones are kept, as the order is."""
+    """Return the rounds of an order; the last ones are cached, as the order is."""
     return count_rounds(graph, find_order(graph, numbered=numbered).order, stages)
 
 
 def count_whole(graph: Graph) -> tuple[Piece, ...]:
-    """One round of all vertices."""
+    """Return one round of all vertices."""
     size = BlockSize(graph.num_vertices, graph.num_vertices, graph.num_edges)
     return (Piece(size, (0,), picks=False),)
 
 
 def choose_stages(asked: int, vertices: int, wanted: int | None) -> int:
-    """The stages asked for; of 0 those ``wanted`` by Proposition 3.5, as far as they make sense."""
+    """Return the requested stages; for 0, those ``wanted`` by Proposition 3.5, within limits."""
     return asked or min(wanted or vertices, MOST_STAGES, vertices)

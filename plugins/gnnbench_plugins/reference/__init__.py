@@ -1,4 +1,4 @@
-"""The plain strategies: one device, which every other one must equal, and data parallelism."""
+"""The plain strategies: one device, which all others must equal, and data parallelism."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What strategies 'reference' and 'data-parallel' are."""
+"""Cards of the strategies 'reference' and 'data-parallel'."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""The plain communications: nothing moves, or everything a unit needs does, from the host or from
-the devices that own it. Others prefetch."""
+"""The plain communications.
+
+Either nothing moves, or each unit's whole input comes from the host or from the devices that own
+it. Other communications prefetch.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from gnnbench.parts import (
 
 @dataclass(frozen=True)
 class NoCommunication(NoTransfer):
-    """Vertex data is where it is needed; every row counts as reused."""
+    """No transfers: vertex data is where it is needed, and every row counts as reused."""
 
     name: ClassVar[str] = "none"
     summary: ClassVar[str] = "vertex data stays on the device, none of it crosses a link"
@@ -35,7 +38,7 @@ class VanillaCommunication(HostLoading):
 
 @dataclass(frozen=True)
 class HaloCommunication(HaloExchange):
-    """Rows of other partitions are read from their devices, at every layer."""
+    """A halo exchange: rows of other partitions are read from their devices, at every layer."""
 
     name: ClassVar[str] = "halo"
     summary: ClassVar[str] = "own rows are there, a unit's others come from their owners' devices"
@@ -43,8 +46,11 @@ class HaloCommunication(HaloExchange):
 
 @dataclass(frozen=True)
 class StagedPrefetching(Prefetching):
-    """Rows cross rounds ahead (HyScale-GNN §IV-B): loading and transfer are two pipeline stages,
-    since they use different channels (host memory, PCIe)."""
+    """Prefetching of rows, rounds ahead (HyScale-GNN §IV-B).
+
+    Loading and transfer are two pipeline stages, since they use different channels (host memory,
+    PCIe).
+    """
 
     stages: int = option(
         2, "prefetch stages: 0 (off), 1 (load and transfer as one) or 2", tried=(0, 1, 2)

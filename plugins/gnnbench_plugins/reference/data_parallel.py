@@ -1,4 +1,4 @@
-"""Data parallelism over the accelerators, as torch's distributed data parallel has it."""
+"""Data parallelism over the accelerators, as in torch's distributed data parallel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gnnbench.platforms.machine import Device, Platform
 
 @dataclass(frozen=True)
 class DataParallelPlacement(SeedPlacement):
-    """Every accelerator trains as many seeds of a round; the host trains where there is none.
+    """Even shares of a round's seeds on all accelerators, or on the host if there are none.
 
     HyScale-GNN's multi-GPU baseline (§VI-E1): the processors sample and load, but do not train.
     """

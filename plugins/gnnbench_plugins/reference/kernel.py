@@ -32,8 +32,10 @@ class TorchKernel(Kernel):
     adds_in_place: ClassVar[bool] = True
 
     def adjacency_bytes(self, block: BlockSize, layer: LayerShape, itemsize: int) -> int:
-        """Both CSRs, which edge each of the transpose's is, a value an edge, and in-degrees; where
-        a layer has values on edges, their ends and rows in 64 bits besides."""
+        """Return the bytes of both CSRs, of a value and an edge number per edge, and of in-degrees.
+
+        If a layer has values on edges, the edges' ends and rows in 64 bits are added.
+        """
         size = super().adjacency_bytes(block, layer, itemsize)
         size += (4 + itemsize) * block.num_edges + itemsize * block.num_dst
         if layer.edge_features:
@@ -49,7 +51,7 @@ class TorchKernel(Kernel):
         return TorchAdjacency(block, dtype, device)
 
 
-#: What a :class:`TorchAdjacency` keeps on its device.
+#: Attributes of a :class:`TorchAdjacency` that lie on its device.
 _ON_DEVICE = (
     *("edge_src", "edge_dst", "in_degrees", "row_ptr", "edge_matrix"),
     *("_own", "_ones", "_rows", "_columns"),
@@ -75,7 +77,7 @@ class TorchAdjacency(Adjacency):
     def mean(self, h: Tensor) -> Tensor:
         return self.sum(h) / self.in_degrees.clamp(min=1).unsqueeze(1)
 
-    # Outside of autograd what is summed goes straight to where it stays.
+    # Without autograd a sum is written directly to its destination.
 
     def sum_scaled(self, h: Tensor, scaling: Scaling) -> Tensor:
         if torch.is_grad_enabled() and h.requires_grad:
@@ -108,7 +110,7 @@ class TorchAdjacency(Adjacency):
         return out
 
     def _copy_own(self, h: Tensor, out: Tensor) -> Tensor:
-        """The destinations' own rows, into ``out`` ``(D, f)``, which is returned."""
+        """Copy the destinations' own rows into ``out`` ``(D, f)``, and return it."""
         if self._own is None:
             return out.copy_(h[: self.block.num_dst])
         return torch.index_select(h, 0, self._own, out=out)
@@ -137,13 +139,13 @@ class TorchAdjacency(Adjacency):
         return torch.from_numpy(np.diff(self.block.indptr)).to(self.device, self.dtype)
 
     def matrix(self, weight: Tensor | None = None) -> Tensor:
-        """The ``(D, S)`` CSR matrix with ``weight`` ``(E,)`` (ones) as its values."""
+        """Return the ``(D, S)`` CSR matrix with the values ``weight`` ``(E,)``, by default ones."""
         row_ptr, columns = self._rows
         values = self._ones if weight is None else weight
         return csr_tensor(row_ptr, columns, values, (self.block.num_dst, self.block.num_src))
 
     def transpose(self, weight: Tensor | None = None) -> Tensor:
-        """The ``(S, D)`` transpose of :meth:`matrix`."""
+        """Return the ``(S, D)`` transpose of :meth:`matrix`."""
         row_ptr, columns, edge = self._columns
         values = self._ones if weight is None else weight.index_select(0, edge)
         return csr_tensor(row_ptr, columns, values, (self.block.num_src, self.block.num_dst))
@@ -153,16 +155,16 @@ class TorchAdjacency(Adjacency):
         return out
 
     def sum_scores(self, values: Tensor) -> Tensor:
-        """``(E,) -> (D,)``: the sum over each destination's in-edges."""
+        """``(E,) -> (D,)``: sum over each destination's in-edges."""
         return torch.segment_reduce(values, "sum", offsets=self.row_ptr, initial=0.0)
 
     def max_scores(self, values: Tensor) -> Tensor:
-        """``(E,) -> (D,)``: the largest over each destination's in-edges, -inf for none."""
+        """``(E,) -> (D,)``: return the largest of each destination's in-edges, -inf for none."""
         return torch.segment_reduce(values, "max", offsets=self.row_ptr, initial=-torch.inf)
 
     @cached_property
     def row_ptr(self) -> Tensor:
-        """int64 ``(D+1,)``."""
+        """Row pointers, int64 ``(D+1,)``."""
         return _share(self.block.indptr).to(self.device)
 
     @cached_property
@@ -184,7 +186,7 @@ class TorchAdjacency(Adjacency):
 
     @cached_property
     def _columns(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Row pointers and columns of the transpose, and which edge each of its entries is."""
+        """Row pointers and columns of the transpose, and the edge number of each of its entries."""
         row_ptr, columns, edge = (part.to(self.device) for part in self._columns_on_host)
         return row_ptr, columns, edge
 
@@ -209,7 +211,7 @@ class TorchAdjacency(Adjacency):
 
 
 class _Context(FunctionCtx):
-    """What forward passes leave for their backward passes."""
+    """State that forward passes save for their backward passes."""
 
     adjacency: TorchAdjacency
     needs_input_grad: tuple[bool, ...]
@@ -217,10 +219,10 @@ class _Context(FunctionCtx):
 
 
 class _WeightedSum(Function):
-    """``A h`` with A's values as a second input.
+    """``A h``, differentiable in the values of A as well.
 
-    Backward: dh = A^T g; dw_e = <g_v, h_u> for each edge e = (u, v), a sampled dense-dense
-    product, which needs no ``(E, f)`` intermediate.
+    Backward: dh = A^T g; dw_e = <g_v, h_u> for each edge e = (u, v). The latter is a sampled
+    dense-dense product, without an ``(E, f)`` intermediate.
     """
 
     @staticmethod
@@ -289,12 +291,13 @@ class _EdgeSoftmax(Function):
 
 
 def _share(array: IntArray | IndexArray) -> Tensor:
-    """The array as a tensor, without a copy unless it is read-only, which torch warns about."""
+    """Return the array as a tensor; only a read-only one is copied, since torch warns about it."""
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
 def _multiply(matrix: Tensor, dense: Tensor, into: Tensor | None = None) -> Tensor:
-    """CSR times dense, added in place to ``into`` or to zeros: ``@`` would hold a second result."""
+    """Multiply CSR by dense, adding in place to ``into`` or zeros: ``@`` would hold a second
+    result."""
     if into is None:
         into = dense.new_zeros(matrix.shape[0], dense.shape[1])
     return into.addmm_(matrix, dense)

@@ -10,7 +10,7 @@ from gnnbench.parts import DeviceMemory, LoadingMemory
 
 @dataclass(frozen=True)
 class ResidentMemory(DeviceMemory):
-    """Everything stays on the devices, for mini-batches and for full graphs."""
+    """A memory that keeps everything on the devices, for mini-batches and for full graphs."""
 
     name: ClassVar[str] = "resident"
     summary: ClassVar[str] = "everything stays on the device"
@@ -18,7 +18,7 @@ class ResidentMemory(DeviceMemory):
 
 @dataclass(frozen=True)
 class HostMemory(LoadingMemory):
-    """Features stay in host memory; a mini-batch's rows visit the device while it trains."""
+    """A memory with features on the host; a mini-batch's rows are on the device while it trains."""
 
     name: ClassVar[str] = "host"
     summary: ClassVar[str] = "features on the host, one mini-batch at a time on the device"

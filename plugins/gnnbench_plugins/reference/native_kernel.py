@@ -40,7 +40,7 @@ class NativeAdjacency(Adjacency):
         self.block = block
         self._dtype = dtype
         self._matrix = SparseMatrix(block.indptr, block.indices, block.num_src)
-        #: What transposed products are wanted of; None is all.
+        #: Mask of the wanted rows of transposed products; None means all.
         self._wanted: MaskArray | None = None
 
     def masked(self, wanted: MaskArray) -> NativeAdjacency:
@@ -80,7 +80,7 @@ class NativeAdjacency(Adjacency):
         return self._multiply_transposed(g, self._plus_own(g), into)
 
     def _plus_own(self, rows: Tensor) -> Factors:
-        """Own rows added as they are."""
+        """Return factors that add own rows unscaled."""
         return Factors(own=np.ones(self.block.num_dst, dtype=autograd.read(rows).dtype))
 
     def sum_transposed(
@@ -101,7 +101,7 @@ class NativeAdjacency(Adjacency):
         super().add_to_own_rows(out, rows)
 
     def sum_scaled(self, h: Tensor, scaling: Scaling) -> Tensor:
-        """In one pass where own rows are the first; where they are not, added in a second."""
+        """Sum in one pass if own rows come first; otherwise add own rows in a second pass."""
         if self.block.own is None:
             return autograd.aggregate(self._matrix, h, None, _factors(scaling, own=True))
         total = autograd.aggregate(self._matrix, h, None, _factors(scaling, own=False))
@@ -126,7 +126,7 @@ class NativeAdjacency(Adjacency):
 
     @cached_property
     def incidence(self) -> SparseMatrix:
-        """``(D, E)``: each destination's in-edges as its sources."""
+        """``(D, E)``: a matrix whose sources are each destination's in-edges."""
         count = self.block.num_edges
         return SparseMatrix(self.block.indptr, np.arange(count, dtype=np.int32), count)
 
@@ -145,14 +145,16 @@ class NativeAdjacency(Adjacency):
 
 
 class _Context(FunctionCtx):
-    """What a forward pass leaves for its backward pass."""
+    """State that a forward pass saves for its backward pass."""
 
     adjacency: NativeAdjacency
 
 
 class _EdgeSum(Function):
-    """The sum over each destination's in-edges. Backward: dm_e = g_v for each edge e = (u, v),
-    which needs no transpose."""
+    """The sum over each destination's in-edges.
+
+    Backward: dm_e = g_v for each edge e = (u, v), which needs no transpose.
+    """
 
     @staticmethod
     def forward(ctx: _Context, adjacency: NativeAdjacency, messages: Tensor) -> Tensor:
@@ -171,13 +173,13 @@ def _factors(scaling: Scaling, *, own: bool) -> Factors:
 
 @dataclass
 class NativeKernel(Kernel):
-    """gnnbench's kernels: products with rows in registers, sparse features as they are stored
-    unless a large share of their values is.
+    """gnnbench's compiled kernels, which keep rows in registers during products.
 
-    W comes before the aggregation where that leaves less to aggregate. In a full graph AGGREGATE
-    then has rows as wide as the layer's output, forward and backward, instead of as its input,
-    where the first layer has no backward pass; in a mini-batch W would have to multiply many more
-    rows, so that only sparse features, whose product costs little, are multiplied first.
+    Sparse features stay sparse unless a large share of their values is stored. W comes before the
+    aggregation if that leaves less to aggregate. In a full graph AGGREGATE then has rows as wide as
+    the layer's output, forward and backward. Otherwise they are as wide as its input, and the first
+    layer has no backward pass. In a mini-batch W would multiply many more rows. Only sparse
+    features, with their cheap product, are multiplied first there.
     """
 
     name: ClassVar[str] = "native"
@@ -201,8 +203,10 @@ class NativeKernel(Kernel):
     )
 
     def operations(self, work: Work, device: Device) -> tuple[Operation, ...]:
-        """Sums and products are written to memory that these kernels keep and hand out again, and
-        so is all of UPDATE; the terms of attention are torch's."""
+        """Return the operations, without output allocations for sums, products and UPDATE.
+
+        These kernels keep and reuse that memory; the terms of attention use torch's.
+        """
         return tuple(
             replace(each, outputs=0)
             if work.op == "update" or each.kind in ("aggregate", "product")
@@ -211,9 +215,11 @@ class NativeKernel(Kernel):
         )
 
     def adjacency_bytes(self, block: BlockSize, layer: LayerShape, itemsize: int) -> int:
-        """Both CSRs, whose rows begin at 64-bit positions, and which edge each of the transpose's
-        is; where a layer has values on edges, their ends in 64 bits, and a number for each; where
-        own rows stand beside means, the transpose of both in one."""
+        """Return the bytes of both CSRs, with 64-bit row pointers and the transpose's edge numbers.
+
+        If a layer has values on edges, the edges' ends in 64 bits and a value each are added. If
+        own rows stand beside means, the joint transpose of both is added.
+        """
         size = super().adjacency_bytes(block, layer, itemsize)
         size += 4 * (block.num_dst + 1 + block.num_src + 1 + block.num_edges)
         if layer.aggregate_features == 2 * layer.in_features and not block.own:

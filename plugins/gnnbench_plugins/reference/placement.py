@@ -11,9 +11,9 @@ from gnnbench.platforms.machine import Device, Platform
 
 @dataclass(frozen=True)
 class SinglePlacement(SeedPlacement, PartitionPlacement):
-    """The first GPU computes every unit; the host does where there is none.
+    """A placement that computes every unit on the first GPU, or on the host without one.
 
-    Other accelerators run what was built for them, not any kernel, so they compute only when asked.
+    Other accelerators run only the kernels built for them, so they compute only when asked.
     """
 
     name: ClassVar[str] = "single"
@@ -44,7 +44,7 @@ class SinglePlacement(SeedPlacement, PartitionPlacement):
 
 @dataclass(frozen=True)
 class HostPlacement(SeedPlacement, PartitionPlacement):
-    """The host computes every unit, also beside accelerators."""
+    """A placement that computes every unit on the host, even beside accelerators."""
 
     name: ClassVar[str] = "host"
     summary: ClassVar[str] = "the host computes everything"

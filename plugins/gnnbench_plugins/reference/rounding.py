@@ -12,5 +12,5 @@ FLOAT16_MAX: Bound[float] = 65504.0
 
 
 def round_to_half(rows: Tensor) -> Tensor:
-    """Rows ``(n, f)`` as float16, the nearest values; those beyond its range become its last."""
+    """Round rows ``(n, f)`` to the nearest float16; values beyond its range become its largest."""
     return rows.clamp(-FLOAT16_MAX, FLOAT16_MAX).to(torch.float16)

@@ -34,7 +34,7 @@ class NeighbourSampler(MiniBatchSampler):
         self._setting = setting
 
     def rounds(self, epoch: int) -> Sequence[IntArray]:
-        """The training vertices, shuffled by (seed, epoch), in pieces of the batch size."""
+        """Return the training vertices, shuffled by (seed, epoch), in pieces of the batch size."""
         workload = self._setting.workload
         key = np.array([workload.seed, epoch], dtype=np.uint64)
         shuffled = self._setting.dataset.train_ids
@@ -65,13 +65,13 @@ class WholeGraphSampler(FullGraphSampler):
     summary: ClassVar[str] = "the whole graph at once, in one range of balanced edges per device"
 
     def cut(self, setting: Setting, num_slots: int) -> IntArray:
-        """Bounds of the ranges, int64 ``(num_slots+1,)``."""
+        """Return the bounds of the ranges, int64 ``(num_slots+1,)``."""
         return balance_ranges(setting.dataset.graph, num_slots)
 
     def chunks(
         self, setting: Setting, num_slots: int, capacity: DeviceCapacity | None = None
     ) -> Chunks:
-        """One unit per slot; a slot that would be left without a vertex has none."""
+        """Return one unit per slot; a slot without vertices has none."""
         graph, bounds = setting.dataset.graph, self.cut(setting, num_slots)
         owner = np.repeat(np.arange(num_slots, dtype=np.int64), np.diff(bounds))
         units = tuple(
@@ -83,7 +83,7 @@ class WholeGraphSampler(FullGraphSampler):
 
 
 def balance_ranges(graph: Graph, num_ranges: int) -> IntArray:
-    """Bounds, int64 ``(num_ranges+1,)``, of contiguous vertex ranges with about equal work.
+    """Return bounds, int64 ``(num_ranges+1,)``, of contiguous vertex ranges of about equal work.
 
     A vertex counts its in-edges and one more for its own update, so that ranges of isolated
     vertices are shared out too.

@@ -1,8 +1,8 @@
-"""Mini-batches that are drawn for a round as a whole: GraphSAINT's subgraphs and layer-wise ones.
+"""Samplers that draw a whole round at once: GraphSAINT's subgraphs, and layer-wise sampling.
 
-A round's seeds are the training vertices' next ones, as with neighbour sampling, and what is drawn
-around them depends on (seed, epoch, round) alone. A trainer that has some of the seeds computes
-what those reach in the round's batch, so that a round split over trainers is one large batch.
+A round's seeds are the next training vertices, as with neighbour sampling. The vertices drawn
+around them depend on (seed, epoch, round) alone. A trainer with some of the seeds computes the part
+of the round's batch that they reach. A round split over trainers is thus one large batch.
 """
 
 from __future__ import annotations
@@ -20,17 +20,20 @@ from gnnbench.parts import Bundle, Setting, option
 from gnnbench.records import Block, FloatArray, IntArray, Workload
 from gnnbench_plugins.reference.sampler import NeighbourSampler
 
-#: Epochs drawn before a run are no epochs of it.
+#: First epoch number of epochs that are drawn before a run, beyond all epochs of the run.
 FIRST_PRESAMPLED: Bound[int] = 1 << 30
 MOST_PRESAMPLED: Bound[int] = 10_000
 
 
 @dataclass
 class RoundSampler(NeighbourSampler):
-    """Draws once for all seeds of a round. Fan-outs have no say; edges are all there are between
-    the vertices drawn. They weigh what they do in the graph, or, with ``presampled``, that over how
-    likely they come with their destination: GraphSAINT's normalisation of aggregators (its §3.2),
-    which is by counts that any sampler can have taken."""
+    """A sampler that draws once for all seeds of a round.
+
+    Fan-outs have no effect: all edges between the drawn vertices are kept. An edge has its weight
+    in the graph. With ``presampled``, the weight is divided by the edge's frequency, given its
+    destination: GraphSAINT's normalisation of aggregators (its §3.2), from counts that suit any
+    sampler.
+    """
 
     heeds_fanouts: ClassVar[bool] = False
     law: ClassVar[str] = ""
@@ -39,7 +42,8 @@ class RoundSampler(NeighbourSampler):
         0, "epochs drawn before the run, by which edges are normalised; 0 = edges as they are"
     )
 
-    #: An epoch, and each vertex's place among its shuffled seeds, int64 ``(V,)``, -1 for no seed.
+    #: An epoch, and each vertex's position among its shuffled seeds, int64 ``(V,)``, -1 for no
+    #: seed.
     _places: tuple[int, IntArray] | None = field(
         default=None, init=False, repr=False, compare=False
     )
@@ -47,7 +51,7 @@ class RoundSampler(NeighbourSampler):
 
     @abstractmethod
     def draw(self, seeds: IntArray, epoch: int, round: int, threads: int) -> tuple[Block, ...]:
-        """The blocks of a whole round, whose last destinations are ``seeds``; no ``own``."""
+        """Return a whole round's blocks, without ``own``; ``seeds`` are the last destinations."""
 
     def begin(self, setting: Setting) -> None:
         super().begin(setting)
@@ -67,9 +71,11 @@ class RoundSampler(NeighbourSampler):
         return self.presampled > 0
 
     def edge_scales(self, layer: int) -> FloatArray | None:
-        """C_v / C_uv (GraphSAINT §3.2): how often v was a destination of the layer in the epochs
-        drawn before the run, over how often u was there with it. An edge that never came counts as
-        if it had once."""
+        """Return C_v / C_uv (GraphSAINT §3.2) for each edge (u, v), from the pre-drawn epochs.
+
+        C_v counts draws of v as a destination of the layer; C_uv counts draws of u with it. An edge
+        that was never drawn counts as drawn once.
+        """
         if not self.scales_edges:
             return None
         if not self._scales:
@@ -77,7 +83,7 @@ class RoundSampler(NeighbourSampler):
         return self._scales[layer]
 
     def _count_draws(self) -> tuple[FloatArray, ...]:
-        """C_v / C_uv of each layer. Blocks that serve several layers are counted once."""
+        """Count C_v / C_uv of each layer; blocks that serve several layers are counted once."""
         graph, workload = self._setting.dataset.graph, self._setting.workload
         found: dict[int, tuple[IntArray, IntArray]] = {}
         places: list[int] = []
@@ -101,7 +107,7 @@ class RoundSampler(NeighbourSampler):
         return tuple(scales[place].astype(np.float32) for place in places)
 
     def sample(self, seeds: IntArray, epoch: int, threads: int) -> tuple[Block, ...]:
-        """What ``seeds`` reach of their round's batch, or all of it for all of its seeds.
+        """Return the part of the round's batch that ``seeds`` reach; all of it for all seeds.
 
         Raises ``ValueError`` for seeds that are not of one round.
         """
@@ -116,7 +122,7 @@ class RoundSampler(NeighbourSampler):
         return blocks if np.array_equal(seeds, whole) else keep_reached(blocks, places % size)
 
     def _normalisation(self) -> str:
-        """What ``sampling`` ends with."""
+        """Return the end of the text ``sampling``."""
         return f", edges normalised over {self.presampled:,} epochs" * self.scales_edges
 
     def notes(self) -> tuple[str, ...]:
@@ -144,11 +150,11 @@ class RoundSampler(NeighbourSampler):
 
 @dataclass
 class SaintSampler(RoundSampler):
-    """GraphSAINT (Zeng et al. 2020, Algorithm 2): a round's seeds and a subgraph drawn around them.
+    """GraphSAINT (Zeng et al. 2020, Algorithm 2): a round's seeds, and a subgraph around them.
 
-    All layers but the last compute the whole subgraph. The paper's loss is that of all training
-    vertices of the subgraph, over how likely each is to come in; here it is that of the seeds, of
-    which every training vertex is one once an epoch, so that all count alike.
+    All layers but the last compute the whole subgraph. The paper's loss covers all training
+    vertices of the subgraph, divided by their probabilities. Here the loss covers the seeds. Every
+    training vertex is a seed once an epoch, so all count alike.
     """
 
     name: ClassVar[str] = "saint"
@@ -221,8 +227,8 @@ class SaintSampler(RoundSampler):
 class LayerwiseSampler(RoundSampler):
     """LADIES (Zou et al. 2019, Algorithm 1) or FastGCN (Chen, Ma and Xiao 2018, Algorithm 2).
 
-    A layer's sources are drawn for all of its destinations together. The papers weigh a source by
-    how likely it was; here edges do, with ``presampled``, by how often they came.
+    A layer's sources are drawn for all of its destinations together. The papers divide a source's
+    weight by its probability. Here ``presampled`` divides an edge's weight by its frequency.
     """
 
     name: ClassVar[str] = "layerwise"
@@ -279,9 +285,10 @@ class LayerwiseSampler(RoundSampler):
 
 
 def keep_reached(blocks: tuple[Block, ...], rows: IntArray) -> tuple[Block, ...]:
-    """Of a mini-batch, what the last block's destinations at positions ``rows`` reach.
+    """Return the part of a mini-batch that ``rows``, destinations of its last block, reach.
 
-    Edges keep their order within a row, so that a row's sum has the same bits as in the whole.
+    ``rows`` are positions. Edges keep their order within a row, so that a row's sum has the same
+    bits as in the whole.
     """
     kept = []
     for block in reversed(blocks):

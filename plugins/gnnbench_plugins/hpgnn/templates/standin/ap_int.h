@@ -1,4 +1,4 @@
-// Stands for Vitis HLS's ap_int.h in the C simulation: what the generated kernels use of it.
+// Replaces Vitis HLS's ap_int.h in the C simulation, as far as the generated kernels use it.
 #ifndef STANDIN_AP_INT_H
 #define STANDIN_AP_INT_H
 

@@ -1,5 +1,5 @@
-// The C simulation's board: calls the kernels, and prints what each launch of aggregate counted, one
-// JSON object a line.
+// The board of the C simulation: calls the kernels, and prints the counts of each launch of
+// aggregate, one JSON object a line.
 
 #include <iostream>
 #include <stdexcept>

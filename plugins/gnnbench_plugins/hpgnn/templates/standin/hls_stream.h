@@ -1,5 +1,5 @@
-// Stands for Vitis HLS's hls_stream.h in the C simulation: a queue of any length. Processes of a
-// dataflow region run one after the other; one that reads what was never written is an error.
+// Replaces Vitis HLS's hls_stream.h in the C simulation: a queue of any length. Processes of a
+// dataflow region run in sequence; reading an empty stream is an error.
 #ifndef STANDIN_HLS_STREAM_H
 #define STANDIN_HLS_STREAM_H
 
@@ -16,7 +16,7 @@ class stream {
     stream(const stream &) = delete;
     stream &operator=(const stream &) = delete;
     ~stream() noexcept(false) {
-        // Nobody read it: on the board the process that wrote it would wait for ever.
+        // Values were left unread: on the board their writer would wait forever.
         if (!values_.empty() && !std::uncaught_exceptions()) {
             throw std::logic_error("a stream is left with values in it");
         }

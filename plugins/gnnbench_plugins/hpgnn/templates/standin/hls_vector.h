@@ -1,4 +1,4 @@
-// Stands for Vitis HLS's hls_vector.h in the C simulation: what the generated kernels use of it.
+// Replaces Vitis HLS's hls_vector.h in the C simulation, as far as the generated kernels use it.
 #ifndef STANDIN_HLS_VECTOR_H
 #define STANDIN_HLS_VECTOR_H
 

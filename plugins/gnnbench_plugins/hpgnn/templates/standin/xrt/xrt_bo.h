@@ -1,4 +1,4 @@
-// Stands for XRT's xrt_bo.h in the C simulation: memory that copies of a buffer share.
+// Replaces XRT's xrt_bo.h in the C simulation: copies of a buffer share its memory.
 #ifndef STANDIN_XRT_BO_H
 #define STANDIN_XRT_BO_H
 
@@ -26,7 +26,7 @@ class bo {
         if (bytes) std::memcpy(to, memory_->data() + skip, bytes);
     }
     void sync(xclBOSyncDirection) {}
-    void *address() const { return memory_->data(); }  // the stand-in's own
+    void *address() const { return memory_->data(); }  // only in the stand-in
 
   private:
     void check(size_t bytes, size_t offset) const {

@@ -1,4 +1,4 @@
-// Stands for XRT's xrt_device.h in the C simulation: what the generated host program uses of it.
+// Replaces XRT's xrt_device.h in the C simulation, as far as the generated host program uses it.
 #ifndef STANDIN_XRT_DEVICE_H
 #define STANDIN_XRT_DEVICE_H
 

@@ -1,4 +1,4 @@
-// Stands for XRT's xrt_kernel.h in the C simulation: a launch calls the kernel's C++ function.
+// Replaces XRT's xrt_kernel.h in the C simulation: a launch calls the kernel's C++ function.
 #ifndef STANDIN_XRT_KERNEL_H
 #define STANDIN_XRT_KERNEL_H
 
