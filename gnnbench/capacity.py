@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Sequence
 
+from gnnbench.cores import memory_bytes
 from gnnbench.errors import UsageError
 from gnnbench.units import format_si
 
@@ -54,11 +55,6 @@ def count_startable(threads: int) -> int:
         for thread in started:
             thread.join()
     return len(started)
-
-
-def memory_bytes() -> int:
-    """Return the bytes of this machine's memory."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def check_widths(first: int, hidden: int, layers: int, last: int, *, dense: bool) -> None:

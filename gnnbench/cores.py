@@ -1,4 +1,4 @@
-"""The cores that this process may use: its affinity, less what control groups forbid.
+"""The cores and the memory that this process may use, of those that the machine has.
 
 A control group's CPU quota is processor time for each period. Version 2 has it in ``cpu.max``,
 version 1 in ``cpu.cfs_quota_us`` and ``cpu.cfs_period_us``. Sources are Linux's
@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +25,15 @@ class ControlGroups:
     root: Path = Path("/sys/fs/cgroup")
     membership: Path = Path("/proc/self/cgroup")
 
-    def list_folders(self) -> Iterator[Path]:
-        """Yield the folders that may limit the processor's time, each before its parents."""
+    def list_folders(self, controller: Literal["cpu", "memory"] = "cpu") -> Iterator[Path]:
+        """Yield the folders that may limit the CPU time or the memory, each before its parents."""
         with suppress(OSError):
             for line in self.membership.read_text(encoding="utf-8").splitlines():
                 _, controllers, path = line.split(":", 2)
                 if not controllers:
                     mounts = [self.root, self.root / "unified"]
-                elif "cpu" in controllers.split(","):
-                    mounts = [self.root / controllers, self.root / "cpu"]
+                elif controller in controllers.split(","):
+                    mounts = [self.root / controllers, self.root / controller]
                 else:
                     continue
                 for mount in dict.fromkeys(mounts):
@@ -71,6 +72,20 @@ def _read_quota(folder: Path) -> float | None:
         )
         return int(quota) / int(period) if int(quota) > 0 else None
     return None
+
+
+def memory_bytes(groups: ControlGroups = GROUPS) -> int:
+    """Return the bytes of memory that this process may use.
+
+    It is the least of the machine's memory and of the limits of its control groups: ``memory.max``
+    in version 2, and ``memory.limit_in_bytes`` in version 1.
+    """
+    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for folder in groups.list_folders("memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            with suppress(OSError, ValueError):  # no such file, or "max"
+                sizes.append(int((folder / name).read_text()))
+    return min(sizes)
 
 
 @dataclass(frozen=True, slots=True)

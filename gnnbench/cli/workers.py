@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gnnbench.capacity import memory_bytes, show_bytes
+from gnnbench.capacity import show_bytes
 from gnnbench.cli.compare import parse_settings, parse_swaps
 from gnnbench.cli.options import ComparisonOptions
+from gnnbench.cores import memory_bytes
 from gnnbench.preparation import load_machine
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import psutil
 import torch
 
 from gnnbench.constants import MEASURED, Constant, Mark
-from gnnbench.cores import count_cores
+from gnnbench.cores import count_cores, memory_bytes
 from gnnbench.errors import GnnbenchError, PlatformError
 from gnnbench.files import explain, publish
 from gnnbench.kernels.pages import count_kept_bytes
@@ -186,15 +186,6 @@ def count_physical_cores() -> int:
     """Return the number of physical cores that this process may keep busy."""
     allowed = count_cores()
     return int(min(allowed, psutil.cpu_count(logical=False) or allowed))
-
-
-def memory_bytes() -> int:
-    """Return the bytes of main memory, or of a Linux control group's limit if that is lower."""
-    sizes = [int(psutil.virtual_memory().total)]
-    for limit in ("memory.max", "memory/memory.limit_in_bytes"):
-        with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
-            sizes.append(int(Path("/sys/fs/cgroup", limit).read_text()))
-    return min(sizes)
 
 
 def cache_bytes() -> int:

@@ -20,6 +20,7 @@ import scipy
 import torch
 
 from gnnbench.constants import MEASURED, Bound
+from gnnbench.cores import memory_bytes
 from gnnbench.errors import UsageError
 from gnnbench.kernels.csr import csr_tensor
 from gnnbench.kernels.dispatch import gather_rows, sample_neighbours
@@ -31,7 +32,6 @@ from gnnbench.platforms.local import (
     count_gpus,
     count_physical_cores,
     cpu_model,
-    memory_bytes,
     second_level_bytes,
 )
 from gnnbench.platforms.machine import Device, Link, Platform, RateCurve

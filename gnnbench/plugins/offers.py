@@ -69,6 +69,8 @@ def find_plugins(objects: Sequence[object]) -> list[object]:
                 f"class {each.__name__!r} is neither a part nor a layer; derive it from one of "
                 f"gnnbench.parts or gnnbench.models, or give an instance that has hooks."
             )
+        else:
+            plugins.append(each)
     return [*plugins, Offers(offered)] if offered else plugins
 
 

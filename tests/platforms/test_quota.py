@@ -9,7 +9,7 @@ import pytest
 from gnnbench import cores
 from gnnbench.comparison import machine
 from gnnbench.comparison.machine import MachineLoad, Throttled
-from gnnbench.cores import ControlGroups, Periods, count_cores, find_quota
+from gnnbench.cores import ControlGroups, Periods, count_cores, find_quota, memory_bytes
 
 #: By layout: the line that names the group, its folder, and the files of a quota of 1.5 cores.
 LAYOUTS = {
@@ -73,6 +73,20 @@ def test_the_least_of_nested_quotas_counts(tmp_path):
     write(tmp_path / "cgroup" / "jobs", {"cpu.max": "200000 100000"})
     assert find_quota(groups) == 2.0
     assert find_quota(ControlGroups(tmp_path, tmp_path / "nothing")) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "folder", "name"),
+    [
+        ("0::/jobs/one", "jobs/one", "memory.max"),
+        ("5:memory:/a", "memory/a", "memory.limit_in_bytes"),
+    ],
+)
+def test_a_group_s_limit_of_memory_counts(line, folder, name, tmp_path):
+    groups = make_groups(tmp_path, line, folder, {name: "2000000"})
+    assert memory_bytes(groups) == 2_000_000
+    write(tmp_path / "cgroup" / folder, {name: "max"})
+    assert memory_bytes(groups) == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def test_throttled_periods_are_counted_over_turns_and_blame_nobody_else(tmp_path, monkeypatch):

@@ -12,10 +12,12 @@ import pytest
 
 from gnnbench import plugins
 from gnnbench.errors import PluginError, UsageError
+from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Bundle, SeedPlacement, option, parse_option
 from gnnbench.plugins import loading, sources
 from gnnbench.plugins.sources import find_entries
 from gnnbench.records import PART_KINDS, Parts
+from gnnbench_plugins.reference.placement import SinglePlacement
 
 PLAIN = Parts("neighbour", "single", "vanilla", "host", "torch")
 
@@ -188,6 +190,18 @@ def test_name_offered_twice_names_both_plugins(tmp_path):
     other = write(tmp_path, "other", PLACEMENT.format(name="same"))
     with pytest.raises(PluginError, match=r"placement 'same' .*one\.py.*other\.py"):
         plugins.load([one, other])
+
+
+def test_an_object_with_hooks_is_a_plugin():
+    class Hooks:
+        @hookimpl
+        def gnnbench_placement(self):
+            return [Handed]
+
+    class Handed(SinglePlacement):
+        name = "handed"
+
+    assert plugins.load(objects=[Hooks()]).part("placement", "handed") is Handed
 
 
 def test_strategy_offered_twice_names_both_plugins(tmp_path):
