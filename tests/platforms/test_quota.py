@@ -1,15 +1,17 @@
-"""The cores of control groups: quotas of both versions, and the periods in which they throttle."""
+"""Control groups: quotas of both versions, periods in which they throttle, limits of memory."""
 
 from __future__ import annotations
 
 import os
 
+import psutil
 import pytest
 
 from gnnbench import cores
 from gnnbench.comparison import machine
 from gnnbench.comparison.machine import MachineLoad, Throttled
 from gnnbench.cores import ControlGroups, Periods, count_cores, find_quota
+from gnnbench.platforms import local
 
 #: By layout: the line that names the group, its folder, and the files of a quota of 1.5 cores.
 LAYOUTS = {
@@ -73,6 +75,16 @@ def test_the_least_of_nested_quotas_counts(tmp_path):
     write(tmp_path / "cgroup" / "jobs", {"cpu.max": "200000 100000"})
     assert find_quota(groups) == 2.0
     assert find_quota(ControlGroups(tmp_path, tmp_path / "nothing")) is None
+
+
+@pytest.mark.parametrize("limit", ["memory.max", "memory/memory.limit_in_bytes"])
+def test_memory_is_what_a_control_group_leaves(limit, tmp_path, monkeypatch):
+    monkeypatch.setattr(local, "Path", lambda root, name: tmp_path / name)
+    total = psutil.virtual_memory().total
+    (tmp_path / limit).parent.mkdir(exist_ok=True)
+    for text, expected in (("4096\n", 4096), ("max\n", total), (f"{total + 1}\n", total)):
+        (tmp_path / limit).write_text(text)
+        assert local.memory_bytes() == expected
 
 
 def test_throttled_periods_are_counted_over_turns_and_blame_nobody_else(tmp_path, monkeypatch):
