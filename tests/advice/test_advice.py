@@ -12,6 +12,7 @@ import pytest
 
 from gnnbench import comparison, datasets, partitioning
 from gnnbench.advice import Question, advise, find_cheapest, make_matrix
+from gnnbench.advice.documents import describe_question
 from gnnbench.advice.matrix import find_front
 from gnnbench.advice.pricing import LINK_METRICS, Pricer, read_metric
 from gnnbench.advice.questions import count_swaps
@@ -431,6 +432,8 @@ def test_variations_differ_in_one_thing(ask):
     unequal = replace(
         platform, accelerators=(first, *(replace(d, memory_bytes=80e9) for d in others))
     )
+    asked = describe_question(replace(ask(), platform=unequal))
+    assert asked["platform"]["device_memory_bytes"] == first.memory_bytes
     sentences = [each.what for each in list_variations(unequal, 1e6)]
     assert sentences == [
         "With 900 kB a device, less than it takes,",

@@ -250,6 +250,9 @@ def test_the_report_has_a_line_for_every_strategy(run, swept, tmp_path):
         assert len(epochs) == 2
         assert cells[0]["value"] == pytest.approx(epochs.median())
         assert cells[0]["provenance"] == "modelled"
+        accuracies = frame[frame["label"] == label]["test_accuracy"]
+        assert accuracies.nunique() == 2
+        assert cells[3]["text"] == f"{accuracies.median():.3f}"
         assert cells[4]["text"] == "2 of 2"
     assert "hongtu · full-graph" in page.read_text()
     assert len(pd.read_csv(lines)) == 4

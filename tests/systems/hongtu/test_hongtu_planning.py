@@ -40,8 +40,9 @@ from gnnbench_plugins.hongtu.volumes import (
     regroup,
     reorganise,
 )
-from tests.systems.training import losses, make_uneven_platform
+from tests.systems.training import losses
 from tests.systems.training import run as run_parts
+from tests.uneven import make_uneven
 
 A100_SERVER = "epyc7543x4-4xa100"
 
@@ -64,7 +65,7 @@ def setting_on(name, hidden=16):
 
 @cache
 def small_setting(accelerators=3, **host):
-    workload, platform = make_workload("gcn", epochs=1), make_uneven_platform(accelerators)
+    workload, platform = make_workload("gcn", epochs=1), make_uneven(accelerators)
     platform = dataclasses.replace(platform, host=dataclasses.replace(platform.host, **host))
     return Setting(make_dataset(), platform, workload, build(workload).shapes)
 

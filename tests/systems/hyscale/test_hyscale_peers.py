@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnbench import datasets
-from gnnbench.conformance import graphs
 from gnnbench.errors import StageFailed
 from gnnbench.footprint import mini_batch_bytes
 from gnnbench.parts import EverythingCrosses, Setting
@@ -27,6 +26,7 @@ from gnnbench_plugins.hyscale.rounding import INT8_MAX, pack_rows, unpack_rows
 from gnnbench_plugins.reference.communication import VanillaCommunication
 from tests.sessions import on_open
 from tests.systems.bundles import bundle_of, losses, run_bundle, setting_of
+from tests.uneven import make_uneven
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 PEERS = ("pyg-multi-gpu", "pagraph", "p3", "distdgl-v2")
@@ -52,7 +52,7 @@ def setting_for(graph, devices=4, model="gcn", layers=2, **changed) -> Setting:
         threads=1,
     )
     workload = replace(workload, **changed)
-    return setting_of(graph, graphs.make_platform(devices), workload)
+    return setting_of(graph, make_uneven(devices), workload)
 
 
 def run(strategy, setting, swaps=(), **options):
