@@ -296,6 +296,13 @@ def test_failures_are_rows_and_are_retried_on_demand(run, write, tmp_path):
     assert len(stamp(store)) == 4
 
 
+def test_a_sweep_in_which_nothing_ran_has_a_status_of_its_own(run, write, tmp_path):
+    file = write(SMALL.replace('"reference", "hongtu"', '"hongtu:sampler=neighbour"'))
+    result = run("sweep", file, "--store", tmp_path / "store", "--json", "-")
+    told = json.loads(result.stdout)
+    assert (result.exit_code, told["done"], told["refused"], told["failed"]) == (4, 0, 1, 0)
+
+
 def test_two_machines_in_one_store_are_held_against_each_other(run, swept, tmp_path):
     store = tmp_path / "store"
     shutil.copytree(swept / "store", store)
