@@ -3,35 +3,39 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import cache
 
 from gnnbench.conformance.graphs import Kind, make_platform
 from gnnbench.parts import Setting
 from gnnbench.platforms.machine import Platform
 
-#: How much slower, or smaller, each further accelerator is.
-COMPUTES, READS, HOLDS, LAUNCHES = 0.7, 0.8, 0.9, 1.3
-#: The same for its link to the host, and for each further link between accelerators.
-CROSSES = 0.6
 
-
+@cache
 def make_uneven(count: int = 3, kind: Kind = "gpu") -> Platform:
-    """The machine of the conformance checks with unequal accelerators and links."""
+    """Return the machine of the conformance checks with at most 8 unequal accelerators.
+
+    Neither rates nor sizes ascend with the device index. The first, the last, the fastest and the
+    smallest device differ, so that a fault that takes one for another shows.
+    """
     platform = make_platform(count, kind)
     accelerators = tuple(
         dataclasses.replace(
             device,
-            flops_per_s=device.flops_per_s * COMPUTES**number,
-            memory_bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s * READS**number,
-            memory_bytes=int(device.memory_bytes * HOLDS**number),
-            launch_s=device.launch_s * LAUNCHES**number,
+            flops_per_s=device.flops_per_s * (1 + 0.3 * (index % 3)),
+            memory_bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s * (1 - 0.07 * index),
+            # The smallest of three is the last, and the largest is in the middle.
+            memory_bytes=device.memory_bytes + 1_000_000 * ((index + 1) % 3),
+            launch_s=device.launch_s * (1 + 0.2 * index),
         )
-        for number, device in enumerate(platform.accelerators)
+        for index, device in enumerate(platform.accelerators)
     )
     links = tuple(
         dataclasses.replace(
-            link, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * CROSSES ** (number % count)
+            link,
+            bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * (1 - 0.02 * index),
+            latency_s=link.latency_s * (1 + 0.05 * index),
         )
-        for number, link in enumerate(platform.links)
+        for index, link in enumerate(platform.links)
     )
     return dataclasses.replace(platform, accelerators=accelerators, links=links)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import sys
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ import pytest
 
 from gnnbench import comparison, datasets, partitioning
 from gnnbench.advice import Question, advise, find_cheapest, make_matrix
+from gnnbench.advice.documents import describe_question
 from gnnbench.advice.matrix import find_front
 from gnnbench.advice.pricing import LINK_METRICS, Pricer, read_metric
 from gnnbench.advice.questions import count_swaps
@@ -36,6 +38,8 @@ from gnnbench.units import format_si
 from suites.advised import check_choices, find_fault, make_question
 
 FEW = Effort(plans=16, tuned=1, finals=3)
+#: Metrics of what crosses a link.
+CROSSING = re.compile(r"(host|device)_to_(host|device)_bytes|all_(to_all|reduce)_bytes")
 
 
 @pytest.fixture(scope="module")
@@ -283,12 +287,23 @@ def test_the_answer_says_what_to_use_and_how_many_times_as_fast_it_is(found):
 
 
 def test_the_table_has_each_choice_s_figures_in_their_columns(found):
+    """The metrics are powers of 2. Rows that are reused cross no link."""
+
+    def number(choice):
+        metrics = {
+            name: replace(metric, value=2.0**power)
+            for power, (name, metric) in enumerate(choice.run.metrics.items())
+        }
+        return replace(choice, run=replace(choice.run, metrics=metrics))
+
     (answer,) = found.answers
+    answer = replace(answer, choices=tuple(map(number, answer.choices)))
     table = make_table(answer)
     assert table.columns == ("epoch", "at least", "at most", "peak device", "links")
     for row, choice in zip(table.rows, answer.choices, strict=True):
         metrics = choice.run.metrics
-        links = [metrics[name].value for name in LINK_METRICS if name in metrics]
+        assert "reused_bytes" in metrics
+        links = [each.value for name, each in metrics.items() if CROSSING.fullmatch(name)]
         figures = [choice.epoch_s, *choice.interval_s, metrics["peak_device_bytes"].value]
         assert [cell.value for cell in row.cells] == [*figures, sum(links)]
 
@@ -417,6 +432,8 @@ def test_variations_differ_in_one_thing(ask):
     unequal = replace(
         platform, accelerators=(first, *(replace(d, memory_bytes=80e9) for d in others))
     )
+    asked = describe_question(replace(ask(), platform=unequal))
+    assert asked["platform"]["device_memory_bytes"] == first.memory_bytes
     sentences = [each.what for each in list_variations(unequal, 1e6)]
     assert sentences == [
         "With 900 kB a device, less than it takes,",
@@ -433,6 +450,7 @@ def test_variations_differ_in_one_thing(ask):
 def test_the_cheapest_is_the_first_by_power_that_ends_in_time(ask, monkeypatch):
     monkeypatch.setattr(sys.modules[advise.__module__], "choose_effort", lambda graph: FEW)
     question = ask(modes=("full-graph",))
+    question = replace(question, workload=replace(question.workload, epochs=3))
     machines = [load_platform(n) for n in ("epyc7763x2-4xa5000", "p3-2xlarge", "xeon6246r")]
     enough = find_cheapest(question, machines, 1e9)
     assert len(enough) == 1
@@ -443,10 +461,12 @@ def test_the_cheapest_is_the_first_by_power_that_ends_in_time(ask, monkeypatch):
     assert watts == sorted(sum(each) for each in powers if None not in each)
     assert len(watts) >= 2
     assert watts[0] == enough[0].power_w
-    first = enough[0].answer.best.epoch_s
-    just = find_cheapest(question, machines, first)
-    assert just[0].in_time
-    assert not just[0].sure
+    took_s = 3 * enough[0].answer.best.epoch_s
+    (just,) = find_cheapest(question, [enough[0].platform], took_s)
+    assert just.in_time
+    assert not just.sure
+    (late,) = find_cheapest(question, [enough[0].platform], 0.9 * took_s)
+    assert late.why_not.startswith(f"3 epochs of {enough[0].answer.best.row.label} take ")
 
 
 def test_the_front_has_what_nothing_dominates():

@@ -138,15 +138,19 @@ def test_the_same_file_twice_shows_nothing(hold):
     assert not rows["a"]["changes"]
 
 
-def test_bytes_that_differ_are_listed(hold):
-    row = make_run("a")
-    fewer = {"host_to_device_bytes": replace(row.metrics["host_to_device_bytes"], value=0.5e9)}
-    after = make_comparison(replace(row, metrics={**row.metrics, **fewer}))
-    _, rows = hold(make_comparison(row), after)
-    assert list(rows["a"]["changes"]) == ["host_to_device_bytes"]
-    assert rows["a"]["changes"]["host_to_device_bytes"] == {
-        "before": 1.0e9, "after": 0.5e9, "unit": "B",
-    }  # fmt: skip
+def test_bytes_and_joules_that_differ_by_a_two_hundredth_are_listed(hold):
+    def make(crossing, returning, energy, wall_s):
+        row, bytes_ = make_run("a"), {"host_to_device": crossing, "device_to_host": returning}
+        changed = {f"{way}_bytes": Metric(size, "B", "modelled") for way, size in bytes_.items()}
+        changed["energy"] = Metric(energy, "J", "modelled")
+        changed["wall_time"] = Metric(wall_s, "s", "measured")
+        return make_comparison(replace(row, metrics={**row.metrics, **changed}))
+
+    _, rows = hold(make(1.0e9, 1000.0, 10.0, 1.0), make(0.5e9, 1004.0, 10.1, 2.0))
+    assert rows["a"]["changes"] == {
+        "host_to_device_bytes": {"before": 1.0e9, "after": 0.5e9, "unit": "B"},
+        "energy": {"before": 10.0, "after": 10.1, "unit": "J"},
+    }
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from gnnbench import plugins
 from gnnbench.cli import main
 from gnnbench.plugins import index
 from gnnbench.plugins.listing import list_offers
+from tests.cli.test_plugins_cli import PLUGIN
 
 HEAVY = ("torch", "dgl", "torch_geometric", "scipy.sparse", "pandas", "gnnbench.kernels.dispatch")
 SWEEP = """
@@ -55,15 +56,6 @@ for words in commands:
     found = CliRunner().invoke(main, words)
     imported = [name for name in heavy if name in sys.modules]
     print(json.dumps([found.exit_code, found.stdout, found.stderr, imported]))
-"""
-GOOD = """
-from gnnbench.hookspecs import hookimpl
-from gnnbench.records import Parts, Strategy
-
-@hookimpl
-def gnnbench_strategy():
-    parts = Parts("full-graph", "single", "none", "resident", "torch")
-    return [Strategy("mine", "an example", "nowhere", {"full-graph": parts})]
 """
 
 
@@ -166,7 +158,7 @@ def test_plugins_are_loaded_once_for_each_state_of_them(package, without_torch):
     (problem,) = broken.problems
     assert problem.startswith("plugin 'mine' does not import (fast_mine): RuntimeError: no luck")
     assert index.open_listing() == (broken, None)
-    (package / "fast_mine" / "__init__.py").write_text(GOOD)
+    (package / "fast_mine" / "__init__.py").write_text(PLUGIN)
     mended, registry = index.open_listing()
     assert mended == list_offers(registry)
     (mine,) = [each for each in mended.strategies if each not in broken.strategies]
@@ -186,7 +178,7 @@ def test_a_plugin_asked_for_and_a_process_with_torch_load_plugins(
 ):
     index.keep_index(replace(listing, problems=("old",)), index.find_index())
     file = package.parent / "asked.py"
-    file.write_text(GOOD)
+    file.write_text(PLUGIN)
     if not asked:
         index.sys.modules["torch"] = torch
     found, registry = index.open_listing([str(file)] * asked)

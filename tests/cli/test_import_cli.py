@@ -11,6 +11,7 @@ import torch
 
 from gnnbench.datasets import load_npz
 from tests.commands import one_sentence, read_document
+from tests.datasets.test_datasets_imports import rows
 
 #: The edges of vertices 0 to 4, of which 3 has none; a row of features and a class each.
 EDGES = [(0, 1), (1, 2), (2, 4)]
@@ -68,11 +69,6 @@ def imported(run, tmp_path):
     return import_file
 
 
-def rows_of(dataset):
-    graph = dataset.graph
-    return [row.tolist() for row in np.split(graph.indices, graph.indptr[1:-1])]
-
-
 MASKS = {
     "train_mask": np.array([1, 1, 0, 0, 0], bool),
     "val_mask": np.array([0, 0, 1, 1, 0], bool),
@@ -96,9 +92,7 @@ def test_features_labels_and_split_are_of_their_vertices(imported, edges, save, 
     words += ("--split", save(s, split), *(("--keep-isolated",) if keep else ()))
     dataset, said = imported(edges, *words)
     ids = [0, 1, 2, 3, 4] if keep else [0, 1, 2, 4]
-    assert rows_of(dataset) == (
-        [[1], [0, 2], [1, 4], [], [2]] if keep else [[1], [0, 2], [1, 3], [2]]
-    )
+    assert rows(dataset) == ([[1], [0, 2], [1, 4], [], [2]] if keep else [[1], [0, 2], [1, 3], [2]])
     stored = dataset.features.toarray() if sp.issparse(dataset.features) else dataset.features
     np.testing.assert_array_equal(stored, X[ids])
     np.testing.assert_array_equal(dataset.labels, Y[ids])
@@ -129,7 +123,7 @@ def test_vertices_may_have_names(imported, save, tmp_path):
 def test_numbers_that_change_are_kept_beside_the_data(imported, run, save, tmp_path):
     file = save("far.txt", "1000 7\n7 -3\n")
     dataset, _ = imported(file)
-    assert rows_of(dataset) == [[1], [0, 2], [1]]
+    assert rows(dataset) == [[1], [0, 2], [1]]
     ids = tmp_path / "out.ids.txt"
     assert ids.read_text().split() == ["-3", "7", "1000"]
     # Ids that stay leave no map, least of all another graph's.
@@ -149,9 +143,9 @@ def test_numbers_that_change_are_kept_beside_the_data(imported, run, save, tmp_p
 def test_an_edge_index_is_a_graph(imported, save, name):
     pairs = np.array(EDGES).T
     file = save(name, np.ascontiguousarray(pairs.T) if name == "turned.npy" else pairs)
-    assert rows_of(imported(file)[0]) == [[1], [0, 2], [1, 3], [2]]
+    assert rows(imported(file)[0]) == [[1], [0, 2], [1, 3], [2]]
     kept, _ = imported(file, "--keep-isolated")
-    assert rows_of(kept) == [[1], [0, 2], [1, 4], [], [2]]
+    assert rows(kept) == [[1], [0, 2], [1, 4], [], [2]]
 
 
 @pytest.mark.parametrize(

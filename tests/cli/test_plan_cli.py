@@ -70,6 +70,10 @@ def test_measured_and_modelled_are_told_apart(run):
     }
     counted = {name: {"measured"} for name in ("chunks", "replication", "volumes", "counting")}
     assert provenance == counted | {"memory": {"modelled"}, "epoch": {"modelled"}}
+    *passes, whole = cells_of(document, "counting").values()
+    assert passes
+    assert all(rate == pytest.approx(edges / seconds) for seconds, edges, rate in passes)
+    assert whole[0] >= sum(seconds for seconds, _, _ in passes)
 
 
 @pytest.mark.parametrize(

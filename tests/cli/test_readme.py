@@ -41,7 +41,9 @@ def elsewhere(tmp_path, monkeypatch):
 def resolve(command):
     """The innermost command's context, its options parsed and nothing run."""
     words = shlex.split(command, comments=True)[1:]
-    parent = click.Context(main, info_name="gnnbench", obj=CommandLine(("gnnbench", *words)))
+    line = CommandLine(("gnnbench", *words))
+    # click keeps the first help option that it makes for a command, by the names of the context.
+    parent = click.Context(main, info_name="gnnbench", obj=line, **main.context_settings)
     here = main
     while isinstance(here, click.Group) and words and not words[0].startswith("-"):
         name, *words = words

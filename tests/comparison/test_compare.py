@@ -8,10 +8,11 @@ import torch
 from gnnbench import plugins
 from gnnbench.comparison import Request, Variant, choose_modes, compare, plan_rows
 from gnnbench.comparison.equality import FLOOR
-from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.conformance.graphs import make_dataset, make_workload
 from gnnbench.errors import IncompatibleParts, UsageError
 from gnnbench.records import Parts, Strategy
 from suites.faults.kernels import kernel
+from tests.uneven import make_uneven
 
 
 def fall_over(self, h, weight=None):
@@ -42,7 +43,7 @@ def request(*strategies, dtype="float64", epochs=2, model="gcn", **fields):
         strategies=strategies,
         dataset=make_dataset(),
         workload=workload,
-        platform=make_platform(3),
+        platform=make_uneven(3),
         **fields,
     )
 

@@ -13,7 +13,7 @@ from gnnbench import datasets, plugins
 from gnnbench.cli.compare import exit_status
 from gnnbench.comparison import PlannedRow, Request, compare, make_setting
 from gnnbench.comparison.bends import Bends
-from gnnbench.comparison.equality import Reference, Rows
+from gnnbench.comparison.equality import Deviation, Judgement, Reference, Rows
 from gnnbench.comparison.plain import PlainTraining, Shared
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.parts import UNIFORM
@@ -52,6 +52,15 @@ def dataset():
         "with a hub", np.concatenate((ends, hub), axis=1), num_vertices=600, report_repairs=False
     )
     return dataclasses.replace(made, graph=more.graph)
+
+
+def test_the_fault_that_is_told_is_off_by_most_of_what_it_may_be():
+    off = [Deviation(what, error, allowed) for what, error, allowed in (
+        ("a loss", 8.0, 4.0), ("a gradient", 2.0, 0.5), ("a logit", 0.1, 0.5),
+    )]  # fmt: skip
+    told = "a gradient is off by 2e+00, and rounding explains 5e-01"
+    assert Judgement(0.0, tuple(off)).fault == told
+    assert Judgement(0.0, tuple(off[2:])).fault == ""
 
 
 def request(dataset, model="gcn", rows=(), *, depth=2, hidden=16, dtype="float32", **fields):

@@ -192,11 +192,13 @@ def test_about_and_joined_widen_the_interval():
 
 
 def test_the_direction_is_theirs_over_ours():
-    fast, slow = [1.0 + 0.01 * n for n in range(12)], [2.0 + 0.01 * n for n in range(12)]
-    won, lost = compare_pairs(fast, slow), compare_pairs(slow, fast)
-    assert 1.0 < won.ratio == pytest.approx(1 / lost.ratio)
-    assert won.low <= won.ratio <= won.high
-    assert lost.low <= lost.ratio <= lost.high
+    """The other way round the interval is the reciprocal, although one of the two is steadier."""
+    fast, slow = [1.0 + 0.001 * n for n in range(12)], [2.0 + 0.1 * (n % 5) for n in range(12)]
+    for compare in (compare_pairs, compare_samples):
+        won, lost = compare(fast, slow), compare(slow, fast)
+        assert 1.0 < won.low < won.ratio < won.high
+        assert (won.low, won.high) == pytest.approx((1 / lost.high, 1 / lost.low))
+        assert won.ratio == pytest.approx(1 / lost.ratio)
 
 
 def test_pairs_that_are_equal_or_few_show_nothing():

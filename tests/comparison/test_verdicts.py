@@ -31,6 +31,7 @@ from gnnbench_plugins.reference.memory import HostMemory
 from gnnbench_plugins.reference.placement import SinglePlacement
 from gnnbench_plugins.reference.sampler import NeighbourSampler
 from suites.faults.fault import make_part, offer
+from tests.uneven import make_uneven
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -42,7 +43,7 @@ def load(*parts, extra=()):
 def make_machine(measured):
     """Three described accelerators, or this machine's processor alone."""
     if not measured:
-        return make_platform(3)
+        return make_uneven(3)
     alone = make_platform(0)
     return dataclasses.replace(alone, host=dataclasses.replace(alone.host, virtual=False))
 

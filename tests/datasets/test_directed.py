@@ -148,24 +148,27 @@ def gat(layer, adjacent, h):
     return shares @ projected + layer.bias
 
 
-@pytest.mark.parametrize("maths", [gcn, sage, gin, gat], ids=lambda maths: maths.__name__)
-def test_losses_are_those_of_dense_matrices(maths):
-    dataset = directed_dataset()
-    workload = make_workload(maths.__name__, epochs=3)
-    setting = Setting(dataset, make_platforms()[0], workload, build(workload).shapes)
-    adjacent = dense_of(dataset.graph)
+def hold_against_dense(setting, bundle, maths, adjacent):
+    """The losses of training are those of dense matrices."""
 
     def forward(layers, _):
-        h = torch.from_numpy(dataset.features).double()
+        h = torch.from_numpy(setting.dataset.features).double()
         for layer in layers:
             h = maths(layer, adjacent, h)
             h = torch.relu(h) if layer.activation else h
         return h
 
-    bundle = reference()
     trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
     found = [epoch.loss for epoch in trace.epochs]
     assert found == pytest.approx(train_on(setting, forward), rel=1e-9, abs=0)
+
+
+@pytest.mark.parametrize("maths", [gcn, sage, gin, gat], ids=lambda maths: maths.__name__)
+def test_losses_are_those_of_dense_matrices(maths):
+    dataset = directed_dataset()
+    workload = make_workload(maths.__name__, epochs=3)
+    setting = Setting(dataset, make_platforms()[0], workload, build(workload).shapes)
+    hold_against_dense(setting, reference(), maths, dense_of(dataset.graph))
 
 
 def hold_against_pyg(dataset, workload, weights=None):

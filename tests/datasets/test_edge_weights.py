@@ -20,12 +20,16 @@ from gnnbench.lowering.memory import host_graph_bytes
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.preparation import Job, make_request
-from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import BlockSize
-from gnnbench.run import train
-from tests.datasets.test_directed import dense_of, directed_dataset, hold_against_pyg, reference
+from tests.datasets.test_directed import (
+    dense_of,
+    directed_dataset,
+    gcn,
+    hold_against_dense,
+    hold_against_pyg,
+    reference,
+)
 from tests.datasets.test_ways_in import EDGES, of_arrays, of_folder_of_a_list
-from tests.models.dense_training import train_on
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -122,23 +126,11 @@ def test_losses_are_those_of_dense_matrices(projected):
     setting = Setting(dataset, make_platforms()[0], workload, build(workload).shapes)
     adjacent = dense_of(dataset.graph)
     adjacent[adjacent > 0] = torch.from_numpy(dataset.graph.weights).double()
-    looped = adjacent + torch.eye(len(adjacent))
-    norm = looped.sum(1).rsqrt()
-
-    def forward(layers, _):
-        h = torch.from_numpy(dataset.features).double()
-        for layer in layers:
-            h = (norm[:, None] * looped * norm) @ h @ layer.weight + layer.bias
-            h = torch.relu(h) if layer.activation else h
-        return h
-
     name = "native" if projected else "reference"
     registry = plugins.load()
     bundle = plugins.assemble(registry, registry.strategy(name).bundles["full-graph"], {})
     assert any(bundle.kernel.projects_first(i, setting, "full-graph") for i in (0, 1)) == projected
-    trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
-    found = [epoch.loss for epoch in trace.epochs]
-    assert found == pytest.approx(train_on(setting, forward), rel=1e-9, abs=0)
+    hold_against_dense(setting, bundle, gcn, adjacent)
 
 
 def test_a_layer_is_pygs():

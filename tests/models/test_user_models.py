@@ -17,11 +17,12 @@ from click.testing import CliRunner
 from gnnbench import plugins
 from gnnbench.cli import main
 from gnnbench.comparison import Request, compare
-from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.conformance.graphs import make_dataset, make_workload
 from gnnbench.errors import PluginError, UsageError
 from gnnbench.models import MODELS, BoundBlock, Degrees, TorchLayer, build, glorot
 from gnnbench.records import Block
 from gnnbench_plugins.reference.kernel import TorchKernel
+from tests.uneven import make_uneven
 
 HEADER = """
 import torch
@@ -94,7 +95,7 @@ def train(registry, model, strategies, num_layers=2, accelerators=3):
         strategies=strategies,
         dataset=make_dataset(),
         workload=make_workload(model, num_layers),
-        platform=make_platform(accelerators),
+        platform=make_uneven(accelerators),
         modes=("full-graph", "mini-batch"),
     )
     return compare(request, registry)

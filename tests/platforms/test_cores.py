@@ -118,6 +118,8 @@ def test_memory_is_shared_evenly_unless_a_budget_says_otherwise(machine):
     sets = Sets((CoreSet(1), CoreSet(1, memory_bytes=3 * GB)))
     first, second = make_workers(sets, "budgets").accelerators
     assert (first.memory_bytes, second.memory_bytes) == (16 * GB, 3 * GB)
+    beside = make_workers(parse_cores("cores:1+1,1,1"), "beside")
+    assert [device.memory_bytes for device in beside.devices] == [8 * GB] * 4
 
 
 # --------------------------------------------------------------------------- rates

@@ -563,3 +563,36 @@ def test_something_else_goes_through_the_caches_before_rows_are_gathered(monkeyp
     monkeypatch.setattr(probing, "gather_rows", lambda *_, **__: done.append("gather"))
     assert probing._gather_rate(16, 1, 0.0) > 0.0
     assert done == ["gather", *["sweep", "gather"] * FEWEST_RUNS]
+
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("measure", "given", "amount"),
+    [
+        ("_matmul_rate", (CPU, 8), 2 * 8**3),
+        # Three arrays of 64 floats.
+        ("_triad_rate", (CPU,), 3 * 64 * 4),
+        ("_fresh_rate", (), 1024 * 4),
+        ("_copy_rate", (CPU, CPU, 100), 100),
+        # 16 rows of 16 floats.
+        ("_gather_rate", (16, 1), 16 * 16 * 4),
+        # Rows by weights of 256 by 16, and the weights' gradient.
+        ("_update_rate", (16, 1), 2 * (2 * 8 * 256 * 16)),
+    ],
+)
+def test_a_rate_is_of_the_bytes_and_operations_of_what_is_timed(
+    measure, given, amount, monkeypatch
+):
+    def count(work, amount, *_):
+        work()
+        return amount
+
+    sizes = {"TRIAD_FLOATS": 64, "FRESH_FLOATS": 1024, "GATHERED_BYTES": 4096, "UPDATED_ROWS": 8}
+    for name, size in sizes.items():
+        monkeypatch.setattr(probing, name, size)
+    for name in ("best_rate", "typical_rate"):
+        monkeypatch.setattr(probing, name, count)
+    monkeypatch.setattr(probing, "make_sweep", lambda: None)
+    assert getattr(probing, measure)(*given, 1.0) == amount

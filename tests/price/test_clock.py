@@ -59,6 +59,17 @@ def test_model_prices(clock, work, place, seconds):
     assert clock.seconds(work, place, wall_s=123.0) == pytest.approx(seconds, rel=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("form", "place", "more_s"), [("loss", "host", 11.0), ("loss", "gpu0", 4.0), ("", "host", 4.0)]
+)
+def test_what_a_round_takes_besides_comes_with_the_hosts_loss(clock, form, place, more_s):
+    """A step takes 4 seconds besides its work, and a round 7."""
+    work = Work("update", rows=10, features=8, macs=80, form=form)
+    slower = ModelClock(replace(PLATFORM, round_s=7.0, step_s=4.0), TORCH())
+    seconds = clock.seconds(work, place, 0.0)
+    assert slower.seconds(work, place, 0.0) == pytest.approx(seconds + more_s)
+
+
 def test_rows_that_are_picked_cross_a_link_at_a_rate_of_their_own(clock):
     work = Work("copy", bytes=300, features=5)
     assert clock.seconds(work, "host-gpu0", 0.0) == pytest.approx(2.0 + 300 / 50)

@@ -372,6 +372,14 @@ def test_hongtu_without_deduplication():
     )
     assert result.epoch_s == pytest.approx(expected, rel=1e-12)
     assert counted["device_to_device"] == 0
+    # A topology on the host crosses for each pass that aggregates: a CSR, with a factor of each
+    # source and two of each destination; backward also its transpose and its edges' positions.
+    options = {"sampler": {"chunks_per_partition": "1"}, "memory": {"topology": "host"}}
+    _, _, crossing = run(parts, options=options)
+    csr = 4 * (N + 1 + WITHIN_COMPLETE) + (V + 2 * N) * S
+    transpose = 4 * (V + 1) + 2 * 4 * WITHIN_COMPLETE
+    more = crossing["host_to_device"] - counted["host_to_device"]
+    assert more == 2 * (3 * csr + transpose)
 
 
 def test_mixgcn_in_one_round():

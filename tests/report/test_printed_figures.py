@@ -4,19 +4,34 @@ import io
 
 from rich.console import Console
 
+from gnnbench.records import Ablation
 from gnnbench.report.ablation import print_steps
 from gnnbench.results.frames import make_samples
 from gnnbench.results.schema import to_document
 from tests.report.example_comparison import make_comparison, make_run
 
 
-def test_an_ablation_says_how_fast_each_row_is_against_the_whole():
-    whole, without = make_run("whole", epoch_s=(0.1,) * 3), make_run("without", epoch_s=(0.8,) * 3)
-    console = Console(file=io.StringIO(), width=200)
-    print_steps(make_comparison(whole, without), console)
-    lines = console.file.getvalue().splitlines()
-    (line,) = (line for line in lines if line.startswith(" without"))
-    assert "800 ms, 0.12x the speed of whole" in line or "800 ms, 0.13x the speed of whole" in line
+def test_an_ablation_says_how_fast_each_row_is_against_the_one_before_and_the_first():
+    """Parts that are no steps are all held against the first row, the whole strategy."""
+    epochs = {"one": 0.8, "two": 0.2, "three": 0.4}
+    comparison = make_comparison(*(make_run(name, epoch_s=(s,) * 3) for name, s in epochs.items()))
+
+    def show(*steps):
+        console = Console(file=io.StringIO(), width=200)
+        print_steps(comparison, console, steps)
+        return [line.strip() for line in console.file.getvalue().splitlines()][2:]
+
+    def gap(ours_ms, theirs_ms):
+        return f"(the widest gap is transfer, {ours_ms} ms against {theirs_ms} ms)"
+
+    two = f"two    200 ms, 4.00x the speed of one {gap(100, 400)}"
+    assert show(*map(Ablation, ("one", "three")), Ablation("two", quoted=3.5)) == [
+        "one    800 ms",
+        f"{two}; the paper has up to 3.50x [quoted]",
+        f"three  400 ms, 0.50x the speed of two {gap(100, 200)}, 2.00x that of one",
+    ]
+    three = f"three  400 ms, 2.00x the speed of one {gap(200, 400)}"
+    assert show() == ["one    800 ms", two, three]
 
 
 def test_a_frame_marks_the_samples_that_no_summary_counts():

@@ -9,7 +9,7 @@ import pytest
 
 from gnnbench.records import Cell, Table, TableRow
 from gnnbench.report import page as pages
-from gnnbench.report.svg import draw_lines
+from gnnbench.report.svg import Bar, Segment, draw_bars, draw_curves, draw_lines
 from gnnbench.report.tables_html import make_page, write_tables
 from gnnbench.results.tables import make_document
 
@@ -45,6 +45,31 @@ def test_a_figure_has_a_curve_for_each_row_and_says_where_its_points_come_from()
     assert "Speed-up &lt;over&gt; accelerators" in page
     assert "Against one accelerator." in page
     assert "+12 %" in page
+
+
+def ticks(chart):
+    """The texts below an axis."""
+    found = [each for each in chart.iter("text") if each.attrib["text-anchor"] == "middle"]
+    return [each.text for each in found if each.attrib.get("class") == "tick"]
+
+
+def test_bars_are_stacked_on_one_scale_from_zero():
+    pieces = (Segment("x", "one", 3.0), Segment("y", "two", 1.0)), (Segment("x", "one", 2.0),)
+    chart = ElementTree.fromstring(draw_bars("t", [Bar("b", each, "") for each in pieces], "s"))
+    shapes = [each.attrib for each in chart.iter("rect")]
+    left, widths = ([float(each[name]) for each in shapes] for name in ("x", "width"))
+    assert widths == pytest.approx([580 * share for share in (0.75, 0.25, 0.5)])
+    assert left == pytest.approx([left[0], left[0] + widths[0], left[0]])
+    assert ticks(chart) == ["0 s", "1.00 s", "2.00 s", "3.00 s", "4.00 s"]
+
+
+def test_losses_are_drawn_from_the_first_epoch_on_and_high_ones_above():
+    chart = ElementTree.fromstring(draw_curves("t", {"a": (0.2, 0.1, 0.0)}))
+    points = [(float(c.attrib["cx"]), float(c.attrib["cy"])) for c in chart.iter("circle")]
+    (x0, y0), (x1, y1), (x2, y2) = points
+    assert 0 < x1 - x0 == pytest.approx(x2 - x1)
+    assert 0 < y1 - y0 == pytest.approx(y2 - y1)
+    assert ticks(chart) == ["1", "2", "3", "epoch"]
 
 
 def test_places_and_heights_are_in_proportion():

@@ -42,7 +42,7 @@ def make_ledger(own, kernel, shared, *, sources=60, each=4):
                 make_entry(
                     f"{source}-{name}-{number}",
                     common + of_kernel + random.normal(0, own),
-                    unit="FLOP/s" if source % 2 else "s",
+                    unit="FLOP/s" if number % 2 else "s",
                     source=str(source),
                     kernel=name,
                 )

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gnnbench import plugins
-from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.conformance.graphs import make_dataset, make_workload
 from gnnbench.kernels import autograd
 from gnnbench.kernels.buffers import pool
 from gnnbench.kernels.dispatch.aggregation import SparseMatrix
@@ -22,13 +22,14 @@ from gnnbench.records import Parts
 from gnnbench.run.host_resident import HostResidentEngine
 from gnnbench.run.recorder import Recorder
 from tests.systems.training import registry
+from tests.uneven import make_uneven
 
 #: Room for the data set and the model, and for nothing that can be spilled.
 LEAST_BYTES = 16_000
 
 
 def prepared(communication="hongtu", kernel="torch", model="gcn", keeps="hongtu", **memory):
-    workload, platform = make_workload(model, 3), make_platform(2)
+    workload, platform = make_workload(model, 3), make_uneven(2)
     host = dataclasses.replace(platform.host, disk_bandwidth_bytes_per_s=1e9)
     platform = dataclasses.replace(platform, host=host)
     setting = Setting(make_dataset(), platform, workload, build(workload).shapes)

@@ -6,11 +6,11 @@ import pytest
 
 from gnnbench import datasets, plugins
 from gnnbench.comparison import make_setting
-from gnnbench.design_phase import summarise_rounds
+from gnnbench.design_phase import summarise_rounds, with_design_phase
 from gnnbench.models import build
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.price.model_clock import ModelClock
-from gnnbench.records import BatchProfile, BlockSize, HostThreads, Span, Work
+from gnnbench.records import BatchProfile, BlockSize, EpochTrace, HostThreads, Span, Work
 from gnnbench_plugins.hyscale.performance import Split, predict, trainer_seconds
 
 
@@ -108,6 +108,28 @@ def test_a_smaller_round_takes_as_much_besides_its_stages(setting):
     recorded = [span("sample", "sample", 1.0, Work("sample", edges=100))]
     found = summarise_rounds(setting, recorded, 3.0, 0.25)
     assert (found.sample_s, found.fixed_s) == (4.0, 2.0)
+
+
+def test_the_rounds_are_other_ones_on_the_host_alone_and_their_median_counts(setting, host):
+    """The host has as many cores as threads, and the first epoch warms up."""
+    platform = replace(setting.platform, host=replace(host, cores=8), accelerators=(host,))
+    workload = replace(setting.workload, threads=3, batch_size=20)
+    asked = []
+
+    def train_epochs(few):
+        asked.append(few)
+        walls = (90.0, 5.0, 80.0, 6.0)
+        return [EpochTrace(n, (), {}, 0, 0, 40, 0.0, (), {}, s, 0.0) for n, s in enumerate(walls)]
+
+    setting = replace(setting, workload=workload, platform=platform)
+    designed = with_design_phase(setting, train_epochs, alone=True).platform
+    assert (designed.round_s, designed.step_s, designed.host.cores) == (3.0, 0.0, 8)
+    assert [(few.platform.host.cores, few.workload.threads) for few in asked] == [(3, 3), (1, 1)]
+    for few in asked:
+        assert few.platform.devices == (few.platform.host,)
+        assert few.workload.seed != workload.seed
+        assert few.dataset.train_mask.sum() == 2 * 20
+        assert not (few.dataset.train_mask & ~setting.dataset.train_mask).any()
 
 
 @pytest.mark.parametrize("model", ["gat", "ggcn", "gcn"])

@@ -16,9 +16,10 @@ from click.testing import CliRunner
 
 from gnnbench.cli import main
 from gnnbench.errors import UsageError
+from gnnbench.preparation import Job
 from gnnbench.results.frames import frame_kept
 from gnnbench.results.kept import list_kept, name_kept, read_kept
-from gnnbench.sweep import EXECUTORS, read_grid
+from gnnbench.sweep import EXECUTORS, find_tasks, read_grid
 from tests.commands import one_sentence, read_document, run_python
 
 pytestmark = pytest.mark.usefixtures("forked_workers")
@@ -105,6 +106,15 @@ def test_every_combination_is_a_configuration_once(write):
     assert {(each.threads, each.plain, each.epochs) for each in made} == {(1, False, 10)}
 
 
+def test_what_a_file_leaves_out_is_as_in_a_comparison(write):
+    """But for threads and plain rows."""
+    text = 'datasets = ["sbm"]\nstrategies = ["hongtu"]\nplatforms = ["local"]'
+    (configuration,) = read_grid(write(text)).configurations
+    job = configuration.make_job()
+    usual = Job(strategies=job.strategies, dataset="sbm", platform="local", threads=1, plain=False)
+    assert job == usual
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -189,6 +199,23 @@ def test_what_lacks_or_is_damaged_is_run(run, swept, tmp_path):
     assert [name for name in before if after[name] != before[name]] == [damaged.name]
 
 
+def test_times_that_another_machine_measured_are_measured_again(registry, swept, tmp_path):
+    """Modelled times are the same everywhere."""
+    store, grid = tmp_path / "store", read_grid(swept / "sweep.toml")
+    shutil.copytree(swept / "store", store)
+
+    def count_tasks(here):
+        return len(find_tasks(grid.configurations, store, registry, here=here).tasks)
+
+    (machine,) = {kept.header.machine for kept in read_store(store)}
+    assert count_tasks("other123") == 0
+    for kept in read_store(store):
+        header, document = map(json.loads, kept.path.read_text().splitlines())
+        document["platform"]["modelled"] = False
+        kept.path.write_text(f"{json.dumps(header)}\n{json.dumps(document)}\n")
+    assert [count_tasks(here) for here in ("other123", machine, "")] == [4, 0, 0]
+
+
 def test_kept_runs_are_what_compare_finds(run, swept):
     for kept in read_store(swept / "store"):
         asked = kept.header.configuration
@@ -223,6 +250,9 @@ def test_the_report_has_a_line_for_every_strategy(run, swept, tmp_path):
         assert len(epochs) == 2
         assert cells[0]["value"] == pytest.approx(epochs.median())
         assert cells[0]["provenance"] == "modelled"
+        accuracies = frame[frame["label"] == label]["test_accuracy"]
+        assert accuracies.nunique() == 2
+        assert cells[3]["text"] == f"{accuracies.median():.3f}"
         assert cells[4]["text"] == "2 of 2"
     assert "hongtu · full-graph" in page.read_text()
     assert len(pd.read_csv(lines)) == 4
@@ -251,6 +281,9 @@ def test_failures_are_rows_and_are_retried_on_demand(run, write, tmp_path):
     shown = run("report", store)
     assert all(reason in " ".join(shown.stdout.split()) for reason in reasons)
     assert "failed" in shown.stdout
+    table, _ = read_document(run("report", store, "--json", "-"))["tables"]
+    counts = {row["label"].split()[0]: row["cells"][4]["text"] for row in table["rows"]}
+    assert counts == {"reference": "1 of 1", "raising": "0 of 1"}
     # The cause is mended, but nobody asked for what failed.
     mood.unlink()
     before = stamp(store)
@@ -261,6 +294,13 @@ def test_failures_are_rows_and_are_retried_on_demand(run, write, tmp_path):
     assert (retried.exit_code, told["run"], told["failed"]) == (0, 2, 0)
     assert (told["done"], told["refused"]) == (3, 1)
     assert len(stamp(store)) == 4
+
+
+def test_a_sweep_in_which_nothing_ran_has_a_status_of_its_own(run, write, tmp_path):
+    file = write(SMALL.replace('"reference", "hongtu"', '"hongtu:sampler=neighbour"'))
+    result = run("sweep", file, "--store", tmp_path / "store", "--json", "-")
+    told = json.loads(result.stdout)
+    assert (result.exit_code, told["done"], told["refused"], told["failed"]) == (4, 0, 1, 0)
 
 
 def test_two_machines_in_one_store_are_held_against_each_other(run, swept, tmp_path):

@@ -15,7 +15,7 @@ import numpy as np
 
 from gnnbench import datasets, plugins
 from gnnbench.comparison import Request, compare
-from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.conformance.graphs import make_dataset, make_workload
 from gnnbench.lowering.device_resident import DeviceResidentLowering
 from gnnbench.lowering.memory import Ledger, open_ledger
 from gnnbench.models import build
@@ -27,6 +27,7 @@ from gnnbench.price.folds import digest
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Comparison, Dataset, Parts, Span, Trace, Workload
 from gnnbench.run import train
+from tests.uneven import make_uneven
 
 PLAIN = Parts("full-graph", "single", "none", "resident", "torch")
 Swaps = Iterable[tuple[str, str]]
@@ -36,33 +37,6 @@ Options = Mapping[str, object]
 @cache
 def registry() -> Registry:
     return plugins.load()
-
-
-@cache
-def make_uneven_platform(devices: int = 3, kind: str = "gpu") -> Platform:
-    """Return the conformance platform with other rates and sizes for each device and each link."""
-    even = make_platform(devices)
-    accelerators = tuple(
-        dataclasses.replace(
-            device,
-            kind=kind,
-            flops_per_s=device.flops_per_s * (1 + 0.3 * (index % 3)),
-            memory_bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s * (1 - 0.07 * index),
-            # The smallest of three is the last, and the largest is in the middle.
-            memory_bytes=device.memory_bytes + 1_000_000 * ((index + 1) % 3),
-            launch_s=device.launch_s * (1 + 0.2 * index),
-        )
-        for index, device in enumerate(even.accelerators)
-    )
-    links = tuple(
-        dataclasses.replace(
-            link,
-            bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * (1 - 0.02 * index),
-            latency_s=link.latency_s * (1 + 0.05 * index),
-        )
-        for index, link in enumerate(even.links)
-    )
-    return dataclasses.replace(even, accelerators=accelerators, links=links)
 
 
 def make_setting(
@@ -82,14 +56,12 @@ def setting_for(
     num_layers: int = 3,
     epochs: int = 2,
     *,
-    kind: str = "gpu",
     dims: tuple[int, ...] | None = None,
     dtype: str = "float64",
 ) -> Setting:
     """Return a setting on the conformance graph and an uneven platform."""
-    platform = make_uneven_platform(devices, kind)
     fields: dict[str, Any] = {"dtype": dtype, **({"dims": dims} if dims else {})}
-    return make_setting(make_dataset(), platform, model, num_layers, epochs, **fields)
+    return make_setting(make_dataset(), make_uneven(devices), model, num_layers, epochs, **fields)
 
 
 def bundle_of(strategy: str | Parts, swaps: Swaps = (), **options: Options) -> Bundle:

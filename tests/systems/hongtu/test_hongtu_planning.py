@@ -40,8 +40,9 @@ from gnnbench_plugins.hongtu.volumes import (
     regroup,
     reorganise,
 )
-from tests.systems.training import losses, make_uneven_platform
+from tests.systems.training import losses
 from tests.systems.training import run as run_parts
+from tests.uneven import make_uneven
 
 A100_SERVER = "epyc7543x4-4xa100"
 
@@ -64,7 +65,7 @@ def setting_on(name, hidden=16):
 
 @cache
 def small_setting(accelerators=3, **host):
-    workload, platform = make_workload("gcn", epochs=1), make_uneven_platform(accelerators)
+    workload, platform = make_workload("gcn", epochs=1), make_uneven(accelerators)
     platform = dataclasses.replace(platform, host=dataclasses.replace(platform.host, **host))
     return Setting(make_dataset(), platform, workload, build(workload).shapes)
 
@@ -274,29 +275,38 @@ def fitting_run(setting, size, **sampler):
     return run(setting, sampler=sampler, memory={"device_bytes": size, "topology": "host"})
 
 
-@pytest.mark.parametrize("accelerators", [1, 3])
-def test_the_least_number_of_chunks_that_fits_is_found(accelerators):
-    """With the memory that n chunks took, 0 finds a number that fits; one less does not fit."""
+@pytest.mark.parametrize(("accelerators", "small"), [(1, 0), (3, 0), (3, 2)])
+def test_the_least_number_of_chunks_that_fits_is_found(accelerators, small):
+    """With the memory that n chunks took, 0 finds a number that fits; one less does not fit. One of
+    the devices has that memory, and the others have more than they need."""
     setting = small_setting(accelerators)
-    devices = [device.name for device in setting.platform.accelerators]
+    platform = setting.platform
+    name = platform.accelerators[small].name
 
     @cache
     def peak(n):
         sampler = {"chunks_per_partition": n, "search": "none"}
-        trace = run(setting, sampler=sampler, memory={"topology": "host"})
-        return max(trace.peak_bytes[name] for name in devices)
+        return run(setting, sampler=sampler, memory={"topology": "host"}).peak_bytes[name]
+
+    def run_in(size, **sampler):
+        devices = list(platform.accelerators)
+        devices[small] = dataclasses.replace(devices[small], memory_bytes=size)
+        tight = dataclasses.replace(platform, accelerators=tuple(devices))
+        tight = dataclasses.replace(setting, platform=tight)
+        return run(tight, sampler=sampler, memory={"topology": "host"})
 
     found = []
     for size in sorted({peak(n) for n in (1, 2, 3, 5, 8, 12)}, reverse=True):
-        trace = fitting_run(setting, size, chunks_per_partition=0)
-        assert max(trace.peak_bytes[name] for name in devices) <= size
+        trace = run_in(size, chunks_per_partition=0)
+        assert trace.peak_bytes[name] <= size
         (note,) = [note for note in trace.notes if "the least that fit" in note]
+        assert f"the least that fit {format_si(size, 'B')} a device" in note
         n = int(note.split(" of ")[1].split()[0])
         assert peak(n) <= size
         assert n == 1 or peak(n - 1) > size
         found.append(n)
     with pytest.raises(DeviceOutOfMemory):
-        fitting_run(setting, size, chunks_per_partition=n - 1, search="none")
+        run_in(size, chunks_per_partition=n - 1, search="none")
     assert found[0] == 1
     assert found == sorted(found)
     assert len(set(found)) >= 4

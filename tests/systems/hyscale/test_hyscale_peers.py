@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnbench import datasets
-from gnnbench.conformance import graphs
 from gnnbench.errors import StageFailed
 from gnnbench.footprint import mini_batch_bytes
 from gnnbench.parts import EverythingCrosses, Setting
@@ -21,11 +20,13 @@ from gnnbench.price.dry_run import DryRun
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import RoundTraffic, Unit, Workload
-from gnnbench.run import train
+from gnnbench.run import Training, train
 from gnnbench.run.feature_cache import CachedRows
 from gnnbench_plugins.hyscale.rounding import INT8_MAX, pack_rows, unpack_rows
 from gnnbench_plugins.reference.communication import VanillaCommunication
+from tests.sessions import on_open
 from tests.systems.bundles import bundle_of, losses, run_bundle, setting_of
+from tests.uneven import make_uneven
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 PEERS = ("pyg-multi-gpu", "pagraph", "p3", "distdgl-v2")
@@ -51,7 +52,7 @@ def setting_for(graph, devices=4, model="gcn", layers=2, **changed) -> Setting:
         threads=1,
     )
     workload = replace(workload, **changed)
-    return setting_of(graph, graphs.make_platform(devices), workload)
+    return setting_of(graph, make_uneven(devices), workload)
 
 
 def run(strategy, setting, swaps=(), **options):
@@ -258,17 +259,28 @@ def test_it_takes_what_mini_batches_leave(graph, devices, stages):
     )
 
 
-def test_each_device_caches_what_its_own_memory_holds(graph):
-    """The second has room for 200 rows more than the first, the third for 100 more."""
-    setting, more = setting_for(graph, 3), (0, 200, 100)
+@pytest.fixture(scope="module")
+def make_room(graph):
+    """Return a maker of settings, given how many rows above 50 each device has room for."""
+    setting = setting_for(graph, 3)
     plain = run("pagraph", setting, [("memory", "host")]).peak_bytes
     least = max(plain[f"gpu{slot}"] for slot in range(3))
-    accelerators = tuple(
-        replace(device, memory_bytes=3 * least + (50 + rows) * ROW)
-        for device, rows in zip(setting.platform.accelerators, more, strict=True)
-    )
-    platform = replace(setting.platform, accelerators=accelerators)
-    trace = run("pagraph", replace(setting, platform=platform))
+
+    def make(more):
+        accelerators = tuple(
+            replace(device, memory_bytes=3 * least + (50 + rows) * ROW)
+            for device, rows in zip(setting.platform.accelerators, more, strict=True)
+        )
+        return replace(setting, platform=replace(setting.platform, accelerators=accelerators))
+
+    return make
+
+
+def test_each_device_caches_what_its_own_memory_holds(graph, make_room):
+    """The second has room for 200 rows more than the first, the third for 100 more."""
+    more = (0, 200, 100)
+    setting = make_room(more)
+    trace = run("pagraph", setting)
     (note,) = [note for note in trace.notes if "hit rate" in note]
     cached = [int(count.replace(",", "")) for count in re.findall(r"gpu\d ([\d,]+)", note)]
     assert [count - cached[0] for count in cached] == list(more)
@@ -284,6 +296,17 @@ def test_each_device_caches_what_its_own_memory_holds(graph):
     assert rate is not None
     # Two epochs of different mini-batches.
     assert float(rate[1]) == pytest.approx(100 * found / needed, abs=3)
+
+
+def test_a_mini_batch_is_planned_with_what_the_smallest_cache_misses(make_room):
+    def count_fetched(*more):
+        bundle, handed = bundle_of("pagraph"), []
+        on_open(bundle.placement, lambda session, setting, profiles, _: handed.extend(profiles))
+        setting = make_room(more)
+        Training(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+        return handed[-1].fetched
+
+    assert count_fetched(200, 0, 100) == count_fetched(0, 0, 0) > count_fetched(200, 200, 200)
 
 
 @pytest.mark.parametrize("model", ["gcn", "sage", "gin"])

@@ -316,21 +316,30 @@ def test_a_broken_placement_is_refused(small_graph, shares, said):
         train(bundle, setting, WallClock())
 
 
-@pytest.mark.parametrize(("stage", "real"), WHERE)
-def test_an_interrupt_names_the_stage_and_ends_every_thread(monkeypatch, small_graph, stage, real):
-    """Ctrl-C in the midst of a stage; on threads, while the runtime waits for it."""
+@pytest.fixture
+def noticed(monkeypatch):
+    """An event that is set when the crew is told to end."""
     noticed, end = threading.Event(), _Crew.end
 
     def note_and_end(crew):
         noticed.set()
         end(crew)
 
+    monkeypatch.setattr(_Crew, "end", note_and_end)
+    return noticed
+
+
+@pytest.mark.parametrize(("stage", "real"), WHERE)
+def test_an_interrupt_names_the_stage_and_ends_every_thread(
+    monkeypatch, small_graph, noticed, stage, real
+):
+    """Ctrl-C in the midst of a stage; on threads, while the runtime waits for it."""
+
     def fate(at, index, slot):
         if at == stage and index == 2 and slot < 1:
             os.kill(os.getpid(), signal.SIGINT)
             noticed.wait()
 
-    monkeypatch.setattr(_Crew, "end", note_and_end)
     inject(monkeypatch, fate)
     with pytest.raises(Interrupted) as caught:
         run(small_graph, make_machine(2, real=real))
@@ -342,14 +351,9 @@ def test_an_interrupt_names_the_stage_and_ends_every_thread(monkeypatch, small_g
 
 
 def test_an_interrupt_that_does_not_wake_the_runtime_is_noticed_all_the_same(
-    monkeypatch, small_graph
+    monkeypatch, small_graph, noticed
 ):
     """A signal that goes to another thread does not wake the runtime."""
-    noticed, end = threading.Event(), _Crew.end
-
-    def note_and_end(crew):
-        noticed.set()
-        end(crew)
 
     def fate(at, index, slot):
         if at == "load" and index == 0:
@@ -358,7 +362,6 @@ def test_an_interrupt_that_does_not_wake_the_runtime_is_noticed_all_the_same(
             os.kill(os.getpid(), signal.SIGINT)
             noticed.wait()
 
-    monkeypatch.setattr(_Crew, "end", note_and_end)
     inject(monkeypatch, fate)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

@@ -20,6 +20,7 @@ from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Parts, Shard, Workload
 from gnnbench.run import train
 from tests.systems.bundles import bundle_of, setting_of
+from tests.uneven import make_uneven
 
 PLAIN = Parts("full-graph", "single", "none", "resident", "torch")
 ITEM = 8
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def setting_for(model="gcn", num_layers=2, devices=3, epochs=2, kinds=()):
-    platform = make_platform(devices)
+    platform = make_uneven(devices)
     accelerators = tuple(
         dataclasses.replace(device, kind=kind)
         for device, kind in itertools.zip_longest(platform.accelerators, kinds, fillvalue="gpu")

@@ -11,13 +11,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.conformance.graphs import make_dataset, make_workload
 from gnnbench.platforms import load_platform
 from gnnbench.price.dry_run import DryRun
 from gnnbench.price.folds import digest
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.run import train
 from tests.systems.bundles import bundle_of, losses, setting_of
+from tests.uneven import make_uneven
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -28,7 +29,7 @@ BATCH = 2
 
 def setting_for(model="sage", devices=2, epochs=2, dataset=None, platform=None):
     workload = dataclasses.replace(make_workload(model, 2, epochs), batch_size=BATCH)
-    platform = platform or make_platform(devices)
+    platform = platform or make_uneven(devices)
     return setting_of(dataset or make_dataset(), platform, workload)
 
 

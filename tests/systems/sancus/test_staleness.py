@@ -33,6 +33,7 @@ from tests.systems.training import (
     registry,
     sent,
 )
+from tests.uneven import on_cpus
 
 ITEM = 8
 
@@ -40,8 +41,9 @@ ITEM = 8
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
+@cache
 def setting_for(model="gcn", devices=3):
-    return training.setting_for(model, devices, epochs=7, kind="cpu")
+    return on_cpus(training.setting_for(model, devices, epochs=7))
 
 
 def bundle_of(name, **options):
