@@ -22,24 +22,18 @@ import numpy as np
 
 from gnnbench.datasets import dgl_library
 from gnnbench.datasets.construct import build
-from gnnbench.datasets.content import as_classes, note_weights
+from gnnbench.datasets.content import as_classes, note_weights, read_masks
 from gnnbench.datasets.objects import DGLGraph, from_dgl, from_pyg
 from gnnbench.datasets.pickles import arrays_only
 from gnnbench.datasets.topology import AnyArray
 from gnnbench.errors import DatasetError, GnnbenchError, MissingDependency, reason_of
 from gnnbench.files import publish_folder
-from gnnbench.records import BoolArray, Dataset, IntArray
+from gnnbench.records import Dataset, IntArray
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 T = TypeVar("T")
-
-
-def _mark(num_vertices: int, ids: IntArray) -> BoolArray:
-    mask = np.zeros(num_vertices, dtype=np.bool_)
-    mask[ids] = True
-    return mask
 
 
 # --------------------------------------------------------------------------- PyG
@@ -152,11 +146,7 @@ def from_ogb(
         num_vertices=count,
         features=features if isinstance(features, np.ndarray) else None,
         labels=classes,
-        masks=(
-            _mark(count, split["train"]),
-            _mark(count, split["valid"]),
-            _mark(count, split["test"]),
-        ),
+        masks=read_masks(name, split, np.arange(count, dtype=np.int64)),
         origin="Open Graph Benchmark",
         notes=(*notes, *lost),
     )

@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from gnnbench.datasets.construct import MASK_NAMES, Masks
+from gnnbench.datasets.construct import MASK_NAMES
 from gnnbench.datasets.content import (
+    Masks,
     as_classes,
     as_pairs,
     choose_weights,
@@ -26,6 +27,7 @@ from gnnbench.datasets.content import (
     read_masks,
 )
 from gnnbench.datasets.raw import RawGraph, assemble
+from gnnbench.datasets.scipy_files import as_coordinates
 from gnnbench.datasets.topology import AnyArray
 from gnnbench.errors import DatasetError
 from gnnbench.records import Dataset, IntArray
@@ -110,7 +112,7 @@ def from_arrays(
             )
         count = int(sized.shape[0]) if sized is not None else int(num_vertices or 0)
         arrays = {key: _as_array(name, ids) for key, ids in split.items()}
-        masks = read_masks(name, arrays, count)
+        masks = read_masks(name, arrays, np.arange(count, dtype=np.int64))
     raw = RawGraph(
         pairs, num_vertices, "in memory", (*notes, *zeros, *lost), kept, stored, masks, weights
     )
@@ -262,10 +264,13 @@ def read_networkx(
     pairs = np.array(
         [(vertices[one], vertices[other]) for one, other in graph.edges()], dtype=np.int64
     ).reshape(-1, 2)
-    held = [graph.nodes[vertex] for vertex in graph.nodes]
-    carried = _as_array(name, [edge.get(weight, 1) for _, _, edge in graph.edges(data=True)])
+    carried: AnyArray | None = None
+    about = [edge for _, _, edge in graph.edges(data=True)]
+    if any(weight in edge for edge in about):
+        carried = _as_array(name, [edge.get(weight, 1) for edge in about])
     weights, lost = choose_weights(name, carried, weighted=weighted)
     notes = list(lost)
+    held = [graph.nodes[vertex] for vertex in graph.nodes]
     called = attributes["x"]
     rows = [each[called] for each in held if called in each]
     if rows and len(rows) < len(held):
@@ -314,15 +319,13 @@ def _join(
     if columns["y"] is not None:
         labels, said = as_classes(name, _as_array(name, columns["y"]))
         notes += said
-    found = [_as_array(name, mask) for key in MASK_NAMES if (mask := columns[key]) is not None]
+    found = {key: _as_array(name, mask) for key in MASK_NAMES if (mask := columns[key]) is not None}
     masks: Masks | None = None
     if len(found) == len(MASK_NAMES):
-        if any(mask.ndim == 2 for mask in found):
+        if any(mask.ndim == 2 for mask in found.values()):
             notes.append("the first of several splits is used")
-        train, val, test = (
-            (mask[:, 0] if mask.ndim == 2 else mask).astype(np.bool_) for mask in found
-        )
-        masks = (train, val, test)
+        first = {key: mask[:, 0] if mask.ndim == 2 else mask for key, mask in found.items()}
+        masks = read_masks(name, first, np.arange(num_vertices, dtype=np.int64))
     elif found:
         notes.append("the incomplete split of the source is not used")
     return RawGraph(
@@ -365,12 +368,13 @@ def _is_sparse_tensor(given: object) -> bool:
 def _as_coordinates(where: str, given: object) -> scipy.sparse.coo_matrix:
     """Return a sparse matrix of SciPy, torch or torch_sparse as row, column and value."""
     if scipy.sparse.issparse(given):
-        return scipy.sparse.coo_matrix(given)
+        return as_coordinates(where, given)
     if hasattr(given, "to_torch_sparse_coo_tensor"):
         given = given.to_torch_sparse_coo_tensor()
-    coo = given.to_sparse_coo().coalesce()  # type: ignore[attr-defined]
-    row, column = coo.indices().numpy(force=True)
-    values = _as_array(where, coo.values())
+    coo = given.to_sparse_coo()  # type: ignore[attr-defined]
+    # Entries that come twice are counted, so they are not added up here.
+    row, column = coo._indices().numpy(force=True)
+    values = _as_array(where, coo._values())
     return scipy.sparse.coo_matrix((values, (row, column)), shape=tuple(coo.shape))
 
 

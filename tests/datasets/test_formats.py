@@ -333,7 +333,7 @@ def test_a_matrix_and_an_array_of_its_rows_belong_together(tmp_path):
         ("x.graphml", b"<graphml><graph>", "not a readable graphml file"),
         ("x.gml", b"graph [ node [", "not a readable gml file"),
         ("x.mat", b"MATLAB 5.0 MAT-file" + bytes(200), "not a readable MATLAB file"),
-        ("x.bin", b"no graph", "not a file of dgl.save_graphs"),
+        ("x.bin", b"no graph", "not a readable file of dgl.save_graphs"),
         ("x.pt", b"no tensor", "it holds no tensors and no graph"),
         ("x.edges", b"PAR1....", "this is a Parquet table"),
     ],

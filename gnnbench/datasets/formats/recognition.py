@@ -19,7 +19,7 @@ from gnnbench.datasets.formats.matrices import (
 )
 from gnnbench.datasets.raw import RawGraph
 from gnnbench.datasets.scipy_files import holds_scipy
-from gnnbench.datasets.texts import open_text, readable, strip_compression
+from gnnbench.datasets.texts import strip_compression
 from gnnbench.errors import DatasetError
 
 #: By ending, the format of a file. Texts among them may be compressed.
@@ -34,24 +34,6 @@ _ENDINGS = {
     ".npy": "array",
     ".pt": "torch",
     ".bin": "dgl",
-}
-#: By what files begin with, what they are and how their names end: none of them is an edge list.
-_BEGINNINGS = {
-    b"\x93NUMPY": "a NumPy array (.npy)",
-    b"PK\x03\x04": "a zip archive (.npz or .pt)",
-    b"\x1f\x8b": "compressed by gzip (.gz)",
-    b"BZh": "compressed by bzip2 (.bz2)",
-    b"\xfd7zXZ": "compressed by xz (.xz)",
-    b"\x28\xb5\x2f\xfd": "compressed by Zstandard, which is not read; compress it by gzip (.gz)",
-    b"PAR1": "a Parquet table, which is not read; write it as CSV",
-    b"\x89HDF": "an HDF5 file, which is not read; write it as CSV",
-    b"MATLAB": "a MATLAB file (.mat)",
-    b"%%MatrixMarket": "a Matrix Market file (.mtx)",
-    b"<?xml": "an XML file (.graphml or .gexf)",
-    b"<graphml": "a GraphML file (.graphml)",
-    b"\x80": "a pickle, which is not read since it could run code; write it as .npz",
-    b"{": "JSON, which is not read; write it as an edge list",
-    b"[": "JSON, which is not read; write it as an edge list",
 }
 
 
@@ -101,10 +83,9 @@ DESCRIPTIONS = {
 
 def recognise(file: Path) -> str:
     """Return the format of ``file``: one of :data:`READERS`, or ``gnnbench``, ``array``, ``torch``,
-    or ``edges``, a text of edges.
+    or ``edges``, a text of edges or a Parquet table.
 
-    Raises :class:`DatasetError` for a folder of another kind, and for a file that is known to be
-    something else than its ending says.
+    Raises :class:`DatasetError` for a folder of another kind.
     """
     if find_ogb(file) is not None:
         return "ogb"
@@ -121,18 +102,4 @@ def recognise(file: Path) -> str:
         if holds_benchmark(names):
             return "benchmark"
         return "scipy" if holds_scipy(names) else "gnnbench"
-    found = _ENDINGS.get(strip_compression(file).suffix.lower(), "edges")
-    if found == "edges":
-        _refuse_others(file)
-    return found
-
-
-def _refuse_others(file: Path) -> None:
-    """Refuse what is no text of edges, and say what it is."""
-    with readable(file), open_text(file) as stream:
-        begins = stream.read(16).removeprefix(b"\xef\xbb\xbf").lstrip()
-    for beginning, what in _BEGINNINGS.items():
-        if begins.startswith(beginning):
-            raise DatasetError(
-                f"{file}: this is {what}, not an edge list; give it under the ending of its format."
-            )
+    return _ENDINGS.get(strip_compression(file).suffix.lower(), "edges")
