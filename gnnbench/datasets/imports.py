@@ -18,9 +18,8 @@ from gnnbench.datasets.content import Ids, choose_weights
 from gnnbench.datasets.edge_lists import find_edge_list, note_doubts
 from gnnbench.datasets.formats.folders import find_planetoid
 from gnnbench.datasets.formats.libraries import read_data
-from gnnbench.datasets.formats.recognition import DESCRIPTIONS, READERS, recognise
+from gnnbench.datasets.formats.recognition import FORMATS, recognise
 from gnnbench.datasets.memory import check_memory
-from gnnbench.datasets.npz import read_npz
 from gnnbench.datasets.raw import RawGraph, assemble, note_numbering
 from gnnbench.datasets.tables import read_whole
 from gnnbench.datasets.texts import BYTES_PER_EDGE, strip_compression
@@ -99,21 +98,19 @@ def import_graph(
     kind = recognise(file)
     if kind != "edges" and (extras.delimiter is not None or extras.heading is not None):
         raise DatasetError(
-            f"{file}: this is {DESCRIPTIONS[kind]}, which has neither a delimiter nor a heading; "
-            f"leave out --delimiter and --heading."
+            f"{file}: this is {FORMATS[kind].description}, which has neither a delimiter nor a "
+            f"heading; leave out --delimiter and --heading."
         )
     found = _read(file, kind, extras, attached)
     made = assemble(name, found, attached, directed=extras.directed)
-    read_as = found.read_as or DESCRIPTIONS[kind]
+    read_as = found.read_as or FORMATS[kind].description
     return Imported(made, found.renumbered, read_as, found.list_edges(_SHOWN_EDGES))
 
 
 def _read(file: Path, kind: str, extras: Extras, attached: Attached) -> RawGraph:
     """Return the graph in a file of the format ``kind``; see :func:`recognise`."""
-    if kind in READERS:
-        return READERS[kind](file, weighted=extras.weighted)
-    if kind == "gnnbench":
-        return _read_npz(file)
+    if (read := FORMATS[kind].read) is not None:
+        return read(file, weighted=extras.weighted)
     if kind == "edges":
         pairs, weights, notes, read_as = _read_text(file, extras)
     else:
@@ -154,21 +151,6 @@ def choose_name(file: Path, name: str | None = None) -> str:
             f"{chosen[:60]!r} {why} and is no name for a dataset; give a plain one with --name."
         )
     return chosen
-
-
-def _read_npz(file: Path) -> RawGraph:
-    stored = read_npz(file)
-    return RawGraph(
-        (stored.indptr, stored.indices),
-        len(stored.indptr) - 1,
-        str(file),
-        stored.notes,
-        stored.features,
-        stored.labels,
-        stored.masks,
-        stored.weights,
-        stored.directed,
-    )
 
 
 # --------------------------------------------------------------------------- edge lists

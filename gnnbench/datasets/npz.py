@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,6 @@ from gnnbench.datasets.construct import (
     MASK_NAMES,
     RANDOM_CLASSES,
     RANDOM_FEATURES,
-    Masks,
     annotate,
     make_random_features,
     make_random_labels,
@@ -33,11 +31,12 @@ from gnnbench.datasets.construct import (
 from gnnbench.datasets.content import as_classes, read_masks
 from gnnbench.datasets.content import as_integers as as_integers
 from gnnbench.datasets.memory import check_memory
+from gnnbench.datasets.raw import RawGraph
 from gnnbench.datasets.scipy_files import make_csr
 from gnnbench.datasets.topology import AnyArray, as_edge_weights, check_csr, find_fault
 from gnnbench.errors import DatasetError, GnnbenchError
 from gnnbench.files import explain, publish
-from gnnbench.records import Dataset, FloatArray, Graph, IndexArray, IntArray
+from gnnbench.records import Dataset, Graph
 
 SPARSE_NAMES = ("x_data", "x_indices", "x_indptr", "x_shape")
 FORMAT_NAMES = (
@@ -51,20 +50,6 @@ FORMAT_NAMES = (
     *MASK_NAMES,
     "notes",
 )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StoredArrays:
-    """The arrays of a file, of the right kinds; the CSR is well-formed, perhaps not canonical."""
-
-    indptr: IntArray
-    indices: IndexArray
-    features: AnyArray | scipy.sparse.csr_matrix | None
-    labels: IntArray | None
-    masks: Masks | None
-    notes: tuple[str, ...]
-    directed: bool = False
-    weights: FloatArray | None = None
 
 
 def _as_flag(where: str, name: str, array: AnyArray) -> bool:
@@ -96,10 +81,11 @@ def _read_archive(
         return {name: archive.read(name) for name in known}, archive.names
 
 
-def read_npz(path: Path, left_out: Sequence[str] = ()) -> StoredArrays:
-    """The arrays of ``path``, of the right kinds. Raises :class:`DatasetError`, one sentence.
+def read_npz(path: Path, left_out: Sequence[str] = ()) -> RawGraph:
+    """Return the graph in ``path``, whose CSR is well-formed, perhaps not canonical.
 
-    ``indices`` and ``x`` may be left out, and are not looked at then.
+    ``indices`` and ``x`` may be left out, and are not looked at then. Raises
+    :class:`DatasetError`, one sentence.
     """
     arrays, names = _read_archive(path, left_out)
     where = str(path)
@@ -141,15 +127,9 @@ def read_npz(path: Path, left_out: Sequence[str] = ()) -> StoredArrays:
     weights = None
     if "weights" in arrays:
         weights = as_edge_weights(where, arrays["weights"], int(indptr[-1]))
-    return StoredArrays(
-        indptr,
-        indices.astype(np.int32),
-        features,
-        labels,
-        masks,
-        tuple(notes),
-        directed,
-        weights,
+    edges = indptr, indices.astype(np.int32)
+    return RawGraph(
+        edges, len(indptr) - 1, where, tuple(notes), features, labels, masks, weights, directed
     )
 
 
@@ -169,15 +149,17 @@ def load_npz(
     """
     file = Path(path)
     stored = read_npz(file)
-    fault = find_fault(stored.indptr, stored.indices, directed=stored.directed)
+    indptr, indices = stored.as_csr()
+    fault = find_fault(indptr, indices, directed=stored.directed)
     if fault is not None:
         raise DatasetError(
             f"{file}: indices {fault}; run `gnnbench datasets import {file}`, which makes the "
             f"graph symmetric (or keeps it, with --directed), sorted and simple."
         )
+    weights = None if stored.weights is None else stored.weights.astype(np.float32, copy=False)
     return annotate(
         file.stem,
-        Graph(stored.indptr, stored.indices, stored.directed, stored.weights),
+        Graph(indptr, indices, stored.directed, weights),
         features=stored.features,
         labels=stored.labels,
         masks=stored.masks,

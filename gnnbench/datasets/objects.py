@@ -8,7 +8,7 @@ was repaired or ignored, and features, labels and splits that it lacks are made 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
@@ -163,8 +163,9 @@ def read_pyg(data: Data, name: str, *, origin: str, weighted: bool) -> RawGraph:
     weights = None if found is None else _as_array(name, found)
     weights, lost = choose_weights(name, weights, attributes, weighted=weighted)
     columns = {key: getattr(data, key, None) for key in ("x", "y", *MASK_NAMES)}
-    edges = _Edges(pairs, weights, (*zeros, *lost))
-    return _join(name, edges, int(data.num_nodes or 0), columns, origin)
+    count = int(data.num_nodes or 0)
+    raw = RawGraph(pairs, count, origin, (*zeros, *lost), weights=weights)
+    return _join(name, raw, columns)
 
 
 def from_dgl(
@@ -214,8 +215,9 @@ def read_dgl(graph: DGLGraph, name: str, *, origin: str, weighted: bool) -> RawG
         if weights is None or key != chosen:
             lost += note_weights(*((each, None) if key in numbers else (None, each)))
     pairs = np.stack((_as_array(name, source), _as_array(name, destination)))
-    edges = _Edges(cast(IntArray, pairs.astype(np.int64)), weights, tuple(dict.fromkeys(lost)))
-    return _join(name, edges, graph.num_nodes(), columns, origin)
+    edges = cast(IntArray, pairs.astype(np.int64))
+    raw = RawGraph(edges, graph.num_nodes(), origin, tuple(dict.fromkeys(lost)), weights=weights)
+    return _join(name, raw, columns)
 
 
 def from_networkx(
@@ -297,24 +299,9 @@ def read_networkx(
 # --------------------------------------------------------------------------- pieces
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Edges:
-    """A graph's edges: ``pairs`` int64 ``(2, E)``, weights, and notes of what is not used."""
-
-    pairs: IntArray
-    weights: AnyArray | None
-    lost: tuple[str, ...]
-
-
-def _join(
-    name: str,
-    edges: _Edges,
-    num_vertices: int,
-    columns: Mapping[str, object | None],
-    origin: str,
-) -> RawGraph:
-    """Return edges and columns by PyG's names, each a tensor or None, as one graph."""
-    notes = list(edges.lost)
+def _join(name: str, raw: RawGraph, columns: Mapping[str, object | None]) -> RawGraph:
+    """Return a graph with columns by PyG's names, each a tensor or None."""
+    notes = list(raw.notes)
     labels = None
     if columns["y"] is not None:
         labels, said = as_classes(name, _as_array(name, columns["y"]))
@@ -325,19 +312,11 @@ def _join(
         if any(mask.ndim == 2 for mask in found.values()):
             notes.append("the first of several splits is used")
         first = {key: mask[:, 0] if mask.ndim == 2 else mask for key, mask in found.items()}
-        masks = read_masks(name, first, np.arange(num_vertices, dtype=np.int64))
+        masks = read_masks(name, first, np.arange(raw.num_vertices or 0, dtype=np.int64))
     elif found:
         notes.append("the incomplete split of the source is not used")
-    return RawGraph(
-        edges.pairs,
-        num_vertices,
-        origin,
-        tuple(notes),
-        _as_features(name, columns["x"]),
-        labels,
-        masks,
-        edges.weights,
-    )
+    x = _as_features(name, columns["x"])
+    return replace(raw, notes=tuple(notes), features=x, labels=labels, masks=masks)
 
 
 def _as_array(where: str, given: object) -> AnyArray:

@@ -46,6 +46,16 @@ class RawGraph:
     read_as: str = ""
     complete: bool = True
 
+    def as_csr(self) -> tuple[IntArray, IndexArray]:
+        """Return the in-neighbour CSR of a source that has one."""
+        assert isinstance(self.edges, tuple)
+        return self.edges
+
+    @property
+    def indptr(self) -> IntArray:
+        """The offsets of :meth:`as_csr`."""
+        return self.as_csr()[0]
+
     def list_ids(self) -> Ids:
         """Return the id of every vertex in the source."""
         if self.ids is not None:

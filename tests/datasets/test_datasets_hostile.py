@@ -263,7 +263,8 @@ def test_what_the_format_does_not_know_is_not_even_read(tmp_path):
 @pytest.fixture
 def little_memory(monkeypatch):
     """Ten megabytes are free, as far as anybody can tell."""
-    monkeypatch.setattr("gnnbench.datasets.memory.find_available_bytes", lambda: 10**7)
+    for module in ("memory", "formats.graph_files"):
+        monkeypatch.setattr(f"gnnbench.datasets.{module}.find_available_bytes", lambda: 10**7)
 
 
 def zstandard(data):
@@ -309,6 +310,7 @@ def test_a_control_groups_limit_counts(tmp_path, monkeypatch):
         ("bomb.txt.xz", b"0 1\r", "of memory and 10.0 MB are free here"),
         ("bomb.txt.zst", b"0 1\n", "of memory and 10.0 MB are free here"),
         ("bomb.mtx.gz", b"0 1\n", "does not begin with"),
+        ("bomb.graphml.gz", b"<node/>\n", "of memory and 10.0 MB are free here"),
         ("plain.txt", b"0 1\r", "of memory and 10.0 MB are free here"),
     ],
 )

@@ -43,6 +43,12 @@ LISTS = {
     "from one": {"first": 1, "comment": "# SNAP"},
     "far": {"first": 10**12},
 }
+#: Names of a Parquet table's columns, and which these are.
+TABLES = (
+    (("source", "target", "weight"), (0, 1, 2)),
+    (("a", "b", "c"), (0, 1, 2)),
+    (("w", "To Node", "From Node"), (2, 1, 0)),
+)
 ENDS = cycle(("\n", "\r\n", "\r"))
 ENDINGS = cycle(f"{kind}{pack}" for kind in (".txt", ".csv", ".tsv") for pack in PACKERS)
 
@@ -56,8 +62,8 @@ def list_cells():
             write = write_text(delimiter, end=end, **options)
             yield f"{delimiter!r}-{kind}-{end!r}-{name}", name, write, MANIFOLD, options
     for compression, kind in (("none", np.int32), ("snappy", np.uint8), ("zstd", np.int64)):
-        for names in (("source", "target", "weight"), ("a", "b", "c"), ("id_1", "id_2", "w")):
-            write = write_parquet(names, kind, compression=compression)
+        for names, order in TABLES:
+            write = write_parquet(names, kind, order, compression=compression)
             yield f"{compression}-{kind.__name__}-{names[0]}", "e.parquet", write, MANIFOLD, {}
     for name, write in {**MATRICES, **GRAPHS}.items():
         yield f"simple-{name}", name, write, SIMPLE, {}

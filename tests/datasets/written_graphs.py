@@ -89,10 +89,12 @@ def write_text(
     return write
 
 
-def write_parquet(names=("source", "target", "weight"), kind=np.int64, **options):
+def write_parquet(names=("source", "target", "weight"), kind=np.int64, order=(0, 1, 2), **options):
+    """A writer of tables; ``order`` has the columns' places, and ``names`` are in that order."""
+
     def write(file, drawn):
-        ends = drawn.ends.astype(kind)
-        columns = dict(zip(names, (*ends, drawn.weights), strict=True))
+        held = (*drawn.ends.astype(kind), drawn.weights)
+        columns = dict(zip(names, (held[at] for at in order), strict=True))
         parquet.write_table(pa.table(columns), file, write_page_checksum=True, **options)
 
     return write

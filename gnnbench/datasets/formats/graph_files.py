@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from gnnbench.datasets.content import Ids, choose_weights
-from gnnbench.datasets.memory import check_memory
+from gnnbench.datasets.memory import check_memory, find_available_bytes
 from gnnbench.datasets.objects import read_networkx
 from gnnbench.datasets.raw import RawGraph, note_numbering
 from gnnbench.datasets.texts import open_text, strip_compression, text_lines
@@ -40,19 +40,19 @@ def read_markup(file: Path, *, weighted: bool) -> RawGraph:
     """
     import networkx
 
-    check_memory(str(file), "its graph", _BYTES_PER_BYTE * file.stat().st_size)
     kind = strip_compression(file).suffix.lower()
     try:
         with open_text(file) as stream:
-            if kind == ".gml":
-                graph = networkx.read_gml(stream, label="id")
-            else:
-                held = stream.read()
-                declared = _count_vertices(held, kind)
-                read = networkx.read_gexf if kind == ".gexf" else networkx.read_graphml
-                graph = read(io.BytesIO(held))
-                if graph.number_of_nodes() != declared:
-                    raise ValueError("an edge has another end than its vertices")
+            held = stream.read(find_available_bytes() // _BYTES_PER_BYTE + 1)
+        check_memory(str(file), "its graph", _BYTES_PER_BYTE * len(held))
+        if kind == ".gml":
+            graph = networkx.read_gml(io.BytesIO(held), label="id")
+        else:
+            declared = _count_vertices(held, kind)
+            read = networkx.read_gexf if kind == ".gexf" else networkx.read_graphml
+            graph = read(io.BytesIO(held))
+            if graph.number_of_nodes() != declared:
+                raise ValueError("an edge has another end than its vertices")
     except DatasetError:
         raise
     except Exception as error:  # whatever a damaged file makes a foreign parser raise

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 from gnnbench.datasets import dgl_library
 from gnnbench.datasets.formats.apart import read_apart
-from gnnbench.datasets.objects import HeteroFrame, read_dgl, read_pyg
+from gnnbench.datasets.objects import DGLGraph, read_dgl, read_pyg
 from gnnbench.datasets.raw import RawGraph
-from gnnbench.datasets.topology import AnyArray
 from gnnbench.errors import DatasetError
 
 
@@ -32,23 +32,6 @@ def read_data(file: Path, held: object, *, weighted: bool) -> RawGraph:
     return read_pyg(held, where, origin=f"imported from {file.name}", weighted=weighted)
 
 
-@dataclass(slots=True)
-class _Saved:
-    """A graph as DGL has saved it: one of :class:`gnnbench.datasets.objects.DGLGraph`."""
-
-    count: int
-    ends: tuple[AnyArray, AnyArray]
-    ndata: HeteroFrame
-    edata: HeteroFrame
-    is_homogeneous: bool = True
-
-    def num_nodes(self) -> int:
-        return self.count
-
-    def edges(self) -> tuple[AnyArray, AnyArray]:
-        return self.ends
-
-
 def read_dgl_file(file: Path, *, weighted: bool) -> RawGraph:
     """Read the only graph of a file of ``dgl.save_graphs``."""
     dgl_library.find_dgl()
@@ -57,5 +40,12 @@ def read_dgl_file(file: Path, *, weighted: bool) -> RawGraph:
         {name[2:]: each for name, each in held.items() if name.startswith(kind)}
         for kind in ("n/", "e/")
     )
-    graph = _Saved(int(held["count"]), (held["source"], held["target"]), ndata, edata)
+    saved = SimpleNamespace(
+        is_homogeneous=True,
+        ndata=ndata,
+        edata=edata,
+        num_nodes=lambda: int(held["count"]),
+        edges=lambda: (held["source"], held["target"]),
+    )
+    graph = cast("DGLGraph", saved)
     return read_dgl(graph, str(file), origin=f"imported from {file.name}", weighted=weighted)

@@ -5,7 +5,7 @@ Rows are sources and columns destinations. Zeros that a matrix stores are edges.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -36,55 +36,43 @@ _SYMMETRIES = ("general", "symmetric", "skew-symmetric", "hermitian")
 _GENDER = 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Header:
-    """The header of a Matrix Market file: lines 1 to ``lines``."""
-
-    rows: int
-    columns: int
-    entries: int
-    field: str
-    symmetry: str
-    lines: int
-
-
 def read_matrix_market(file: Path, *, weighted: bool) -> RawGraph:
     """Read the entries of a ``.mtx`` (Boisvert, Pozo, Remington 1996); vertices count from 1.
 
     Entries are parsed as any other table is, since SciPy's parser crashes on damaged ones.
     """
-    header = _read_header(file)
-    if header.entries == 0:
+    (rows, columns, entries), field, symmetry, header_lines = _read_header(file)
+    if entries == 0:
         raise DatasetError(f"{file}: the matrix has no entries; a GNN needs at least one edge.")
-    mirrored = header.symmetry != "general"
-    edges = header.entries * (1 + mirrored)
-    check_memory(str(file), f"its {header.entries:,} entries", BYTES_PER_EDGE * edges)
-    grammar = Grammar(file, " ", _WIDTHS[header.field], heading_line=header.lines)
-    valued = header.field in ("integer", "real")
+    mirrored = symmetry != "general"
+    edges = entries * (1 + mirrored)
+    check_memory(str(file), f"its {entries:,} entries", BYTES_PER_EDGE * edges)
+    grammar = Grammar(file, " ", _WIDTHS[field], heading_line=header_lines)
+    valued = field in ("integer", "real")
     kinds: dict[int, type] = {0: int, 1: int} | ({2: float} if valued else {})
     held = read_whole(grammar, kinds, "an entry of the matrix", BYTES_PER_EDGE)
     row, column, found = held[0] - 1, held[1] - 1, len(held[0])
-    if found != header.entries:
-        raise _malformed(file, f"it has {found:,} entries and says it has {header.entries:,}")
-    for name, ends, bound in (("row", row, header.rows), ("column", column, header.columns)):
+    if found != entries:
+        raise _malformed(file, f"it has {found:,} entries and says it has {entries:,}")
+    for name, ends, bound in (("row", row, rows), ("column", column, columns)):
         if not 0 <= ends.min() <= ends.max() < bound:
             wrong = ends.min() + 1 if ends.min() < 0 else ends.max() + 1
             raise _malformed(file, f"a {name} is {wrong:,} and they go from 1 to {bound:,}")
     values = held[2] if valued else np.ones(found)
     if mirrored:
         below = row != column
-        sign = -1 if header.symmetry == "skew-symmetric" else 1
+        sign = -1 if symmetry == "skew-symmetric" else 1
         row, column = np.append(row, column[below]), np.append(column, row[below])
         values = np.append(values, sign * values[below])
-    shape = header.rows, header.columns
-    matrix = scipy.sparse.coo_matrix((values, (row, column)), shape=shape)
+    matrix = scipy.sparse.coo_matrix((values, (row, column)), shape=(rows, columns))
     raw = _as_graph(file, matrix, weighted=weighted, valued=valued, first=1)
-    if header.field == "complex":
+    if field == "complex":
         return replace(raw, notes=(*raw.notes, WEIGHTS_IGNORED))
     return raw
 
 
-def _read_header(file: Path) -> _Header:
+def _read_header(file: Path) -> tuple[tuple[int, int, int], str, str, int]:
+    """Return the sizes, what the entries are, the symmetry, and the number of the last line."""
     lines = text_lines(file)
     _, banner = next(lines, (1, b""))
     words = banner[:200].removeprefix(b"\xef\xbb\xbf").decode("latin1").lower().split()
@@ -102,7 +90,7 @@ def _read_header(file: Path) -> _Header:
         if sizes and not sizes[0].startswith(b"%"):
             if len(sizes) == 3 and all(size.isdigit() and len(size) < 19 for size in sizes):
                 rows, columns, entries = map(int, sizes)
-                return _Header(rows, columns, entries, words[3], words[4], number)
+                return (rows, columns, entries), words[3], words[4], number
             break
     raise _malformed(file, "it does not say how many rows, columns and entries there are")
 
