@@ -75,13 +75,15 @@ def as_classes(where: str, labels: AnyArray) -> tuple[IntArray, tuple[str, ...]]
     if labels.dtype.kind in "iub":
         return labels.astype(np.int64), ()
     if labels.dtype.kind in "US":
-        for dtype in (np.int64, np.float64):
-            # Python reads 1_1 as a number; people name classes so.
-            if not any("_" in str(label) for label in labels):
-                with contextlib.suppress(ValueError, OverflowError):
-                    return as_classes(where, labels.astype(dtype))
-        classes, note = name_classes(labels)
-        return classes, (note,)
+        known, places = np.unique(labels, return_inverse=True)
+        # Python reads 1_1 as a number; people name classes so.
+        for dtype in () if any("_" in str(name) for name in known) else (np.int64, np.float64):
+            with contextlib.suppress(ValueError, OverflowError):
+                return as_classes(where, known.astype(dtype)[places.reshape(-1)])
+        shown = ", ".join(f"{number} {name}" for number, name in enumerate(known[:_NAMED_CLASSES]))
+        more = ", ..." if len(known) > _NAMED_CLASSES else ""
+        note = f"classes were numbered in the order of their names: {shown}{more}"
+        return places.reshape(-1).astype(np.int64), (note,)
     if labels.dtype.kind != "f":
         raise DatasetError(
             f"{where}: y has dtype {labels.dtype}, not numbers; number the classes 0, 1, 2, ..."
@@ -99,15 +101,6 @@ def as_classes(where: str, labels: AnyArray) -> tuple[IntArray, tuple[str, ...]]
     if missing.any():
         notes.append(f"{int(missing.sum()):,} of {len(labels):,} vertices have no label (NaN)")
     return classes.astype(np.int64), tuple(notes)
-
-
-def name_classes(names: AnyArray) -> tuple[IntArray, str]:
-    """Return classes of names, numbered in the order of the names, and a note of which is which."""
-    known, classes = np.unique(names, return_inverse=True)
-    shown = ", ".join(f"{number} {name}" for number, name in enumerate(known[:_NAMED_CLASSES]))
-    more = ", ..." if len(known) > _NAMED_CLASSES else ""
-    note = f"classes were numbered in the order of their names: {shown}{more}"
-    return classes.reshape(-1).astype(np.int64), note
 
 
 def note_zeros(matrix: scipy.sparse.coo_matrix) -> tuple[str, ...]:

@@ -145,6 +145,15 @@ def lying_about_its_size(path):
     return path
 
 
+def renamed(path):
+    """The list of members calls the features by a name that the format does not know."""
+    put(path, members(small()))
+    data = bytearray(path.read_bytes())
+    data[data.rfind(b"x.npy")] = ord("z")
+    path.write_bytes(data)
+    return path
+
+
 def bare(data):
     def make(path):
         path.write_bytes(data)
@@ -193,6 +202,7 @@ DAMAGED = {
     "encrypted": (patched(set_bits), "x.npy", "is encrypted"),
     "compression": (patched(set_method), "x.npy", "compression method is not supported"),
     "twice": (twice, "x.npy", "is there twice"),
+    "renamed": (renamed, "z.npy", "cannot be read"),
     "wrong size": (lying_about_its_size, "x.npy", "holds 2,147,483,"),
     "cut in the middle": (cut(0.5), "", "the list of its members cannot be read"),
     "cut at the end": (cut(0.99), "", "the list of its members cannot be read"),

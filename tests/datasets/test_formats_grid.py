@@ -75,7 +75,8 @@ def list_cells():
         yield name, name, write, MANIFOLD, {}
 
 
-CELLS = list(list_cells())
+#: Every third is made symmetric.
+CELLS = [(*cell, number % 3 > 0) for number, cell in enumerate(list_cells())]
 
 
 def edges_of(made, first=0):
@@ -89,17 +90,25 @@ def edges_of(made, first=0):
 
 
 @pytest.mark.parametrize(
-    ("name", "write", "drawn", "options"), [cell[1:] for cell in CELLS], ids=[c[0] for c in CELLS]
+    ("name", "write", "drawn", "options", "directed"),
+    [cell[1:] for cell in CELLS],
+    ids=[cell[0] for cell in CELLS],
 )
 def test_what_is_written_is_read_to_the_edge_and_its_repairs_are_counted(
-    name, write, drawn, options, tmp_path
+    name, write, drawn, options, directed, tmp_path
 ):
     write(tmp_path / name, drawn)
     weighted, first = name not in PAIRS, options.get("first", 0)
     listed = name.startswith(("e.", "index"))
-    extras = datasets.Extras(directed=True, weighted=weighted, keep_isolated=listed and first < 2)
+    extras = datasets.Extras(
+        directed=directed, weighted=weighted, keep_isolated=listed and first < 2
+    )
     made = datasets.import_graph(tmp_path / name, extras)
     expected = {(u + first, v + first): w for (u, v), w in drawn.sums().items()}
+    given = len(expected)
+    assert made.dataset.graph.directed == (directed or name == "raw.npz")
+    if not made.dataset.graph.directed:
+        expected = {(v, u): w for (u, v), w in expected.items()} | expected
     assert edges_of(made) == (expected if weighted else dict.fromkeys(expected, 1.0))
     known = len(np.unique(drawn.ends)) if first > 1 else drawn.count
     assert made.dataset.graph.num_vertices == known + (first == 1)
@@ -108,6 +117,7 @@ def test_what_is_written_is_read_to_the_edge_and_its_repairs_are_counted(
     said = {
         "self loops removed": drawn.loops,
         f"duplicate edges {merged}": drawn.duplicates,
+        "missing reverse edges added": len(expected) - given,
         "zeros stored in the adjacency matrix are edges": zeros
         if (name in MATRICES and name != "raw.npz") or name == "adjacency.pt"
         else 0,
