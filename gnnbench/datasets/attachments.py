@@ -16,7 +16,7 @@ import numpy as np
 import scipy
 
 from gnnbench.datasets.archive import Archive
-from gnnbench.datasets.content import SHARES, as_classes, find_share_of
+from gnnbench.datasets.content import SHARES, as_classes, find_share_of, is_mask, pick_shares
 from gnnbench.datasets.content import Ids as Ids
 from gnnbench.datasets.memory import check_memory
 from gnnbench.datasets.npy import ArrayFile
@@ -37,6 +37,7 @@ from gnnbench.errors import DatasetError
 _NO_TENSORS = "no tensors"
 #: What a row of a text takes at the peak, beside its values.
 _BYTES_PER_ROW = 64
+_NONE = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,10 +63,9 @@ class Split:
 
     def list_ids(self) -> Ids:
         """Return the ids that it has a share for, or 0, 1, 2, ... of masks."""
-        flags = [len(each) for each in self.shares.values() if each.dtype.kind == "b"]
-        if flags:
-            return np.arange(max(flags), dtype=np.int64)
-        return np.concatenate([each.reshape(-1) for each in self.shares.values()])
+        shares = [each for each in self.shares.values() if each.ndim == 1 and len(each)]
+        listed = [np.arange(len(each)) if is_mask(each) else each for each in shares]
+        return np.concatenate([each for each in listed if each.dtype.kind in "iuU"] or [_NONE])
 
 
 def read_features(file: Path, *, string_ids: bool = False, mapped: bool = False) -> Attachment:
@@ -108,12 +108,14 @@ def read_split(file: Path, *, string_ids: bool = False) -> Split:
     with ``train``, ``val`` or ``test`` behind each id. Raises :class:`DatasetError`."""
     if file.suffix == ".npz":
         with Archive(file) as archive:
-            return Split(file, {name: archive.read(name) for name in archive.names})
+            names = pick_shares(str(file), dict.fromkeys(archive.names, _NONE))
+            return Split(file, {name: archive.read(name) for name in names})
     if file.suffix == ".pt":
         held = load_torch(file, _NO_TENSORS)
         if not isinstance(held, dict):
             raise DatasetError(f"{file}: it holds no mapping; save train, val and test by name.")
-        return Split(file, {str(name): as_numpy(file, value) for name, value in held.items()})
+        arrays = {str(name): as_numpy(file, value) for name, value in held.items()}
+        return Split(file, pick_shares(str(file), arrays))
     ids, words = _read_words(file, string_ids, "an id and train, val or test", ".npz, .pt")
     known, places = np.unique(words, return_inverse=True)
     shares = np.array([find_share_of(str(file), word) for word in known.tolist()])[places]

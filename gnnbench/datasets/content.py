@@ -152,10 +152,17 @@ def read_masks(
     ``complete``). Raises :class:`DatasetError` for one that is missing or does not fit.
     """
     train, val, test = (
-        _as_mask(f"{where}: {key}", split[key], ids, complete=complete)
-        for key in (_find_share(where, split, name) for name in SHARES)
+        _as_mask(f"{where}: {key}", given, ids, complete=complete)
+        for key, given in pick_shares(where, split).items()
     )
     return train, val, test
+
+
+def pick_shares(where: str, split: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
+    """Return train, val and test of a mapping that may have more, as it calls them; raises
+    :class:`DatasetError`."""
+    called = [_find_share(where, split, name) for name in SHARES]
+    return {key: split[key] for key in called}
 
 
 def _find_share(where: str, split: Mapping[str, AnyArray], name: str) -> str:
@@ -199,8 +206,7 @@ def _as_mask(where: str, given: AnyArray, ids: Ids, *, complete: bool) -> BoolAr
             f"{where} goes by {'names' if named else 'numbers'}, and the vertices have others; "
             f"give a text with each vertex as the graph's file calls it."
         )
-    # Ids of vertices come once each, so that more than two zeros and ones are flags.
-    if given.dtype.kind == "b" or (len(given) > 2 and not named and _are_flags(given)):
+    if is_mask(given):
         first, last = ids.min(), ids.max()
         if first < 0 or last >= len(given) or (complete and last + 1 != len(given)):
             raise DatasetError(
@@ -220,5 +226,11 @@ def _as_mask(where: str, given: AnyArray, ids: Ids, *, complete: bool) -> BoolAr
     return mask
 
 
-def _are_flags(given: AnyArray) -> bool:
-    return bool(np.isin(given, (0, 1)).all())
+def is_mask(given: AnyArray) -> bool:
+    """Whether a share of a split has one flag for each vertex.
+
+    Ids of vertices come once each, so that more than two zeros and ones are flags.
+    """
+    if given.dtype.kind == "b":
+        return True
+    return given.dtype.kind in "iu" and len(given) > 2 and bool(np.isin(given, (0, 1)).all())

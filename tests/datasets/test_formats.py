@@ -4,6 +4,7 @@ import gzip
 import io
 import pickle
 
+import networkx as nx
 import numpy as np
 import pytest
 import scipy.io
@@ -282,6 +283,25 @@ def test_damaged_files_of_other_libraries_are_one_sentence(name, content, words,
     with pytest.raises(DatasetError, match=words) as caught:
         datasets.import_graph(tmp_path / name)
     assert str(caught.value).count("\n") == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('<edge source="1"', '<arc source="1"', "no element 'arc' in the format"),
+        ('<edge source="1"', '<edge source="9"', "another end than its vertices"),
+        ('<edge source="1"', '<edge sauce="1"', "'edge' lacks source or target"),
+        ('<node id="6" />', 'node id="6" />', "text in an element 'graph'"),
+        ('edgedefault="directed"', 'edgedefault="direct"', "its edgedefault is 'direct'"),
+    ],
+)
+def test_graphml_that_networkx_would_read_in_part_is_refused(old, new, words, tmp_path):
+    nx.write_graphml(nx.DiGraph([(0, 1), (1, 2), (6, 2)]), tmp_path / "a.graphml")
+    text = (tmp_path / "a.graphml").read_text()
+    assert text.count(old) == 1
+    (tmp_path / "a.graphml").write_text(text.replace(old, new))
+    with pytest.raises(DatasetError, match=words):
+        datasets.import_graph(tmp_path / "a.graphml")
 
 
 def test_a_file_that_would_run_code_is_refused(tmp_path):

@@ -143,16 +143,31 @@ def test_a_damaged_file_is_the_same_graph_or_refused(name, tmp_path_factory):
     damage()
 
 
-def test_every_byte_of_a_parquet_tables_pages_is_checked(tmp_path):
+def find_pages(whole):
     """What is behind the pages ends with its own length and a mark, 8 bytes."""
-    drawn = Drawn(4, ((0, 1, 0.5), (1, 2, 2.0), (2, 3, 1.0)))
-    write_parquet(compression="none")(tmp_path / "e.parquet", drawn)
-    whole = (tmp_path / "e.parquet").read_bytes()
-    extras = datasets.Extras(directed=True, weighted=True)
-    for at in range(4, len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")):
-        changed = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
-        (tmp_path / "e.parquet").write_bytes(changed)
-        assert read(tmp_path / "e.parquet", extras)[0] in (None, drawn.sums()), at
+    return range(4, len(whole) - 8 - int.from_bytes(whole[-8:-4], "little"))
+
+
+def find_tensor(whole):
+    place = whole.index(np.array([0, 4, 1, 2, 2, 3, 3, 1], dtype=np.int64).tobytes())
+    return range(place, place + 64)
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "list_places"),
+    [
+        ("e.parquet", write_parquet(compression="none"), find_pages),
+        ("index.pt", PAIRS["index.pt"], find_tensor),
+    ],
+)
+def test_every_byte_of_the_data_is_checked(name, write, list_places, tmp_path):
+    drawn = Drawn(5, ((0, 4, 1.0), (1, 2, 1.0), (2, 3, 1.0), (3, 1, 1.0)))
+    file, extras = tmp_path / name, datasets.Extras(directed=True, weighted="parquet" in name)
+    write(file, drawn)
+    whole = file.read_bytes()
+    for at in list_places(whole):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        assert read(file, extras)[0] in (None, drawn.sums()), at
 
 
 @pytest.mark.parametrize("cell", [b"", b"x", b"1_0", b"nan", b"1e3", b"0x1"])

@@ -167,7 +167,7 @@ def attach(folder, kind):
         return names
     sp.save_npz(folder / "x.npz", sp.csc_matrix(FEATURES))
     np.save(folder / "y.npy", LABELS.astype(np.float64))
-    np.savez(folder / "s.npz", **share)
+    np.savez(folder / "s.npz", **share, seed=np.array(7), about=np.array("drawn by hand"))
     return [folder / "x.npz", folder / "y.npy", folder / "s.npz"]
 
 
@@ -175,10 +175,10 @@ KINDS = [".csv", ".csv.zst", ".parquet", "rows.parquet", "lists.parquet", ".pt",
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["csr.npz", "e.csv"])
+@pytest.mark.parametrize("name", ["csr.npz", "e.csv", "e.parquet"])
 @pytest.mark.parametrize("in_folder", [False, True])
 def test_what_is_attached_belongs_to_its_vertices(kind, name, in_folder, tmp_path):
-    write = MATRICES.get(name, write_text(",", ("source", "target", "weight")))
+    write = {**MATRICES, "e.csv": write_text(","), "e.parquet": write_parquet()}[name]
     write(tmp_path / name, SIMPLE)
     extras = datasets.Extras(*attach(tmp_path, kind), keep_isolated=True)
     if in_folder:
