@@ -23,7 +23,7 @@ from gnnbench.records import IntArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attached:
-    """What files beside the graph's have, each where it was given."""
+    """The contents of the files beside the graph's, each where it was given."""
 
     features: Attachment | None
     labels: Attachment | None
@@ -65,7 +65,7 @@ def read_attached(
     *,
     mapped: bool = False,
 ) -> Attached:
-    """What these files have; ``mapped`` features of a ``.npy`` stay on disk. Raises
+    """Read these files; ``mapped`` features of a ``.npy`` stay on disk. Raises
     :class:`DatasetError`."""
     read, notes = (None, ()) if labels is None else read_labels(labels, string_ids=string_ids)
     return Attached(
@@ -86,7 +86,7 @@ def align_features(
 
 
 def find_places(attachment: Attachment, ids: Ids, *, complete: bool = False) -> IntArray:
-    """Where the features of each vertex are. Raises :class:`DatasetError` for one without."""
+    """Return the row of each vertex's features. Raises :class:`DatasetError` for one without."""
     places = _find_rows(attachment, ids, complete=complete)
     if (places < 0).any():
         missing = ids[places < 0]
@@ -114,10 +114,10 @@ def align_split(split: Split, ids: Ids, *, complete: bool = False) -> Masks:
 
 
 def _find_rows(attachment: Attachment, ids: Ids, *, complete: bool) -> IntArray:
-    """Where the row of each vertex is, -1 where there is none.
+    """Return the row of each vertex, -1 where there is none.
 
-    Raises :class:`DatasetError` for a vertex beyond the rows of an array, and for rows of vertices
-    that there are not where the graph has all (``complete``).
+    Raises :class:`DatasetError` for a vertex beyond the rows of an array. A ``complete`` graph has
+    all vertices, so that a row of another vertex is an error too.
     """
     known = attachment.list_ids()
     if attachment.ids is None:

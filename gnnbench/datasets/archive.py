@@ -91,8 +91,10 @@ class Archive:
         return array
 
     def pieces(self, name: str) -> Iterator[npt.NDArray[np.generic]]:
-        """An array from its first row to its last, some rows at a time, none of them kept; the
-        checksum is looked at behind the last."""
+        """Yield an array's rows in order, some at a time, and keep none of them.
+
+        The checksum is checked behind the last row.
+        """
         member = self._members[name]
         header = self.header(name)
         if header.by_columns:

@@ -104,8 +104,8 @@ def read_labels(file: Path, *, string_ids: bool = False) -> tuple[Attachment, tu
 
 
 def read_split(file: Path, *, string_ids: bool = False) -> Split:
-    """The arrays of a ``.npz`` or ``.pt``, masks or ids by the shares' names; or a text or Parquet
-    with ``train``, ``val`` or ``test`` behind each id. Raises :class:`DatasetError`."""
+    """Read masks or ids by the shares' names, from a ``.npz`` or ``.pt``, or a table with ``train``,
+    ``val`` or ``test`` behind each id. Raises :class:`DatasetError`."""
     if file.suffix == ".npz":
         with Archive(file) as archive:
             names = pick_shares(str(file), dict.fromkeys(archive.names, _NONE))

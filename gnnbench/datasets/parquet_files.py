@@ -1,4 +1,4 @@
-"""Parquet tables: columns with names, read as those of a text with a heading are."""
+"""Parquet tables, read as texts with a heading are read."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _KINDS = {int: "whole numbers of 64 bits", float: "numbers", str: "words"}
 
 
 def is_parquet(file: Path) -> bool:
-    """Whether a file's ending is that of a Parquet table."""
+    """Whether a file is called as a Parquet table is."""
     return file.suffix.lower() in _ENDINGS
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetTable:
-    """A Parquet table, whose columns are called as the ``heading`` says."""
+    """A Parquet table; ``heading`` has the names of its columns."""
 
     file: Path
     heading: tuple[str, ...]

@@ -86,8 +86,10 @@ class RawGraph:
 
 
 def note_numbering(ids: Ids) -> tuple[tuple[str, ...], Ids | None]:
-    """Return a note on vertices that are numbered in the order of their ``ids``, and these ids,
-    where they are others than 0, 1, 2, ..."""
+    """Return a note on vertices that are numbered in the order of their ``ids``, and these ids.
+
+    Both are empty where the ids are 0, 1, 2, ...
+    """
     last = len(ids) - 1
     if ids.dtype.kind == "U":
         return (f"vertices were numbered in the order of their names, 0 to {last:,}",), ids

@@ -351,8 +351,8 @@ def read_whole(
 ) -> dict[int, AnyArray]:
     """Return some columns of a table, whole, of which each row takes ``row_bytes`` at the peak.
 
-    Raises :class:`DatasetError` as :func:`read_columns` does, for a table without rows, and for one
-    that is too large for this machine, as soon as that is known: a few kilobytes of a compressed
+    Raises :class:`DatasetError` as :func:`read_columns` does, and for a table without rows. A table
+    that is too large for this machine is refused while it is read: a few kilobytes of a compressed
     file can hold gigabytes.
     """
     pieces, rows = [], 0

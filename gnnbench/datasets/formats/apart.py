@@ -1,4 +1,4 @@
-"""Files whose own libraries crash on damaged ones: each is read in a process of its own."""
+"""Read a file in a separate process, since its library crashes on damaged files."""
 
 from __future__ import annotations
 
