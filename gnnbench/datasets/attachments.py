@@ -104,7 +104,7 @@ def read_labels(file: Path, *, string_ids: bool = False) -> tuple[Attachment, tu
 
 
 def read_split(file: Path, *, string_ids: bool = False) -> Split:
-    """Read masks or ids by the shares' names, from a ``.npz`` or ``.pt``, or a table with ``train``,
+    """Read masks or ids by the names of shares (``.npz``, ``.pt``), or a table with ``train``,
     ``val`` or ``test`` behind each id. Raises :class:`DatasetError`."""
     if file.suffix == ".npz":
         with Archive(file) as archive:

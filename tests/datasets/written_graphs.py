@@ -190,7 +190,7 @@ def mark(write, **options):
 
 #: By name of the file, what writes it: with any edges and weights, and vertices without edges.
 MATRICES = {
-    "a.mtx": lambda file, drawn: scipy.io.mmwrite(file, drawn.matrix),
+    "a.mtx": lambda file, drawn: scipy.io.mmwrite(file, drawn.matrix, symmetry="general"),
     "a.mtx.zst": lambda file, drawn: put(file, dump(scipy.io.mmwrite, drawn.matrix)),
     "csr.npz": lambda file, drawn: sp.save_npz(file, compress(drawn)),
     "csc.npz": lambda file, drawn: sp.save_npz(file, compress(drawn, by_columns=True)),
