@@ -125,20 +125,20 @@ def info(name: str, seed: int, json_path: Path | None) -> int:
     "--features",
     type=FilePath(),
     metavar="FILE",
-    help="Features: .npy, .pt, a sparse .npz of SciPy, or text with an id before each row.",
+    help="Features: .npy, .pt, a sparse .npz of SciPy, or a text or .parquet with an id a row.",
 )
 @click.option(
     "--labels",
     type=FilePath(),
     metavar="FILE",
-    help="A class for each vertex: .npy, .pt, or text with an id before each.",
+    help="A class for each vertex: .npy, .pt, or a text or .parquet with an id before each.",
 )
 @click.option(
     "--split",
     type=FilePath(),
     metavar="FILE",
-    help="train, val and test: masks or ids by these names in a .npz or .pt, or text with an id "
-    "before each word.",
+    help="train, val and test: masks or ids by these names in a .npz or .pt, or a text or .parquet "
+    "with an id before each word.",
 )
 @click.option("--string-ids", is_flag=True, help="Vertices have names instead of numbers.")
 @click.option(
@@ -198,7 +198,8 @@ def import_graph(
 ) -> int:
     """Make a dataset of a graph in a file, or in a folder of planetoid's or OGB's.
 
-    Formats: edge lists and other tables of two ids a line, also compressed; Matrix Market (.mtx);
+    Formats: edge lists and other tables of two ids a line, also compressed (.gz, .bz2, .xz, .zst);
+    two columns of a Parquet table (.parquet); Matrix Market (.mtx);
     SciPy's, shchur's and raw .npz; GraphML, GEXF, GML; METIS (.graph); MATLAB (.mat); an edge_index
     (.npy, .pt); PyTorch Geometric's Data (.pt); DGL's .bin.
 

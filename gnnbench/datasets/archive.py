@@ -13,21 +13,19 @@ import warnings
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, NoReturn, cast
+from typing import BinaryIO, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from gnnbench.datasets.memory import check_memory
 from gnnbench.datasets.npy import PIECE_BYTES, Header, parse_header
-from gnnbench.errors import DatasetError
+from gnnbench.errors import DatasetError, reason_of
 from gnnbench.files import FileRefused, open_input
 
 _SUFFIX = ".npy"
 #: Room for a header.
 _START_BYTES = 1 << 16
-_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
-_ENCRYPTED = 0x41
 
 
 class Archive:
@@ -45,8 +43,18 @@ class Archive:
                 f"{path}: {error.reason}; give the path of a .npz dataset."
             ) from error
         try:
-            self._zip = self._open_zip()
-            self._members = self._list_members()
+            with self._reading("the list of its members"):
+                self._zip = zipfile.ZipFile(self._stream)
+            self._members: dict[str, zipfile.ZipInfo] = {}
+            for member in self._zip.infolist():
+                name = member.filename.removesuffix(_SUFFIX)
+                if name == member.filename or name in self._members:
+                    raise self._refuse(
+                        f"{member.filename} is there twice, or is no array; store each array once"
+                    )
+                # This holds the name against the one before the data.
+                with self._reading(member.filename), self._zip.open(member):
+                    self._members[name] = member
         except BaseException:
             self._stream.close()
             raise
@@ -65,12 +73,12 @@ class Archive:
     def header(self, name: str) -> Header:
         """The shape and dtype of an array; its data are as long as they say."""
         member = self._members[name]
-        with self._reading(member), self._zip.open(member) as stream:
+        with self._reading(member.filename), self._zip.open(member) as stream:
             start = io.BytesIO(stream.read(_START_BYTES))
             header = parse_header(start)
         fault = header.find_fault(member.file_size - start.tell())
         if fault is not None:
-            self._refuse(member, fault)
+            raise self._refuse(f"{member.filename} {fault}")
         return header
 
     def read(self, name: str) -> npt.NDArray[np.generic]:
@@ -78,20 +86,24 @@ class Archive:
         member = self._members[name]
         header = self.header(name)
         check_memory(f"{self._path}: {member.filename}", "its array", header.size_bytes)
-        with self._reading(member), self._zip.open(member) as stream:
+        with self._reading(member.filename), self._zip.open(member) as stream:
             array: npt.NDArray[np.generic] = np.lib.format.read_array(stream, allow_pickle=False)
         return array
 
     def pieces(self, name: str) -> Iterator[npt.NDArray[np.generic]]:
-        """An array from its first row to its last, some rows at a time, none of them kept; the
-        checksum is looked at behind the last."""
+        """Yield an array's rows in order, some at a time, and keep none of them.
+
+        The checksum is checked behind the last row.
+        """
         member = self._members[name]
         header = self.header(name)
         if header.by_columns:
-            self._refuse(member, "is stored by columns, and is read by rows; save it in C order")
+            raise self._refuse(
+                f"{member.filename} is stored by columns, and is read by rows; save it in C order"
+            )
         width = math.prod(header.shape[1:])
         step = max(1, PIECE_BYTES // max(1, width * header.dtype.itemsize))
-        with self._reading(member), self._zip.open(member) as stream:
+        with self._reading(member.filename), self._zip.open(member) as stream:
             parse_header(cast(BinaryIO, stream))
             for begin in range(0, header.shape[0], step):
                 count = min(step, header.shape[0] - begin)
@@ -99,59 +111,14 @@ class Archive:
                 yield np.frombuffer(data, header.dtype).reshape(count, *header.shape[1:])
             stream.read(1)
 
-    def _open_zip(self) -> zipfile.ZipFile:
-        start = self._stream.read(6)
-        self._stream.seek(0)
-        try:
-            return zipfile.ZipFile(self._stream)
-        except Exception as error:  # zipfile raises whatever its parser stumbles on
-            reason = "it is no zip archive of arrays, as numpy.savez writes it"
-            if start.startswith(b"\x93NUMPY"):
-                reason = "it holds a single array; store several by name with numpy.savez"
-            elif start.startswith(b"PK"):
-                reason = "its list of members is damaged or missing; it may have been cut off"
-            elif not start:
-                reason = "it is empty"
-            raise DatasetError(
-                f"{self._path}: this is not a readable .npz file: {reason}."
-            ) from error
-
-    def _list_members(self) -> dict[str, zipfile.ZipInfo]:
-        members: dict[str, zipfile.ZipInfo] = {}
-        for member in self._zip.infolist():
-            name = member.filename.removesuffix(_SUFFIX)
-            if name == member.filename:
-                self._refuse(
-                    member, f"is no array; store arrays only, whose names end in {_SUFFIX}"
-                )
-            if name in members:
-                self._refuse(member, "is there twice; store each array once")
-            members[name] = member
-        return members
-
     @contextlib.contextmanager
-    def _reading(self, member: zipfile.ZipInfo) -> Iterator[None]:
-        if member.flag_bits & _ENCRYPTED:
-            self._refuse(member, "is encrypted; store it without a password")
-        if member.compress_type not in _COMPRESSIONS:
-            self._refuse(
-                member,
-                f"is compressed by method {member.compress_type}, which is not supported; use "
-                f"numpy.savez_compressed",
-            )
+    def _reading(self, what: str) -> Iterator[None]:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # NumPy's and Python's, about the header's text
                 yield
-        except MemoryError as error:
-            self._refuse(member, "takes more memory than there is", error)
         except Exception as error:  # zipfile, zlib and NumPy raise whatever they stumble on
-            reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-            self._refuse(member, f"is damaged ({reason[:200]})", error)
+            raise self._refuse(f"{what} cannot be read ({reason_of(error)})") from error
 
-    def _refuse(
-        self, member: zipfile.ZipInfo, what: str, cause: BaseException | None = None
-    ) -> NoReturn:
-        raise DatasetError(
-            f"{self._path}: this is not a readable .npz file: {member.filename} {what}."
-        ) from cause
+    def _refuse(self, what: str) -> DatasetError:
+        return DatasetError(f"{self._path}: this is not a readable .npz file: {what}.")

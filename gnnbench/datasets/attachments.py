@@ -2,45 +2,42 @@
 
 A file of arrays (``.npy``, ``.npz``, ``.pt``) has its rows in the order of vertex ids 0, 1, 2, ...
 A text has an id at the beginning of each line and values behind it, in columns as an edge list has
-them. Nothing is ever unpickled.
+them. A Parquet table has ids in the column that is called so, or else its rows in the order of ids.
+Nothing is ever unpickled.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import scipy
 
 from gnnbench.datasets.archive import Archive
-from gnnbench.datasets.content import find_share_of, name_classes
+from gnnbench.datasets.content import SHARES, as_classes, find_share_of, is_mask, pick_shares
+from gnnbench.datasets.content import Ids as Ids
 from gnnbench.datasets.memory import check_memory
 from gnnbench.datasets.npy import ArrayFile
+from gnnbench.datasets.parquet_files import ParquetTable, is_parquet
 from gnnbench.datasets.scipy_files import read_scipy
 from gnnbench.datasets.tables import (
     VERTICES,
-    data_lines,
+    Table,
     find_grammar,
     is_number,
-    join,
     plain_word,
-    read_columns,
-    split_line,
+    read_whole,
 )
 from gnnbench.datasets.topology import AnyArray
 from gnnbench.datasets.torch_files import as_numpy, load_torch
 from gnnbench.errors import DatasetError
-from gnnbench.records import IntArray
 
-#: Ids of vertices as the files have them: integers, or texts.
-Ids = IntArray | npt.NDArray[np.str_]
 _NO_TENSORS = "no tensors"
-#: The shares of a split, by number.
-_SHARES = ("train", "val", "test")
+#: What a row of a text takes at the peak, beside its values.
+_BYTES_PER_ROW = 64
+_NONE = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,68 +48,79 @@ class Attachment:
     rows: AnyArray | scipy.sparse.csr_matrix
     ids: Ids | None = None
 
-    @property
-    def count(self) -> int:
-        return int(self.rows.shape[0])
+    def list_ids(self) -> Ids:
+        """Return the id of every row."""
+        return np.arange(self.rows.shape[0], dtype=np.int64) if self.ids is None else self.ids
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Split:
+    """The shares of a split by name: masks or ids, which a text calls as the graph's file does."""
+
+    file: Path
+    shares: Mapping[str, AnyArray]
+    by_ids: bool = False
+
+    def list_ids(self) -> Ids:
+        """Return the ids that it has a share for, or 0, 1, 2, ... of masks."""
+        shares = [each for each in self.shares.values() if each.ndim == 1 and len(each)]
+        listed = [np.arange(len(each)) if is_mask(each) else each for each in shares]
+        return np.concatenate([each for each in listed if each.dtype.kind in "iuU"] or [_NONE])
 
 
 def read_features(file: Path, *, string_ids: bool = False, mapped: bool = False) -> Attachment:
     """Features, ``(V, f)``: ``.npy``, which may stay on disk, ``.pt``, a sparse ``.npz`` of SciPy,
-    or text.
+    text or Parquet.
 
     Raises :class:`DatasetError`: one sentence with the file and what is wrong.
     """
     if file.suffix == ".npz":
         return Attachment(file, scipy.sparse.csr_matrix(read_scipy(file)))
-    if file.suffix == ".npy" and mapped:
-        return Attachment(file, _of_dimensions(file, ArrayFile.find(file).map(), 2))
-    if file.suffix in (".npy", ".pt"):
-        return Attachment(file, _of_dimensions(file, read_array(file), 2))
-    others = ".npy, .pt, a sparse .npz of SciPy"
-    ids, columns = _read_text(file, string_ids, "an id and numbers", float, others)
-    return Attachment(file, np.stack(columns, axis=1).astype(np.float32), ids)
+    if file.suffix not in (".npy", ".pt"):
+        others = ".npy, .pt, a sparse .npz of SciPy"
+        ids, columns = _read_table(file, string_ids, "an id and numbers", float, others)
+        return Attachment(file, np.column_stack(columns).astype(np.float32), ids)
+    array = ArrayFile.find(file).map() if mapped and file.suffix == ".npy" else read_array(file)
+    if array.ndim != 2 or array.dtype.kind not in "fiub":
+        raise DatasetError(
+            f"{file}: it has shape {array.shape} and dtype {array.dtype}; give numbers of shape "
+            f"(vertices, width)."
+        )
+    return Attachment(file, array)
 
 
 def read_labels(file: Path, *, string_ids: bool = False) -> tuple[Attachment, tuple[str, ...]]:
     """One class a vertex, and what to know: classes that are names are numbered in their order.
 
-    ``.npy``, ``.pt`` or text. Raises :class:`DatasetError`.
+    ``.npy``, ``.pt``, text or Parquet. Raises :class:`DatasetError`.
     """
+    ids: Ids | None = None
     if file.suffix in (".npy", ".pt"):
-        array = read_array(file)
-        column = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
-        return Attachment(file, _of_dimensions(file, column, 1)), ()
-    ids, columns = _read_text(file, string_ids, "an id and a class", str, ".npy, .pt")
-    if len(columns) != 1:
-        raise DatasetError(f"{file}: give an id and one class on each line.")
-    texts = columns[0]
-    for dtype in (np.int64, np.float64):
-        if not any("_" in text for text in texts.tolist()):
-            with contextlib.suppress(ValueError, OverflowError):
-                return Attachment(file, texts.astype(dtype), ids), ()
-    classes, note = name_classes(texts)
-    return Attachment(file, classes, ids), (note,)
+        found = read_array(file)
+    else:
+        ids, found = _read_words(file, string_ids, "an id and a class", ".npy, .pt")
+    classes, notes = as_classes(str(file), found)
+    return Attachment(file, classes, ids), notes
 
 
-def read_split(
-    file: Path, *, string_ids: bool = False
-) -> tuple[Attachment | None, Mapping[str, AnyArray]]:
-    """A text with ``train``, ``val`` or ``test`` behind each id, as numbers 0, 1, 2; or the arrays
-    of a ``.npz`` or ``.pt``: masks or ids by these names. Raises :class:`DatasetError`."""
+def read_split(file: Path, *, string_ids: bool = False) -> Split:
+    """Read masks or ids by the names of shares (``.npz``, ``.pt``), or a table with ``train``,
+    ``val`` or ``test`` behind each id. Raises :class:`DatasetError`."""
     if file.suffix == ".npz":
         with Archive(file) as archive:
-            return None, {name: archive.read(name) for name in archive.names}
+            names = pick_shares(str(file), dict.fromkeys(archive.names, _NONE))
+            return Split(file, {name: archive.read(name) for name in names})
     if file.suffix == ".pt":
         held = load_torch(file, _NO_TENSORS)
         if not isinstance(held, dict):
             raise DatasetError(f"{file}: it holds no mapping; save train, val and test by name.")
-        return None, {str(name): as_numpy(file, value) for name, value in held.items()}
-    ids, columns = _read_text(file, string_ids, "an id and train, val or test", str, ".npz, .pt")
-    if len(columns) != 1:
-        raise DatasetError(f"{file}: give an id and train, val or test on each line.")
-    words, places = np.unique(columns[0], return_inverse=True)
-    shares = np.array([_SHARES.index(find_share_of(str(file), word)) for word in words.tolist()])
-    return Attachment(file, shares[places.reshape(-1)], ids), {}
+        arrays = {str(name): as_numpy(file, value) for name, value in held.items()}
+        return Split(file, pick_shares(str(file), arrays))
+    ids, words = _read_words(file, string_ids, "an id and train, val or test", ".npz, .pt")
+    known, places = np.unique(words, return_inverse=True)
+    shares = np.array([find_share_of(str(file), word) for word in known.tolist()])[places]
+    rows = np.arange(len(words), dtype=np.int64) if ids is None else ids
+    return Split(file, {name: rows[shares == name] for name in SHARES}, ids is not None)
 
 
 def read_array(file: Path) -> AnyArray:
@@ -125,34 +133,43 @@ def read_array(file: Path) -> AnyArray:
     return found.read()
 
 
-def _read_text(
+def _read_words(
+    file: Path, string_ids: bool, what: str, others: str
+) -> tuple[Ids | None, AnyArray]:
+    ids, columns = _read_table(file, string_ids, what, str, others)
+    if len(columns) != 1:
+        raise DatasetError(f"{file}: it has {len(columns)} columns of values; give {what} a row.")
+    return ids, columns[0]
+
+
+def _read_table(
     file: Path, string_ids: bool, what: str, kind: type, others: str
-) -> tuple[Ids, list[AnyArray]]:
-    """Return ids and the columns behind them, as ``kind``.
+) -> tuple[Ids | None, list[AnyArray]]:
+    """Return ids and the columns beside them, as ``kind``.
 
-    A first line is a heading where its id is no integer or, of names, where it is what columns of
-    ids are called.
+    A text's first line is a heading where its id is no integer or, of names, where it is what
+    columns of ids are called. Raises :class:`DatasetError` for an id that has two rows.
     """
-    grammar = find_grammar(
-        file, 2, what, numbers=not string_ids, remedy=f"{others}, or text in UTF-8"
-    )
-    number, line = next(iter(data_lines(file)))
-    cells = split_line(line, grammar.delimiter)
-    if plain_word(cells[0]) in VERTICES if string_ids else not is_number(cells[0]):
-        grammar = replace(grammar, heading=tuple(cells), heading_line=number)
-    kinds: dict[int, type] = {0: str if string_ids else int}
-    kinds |= dict.fromkeys(range(1, grammar.width), kind)
-    pieces = list(read_columns(grammar, kinds, what))
-    if not pieces:
-        raise DatasetError(f"{file}: there is nothing in it; give {what} on each line.")
-    return join(pieces, 0), [join(pieces, column) for column in range(1, grammar.width)]
-
-
-def _of_dimensions(file: Path, array: AnyArray, count: int) -> AnyArray:
-    if array.ndim != count or array.dtype.kind not in "fiub":
-        wanted = "(vertices, width)" if count == 2 else "(vertices,)"
-        raise DatasetError(
-            f"{file}: it has shape {array.shape} and dtype {array.dtype}; give numbers of shape "
-            f"{wanted}."
-        )
-    return array
+    table: Table
+    if is_parquet(file):
+        table = ParquetTable.find(file)
+        named = [n for n, name in enumerate(table.heading) if plain_word(name) in VERTICES]
+        place = named[0] if named else None
+    else:
+        remedy = f"{others}, .parquet, or text in UTF-8"
+        table, place = find_grammar(file, 2, what, numbers=not string_ids, remedy=remedy), 0
+        first = table.head[0][0]
+        if plain_word(first) in VERTICES if string_ids else not is_number(first):
+            table = table.with_heading()
+    kinds: dict[int, type] = {n: kind for n in range(table.width) if n != place}
+    if place is not None:
+        kinds[place] = str if string_ids else int
+    columns = read_whole(table, kinds, what, _BYTES_PER_ROW + 16 * table.width)
+    ids: Ids | None = None if place is None else columns.pop(place)  # type: ignore[assignment]
+    if ids is not None:
+        known, counts = np.unique(ids, return_counts=True)
+        if len(known) < len(ids):
+            raise DatasetError(
+                f"{file}: vertex {known[counts > 1][0]} has two lines; give each vertex one."
+            )
+    return ids, list(columns.values())

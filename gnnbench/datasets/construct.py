@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import scipy
 
+from gnnbench.datasets.content import Masks as Masks
 from gnnbench.datasets.memory import check_memory
 from gnnbench.datasets.topology import (
     BYTES_PER_EDGE,
@@ -22,10 +23,7 @@ from gnnbench.datasets.topology import (
     symmetrise,
 )
 from gnnbench.errors import DatasetError
-from gnnbench.records import BoolArray, Dataset, FloatArray, Graph, IndexArray, IntArray
-
-#: train, val and test, each bool ``(V,)``.
-Masks = tuple[BoolArray, BoolArray, BoolArray]
+from gnnbench.records import Dataset, FloatArray, Graph, IndexArray, IntArray
 
 MASK_NAMES = ("train_mask", "val_mask", "test_mask")
 #: Train, val and test share where there is no split: the one HongTu (section 7.1) draws.
@@ -99,6 +97,10 @@ def _check_features(
         data, rounded = as_float_features(where, csr.data, "x_data")
         csr = scipy.sparse.csr_matrix((data, csr.indices, csr.indptr), shape=csr.shape)
         csr.sort_indices()
+        if not csr.has_canonical_format:
+            raise DatasetError(
+                f"{where}: x_indices has a column twice in one row; store each feature once."
+            )
         checked: FloatArray | scipy.sparse.csr_matrix = csr
     else:
         dense, rounded = as_float_features(where, features)

@@ -7,15 +7,23 @@ edge weights unless they are asked for, and a note says where there were any.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 import scipy
 
 from gnnbench.datasets.topology import AnyArray
 from gnnbench.errors import DatasetError
 from gnnbench.records import BoolArray, IntArray
+
+#: Ids of vertices as files have them: integers, or texts.
+Ids = IntArray | npt.NDArray[np.str_]
+#: train, val and test, each bool ``(V,)``.
+Masks = tuple[BoolArray, BoolArray, BoolArray]
+SHARES = ("train", "val", "test")
 
 _NAMED_CLASSES = 8
 #: What people call the shares of a split, and what they put behind.
@@ -28,6 +36,28 @@ _SUFFIX = re.compile("_(mask|idx|index|ids)$")
 #: What every way in says of a source whose edges carry more than their ends.
 WEIGHTS_IGNORED = "edge weights were ignored"
 EDGE_FEATURES_IGNORED = "edge features were ignored"
+
+
+def as_integers(where: str, name: str, array: AnyArray) -> IntArray:
+    """Return ``array`` as int64 ``(n,)``, from any dtype that holds the same whole numbers."""
+    if array.ndim != 1:
+        raise DatasetError(
+            f"{where}: {name} has {array.ndim} dimensions; store a one-dimensional array."
+        )
+    kind = array.dtype.kind
+    lossless = kind == "i"
+    if kind in "uf":
+        # Every float64 of magnitude below 2^63 that equals its floor has an exact int64.
+        with np.errstate(invalid="ignore"):
+            wide = array.astype(np.float64 if kind == "f" else array.dtype)
+            whole = np.isfinite(wide) & (np.floor(wide) == wide) if kind == "f" else True
+            lossless = bool(np.all(whole & (np.abs(wide) < 2**63)))
+    if not lossless:
+        raise DatasetError(
+            f"{where}: {name} has dtype {array.dtype} and values that are not whole 64-bit "
+            f"numbers; store it as int64."
+        )
+    return array.astype(np.int64, copy=False)
 
 
 def as_classes(where: str, labels: AnyArray) -> tuple[IntArray, tuple[str, ...]]:
@@ -45,8 +75,15 @@ def as_classes(where: str, labels: AnyArray) -> tuple[IntArray, tuple[str, ...]]
     if labels.dtype.kind in "iub":
         return labels.astype(np.int64), ()
     if labels.dtype.kind in "US":
-        classes, note = name_classes(labels)
-        return classes, (note,)
+        known, places = np.unique(labels, return_inverse=True)
+        # Python reads 1_1 as a number; people name classes so.
+        for dtype in () if any("_" in str(name) for name in known) else (np.int64, np.float64):
+            with contextlib.suppress(ValueError, OverflowError):
+                return as_classes(where, known.astype(dtype)[places.reshape(-1)])
+        shown = ", ".join(f"{number} {name}" for number, name in enumerate(known[:_NAMED_CLASSES]))
+        more = ", ..." if len(known) > _NAMED_CLASSES else ""
+        note = f"classes were numbered in the order of their names: {shown}{more}"
+        return places.reshape(-1).astype(np.int64), (note,)
     if labels.dtype.kind != "f":
         raise DatasetError(
             f"{where}: y has dtype {labels.dtype}, not numbers; number the classes 0, 1, 2, ..."
@@ -64,15 +101,6 @@ def as_classes(where: str, labels: AnyArray) -> tuple[IntArray, tuple[str, ...]]
     if missing.any():
         notes.append(f"{int(missing.sum()):,} of {len(labels):,} vertices have no label (NaN)")
     return classes.astype(np.int64), tuple(notes)
-
-
-def name_classes(names: AnyArray) -> tuple[IntArray, str]:
-    """Return classes of names, numbered in the order of the names, and a note of which is which."""
-    known, classes = np.unique(names, return_inverse=True)
-    shown = ", ".join(f"{number} {name}" for number, name in enumerate(known[:_NAMED_CLASSES]))
-    more = ", ..." if len(known) > _NAMED_CLASSES else ""
-    note = f"classes were numbered in the order of their names: {shown}{more}"
-    return classes.reshape(-1).astype(np.int64), note
 
 
 def note_zeros(matrix: scipy.sparse.coo_matrix) -> tuple[str, ...]:
@@ -115,26 +143,33 @@ def choose_weights(
 
 
 def read_masks(
-    where: str, split: Mapping[str, AnyArray], num_vertices: int
-) -> tuple[BoolArray, BoolArray, BoolArray]:
-    """Train, val and test of a mapping: each a mask, or the numbers of vertices.
+    where: str, split: Mapping[str, AnyArray], ids: Ids, *, complete: bool = True
+) -> Masks:
+    """Train, val and test of a mapping: each a mask, or the ids of vertices.
 
     Keys are ``train``, ``val`` (or ``valid``) and ``test``, also with ``_mask`` or ``_idx`` behind.
-    Raises :class:`DatasetError` for one that is missing or does not fit.
+    ``ids`` are the vertices', which are all there are unless vertices were left out (not
+    ``complete``). Raises :class:`DatasetError` for one that is missing or does not fit.
     """
     train, val, test = (
-        as_mask(f"{where}: {name}", find_share(where, split, name), num_vertices)
-        for name in ("train", "val", "test")
+        _as_mask(f"{where}: {key}", given, ids, complete=complete)
+        for key, given in pick_shares(where, split).items()
     )
     return train, val, test
 
 
-def find_share(where: str, split: Mapping[str, AnyArray], name: str) -> AnyArray:
-    """Return one share of a split, whichever of its names it goes by; raises
+def pick_shares(where: str, split: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
+    """Return train, val and test of a mapping that may have more, as it calls them; raises
     :class:`DatasetError`."""
-    for key, value in split.items():
+    called = [_find_share(where, split, name) for name in SHARES]
+    return {key: split[key] for key in called}
+
+
+def _find_share(where: str, split: Mapping[str, AnyArray], name: str) -> str:
+    """Return what one share of a split is called; raises :class:`DatasetError`."""
+    for key in split:
         if _SHARE_NAMES.get(_SUFFIX.sub("", key.strip().lower())) == name:
-            return value
+            return key
     raise DatasetError(
         f"{where}: the split has no {name!r} (found {', '.join(split) or 'nothing'}); give train, "
         f"val and test, each as a mask or as numbers of vertices."
@@ -152,35 +187,50 @@ def find_share_of(where: str, word: str) -> str:
     return share
 
 
-def as_mask(where: str, given: AnyArray, num_vertices: int) -> BoolArray:
+def _as_mask(where: str, given: AnyArray, ids: Ids, *, complete: bool) -> BoolArray:
     """Return a share of a split as flags of the vertices, bool ``(V,)``.
 
-    It is given as one flag for each vertex, also as zeros and ones, or as numbers of vertices, each
-    once. Raises :class:`DatasetError` for anything else.
+    It is given as one flag for each id 0, 1, 2, ..., also as zeros and ones, or as ids of vertices,
+    each once. Raises :class:`DatasetError` for anything else.
     """
-    if given.ndim != 1 or (given.dtype.kind not in "biu" and len(given)):
+    if given.ndim != 1 or (given.dtype.kind not in "biuU" and len(given)):
         raise DatasetError(
             f"{where} has shape {given.shape} and dtype {given.dtype}; give a mask or numbers of "
             f"vertices."
         )
-    # Numbers of vertices come once each, so that more than two zeros and ones are flags.
-    flags = given.dtype.kind == "b" or (
-        len(given) == num_vertices > 2 and bool(((given == 0) | (given == 1)).all())
-    )
-    if flags:
-        if len(given) != num_vertices:
-            raise DatasetError(
-                f"{where} is a mask of {len(given):,} flags and there are {num_vertices:,} "
-                f"vertices; give one flag for each."
-            )
-        return given.astype(np.bool_)
-    if len(given) and (given.min() < 0 or given.max() >= num_vertices):
+    if len(given) == 0:
+        return np.zeros(len(ids), dtype=np.bool_)
+    named = given.dtype.kind == "U"
+    if (ids.dtype.kind == "U") != named:
         raise DatasetError(
-            f"{where} names vertices {given.min():,} to {given.max():,} and they go from 0 to "
-            f"{num_vertices - 1:,}; number them as the features' rows."
+            f"{where} goes by {'names' if named else 'numbers'}, and the vertices have others; "
+            f"give a text with each vertex as the graph's file calls it."
         )
-    mask = np.zeros(num_vertices, dtype=np.bool_)
-    mask[given.astype(np.int64)] = True
-    if int(np.count_nonzero(mask)) < len(given):
-        raise DatasetError(f"{where} names a vertex twice; name each vertex once.")
+    if is_mask(given):
+        first, last = ids.min(), ids.max()
+        if first < 0 or last >= len(given) or (complete and last + 1 != len(given)):
+            raise DatasetError(
+                f"{where} is a mask of {len(given):,} flags and vertices go from {first:,} to "
+                f"{last:,}; give one flag for each."
+            )
+        return given[ids.astype(np.int64)].astype(np.bool_)
+    distinct = np.unique(given)
+    if len(distinct) < len(given):
+        raise DatasetError(f"{where} names a vertex twice; give a mask, or each vertex once.")
+    mask = np.isin(ids, distinct)
+    if complete and np.count_nonzero(mask) < len(distinct):
+        raise DatasetError(
+            f"{where} names vertices {distinct[0]} to {distinct[-1]} and they go from {ids.min()} "
+            f"to {ids.max()}; name those that there are."
+        )
     return mask
+
+
+def is_mask(given: AnyArray) -> bool:
+    """Whether a share of a split has one flag for each vertex.
+
+    Ids of vertices come once each, so that more than two zeros and ones are flags.
+    """
+    if given.dtype.kind == "b":
+        return True
+    return given.dtype.kind in "iu" and len(given) > 2 and bool(np.isin(given, (0, 1)).all())

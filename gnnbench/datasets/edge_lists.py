@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from itertools import islice
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from gnnbench.datasets.content import WEIGHTS_IGNORED
+from gnnbench.datasets.parquet_files import ParquetTable, is_parquet
 from gnnbench.datasets.tables import (
     DELIMITERS,
     SOURCES,
     TARGETS,
     WEIGHTS,
     Grammar,
-    data_lines,
+    Table,
+    cells_of,
     find_grammar,
     is_number,
     is_whole,
     plain_word,
     read_columns,
-    split_line,
 )
 from gnnbench.datasets.topology import AnyArray
 from gnnbench.errors import DatasetError
@@ -33,12 +33,12 @@ _NAMED_EDGE = "an edge of two names"
 
 @dataclass(frozen=True, slots=True)
 class EdgeList:
-    """How an edge list is to be read: its grammar, and which columns have what.
+    """How an edge list is to be read: its table, and which columns have what.
 
     ``weight`` is None where no weights are to be read; ``notes`` say what was found.
     """
 
-    grammar: Grammar
+    table: Table
     source: int
     target: int
     weight: int | None
@@ -51,14 +51,22 @@ class EdgeList:
         edge = _NAMED_EDGE if self.names else _AN_EDGE
         return edge if self.weight is None else f"{edge} with a weight"
 
+    @property
+    def kinds(self) -> dict[int, type]:
+        """The columns to read, in the order of source, target and weight."""
+        kind = str if self.names else int
+        weight: dict[int, type] = {} if self.weight is None else {self.weight: float}
+        return {self.source: kind, self.target: kind} | weight
+
     def describe(self) -> str:
-        """Return how the text is understood, as a sentence without a full stop."""
+        """Return how the table is understood, as a sentence without a full stop."""
         weight = "" if self.weight is None else f", weights in {self.weight + 1}"
-        return (
-            f"a text of edges: {self.grammar.width} columns divided by "
-            f"{DELIMITERS[self.grammar.delimiter]}, sources in column {self.source + 1}, "
-            f"destinations in {self.target + 1}{weight}"
-        )
+        what = f"a Parquet table of edges: {self.table.width} columns"
+        if isinstance(self.table, Grammar):
+            divider = DELIMITERS[self.table.delimiter]
+            what = f"a text of edges: {self.table.width} columns divided by {divider}"
+        ends = f"sources in column {self.source + 1}, destinations in {self.target + 1}"
+        return f"{what}, {ends}{weight}"
 
 
 def find_edge_list(
@@ -78,34 +86,42 @@ def find_edge_list(
     Raises :class:`DatasetError` for a text that is no edge list.
     """
     what = (_NAMED_EDGE if names else _AN_EDGE) + (" with a weight" if weighted else "")
-    grammar = find_grammar(
-        file, 3 if weighted else 2, what, numbers=0 if names else 2, delimiter=delimiter
-    )
-    first, second = [*islice(data_lines(file), 2), None][:2]
-    assert first is not None
-    number, line = first
-    cells = split_line(line, grammar.delimiter)
+    least, numbers = 3 if weighted else 2, 0 if names else 2
+    table: Table
+    if is_parquet(file):
+        table = ParquetTable.find(file)
+        if delimiter is not None or heading is not None or table.width < least:
+            raise DatasetError(
+                f"{file}: this is a Parquet table, whose {table.width} columns have names; leave "
+                f"out --delimiter and --heading, and give {what} in each row."
+            )
+        cells = table.heading
+    else:
+        table = find_grammar(file, least, what, numbers=numbers, delimiter=delimiter)
+        cells = tuple(table.head[0])
     words = [plain_word(cell) for cell in cells]
     known = not SOURCES.isdisjoint(words) and not TARGETS.isdisjoint(words)
-    if heading is None:
-        headed = not any(map(is_number, cells[:2]))
-        after = [] if second is None else split_line(second[1], grammar.delimiter)
-        heading = known if names else headed and (known or all(map(is_whole, after[:2])))
     notes: list[str] = []
-    source, target, weight = 0, 1, 2 if grammar.width > 2 else None
-    if heading:
-        grammar = replace(grammar, heading=tuple(cells), heading_line=number)
-        notes.append(f"the first line was read as a heading: {', '.join(cells)[:60]}")
+    if isinstance(table, Grammar):
+        if heading is None:
+            headed = not any(map(is_number, cells[:2]))
+            whole = all(map(is_whole, cells_of(table.head[1:], 2)))
+            heading = known if names else headed and (known or whole)
+        if heading:
+            table = table.with_heading()
+            notes.append(f"the first line was read as a heading: {', '.join(cells)[:60]}")
+    source, target = 0, 1
+    named = []
+    if table.heading:
         if known:
             source = next(n for n, word in enumerate(words) if word in SOURCES)
             target = next(n for n, word in enumerate(words) if word in TARGETS)
         named = [n for n, word in enumerate(words) if word in WEIGHTS]
-        others = [n for n in range(grammar.width) if n not in (source, target)]
-        weight = named[0] if named else others[0] if others else None
-    left_out = grammar.width - 2 - (weighted and weight is not None)
-    if left_out and not weighted:
+    others = [n for n in range(table.width) if n not in (source, target)]
+    weight = next(iter([*named, *others]), None) if weighted else None
+    if others and not weighted:
         notes.append(f"{WEIGHTS_IGNORED}: columns beside the two ids were not read")
-    return EdgeList(grammar, source, target, weight if weighted else None, names, tuple(notes))
+    return EdgeList(table, source, target, weight, names, tuple(notes))
 
 
 def read_edges(found: EdgeList) -> Iterator[tuple[AnyArray, AnyArray | None]]:
@@ -114,11 +130,7 @@ def read_edges(found: EdgeList) -> Iterator[tuple[AnyArray, AnyArray | None]]:
 
     Raises :class:`DatasetError` for a line that is no edge.
     """
-    kind = str if found.names else int
-    kinds: dict[int, type] = {found.source: kind, found.target: kind}
-    if found.weight is not None:
-        kinds[found.weight] = float
-    for piece in read_columns(found.grammar, kinds, found.a_line):
+    for piece in read_columns(found.table, found.kinds, found.a_line):
         ends = np.stack((piece[found.source], piece[found.target]), axis=1)
         yield ends, None if found.weight is None else piece[found.weight]
 
@@ -128,8 +140,8 @@ def note_doubts(found: EdgeList, pairs: AnyArray) -> tuple[str, ...]:
 
     Raises :class:`DatasetError` where the list is rather a graph as METIS writes it.
     """
-    grammar = found.grammar
-    if grammar.heading or len(pairs) < 2:
+    table = found.table
+    if table.heading or len(pairs) < 2:
         return ()
     one, other = pairs[0].tolist()
     if found.names:
@@ -141,9 +153,9 @@ def note_doubts(found: EdgeList, pairs: AnyArray) -> tuple[str, ...]:
             )
         return ()
     rows = len(pairs) - 1
-    if (one, other) == (rows, rows) and grammar.width == 2 and _is_mutual(pairs[1:]):
+    if (one, other) == (rows, rows) and table.width == 2 and _is_mutual(pairs[1:]):
         raise DatasetError(
-            f"{grammar.file}: this is a graph as METIS writes it, not an edge list: its first line "
+            f"{table.file}: this is a graph as METIS writes it, not an edge list: its first line "
             f"has the numbers of vertices and edges; import it under the ending .graph."
         )
     if other == rows and int(pairs[1:].max()) <= one:

@@ -21,25 +21,19 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import numpy as np
 
 from gnnbench.datasets import dgl_library
-from gnnbench.datasets.construct import build
-from gnnbench.datasets.content import as_classes, note_weights
+from gnnbench.datasets.content import as_classes, note_weights, read_masks
 from gnnbench.datasets.objects import DGLGraph, from_dgl, from_pyg
 from gnnbench.datasets.pickles import arrays_only
+from gnnbench.datasets.raw import RawGraph, assemble
 from gnnbench.datasets.topology import AnyArray
 from gnnbench.errors import DatasetError, GnnbenchError, MissingDependency, reason_of
 from gnnbench.files import publish_folder
-from gnnbench.records import BoolArray, Dataset, IntArray
+from gnnbench.records import Dataset, IntArray
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 T = TypeVar("T")
-
-
-def _mark(num_vertices: int, ids: IntArray) -> BoolArray:
-    mask = np.zeros(num_vertices, dtype=np.bool_)
-    mask[ids] = True
-    return mask
 
 
 # --------------------------------------------------------------------------- PyG
@@ -65,13 +59,7 @@ def load_pyg(spec: str, cache: Path) -> Dataset:
         for key, value in vars(module).items()
         if inspect.isclass(value) and issubclass(value, base)
     }
-    if kind not in classes:
-        close = difflib.get_close_matches(kind, classes, n=3) or ["Planetoid/Cora", "Reddit"]
-        raise DatasetError(
-            f"dataset {spec!r}: torch_geometric.datasets has no {kind!r}; try "
-            + ", ".join(f"pyg:{match}" for match in close)
-            + "."
-        )
+    _require(spec, "torch_geometric.datasets", kind, classes, ["Planetoid/Cora", "Reddit"])
     options = {"name": name} if name else {}
     home = cache / "pyg" / "-".join((kind, *name.split("/"))).rstrip("-")
 
@@ -85,12 +73,7 @@ def load_pyg(spec: str, cache: Path) -> Dataset:
             ) from error
 
     loaded = _keep(spec, home, open_at)
-    if len(loaded) != 1:
-        raise DatasetError(
-            f"dataset {spec!r}: {kind} holds {len(loaded):,} graphs; choose one that is a single "
-            f"graph with labelled vertices."
-        )
-    return from_pyg(loaded[0], spec, origin=f"PyTorch Geometric, {kind}")
+    return from_pyg(_only(spec, home, loaded), spec, origin=f"PyTorch Geometric, {kind}")
 
 
 # --------------------------------------------------------------------------- OGB
@@ -146,20 +129,16 @@ def from_ogb(
     classes, notes = as_classes(name, labels)
     attributes = graph.get("edge_feat")
     lost = note_weights(None, attributes if isinstance(attributes, np.ndarray) else None)
-    return build(
-        name,
+    raw = RawGraph(
         edge_index.astype(np.int64, copy=False),
-        num_vertices=count,
-        features=features if isinstance(features, np.ndarray) else None,
-        labels=classes,
-        masks=(
-            _mark(count, split["train"]),
-            _mark(count, split["valid"]),
-            _mark(count, split["test"]),
-        ),
-        origin="Open Graph Benchmark",
-        notes=(*notes, *lost),
+        count,
+        "Open Graph Benchmark",
+        (*notes, *lost),
+        features if isinstance(features, np.ndarray) else None,
+        classes,
+        read_masks(name, split, np.arange(count, dtype=np.int64)),
     )
+    return assemble(name, raw)
 
 
 # --------------------------------------------------------------------------- DGL
@@ -183,13 +162,7 @@ def load_dgl(spec: str, cache: Path) -> Dataset:
         if inspect.isclass(value) and key.endswith("Dataset")
     }
     short = name.removesuffix("Dataset").removesuffix("Graph")
-    if short not in classes:
-        close = difflib.get_close_matches(short, classes, n=3) or ["Cora", "Reddit"]
-        raise DatasetError(
-            f"dataset {spec!r}: dgl.data has no {name!r}; try "
-            + ", ".join(f"dgl:{match}" for match in close)
-            + "."
-        )
+    _require(spec, "dgl.data", short, classes, ["Cora", "Reddit"])
     home = cache / "dgl" / short
 
     def open_at(root: Path) -> Sequence[DGLGraph]:
@@ -198,17 +171,32 @@ def load_dgl(spec: str, cache: Path) -> Dataset:
         return classes[short](raw_dir=str(root)) if folder else classes[short]()
 
     loaded = _keep(spec, home, open_at)
+    return from_dgl(_only(spec, home, loaded), spec, origin=f"DGL, {short}")
+
+
+# --------------------------------------------------------------------------- all
+
+
+def _require(
+    spec: str, library: str, name: str, classes: Mapping[str, object], usual: list[str]
+) -> None:
+    """Raise :class:`DatasetError` for a name that a library does not have, with close ones."""
+    if name not in classes:
+        close = difflib.get_close_matches(name, classes, n=3) or usual
+        prefix = spec.partition(":")[0]
+        tried = ", ".join(f"{prefix}:{match}" for match in close)
+        raise DatasetError(f"dataset {spec!r}: {library} has no {name!r}; try {tried}.")
+
+
+def _only(spec: str, home: Path, loaded: Sequence[T]) -> T:
+    """Return the only graph of a data set; raises :class:`DatasetError` for another number."""
     if len(loaded) != 1:
         raise DatasetError(
             f"dataset {spec!r}: it holds {len(loaded):,} graphs; choose one that is a single graph "
             f"with labelled vertices."
         )
     with _foreign(spec, home):
-        graph = loaded[0]
-    return from_dgl(graph, spec, origin=f"DGL, {short}")
-
-
-# --------------------------------------------------------------------------- all
+        return loaded[0]
 
 
 def _keep(spec: str, home: Path, open_at: Callable[[Path], T]) -> T:

@@ -13,21 +13,16 @@ from typing import cast
 import numpy as np
 
 from gnnbench.datasets.alignment import Attached, read_attached
-from gnnbench.datasets.attachments import Ids, read_array
-from gnnbench.datasets.content import choose_weights
-from gnnbench.datasets.edge_lists import find_edge_list, note_doubts, read_edges
+from gnnbench.datasets.attachments import read_array
+from gnnbench.datasets.content import Ids, choose_weights
+from gnnbench.datasets.edge_lists import find_edge_list, note_doubts
 from gnnbench.datasets.formats.folders import find_planetoid
 from gnnbench.datasets.formats.libraries import read_data
-from gnnbench.datasets.formats.recognition import DESCRIPTIONS, READERS, recognise
+from gnnbench.datasets.formats.recognition import FORMATS, recognise
 from gnnbench.datasets.memory import check_memory
-from gnnbench.datasets.npz import read_npz
-from gnnbench.datasets.raw import RawGraph, assemble
-from gnnbench.datasets.texts import (
-    BYTES_PER_EDGE,
-    check_text,
-    readable,
-    strip_compression,
-)
+from gnnbench.datasets.raw import RawGraph, assemble, note_numbering
+from gnnbench.datasets.tables import read_whole
+from gnnbench.datasets.texts import BYTES_PER_EDGE, strip_compression
 from gnnbench.datasets.topology import MAX_VERTICES, AnyArray
 from gnnbench.datasets.torch_files import as_numpy, load_torch
 from gnnbench.errors import DatasetError
@@ -89,9 +84,9 @@ def import_graph(
     Reads the formats of :mod:`gnnbench.datasets.formats`, gnnbench's ``.npz`` (also directed or
     unsorted), an ``edge_index`` of two rows or two columns (``.npy``, ``.pt``), and otherwise an
     edge list: two ids a line, divided by one delimiter, ``#`` and ``%`` starting comments on lines
-    of their own, further columns ignored. Texts may be compressed (``.gz``, ``.bz2``, ``.xz``). Ids
-    of an edge list or ``edge_index`` may be any integers, or names, and are numbered anew from 0 in
-    ascending order.
+    of their own, further columns ignored; or two columns of a Parquet table. Texts may be
+    compressed (``.gz``, ``.bz2``, ``.xz``, ``.zst``). Ids of an edge list or ``edge_index`` may be
+    any integers, or names, and are numbered anew from 0 in ascending order.
     ``name`` is as :func:`choose_name` has it.
 
     Raises :class:`DatasetError`: one sentence with the file and, for an edge list, the line.
@@ -103,21 +98,19 @@ def import_graph(
     kind = recognise(file)
     if kind != "edges" and (extras.delimiter is not None or extras.heading is not None):
         raise DatasetError(
-            f"{file}: this is {DESCRIPTIONS[kind]}, which has neither a delimiter nor a heading; "
-            f"leave out --delimiter and --heading."
+            f"{file}: this is {FORMATS[kind].description}, which has neither a delimiter nor a "
+            f"heading; leave out --delimiter and --heading."
         )
     found = _read(file, kind, extras, attached)
     made = assemble(name, found, attached, directed=extras.directed)
-    read_as = found.read_as or DESCRIPTIONS[kind]
+    read_as = found.read_as or FORMATS[kind].description
     return Imported(made, found.renumbered, read_as, found.list_edges(_SHOWN_EDGES))
 
 
 def _read(file: Path, kind: str, extras: Extras, attached: Attached) -> RawGraph:
     """Return the graph in a file of the format ``kind``; see :func:`recognise`."""
-    if kind in READERS:
-        return READERS[kind](file, weighted=extras.weighted)
-    if kind == "gnnbench":
-        return _read_npz(file)
+    if (read := FORMATS[kind].read) is not None:
+        return read(file, weighted=extras.weighted)
     if kind == "edges":
         pairs, weights, notes, read_as = _read_text(file, extras)
     else:
@@ -160,21 +153,6 @@ def choose_name(file: Path, name: str | None = None) -> str:
     return chosen
 
 
-def _read_npz(file: Path) -> RawGraph:
-    stored = read_npz(file)
-    return RawGraph(
-        (stored.indptr, stored.indices),
-        len(stored.indptr) - 1,
-        str(file),
-        stored.notes,
-        stored.features,
-        stored.labels,
-        stored.masks,
-        stored.weights,
-        stored.directed,
-    )
-
-
 # --------------------------------------------------------------------------- edge lists
 
 
@@ -194,8 +172,6 @@ def _as_pairs(file: Path, edges: AnyArray) -> Ids:
 def _read_text(file: Path, extras: Extras) -> tuple[Ids, AnyArray | None, tuple[str, ...], str]:
     """Return the ends of every edge as the file calls them, ``(E, 2)``, weights, notes, and how
     the text was understood."""
-    with readable(file):
-        check_text(file)
     found = find_edge_list(
         file,
         names=extras.string_ids,
@@ -203,13 +179,10 @@ def _read_text(file: Path, extras: Extras) -> tuple[Ids, AnyArray | None, tuple[
         delimiter=extras.delimiter,
         heading=extras.heading,
     )
-    parts = list(read_edges(found))
-    if not parts:
-        raise DatasetError(f"{file}: there are no edges in it; give two vertex ids a line.")
-    listed = cast("Ids", np.concatenate([ends for ends, _ in parts]))
-    weights = [each for _, each in parts if each is not None]
-    notes = (*found.notes, *note_doubts(found, listed))
-    return listed, np.concatenate(weights) if weights else None, notes, found.describe()
+    columns = read_whole(found.table, found.kinds, found.a_line, BYTES_PER_EDGE)
+    ends = cast("Ids", np.stack((columns[found.source], columns[found.target]), axis=1))
+    weights = None if found.weight is None else columns[found.weight]
+    return ends, weights, (*found.notes, *note_doubts(found, ends)), found.describe()
 
 
 def _number(
@@ -222,7 +195,7 @@ def _number(
     )
     edges = np.searchsorted(ids, pairs).T.astype(np.int64)
     origin = f"imported from {file.name}"
-    return RawGraph(edges, len(ids), origin, said, ids=ids, renumbered=renumbered)
+    return RawGraph(edges, len(ids), origin, said, ids=ids, renumbered=renumbered, complete=False)
 
 
 def number_vertices(
@@ -244,16 +217,8 @@ def number_vertices(
         said.append(
             f"vertices without an edge were left out: {alone:,} (--keep-isolated keeps them)"
         )
-    renumbered = None
-    if ids.dtype.kind == "U":
-        said.append(f"vertices were numbered in the order of their names, 0 to {len(ids) - 1:,}")
-        renumbered = ids
-    elif ids[0] != 0 or ids[-1] != len(ids) - 1:
-        said.append(
-            f"vertex ids ({ids[0]:,} to {ids[-1]:,}) were numbered anew, 0 to {len(ids) - 1:,}"
-        )
-        renumbered = ids
-    return ids, tuple(said), renumbered
+    note, renumbered = note_numbering(ids)
+    return ids, (*said, *note), renumbered
 
 
 def _fill_gaps(file: Path, ids: Ids) -> IntArray:

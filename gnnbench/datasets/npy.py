@@ -25,8 +25,8 @@ from gnnbench.mapped import AnyArray, map_array
 
 #: How much of an array is read at a time.
 PIECE_BYTES = 1 << 22
-#: NumPy's own bound for the text of a header that is safe to parse.
-_HEADER_BYTES = 10_000
+#: Room for a header: NumPy parses none of more than 10,000 bytes.
+_START_BYTES = 20_000
 #: What a header that is written here takes: a multiple of a cache line, as the format asks for.
 _WRITTEN_BYTES = 128
 
@@ -62,26 +62,17 @@ def parse_header(stream: BinaryIO) -> Header:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of NumPy and Python, about the header's text
-            return _parse_header(stream)
+            version = np.lib.format.read_magic(stream)
+            if version not in ((1, 0), (2, 0), (3, 0)):
+                raise ValueError(f"version {version[0]}.{version[1]} of the format is not known")
+            # Versions 2 and 3 differ in the encoding of field names only.
+            first = version == (1, 0)
+            known = np.lib.format
+            read = known.read_array_header_1_0 if first else known.read_array_header_2_0
+            shape, by_columns, dtype = read(stream)
     except Exception as error:  # NumPy evaluates the text, and raises what that stumbles on
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(lines[0].rstrip(".")) from error
-
-
-def _parse_header(stream: BinaryIO) -> Header:
-    version = np.lib.format.read_magic(stream)
-    if version not in ((1, 0), (2, 0), (3, 0)):
-        raise ValueError(f"version {version[0]}.{version[1]} of the format is not known")
-    begin, digits = stream.tell(), 2 if version == (1, 0) else 4
-    size_bytes = int.from_bytes(stream.read(digits), "little")
-    if size_bytes > _HEADER_BYTES:
-        raise ValueError(f"its header has {size_bytes:,} bytes")
-    stream.seek(begin)
-    # Versions 2 and 3 differ in the encoding of field names only.
-    read = (
-        np.lib.format.read_array_header_1_0 if digits == 2 else np.lib.format.read_array_header_2_0
-    )
-    shape, by_columns, dtype = read(stream)
     return Header(shape, dtype, by_columns and len(shape) > 1)
 
 
@@ -99,7 +90,7 @@ class ArrayFile:
         try:
             with open_input(path) as stream:
                 size_bytes = os.fstat(stream.fileno()).st_size
-                start = io.BytesIO(stream.read(2 * _HEADER_BYTES))
+                start = io.BytesIO(stream.read(_START_BYTES))
             header = parse_header(start)
         except FileRefused as error:
             raise DatasetError(f"{path}: {error.reason}; give the path of an array.") from error
@@ -115,15 +106,7 @@ class ArrayFile:
     def read(self) -> AnyArray:
         """The array, whole, in memory. Raises :class:`DatasetError` where it is too large."""
         check_memory(str(self.path), "reading it", self.header.size_bytes)
-        if self.header.by_columns:
-            return np.array(self.map(), order="C")
-        out = np.empty(self.header.shape, dtype=self.header.dtype)
-        begin = 0
-        flat = out.reshape(-1)
-        for piece in self.pieces():
-            flat[begin : begin + piece.size] = piece.reshape(-1)
-            begin += piece.size
-        return out
+        return np.array(self.map(), order="C")
 
     def map(self) -> AnyArray:
         """The array, mapped (``gnnbench.mapped``). Raises :class:`DatasetError`."""

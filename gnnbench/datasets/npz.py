@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,18 +23,20 @@ from gnnbench.datasets.construct import (
     MASK_NAMES,
     RANDOM_CLASSES,
     RANDOM_FEATURES,
-    Masks,
     annotate,
     make_random_features,
     make_random_labels,
     make_split,
 )
-from gnnbench.datasets.content import as_classes
+from gnnbench.datasets.content import as_classes, read_masks
+from gnnbench.datasets.content import as_integers as as_integers
 from gnnbench.datasets.memory import check_memory
+from gnnbench.datasets.raw import RawGraph
+from gnnbench.datasets.scipy_files import make_csr
 from gnnbench.datasets.topology import AnyArray, as_edge_weights, check_csr, find_fault
 from gnnbench.errors import DatasetError, GnnbenchError
 from gnnbench.files import explain, publish
-from gnnbench.records import BoolArray, Dataset, FloatArray, Graph, IndexArray, IntArray
+from gnnbench.records import Dataset, Graph
 
 SPARSE_NAMES = ("x_data", "x_indices", "x_indptr", "x_shape")
 FORMAT_NAMES = (
@@ -51,54 +52,12 @@ FORMAT_NAMES = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StoredArrays:
-    """The arrays of a file, of the right kinds; the CSR is well-formed, perhaps not canonical."""
-
-    indptr: IntArray
-    indices: IndexArray
-    features: AnyArray | scipy.sparse.csr_matrix | None
-    labels: IntArray | None
-    masks: Masks | None
-    notes: tuple[str, ...]
-    directed: bool = False
-    weights: FloatArray | None = None
-
-
-def as_integers(where: str, name: str, array: AnyArray) -> IntArray:
-    """``array`` as int64 ``(n,)``, from any dtype that holds the same whole numbers."""
-    if array.ndim != 1:
-        raise DatasetError(
-            f"{where}: {name} has {array.ndim} dimensions; store a one-dimensional array."
-        )
-    kind = array.dtype.kind
-    lossless = kind == "i"
-    if kind in "uf":
-        # Every float64 of magnitude below 2^63 that equals its floor has an exact int64.
-        with np.errstate(invalid="ignore"):
-            wide = array.astype(np.float64 if kind == "f" else array.dtype)
-            whole = np.isfinite(wide) & (np.floor(wide) == wide) if kind == "f" else True
-            lossless = bool(np.all(whole & (np.abs(wide) < 2**63)))
-    if not lossless:
-        raise DatasetError(
-            f"{where}: {name} has dtype {array.dtype} and values that are not whole 64-bit "
-            f"numbers; store it as int64."
-        )
-    return array.astype(np.int64, copy=False)
-
-
-def _as_flags(where: str, name: str, array: AnyArray) -> BoolArray:
-    if array.dtype.kind == "b":
-        return array.astype(np.bool_, copy=False)
-    if array.dtype.kind not in "iu" or not np.isin(array, (0, 1)).all():
-        raise DatasetError(f"{where}: {name} has dtype {array.dtype}, not flags; store it as bool.")
-    return array.astype(np.bool_)
-
-
 def _as_flag(where: str, name: str, array: AnyArray) -> bool:
-    if array.size != 1:
-        raise DatasetError(f"{where}: {name} has shape {array.shape}; store one flag.")
-    return bool(_as_flags(where, name, array.reshape(1))[0])
+    if array.size != 1 or array.dtype.kind not in "biu" or array.item() not in (0, 1):
+        raise DatasetError(
+            f"{where}: {name} has shape {array.shape} and dtype {array.dtype}; store one flag."
+        )
+    return bool(array.item())
 
 
 def _as_notes(where: str, array: AnyArray) -> list[str]:
@@ -108,54 +67,6 @@ def _as_notes(where: str, array: AnyArray) -> list[str]:
             f"texts, or leave it out."
         )
     return [str(note) for note in np.atleast_1d(array)]
-
-
-def _as_sparse_features(where: str, arrays: Mapping[str, AnyArray]) -> scipy.sparse.csr_matrix:
-    missing = [name for name in SPARSE_NAMES if name not in arrays]
-    if missing:
-        raise DatasetError(
-            f"{where}: sparse features lack {', '.join(missing)}; store all of "
-            f"{', '.join(SPARSE_NAMES)}, or dense features as x."
-        )
-    shape = as_integers(where, "x_shape", arrays["x_shape"])
-    if len(shape) != 2 or shape.min() < 0:
-        raise DatasetError(
-            f"{where}: x_shape is {shape.tolist()}; store two numbers, vertices and features."
-        )
-    data = arrays["x_data"]
-    columns = as_integers(where, "x_indices", arrays["x_indices"])
-    offsets = as_integers(where, "x_indptr", arrays["x_indptr"])
-    if len(offsets) != shape[0] + 1:
-        raise DatasetError(
-            f"{where}: x_indptr has length {len(offsets):,} but x_shape says {shape[0]:,} rows; "
-            f"store one more offset than there are rows."
-        )
-    if data.ndim != 1 or len(data) != len(columns):
-        raise DatasetError(
-            f"{where}: x_data has shape {data.shape} and x_indices {columns.shape}; store one "
-            f"column number for each value."
-        )
-    if offsets[0] != 0 or (np.diff(offsets) < 0).any() or offsets[-1] != len(columns):
-        raise DatasetError(
-            f"{where}: x_indptr does not ascend from 0 to the {len(columns):,} entries of "
-            f"x_indices; store the offsets of the rows."
-        )
-    if len(columns) and (columns.min() < 0 or columns.max() >= shape[1]):
-        raise DatasetError(
-            f"{where}: x_indices reaches from {columns.min():,} to {columns.max():,} but x_shape "
-            f"says {shape[1]:,} features; number the features from 0."
-        )
-    if data.dtype.kind not in "fiub":
-        raise DatasetError(
-            f"{where}: x_data has dtype {data.dtype}, not numbers; store features as float32."
-        )
-    features = scipy.sparse.csr_matrix((data, columns, offsets), shape=tuple(shape.tolist()))
-    features.sort_indices()
-    if not features.has_canonical_format:
-        raise DatasetError(
-            f"{where}: x_indices has a column twice in one row; store each feature once."
-        )
-    return features
 
 
 def _read_archive(
@@ -170,10 +81,11 @@ def _read_archive(
         return {name: archive.read(name) for name in known}, archive.names
 
 
-def read_npz(path: Path, left_out: Sequence[str] = ()) -> StoredArrays:
-    """The arrays of ``path``, of the right kinds. Raises :class:`DatasetError`, one sentence.
+def read_npz(path: Path, left_out: Sequence[str] = ()) -> RawGraph:
+    """Return the graph in ``path``, whose CSR is well-formed, perhaps not canonical.
 
-    ``indices`` and ``x`` may be left out, and are not looked at then.
+    ``indices`` and ``x`` may be left out, and are not looked at then. Raises
+    :class:`DatasetError`, one sentence.
     """
     arrays, names = _read_archive(path, left_out)
     where = str(path)
@@ -193,7 +105,7 @@ def read_npz(path: Path, left_out: Sequence[str] = ()) -> StoredArrays:
             raise DatasetError(
                 f"{where}: there are both x and x_data; store features either dense or sparse."
             )
-        features = _as_sparse_features(where, arrays)
+        features = make_csr(where, arrays, "x")
     labels = None
     said: tuple[str, ...] = ()
     if "y" in arrays:
@@ -205,8 +117,8 @@ def read_npz(path: Path, left_out: Sequence[str] = ()) -> StoredArrays:
             raise DatasetError(
                 f"{where}: the split lacks {', '.join(missing)}; store all three masks or none."
             )
-        train, val, test = (_as_flags(where, name, arrays[name]) for name in MASK_NAMES)
-        masks = (train, val, test)
+        ids = np.arange(len(indptr) - 1, dtype=np.int64)
+        masks = read_masks(where, {name: arrays[name] for name in MASK_NAMES}, ids)
     ignored = [name for name in names if name not in FORMAT_NAMES]
     notes = [*_as_notes(where, arrays.get("notes", np.empty(0, dtype=np.str_))), *said]
     if ignored:
@@ -215,15 +127,9 @@ def read_npz(path: Path, left_out: Sequence[str] = ()) -> StoredArrays:
     weights = None
     if "weights" in arrays:
         weights = as_edge_weights(where, arrays["weights"], int(indptr[-1]))
-    return StoredArrays(
-        indptr,
-        indices.astype(np.int32),
-        features,
-        labels,
-        masks,
-        tuple(notes),
-        directed,
-        weights,
+    edges = indptr, indices.astype(np.int32)
+    return RawGraph(
+        edges, len(indptr) - 1, where, tuple(notes), features, labels, masks, weights, directed
     )
 
 
@@ -243,15 +149,17 @@ def load_npz(
     """
     file = Path(path)
     stored = read_npz(file)
-    fault = find_fault(stored.indptr, stored.indices, directed=stored.directed)
+    indptr, indices = stored.as_csr()
+    fault = find_fault(indptr, indices, directed=stored.directed)
     if fault is not None:
         raise DatasetError(
             f"{file}: indices {fault}; run `gnnbench datasets import {file}`, which makes the "
             f"graph symmetric (or keeps it, with --directed), sorted and simple."
         )
+    weights = None if stored.weights is None else stored.weights.astype(np.float32, copy=False)
     return annotate(
         file.stem,
-        Graph(stored.indptr, stored.indices, stored.directed, stored.weights),
+        Graph(indptr, indices, stored.directed, weights),
         features=stored.features,
         labels=stored.labels,
         masks=stored.masks,

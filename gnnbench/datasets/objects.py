@@ -8,15 +8,16 @@ was repaired or ignored, and features, labels and splits that it lacks are made 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 import scipy
 
-from gnnbench.datasets.construct import MASK_NAMES, Masks
+from gnnbench.datasets.construct import MASK_NAMES
 from gnnbench.datasets.content import (
+    Masks,
     as_classes,
     as_pairs,
     choose_weights,
@@ -26,6 +27,7 @@ from gnnbench.datasets.content import (
     read_masks,
 )
 from gnnbench.datasets.raw import RawGraph, assemble
+from gnnbench.datasets.scipy_files import as_coordinates
 from gnnbench.datasets.topology import AnyArray
 from gnnbench.errors import DatasetError
 from gnnbench.records import Dataset, IntArray
@@ -110,7 +112,7 @@ def from_arrays(
             )
         count = int(sized.shape[0]) if sized is not None else int(num_vertices or 0)
         arrays = {key: _as_array(name, ids) for key, ids in split.items()}
-        masks = read_masks(name, arrays, count)
+        masks = read_masks(name, arrays, np.arange(count, dtype=np.int64))
     raw = RawGraph(
         pairs, num_vertices, "in memory", (*notes, *zeros, *lost), kept, stored, masks, weights
     )
@@ -161,8 +163,9 @@ def read_pyg(data: Data, name: str, *, origin: str, weighted: bool) -> RawGraph:
     weights = None if found is None else _as_array(name, found)
     weights, lost = choose_weights(name, weights, attributes, weighted=weighted)
     columns = {key: getattr(data, key, None) for key in ("x", "y", *MASK_NAMES)}
-    edges = _Edges(pairs, weights, (*zeros, *lost))
-    return _join(name, edges, int(data.num_nodes or 0), columns, origin)
+    count = int(data.num_nodes or 0)
+    raw = RawGraph(pairs, count, origin, (*zeros, *lost), weights=weights)
+    return _join(name, raw, columns)
 
 
 def from_dgl(
@@ -212,8 +215,9 @@ def read_dgl(graph: DGLGraph, name: str, *, origin: str, weighted: bool) -> RawG
         if weights is None or key != chosen:
             lost += note_weights(*((each, None) if key in numbers else (None, each)))
     pairs = np.stack((_as_array(name, source), _as_array(name, destination)))
-    edges = _Edges(cast(IntArray, pairs.astype(np.int64)), weights, tuple(dict.fromkeys(lost)))
-    return _join(name, edges, graph.num_nodes(), columns, origin)
+    edges = cast(IntArray, pairs.astype(np.int64))
+    raw = RawGraph(edges, graph.num_nodes(), origin, tuple(dict.fromkeys(lost)), weights=weights)
+    return _join(name, raw, columns)
 
 
 def from_networkx(
@@ -262,10 +266,13 @@ def read_networkx(
     pairs = np.array(
         [(vertices[one], vertices[other]) for one, other in graph.edges()], dtype=np.int64
     ).reshape(-1, 2)
-    held = [graph.nodes[vertex] for vertex in graph.nodes]
-    carried = _as_array(name, [edge.get(weight, 1) for _, _, edge in graph.edges(data=True)])
+    carried: AnyArray | None = None
+    about = [edge for _, _, edge in graph.edges(data=True)]
+    if any(weight in edge for edge in about):
+        carried = _as_array(name, [edge.get(weight, 1) for edge in about])
     weights, lost = choose_weights(name, carried, weighted=weighted)
     notes = list(lost)
+    held = [graph.nodes[vertex] for vertex in graph.nodes]
     called = attributes["x"]
     rows = [each[called] for each in held if called in each]
     if rows and len(rows) < len(held):
@@ -292,49 +299,24 @@ def read_networkx(
 # --------------------------------------------------------------------------- pieces
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Edges:
-    """A graph's edges: ``pairs`` int64 ``(2, E)``, weights, and notes of what is not used."""
-
-    pairs: IntArray
-    weights: AnyArray | None
-    lost: tuple[str, ...]
-
-
-def _join(
-    name: str,
-    edges: _Edges,
-    num_vertices: int,
-    columns: Mapping[str, object | None],
-    origin: str,
-) -> RawGraph:
-    """Return edges and columns by PyG's names, each a tensor or None, as one graph."""
-    notes = list(edges.lost)
+def _join(name: str, raw: RawGraph, columns: Mapping[str, object | None]) -> RawGraph:
+    """Return a graph with columns by PyG's names, each a tensor or None."""
+    notes = list(raw.notes)
     labels = None
     if columns["y"] is not None:
         labels, said = as_classes(name, _as_array(name, columns["y"]))
         notes += said
-    found = [_as_array(name, mask) for key in MASK_NAMES if (mask := columns[key]) is not None]
+    found = {key: _as_array(name, mask) for key in MASK_NAMES if (mask := columns[key]) is not None}
     masks: Masks | None = None
     if len(found) == len(MASK_NAMES):
-        if any(mask.ndim == 2 for mask in found):
+        if any(mask.ndim == 2 for mask in found.values()):
             notes.append("the first of several splits is used")
-        train, val, test = (
-            (mask[:, 0] if mask.ndim == 2 else mask).astype(np.bool_) for mask in found
-        )
-        masks = (train, val, test)
+        first = {key: mask[:, 0] if mask.ndim == 2 else mask for key, mask in found.items()}
+        masks = read_masks(name, first, np.arange(raw.num_vertices or 0, dtype=np.int64))
     elif found:
         notes.append("the incomplete split of the source is not used")
-    return RawGraph(
-        edges.pairs,
-        num_vertices,
-        origin,
-        tuple(notes),
-        _as_features(name, columns["x"]),
-        labels,
-        masks,
-        edges.weights,
-    )
+    x = _as_features(name, columns["x"])
+    return replace(raw, notes=tuple(notes), features=x, labels=labels, masks=masks)
 
 
 def _as_array(where: str, given: object) -> AnyArray:
@@ -365,12 +347,13 @@ def _is_sparse_tensor(given: object) -> bool:
 def _as_coordinates(where: str, given: object) -> scipy.sparse.coo_matrix:
     """Return a sparse matrix of SciPy, torch or torch_sparse as row, column and value."""
     if scipy.sparse.issparse(given):
-        return scipy.sparse.coo_matrix(given)
+        return as_coordinates(where, given)
     if hasattr(given, "to_torch_sparse_coo_tensor"):
         given = given.to_torch_sparse_coo_tensor()
-    coo = given.to_sparse_coo().coalesce()  # type: ignore[attr-defined]
-    row, column = coo.indices().numpy(force=True)
-    values = _as_array(where, coo.values())
+    coo = given.to_sparse_coo()  # type: ignore[attr-defined]
+    # Entries that come twice are counted, so they are not added up here.
+    row, column = coo._indices().numpy(force=True)
+    values = _as_array(where, coo._values())
     return scipy.sparse.coo_matrix((values, (row, column)), shape=tuple(coo.shape))
 
 

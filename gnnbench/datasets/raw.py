@@ -13,8 +13,8 @@ import numpy as np
 import scipy
 
 from gnnbench.datasets.alignment import Attached, align_features, align_labels, align_split
-from gnnbench.datasets.attachments import Ids
-from gnnbench.datasets.construct import Masks, build
+from gnnbench.datasets.construct import build
+from gnnbench.datasets.content import Ids, Masks
 from gnnbench.datasets.memory import check_memory
 from gnnbench.datasets.topology import AnyArray
 from gnnbench.records import Dataset, IndexArray, IntArray
@@ -27,7 +27,8 @@ class RawGraph:
     ``edges`` are int64 ``(2, E)``, sources above destinations, or an in-neighbour CSR. ``ids`` is
     None where vertices count from ``first``; ``renumbered`` has the ids where they are others than
     0, 1, 2, ... ``directed`` says that the source itself says so. ``weights`` ``(E,)`` are None
-    where there are none or none were asked for. ``read_as`` says how a text was understood.
+    where there are none or none were asked for. ``read_as`` says how a text was understood. A
+    source that says which vertices there are is ``complete``.
     """
 
     edges: IntArray | tuple[IntArray, IndexArray]
@@ -43,6 +44,17 @@ class RawGraph:
     first: int = 0
     renumbered: Ids | None = None
     read_as: str = ""
+    complete: bool = True
+
+    def as_csr(self) -> tuple[IntArray, IndexArray]:
+        """Return the in-neighbour CSR of a source that has one."""
+        assert isinstance(self.edges, tuple)
+        return self.edges
+
+    @property
+    def indptr(self) -> IntArray:
+        """The offsets of :meth:`as_csr`."""
+        return self.as_csr()[0]
 
     def list_ids(self) -> Ids:
         """Return the id of every vertex in the source."""
@@ -63,14 +75,27 @@ class RawGraph:
         called = ends + self.first if self.ids is None else self.ids[ends]
         return tuple(f"{one} -> {other}" for one, other in called.T.tolist())
 
-    def ids_for(self, rows: Ids | None) -> Ids:
-        """Return the ids of vertices in another file; ``rows`` are the ids of its rows.
+    def ids_for(self, by_ids: bool) -> Ids:
+        """Return the ids of vertices in another file, which goes by ids or by its rows.
 
-        An array's rows have none: the first is of the first vertex, whichever number the format of
-        the graph gives it.
+        The first row of an array is of the first vertex, whichever number the format of the graph
+        gives it.
         """
         ids = self.list_ids()
-        return cast("IntArray", ids) - self.first if rows is None and self.first else ids
+        return ids if by_ids or not self.first else cast("IntArray", ids) - self.first
+
+
+def note_numbering(ids: Ids) -> tuple[tuple[str, ...], Ids | None]:
+    """Return a note on vertices that are numbered in the order of their ``ids``, and these ids.
+
+    Both are empty where the ids are 0, 1, 2, ...
+    """
+    last = len(ids) - 1
+    if ids.dtype.kind == "U":
+        return (f"vertices were numbered in the order of their names, 0 to {last:,}",), ids
+    if ids[0] == 0 and ids[-1] == last:
+        return (), None
+    return (f"vertex ids ({ids[0]:,} to {ids[-1]:,}) were numbered anew, 0 to {last:,}",), ids
 
 
 def assemble(
@@ -78,15 +103,16 @@ def assemble(
 ) -> Dataset:
     """Return the dataset of a graph; features, labels and split of other files replace its own."""
     features, labels, masks = raw.features, raw.labels, raw.masks
-    notes = list(raw.notes)
-    if attached is not None and attached.features is not None:
-        features = align_features(attached.features, raw.ids_for(attached.features.ids))
-    if attached is not None and attached.labels is not None:
-        labels, said = align_labels(attached.labels, raw.ids_for(attached.labels.ids))
+    notes, complete = list(raw.notes), raw.complete
+    if attached is not None and (rows := attached.features) is not None:
+        ids = raw.ids_for(rows.ids is not None)
+        features = align_features(rows, ids, complete=complete)
+    if attached is not None and (rows := attached.labels) is not None:
+        ids = raw.ids_for(rows.ids is not None)
+        labels, said = align_labels(rows, ids, complete=complete)
         notes += [*attached.notes, *said]
-    if attached is not None and attached.split is not None:
-        rows = attached.split.rows
-        masks = align_split(attached.split, raw.ids_for(None if rows is None else rows.ids))
+    if attached is not None and (split := attached.split) is not None:
+        masks = align_split(split, raw.ids_for(split.by_ids), complete=complete)
     return build(
         name,
         raw.edges,

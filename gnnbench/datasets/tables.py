@@ -3,7 +3,7 @@
 A text is read only if every line fits one grammar. It has one delimiter and one number of columns.
 Comments (``#`` and ``%``) stand on their own lines. Cells that contain the delimiter are quoted. At
 most one line is a heading. pyarrow parses a text in pieces of whole lines, so that it may be larger
-than memory.
+than memory. A Parquet table stands for a text with a heading.
 """
 
 from __future__ import annotations
@@ -12,19 +12,17 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
+from gnnbench.datasets.memory import check_memory
+from gnnbench.datasets.parquet_files import ParquetTable
 from gnnbench.datasets.texts import EDGES, readable, text_pieces
 from gnnbench.datasets.topology import AnyArray
 from gnnbench.errors import DatasetError, reason_of
-
-if TYPE_CHECKING:
-    pass
 
 #: Delimiters in the order in which they are tried; a blank stands for any number of them.
 DELIMITERS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "pipe", " ": "blank"}
@@ -47,25 +45,60 @@ WEIGHTS = frozenset(("weight", "weights", "w", "value"))
 #: What the first column of a file of vertices is called.
 VERTICES = frozenset(("id", "node", "nodeid", "vertex", "vertexid", "name", "index"))
 #: How much of a text tells its grammar.
-_SAMPLE_LINES = 200
+_SAMPLE_LINES, _HEAD_BYTES = 200, 1 << 16
+#: No line that holds an edge is as long.
+_LONGEST_LINE = 1 << 20
 _WHOLE = re.compile(r"[+-]?[0-9]+")
+#: pyarrow reads these as whole numbers.
+_HEXADECIMAL = re.compile(rb"0[xX]")
 _COMMENT = re.compile(rb"(?m)^[ \t]*[#%][^\n]*")
 _BLANKS = re.compile(rb"[ \t]+")
 _EDGES_OF_BLANKS = re.compile(rb"(?m)^ +| +$")
 
 
+#: By what other files begin with, what they are: none of them is a text in columns.
+_BEGINNINGS = {
+    b"\x93NUMPY": "a NumPy array (.npy)",
+    b"PK\x03\x04": "a zip archive (.npz or .pt)",
+    b"\x1f\x8b": "compressed by gzip (.gz)",
+    b"BZh": "compressed by bzip2 (.bz2)",
+    b"\xfd7zXZ": "compressed by xz (.xz)",
+    b"\x28\xb5\x2f\xfd": "compressed by Zstandard (.zst)",
+    b"PAR1": "a Parquet table (.parquet)",
+    b"\x89HDF": "an HDF5 file, which is not read",
+    b"MATLAB": "a MATLAB file (.mat)",
+    b"%%MatrixMarket": "a Matrix Market file (.mtx)",
+    b"<?xml": "an XML file (.graphml or .gexf)",
+    b"<graphml": "a GraphML file (.graphml)",
+    b"\x80": "a pickle, which is not read since it could run code",
+    b"{": "JSON, which is not read",
+    b"[": "JSON, which is not read",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """How a text is to be read: its delimiter, how many columns there are, and the heading's cells,
-    or none. ``heading_line`` is that line's number, and ``remedy`` names the formats that can be
-    given instead."""
+    """How a text is to be read: its delimiter, how many columns there are, and its first two rows.
+
+    ``heading_line`` is the number of a line that is left out, and ``heading`` has the cells of a
+    heading, or none. ``remedy`` names the formats that can be given instead.
+    """
 
     file: Path
     delimiter: str
     width: int
+    head: tuple[Sequence[str], ...] = ()
+    first_line: int = 0
     heading: tuple[str, ...] = ()
     heading_line: int = 0
     remedy: str = EDGES
+
+    def with_heading(self) -> Grammar:
+        """Return the same, with the first line as a heading."""
+        return replace(self, heading=tuple(self.head[0]), heading_line=self.first_line)
+
+
+Table = Grammar | ParquetTable
 
 
 def plain_word(cell: str) -> str:
@@ -94,7 +127,7 @@ def find_grammar(
     numbers. Raises :class:`DatasetError` for a text without data, and where no delimiter or several
     fit the first lines.
     """
-    lines = list(islice(data_lines(file, remedy), _SAMPLE_LINES))
+    lines = _read_head(file, remedy)
     if not lines:
         raise DatasetError(f"{file}: it has no lines of data; give {what} on each line.")
     fits = {}
@@ -113,7 +146,8 @@ def find_grammar(
             f"{file}: its columns may be divided by {names}; say which (--delimiter)."
         )
     if chosen:
-        return Grammar(file, chosen[0], len(fits[chosen[0]][0]), remedy=remedy)
+        rows = fits[chosen[0]]
+        return Grammar(file, chosen[0], len(rows[0]), (*rows[:2],), lines[0][0], remedy=remedy)
     choice = delimiter or next(
         (each for each in DELIMITERS if len(split_line(lines[0][1], each)) >= least), " "
     )
@@ -140,13 +174,35 @@ def refuse_line(file: Path, number: int, line: str, found: int, width: int, what
     )
 
 
-def data_lines(file: Path, remedy: str = EDGES) -> Iterator[tuple[int, str]]:
-    """Yield the lines that hold data, each with its number in the file."""
+def _read_head(file: Path, remedy: str) -> list[tuple[int, str]]:
+    """Return the first lines that hold data, each with its number in the file."""
+    lines: list[tuple[int, str]] = []
     with readable(file, remedy):
-        for number, piece in text_pieces(file):
+        for number, piece in text_pieces(file, _HEAD_BYTES):
+            if number == 1:
+                _refuse_others(file, piece, remedy)
             for at, line in enumerate(_clean(file, piece, remedy).splitlines(), number):
+                if len(line) > _LONGEST_LINE:
+                    raise DatasetError(
+                        f"{file}: line {at:,} is longer than {_LONGEST_LINE:,} bytes; give two "
+                        f"vertex ids a line."
+                    )
                 if line.strip():
-                    yield at, line.decode("utf-8").strip(" ")
+                    lines.append((at, line.decode("utf-8").strip(" ")))
+            if len(lines) >= _SAMPLE_LINES:
+                break
+    return lines[:_SAMPLE_LINES]
+
+
+def _refuse_others(file: Path, piece: bytes, remedy: str) -> None:
+    """Refuse what is no text in columns, and say what it is."""
+    begins = piece[:32].removeprefix(b"\xef\xbb\xbf").lstrip()
+    for beginning, what in _BEGINNINGS.items():
+        if begins.startswith(beginning):
+            raise DatasetError(
+                f"{file}: this is {what}, not a text in columns; give it the ending of its format, "
+                f"or give {remedy}."
+            )
 
 
 def split_line(line: str, delimiter: str) -> list[str]:
@@ -186,14 +242,17 @@ def _even_blanks(piece: bytes) -> bytes:
 
 
 def read_columns(
-    grammar: Grammar, kinds: Mapping[int, type], what: str
+    table: Table, kinds: Mapping[int, type], what: str
 ) -> Iterator[Mapping[int, AnyArray]]:
-    """Yield some columns of a text, piece by piece, each as ``int``, ``float`` or ``str``.
+    """Yield some columns of a table, piece by piece, each as ``int``, ``float`` or ``str``.
 
     Raises :class:`DatasetError` for the first line that has another number of columns, or a cell
     that is empty or no number where one is expected.
     """
-    file = grammar.file
+    if isinstance(table, ParquetTable):
+        yield from table.read(kinds)
+        return
+    grammar, file = table, table.file
     with readable(file, grammar.remedy):
         for number, piece in text_pieces(file):
             lines = _clean(file, piece, grammar.remedy)
@@ -240,6 +299,8 @@ def _parse(
             f"{grammar.file}: this is not a table that can be read ({reason_of(error)}); give "
             f"{what} on each line."
         ) from error
+    if int in kinds.values() and _HEXADECIMAL.search(lines):
+        _find_fault(grammar, lines, number, kinds, what)
     found: dict[int, AnyArray] = {}
     for column, kind in kinds.items():
         held = table.column(str(column))
@@ -285,6 +346,20 @@ def is_number(cell: str) -> bool:
     return "_" not in cell
 
 
-def join(pieces: Sequence[Mapping[int, AnyArray]], column: int) -> Any:
-    """Return one column of all pieces."""
-    return np.concatenate([piece[column] for piece in pieces])
+def read_whole(
+    table: Table, kinds: Mapping[int, type], what: str, row_bytes: int
+) -> dict[int, AnyArray]:
+    """Return some columns of a table, whole, of which each row takes ``row_bytes`` at the peak.
+
+    Raises :class:`DatasetError` as :func:`read_columns` does, and for a table without rows. A table
+    that is too large for this machine is refused while it is read: a few kilobytes of a compressed
+    file can hold gigabytes.
+    """
+    pieces, rows = [], 0
+    for piece in read_columns(table, kinds, what):
+        pieces.append(piece)
+        rows += len(piece[min(kinds)])
+        check_memory(str(table.file), f"its first {rows:,} rows", row_bytes * rows)
+    if not rows:
+        raise DatasetError(f"{table.file}: it has no lines of data; give {what} on each line.")
+    return {column: np.concatenate([each[column] for each in pieces]) for column in kinds}

@@ -1,37 +1,44 @@
-"""Texts of people, perhaps compressed: read line by line, and within bounds."""
+"""Texts of people, perhaps compressed: read in pieces of whole lines."""
 
 from __future__ import annotations
 
 import bz2
 import contextlib
 import gzip
+import io
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from gnnbench.datasets.memory import find_available_bytes
-from gnnbench.errors import DatasetError
+from gnnbench.errors import DatasetError, reason_of
 from gnnbench.files import FileRefused, open_input
-from gnnbench.units import format_si
 
 #: What an edge takes at the peak: its ids, sorted, numbered anew and made symmetric.
 BYTES_PER_EDGE = 120
 _PIECE_BYTES = 1 << 24
 #: Without an end of line; lines that end in a carriage return alone are in one piece.
 _LONGEST_REST = 1 << 26
+#: What the readers of a text raise where it is damaged.
+UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError, UnicodeDecodeError)
+#: The formats of a graph.
+EDGES = "an edge list, .parquet, .mtx, .npz, .npy or .pt"
+
+
+def _open_zstandard(stored: BinaryIO) -> BinaryIO:
+    import pyarrow
+
+    source = pyarrow.CompressedInputStream(pyarrow.PythonFile(stored, "r"), "zstd")
+    return io.BufferedReader(source)
+
+
 _OPENERS: dict[str, Callable[[BinaryIO], object]] = {
     ".gz": gzip.open,
     ".bz2": bz2.open,
     ".xz": lzma.open,
+    ".zst": _open_zstandard,
 }
-#: What the readers of a text raise where it is damaged.
-UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError, UnicodeDecodeError)
-#: The formats of a graph.
-EDGES = "an edge list, .mtx, .npz, .npy or .pt"
-#: No line that holds an edge is as long.
-_LONGEST_LINE = 1 << 20
 
 
 def strip_compression(file: Path) -> Path:
@@ -48,20 +55,19 @@ def readable(file: Path, remedy: str = EDGES) -> Iterator[None]:
     try:
         yield
     except UNREADABLE as error:
-        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-        if isinstance(error, UnicodeDecodeError):
-            reason = "it is not text in UTF-8"
+        is_text = not isinstance(error, UnicodeDecodeError)
+        reason = reason_of(error) if is_text else "it is not text in UTF-8"
         raise DatasetError(
             f"{file}: this is not a readable text file ({reason}); it may be truncated "
             f"or of another format: give {remedy}."
         ) from error
 
 
-def text_pieces(file: Path) -> Iterator[tuple[int, bytes]]:
+def text_pieces(file: Path, piece_bytes: int = _PIECE_BYTES) -> Iterator[tuple[int, bytes]]:
     """A text, uncompressed, in pieces of whole lines, each with the number of its first."""
     number, rest = 1, b""
     with open_text(file) as stream:
-        while chunk := stream.read(_PIECE_BYTES):
+        while chunk := stream.read(piece_bytes):
             end = chunk.rfind(b"\n") + 1
             if end:
                 yield number, rest + chunk[:end]
@@ -75,6 +81,13 @@ def text_pieces(file: Path) -> Iterator[tuple[int, bytes]]:
                 )
     if rest:
         yield number, rest
+
+
+def text_lines(file: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of a text, each with its number."""
+    with readable(file):
+        for number, piece in text_pieces(file, 1 << 20):
+            yield from enumerate(piece.splitlines(), number)
 
 
 @contextlib.contextmanager
@@ -91,27 +104,3 @@ def open_text(file: Path) -> Iterator[BinaryIO]:
         else:
             with cast(BinaryIO, opener(stored)) as stream:
                 yield stream
-
-
-def check_text(file: Path) -> None:
-    """Refuse a text that is too long for this machine, before any of it is kept: a few kilobytes
-    of a compressed file can hold gigabytes."""
-    available = find_available_bytes()
-    lines = unbroken = 0
-    with open_text(file) as stream:
-        while chunk := stream.read(_LONGEST_LINE):
-            lines += max(chunk.count(b"\n"), chunk.count(b"\r"))
-            end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r"))
-            unbroken = unbroken + len(chunk) if end < 0 else len(chunk) - end
-            if unbroken > _LONGEST_LINE:
-                raise DatasetError(
-                    f"{file}: line {lines + 1:,} is longer than {_LONGEST_LINE:,} bytes; give two "
-                    f"vertex ids a line."
-                )
-            if BYTES_PER_EDGE * lines > available:
-                raise DatasetError(
-                    f"{file}: its first {lines:,} lines alone would take "
-                    f"{format_si(float(BYTES_PER_EDGE * lines), 'B')} of memory and "
-                    f"{format_si(float(available), 'B')} are free here; use a smaller graph, or a "
-                    f"machine with more memory."
-                )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from gnnbench.datasets.topology import AnyArray
 from gnnbench.errors import DatasetError
@@ -22,6 +23,7 @@ def load_torch(file: Path, missing: str) -> object:
     try:
         with open_input(file) as stream, warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            _check_sums(stream)
             with torch.serialization.safe_globals(_find_data_classes(file)):
                 return torch.load(stream, map_location="cpu", weights_only=True)
     except FileRefused as error:
@@ -31,6 +33,18 @@ def load_torch(file: Path, missing: str) -> object:
             f"{file}: it holds {missing} that can be read without running code of the file; save "
             f"them with torch.save."
         ) from error
+
+
+def _check_sums(stream: BinaryIO) -> None:
+    """Raise ``ValueError`` for a zip with other bytes than it has checksums of, as torch does not.
+
+    Files of older versions are no zips, and have no checksums.
+    """
+    if zipfile.is_zipfile(stream):
+        with zipfile.ZipFile(stream) as archive:
+            if (damaged := archive.testzip()) is not None:
+                raise ValueError(f"the checksum of {damaged} is another")
+    stream.seek(0)
 
 
 def _find_data_classes(file: Path) -> list[Any]:

@@ -197,7 +197,7 @@ def test_other_ways_to_say_the_same(tmp_path):
     assert made.labels.tolist() == [1, 0, 1, 1]
     assert np.flatnonzero(made.train_mask).tolist() == [1, 2]
     assert not made.val_mask.any()
-    with pytest.raises(DatasetError, match="train names a vertex twice"):
+    with pytest.raises(DatasetError, match="training_mask names a vertex twice"):
         from_arrays(edges, x, labels, {**split, "training_mask": [1, 1]})
     with pytest.raises(DatasetError, match="rows have different lengths"):
         from_arrays(edges, [[1.0], [1.0, 2.0]])

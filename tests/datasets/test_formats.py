@@ -12,12 +12,10 @@ import scipy.sparse as sp
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch_geometric.data import Data
 from torch_geometric.io import read_planetoid_data
 from torch_geometric.utils import to_undirected
 
 from gnnbench import datasets
-from gnnbench.datasets.dgl_library import load_dgl
 from gnnbench.errors import DatasetError
 
 #: A directed graph with an isolated vertex, 6, an edge in both directions, and no loop.
@@ -25,9 +23,6 @@ EDGES = np.array([[0, 1, 2, 5, 4, 3, 1], [1, 2, 0, 3, 0, 5, 4]])
 WEIGHTS = np.array([0.5, 2.0, 1.0, 4.0, 0.25, 8.0, 3.0])
 COUNT = 7
 MATRIX = sp.coo_matrix((WEIGHTS, tuple(EDGES)), shape=(COUNT, COUNT))
-GRAPH = nx.DiGraph()
-GRAPH.add_nodes_from(range(COUNT))
-GRAPH.add_weighted_edges_from(zip(*EDGES.tolist(), WEIGHTS.tolist(), strict=True))
 
 
 def edges_of(dataset):
@@ -39,60 +34,6 @@ def edges_of(dataset):
 
 
 EXPECTED = dict(zip(zip(*EDGES.tolist(), strict=True), WEIGHTS, strict=True))
-
-
-def write_benchmark(file):
-    csr = MATRIX.tocsr()
-    arrays = {"adj_data": csr.data, "adj_indices": csr.indices, "adj_indptr": csr.indptr}
-    np.savez(file, **arrays, adj_shape=csr.shape, node_names=np.array([{}], dtype=object))
-
-
-def write_dgl(file):
-    graph = load_dgl().graph(tuple(map(torch.from_numpy, EDGES)), num_nodes=COUNT)
-    graph.edata["w"] = torch.from_numpy(WEIGHTS)
-    load_dgl().save_graphs(str(file), [graph])
-
-
-def write_data(file):
-    weights = torch.from_numpy(WEIGHTS)[:, None]
-    torch.save(Data(edge_index=torch.from_numpy(EDGES), edge_attr=weights, num_nodes=COUNT), file)
-
-
-def write_processed(file):
-    data = Data(edge_index=torch.from_numpy(EDGES), edge_weight=torch.from_numpy(WEIGHTS))
-    data.num_nodes = COUNT
-    torch.save((data.to_dict(), None, Data), file)
-
-
-WRITERS = {
-    "a.mtx": lambda file: scipy.io.mmwrite(file, MATRIX),
-    "csr.npz": lambda file: sp.save_npz(file, MATRIX.tocsr()),
-    "csc.npz": lambda file: sp.save_npz(file, MATRIX.tocsc()),
-    "coo.npz": lambda file: sp.save_npz(file, MATRIX),
-    "shchur.npz": write_benchmark,
-    "a.mat": lambda file: scipy.io.savemat(file, {"A": MATRIX.tocsc(), "n": COUNT}),
-    "problem.mat": lambda file: scipy.io.savemat(file, {"Problem": {"A": MATRIX.tocsc()}}),
-    "a.graphml": lambda file: nx.write_graphml(GRAPH, file),
-    "a.gexf": lambda file: nx.write_gexf(GRAPH, file),
-    "a.gml": lambda file: nx.write_gml(GRAPH, file),
-    "a.bin": write_dgl,
-    "data.pt": write_data,
-    "processed.pt": write_processed,
-}
-
-
-@pytest.mark.parametrize("name", WRITERS)
-@pytest.mark.parametrize("in_folder", [False, True])
-def test_what_a_library_writes_is_read_to_the_edge(name, in_folder, tmp_path):
-    file = tmp_path / name
-    WRITERS[name](file)
-    extras = datasets.Extras(directed=True, weighted=True)
-    if in_folder:
-        made = datasets.import_folder(file, tmp_path / "made", extras, scaling="none").dataset
-    else:
-        made = datasets.import_graph(file, extras).dataset
-    assert edges_of(made) == EXPECTED
-    assert made.graph.num_vertices == COUNT
 
 
 def test_an_undirected_metis_graph_is_read_with_weights_and_comments(tmp_path):
@@ -333,7 +274,6 @@ def test_a_matrix_and_an_array_of_its_rows_belong_together(tmp_path):
         ("x.graphml", b"<graphml><graph>", "not a readable graphml file"),
         ("x.gml", b"graph [ node [", "not a readable gml file"),
         ("x.mat", b"MATLAB 5.0 MAT-file" + bytes(200), "not a readable MATLAB file"),
-        ("x.bin", b"no graph", "not a file of dgl.save_graphs"),
         ("x.pt", b"no tensor", "it holds no tensors and no graph"),
         ("x.edges", b"PAR1....", "this is a Parquet table"),
     ],
@@ -343,6 +283,25 @@ def test_damaged_files_of_other_libraries_are_one_sentence(name, content, words,
     with pytest.raises(DatasetError, match=words) as caught:
         datasets.import_graph(tmp_path / name)
     assert str(caught.value).count("\n") == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('<edge source="1"', '<arc source="1"', "no element 'arc' in the format"),
+        ('<edge source="1"', '<edge source="9"', "another end than its vertices"),
+        ('<edge source="1"', '<edge sauce="1"', "'edge' lacks source or target"),
+        ('<node id="6" />', 'node id="6" />', "text in an element 'graph'"),
+        ('edgedefault="directed"', 'edgedefault="direct"', "its edgedefault is 'direct'"),
+    ],
+)
+def test_graphml_that_networkx_would_read_in_part_is_refused(old, new, words, tmp_path):
+    nx.write_graphml(nx.DiGraph([(0, 1), (1, 2), (6, 2)]), tmp_path / "a.graphml")
+    text = (tmp_path / "a.graphml").read_text()
+    assert text.count(old) == 1
+    (tmp_path / "a.graphml").write_text(text.replace(old, new))
+    with pytest.raises(DatasetError, match=words):
+        datasets.import_graph(tmp_path / "a.graphml")
 
 
 def test_a_file_that_would_run_code_is_refused(tmp_path):

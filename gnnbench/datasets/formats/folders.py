@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy
 
-from gnnbench.datasets.content import EDGE_FEATURES_IGNORED, as_classes, choose_weights
+from gnnbench.datasets.content import EDGE_FEATURES_IGNORED, as_classes, choose_weights, read_masks
 from gnnbench.datasets.pickles import ArrayUnpickler
 from gnnbench.datasets.raw import RawGraph
-from gnnbench.datasets.topology import AnyArray
 from gnnbench.errors import DatasetError, reason_of
 from gnnbench.files import FileRefused, open_input
 from gnnbench.records import IntArray
@@ -55,6 +53,7 @@ def read_planetoid(folder: Path, name: str, *, weighted: bool) -> RawGraph:
             raise ValueError("test.index does not fit tx and allx")
         features = scipy.sparse.lil_matrix((total, x.shape[1]), dtype=np.float32)
         features[:known], features[order] = allx, tx
+        padded = total - known - len(order)
         labels = np.full(total, -1, dtype=np.int64)
         for places, classes in ((np.arange(known), ally), (order, ty)):
             labels[places] = np.where(classes.any(axis=1), classes.argmax(axis=1), -1)
@@ -70,10 +69,12 @@ def read_planetoid(folder: Path, name: str, *, weighted: bool) -> RawGraph:
     for mask in masks:
         mask &= labels >= 0
     train, val, test = masks
+    note = f"vertices without a row in the files have features of zero and no label: {padded:,}"
     return RawGraph(
         edges,
         total,
         f"imported from ind.{name}",
+        (note,) if padded else (),
         features=features.tocsr(),
         labels=labels,
         masks=(train, val, test),
@@ -128,9 +129,9 @@ def read_ogb(home: Path, *, weighted: bool) -> RawGraph:
     notes: tuple[str, ...] = ()
     labels, stored = None, _read_csv(raw, "node-label", np.float64)
     if stored is not None:
-        labels, _ = as_classes(str(raw / "node-label.csv"), stored)
+        labels, notes = as_classes(str(raw / "node-label.csv"), stored)
     if any(raw.glob("edge-feat.csv*")):
-        notes = (EDGE_FEATURES_IGNORED,)
+        notes = (*notes, EDGE_FEATURES_IGNORED)
     return RawGraph(
         edges.T,
         int(counts[0, 0]),
@@ -149,17 +150,12 @@ def _read_split(home: Path, count: int) -> Any:
     if len(splits) > 1:
         names = ", ".join(path.name for path in splits)
         raise DatasetError(f"{home}: it has the splits {names}; keep one of these folders.")
-    found: Mapping[str, AnyArray | None] = {
-        name: _read_csv(splits[0], name, np.int64) for name in ("train", "valid", "test")
-    }
-    masks = []
-    for name, ids in found.items():
-        if ids is None or (ids.size and not 0 <= ids.min() <= ids.max() < count):
-            raise DatasetError(f"{splits[0]}: {name}.csv is missing or names no vertices.")
-        mask = np.zeros(count, dtype=np.bool_)
-        mask[ids[:, 0]] = True
-        masks.append(mask)
-    return tuple(masks)
+    found = {name: _read_csv(splits[0], name, np.int64) for name in ("train", "valid", "test")}
+    lacking = [name for name, ids in found.items() if ids is None]
+    if lacking:
+        raise DatasetError(f"{splits[0]}: there is no {lacking[0]}.csv; download it again.")
+    found = {name: ids[:, 0] for name, ids in found.items()}
+    return read_masks(str(splits[0]), found, np.arange(count, dtype=np.int64))
 
 
 def _read_csv(folder: Path, name: str, dtype: type) -> Any:

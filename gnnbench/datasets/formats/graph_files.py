@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 
-from gnnbench.datasets.attachments import Ids
-from gnnbench.datasets.content import choose_weights
-from gnnbench.datasets.memory import check_memory
+from gnnbench.datasets.content import Ids, choose_weights
+from gnnbench.datasets.memory import check_memory, find_available_bytes
 from gnnbench.datasets.objects import read_networkx
-from gnnbench.datasets.raw import RawGraph
-from gnnbench.datasets.texts import check_text, open_text, strip_compression
+from gnnbench.datasets.raw import RawGraph, note_numbering
+from gnnbench.datasets.texts import open_text, strip_compression, text_lines
 from gnnbench.errors import DatasetError, reason_of
 
 #: What NetworkX keeps of a vertex or an edge, by byte of the file.
 _BYTES_PER_BYTE = 40
+#: By ending, the elements that a format of XML has in its own namespace.
+_ELEMENTS = {
+    ".graphml": "graphml key default desc data graph node edge port hyperedge endpoint locator",
+    ".gexf": (
+        "gexf meta creator description keywords graph attributes attribute default options nodes "
+        "node edges edge attvalues attvalue parents parent spells spell slices slice"
+    ),
+}
+#: Elements that hold no text, the directions of GraphML, and the attributes an element needs.
+_CONTAINERS = ("graphml", "gexf", "graph", "nodes", "edges", "node", "edge")
+_DIRECTIONS = ("directed", "undirected")
+_NEEDED = {"node": ("id",), "edge": ("source", "target")}
 
 
 def read_markup(file: Path, *, weighted: bool) -> RawGraph:
@@ -27,16 +40,19 @@ def read_markup(file: Path, *, weighted: bool) -> RawGraph:
     """
     import networkx
 
-    check_memory(str(file), "its graph", _BYTES_PER_BYTE * file.stat().st_size)
     kind = strip_compression(file).suffix.lower()
     try:
         with open_text(file) as stream:
-            if kind == ".graphml":
-                graph = networkx.read_graphml(stream)
-            elif kind == ".gexf":
-                graph = networkx.read_gexf(stream)
-            else:
-                graph = networkx.read_gml(stream, label="id")
+            held = stream.read(find_available_bytes() // _BYTES_PER_BYTE + 1)
+        check_memory(str(file), "its graph", _BYTES_PER_BYTE * len(held))
+        if kind == ".gml":
+            graph = networkx.read_gml(io.BytesIO(held), label="id")
+        else:
+            declared = _count_vertices(held, kind)
+            read = networkx.read_gexf if kind == ".gexf" else networkx.read_graphml
+            graph = read(io.BytesIO(held))
+            if graph.number_of_nodes() != declared:
+                raise ValueError("an edge has another end than its vertices")
     except DatasetError:
         raise
     except Exception as error:  # whatever a damaged file makes a foreign parser raise
@@ -55,7 +71,42 @@ def read_markup(file: Path, *, weighted: bool) -> RawGraph:
     notes = list(raw.notes)
     if lost:
         notes.append(f"attributes of vertices were ignored: {', '.join(lost)}")
-    return _numbered(file, ranks[raw.edges], ids[order], tuple(notes), raw.weights)
+    ids = ids[order]
+    said, renumbered = note_numbering(ids)
+    return RawGraph(
+        ranks[raw.edges],
+        len(ids),
+        f"imported from {file.name}",
+        (*notes, *said),
+        weights=raw.weights,
+        ids=ids,
+        renumbered=renumbered,
+    )
+
+
+def _count_vertices(held: bytes, kind: str) -> int:
+    """Return how many vertices a text of XML declares.
+
+    NetworkX leaves out whatever it does not know, and makes vertices of unknown ends of edges.
+    Raises ``ValueError`` for an element that is not of the format, or that lacks an attribute, and
+    for text where the format has none.
+    """
+    root = ElementTree.fromstring(held)
+    space = root.tag.rpartition("}")[0]
+    own = [
+        (each, each.tag.rpartition("}")[2]) for each in root.iter() if each.tag.startswith(space)
+    ]
+    for element, tag in own:
+        if tag not in _ELEMENTS[kind].split():
+            raise ValueError(f"there is no element {tag[:40]!r} in the format")
+        if any(name not in element.attrib for name in _NEEDED.get(tag, ())):
+            raise ValueError(f"an element {tag!r} lacks {' or '.join(_NEEDED[tag])}")
+        texts = (element.text, *(child.tail for child in element))
+        if tag in _CONTAINERS and any(text and text.strip() for text in texts):
+            raise ValueError(f"there is text in an element {tag!r}")
+        if (tag, kind) == ("graph", ".graphml") and element.get("edgedefault") not in _DIRECTIONS:
+            raise ValueError(f"its edgedefault is {element.get('edgedefault')!r}")
+    return sum(tag == "node" for _, tag in own)
 
 
 def _as_ids(names: list[Any]) -> Ids:
@@ -66,23 +117,6 @@ def _as_ids(names: list[Any]) -> Ids:
     ):
         return np.array([int(text) for text in texts], dtype=np.int64)
     return np.array(texts, dtype=np.str_)
-
-
-def _numbered(file: Path, edges: Any, ids: Ids, notes: tuple[str, ...], weights: Any) -> RawGraph:
-    """Return a graph; ``ids`` are those of its vertices, ascending."""
-    plain = ids.dtype.kind == "i" and bool((ids == np.arange(len(ids))).all())
-    if not plain:
-        what = "ids" if ids.dtype.kind == "i" else "names"
-        notes = (*notes, f"vertices were numbered in the order of their {what}")
-    return RawGraph(
-        edges,
-        len(ids),
-        f"imported from {file.name}",
-        notes,
-        weights=weights,
-        ids=ids,
-        renumbered=None if plain else ids,
-    )
 
 
 def read_metis(file: Path, *, weighted: bool) -> RawGraph:
@@ -119,6 +153,8 @@ def read_metis(file: Path, *, weighted: bool) -> RawGraph:
         sources += [vertex - 1] * len(neighbours)
         targets += [each - 1 for each in neighbours]
         weights += held[skipped + 1 :: step] if step == 2 else []
+        if len(sources) > 2 * promised:
+            break
     if vertex < count:
         raise DatasetError(
             f"{file}: it has lines for {vertex:,} vertices, and says that there are {count:,}; it "
@@ -133,15 +169,13 @@ def read_metis(file: Path, *, weighted: bool) -> RawGraph:
 
 def _metis_lines(file: Path) -> Iterator[tuple[int, list[int]]]:
     """Yield each line's number and its whole numbers; an empty line is a vertex without edges."""
-    check_text(file)
-    with open_text(file) as stream:
-        for number, line in enumerate(stream, 1):
-            if line.startswith(b"%"):
-                continue
-            fields = line.split()
-            if not all(field.isdigit() and len(field) < 19 for field in fields):
-                raise _refuse(file, number, "has something else than whole numbers")
-            yield number, [int(field) for field in fields]
+    for number, line in text_lines(file):
+        if line.startswith(b"%"):
+            continue
+        fields = line.split()
+        if not all(field.isdigit() and len(field) < 19 for field in fields):
+            raise _refuse(file, number, "has something else than whole numbers")
+        yield number, [int(field) for field in fields]
 
 
 def _check_metis(file: Path, edges: Any, count: int, promised: int) -> None:

@@ -5,8 +5,7 @@ Rows are sources and columns destinations. Zeros that a matrix stores are edges.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -21,19 +20,13 @@ from gnnbench.datasets.content import (
     choose_weights,
     note_zeros,
 )
+from gnnbench.datasets.formats.apart import read_apart
 from gnnbench.datasets.memory import check_memory
 from gnnbench.datasets.raw import RawGraph
-from gnnbench.datasets.scipy_files import read_scipy
-from gnnbench.datasets.tables import Grammar, join, read_columns
-from gnnbench.datasets.texts import (
-    BYTES_PER_EDGE,
-    check_text,
-    open_text,
-    readable,
-)
-from gnnbench.datasets.topology import AnyArray
-from gnnbench.errors import DatasetError, reason_of
-from gnnbench.files import FileRefused, open_input
+from gnnbench.datasets.scipy_files import make_csr, read_scipy
+from gnnbench.datasets.tables import Grammar, read_whole
+from gnnbench.datasets.texts import BYTES_PER_EDGE, text_lines
+from gnnbench.errors import DatasetError
 from gnnbench.records import IntArray
 
 #: By what the entries of a Matrix Market file are, how many columns it has.
@@ -43,78 +36,62 @@ _SYMMETRIES = ("general", "symmetric", "skew-symmetric", "hermitian")
 _GENDER = 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Header:
-    """The header of a Matrix Market file: lines 1 to ``lines``."""
-
-    rows: int
-    columns: int
-    entries: int
-    field: str
-    symmetry: str
-    lines: int
-
-
 def read_matrix_market(file: Path, *, weighted: bool) -> RawGraph:
     """Read the entries of a ``.mtx`` (Boisvert, Pozo, Remington 1996); vertices count from 1.
 
     Entries are parsed as any other table is, since SciPy's parser crashes on damaged ones.
     """
-    with readable(file):
-        check_text(file)
-        header = _read_header(file)
-    if header.entries == 0:
+    (rows, columns, entries), field, symmetry, header_lines = _read_header(file)
+    if entries == 0:
         raise DatasetError(f"{file}: the matrix has no entries; a GNN needs at least one edge.")
-    mirrored = header.symmetry != "general"
-    edges = header.entries * (1 + mirrored)
-    check_memory(str(file), f"its {header.entries:,} entries", BYTES_PER_EDGE * edges)
-    grammar = Grammar(file, " ", _WIDTHS[header.field], heading_line=header.lines)
-    valued = header.field in ("integer", "real")
+    mirrored = symmetry != "general"
+    edges = entries * (1 + mirrored)
+    check_memory(str(file), f"its {entries:,} entries", BYTES_PER_EDGE * edges)
+    grammar = Grammar(file, " ", _WIDTHS[field], heading_line=header_lines)
+    valued = field in ("integer", "real")
     kinds: dict[int, type] = {0: int, 1: int} | ({2: float} if valued else {})
-    pieces = list(read_columns(grammar, kinds, "an entry of the matrix"))
-    found = sum(len(piece[0]) for piece in pieces)
-    if found != header.entries:
-        raise _malformed(file, f"it has {found:,} entries and says it has {header.entries:,}")
-    row, column = (join(pieces, number) - 1 for number in (0, 1))
-    for name, ends, bound in (("row", row, header.rows), ("column", column, header.columns)):
+    held = read_whole(grammar, kinds, "an entry of the matrix", BYTES_PER_EDGE)
+    row, column, found = held[0] - 1, held[1] - 1, len(held[0])
+    if found != entries:
+        raise _malformed(file, f"it has {found:,} entries and says it has {entries:,}")
+    for name, ends, bound in (("row", row, rows), ("column", column, columns)):
         if not 0 <= ends.min() <= ends.max() < bound:
             wrong = ends.min() + 1 if ends.min() < 0 else ends.max() + 1
             raise _malformed(file, f"a {name} is {wrong:,} and they go from 1 to {bound:,}")
-    values = join(pieces, 2) if valued else np.ones(found)
+    values = held[2] if valued else np.ones(found)
     if mirrored:
         below = row != column
-        sign = -1 if header.symmetry == "skew-symmetric" else 1
+        sign = -1 if symmetry == "skew-symmetric" else 1
         row, column = np.append(row, column[below]), np.append(column, row[below])
         values = np.append(values, sign * values[below])
-    shape = header.rows, header.columns
-    matrix = scipy.sparse.coo_matrix((values, (row, column)), shape=shape)
+    matrix = scipy.sparse.coo_matrix((values, (row, column)), shape=(rows, columns))
     raw = _as_graph(file, matrix, weighted=weighted, valued=valued, first=1)
-    if header.field == "complex":
+    if field == "complex":
         return replace(raw, notes=(*raw.notes, WEIGHTS_IGNORED))
     return raw
 
 
-def _read_header(file: Path) -> _Header:
-    with open_text(file) as stream:
-        banner = stream.readline().decode("utf-8-sig").lower().split()
-        if len(banner) != 5 or banner[:2] != ["%%matrixmarket", "matrix"]:
-            raise _malformed(file, "it does not begin with %%MatrixMarket matrix coordinate")
-        if banner[2] != "coordinate":
-            raise DatasetError(
-                f"{file}: the matrix is stored dense; export the adjacency matrix as coordinates."
-            )
-        if banner[3] not in _WIDTHS:
-            raise _malformed(file, f"its entries are {banner[3]!r}, not {', '.join(_WIDTHS)}")
-        if banner[4] not in _SYMMETRIES:
-            raise _malformed(file, f"it is {banner[4]!r}, not {', '.join(_SYMMETRIES)}")
-        for number, line in enumerate(stream, start=2):
-            words = line.split()
-            if not words or words[0].startswith(b"%"):
-                continue
-            if len(words) != 3 or not all(word.isdigit() and len(word) < 19 for word in words):
-                break
-            rows, columns, entries = map(int, words)
-            return _Header(rows, columns, entries, banner[3], banner[4], number)
+def _read_header(file: Path) -> tuple[tuple[int, int, int], str, str, int]:
+    """Return the sizes, what the entries are, the symmetry, and the number of the last line."""
+    lines = text_lines(file)
+    _, banner = next(lines, (1, b""))
+    words = banner[:200].removeprefix(b"\xef\xbb\xbf").decode("latin1").lower().split()
+    if len(words) != 5 or words[:2] != ["%%matrixmarket", "matrix"]:
+        raise _malformed(file, "it does not begin with %%MatrixMarket matrix coordinate")
+    if words[2] != "coordinate":
+        raise DatasetError(
+            f"{file}: the matrix is stored dense; export the adjacency matrix as coordinates."
+        )
+    for word, known in ((words[3], _WIDTHS), (words[4], _SYMMETRIES)):
+        if word not in known:
+            raise _malformed(file, f"it is {word!r}, not {', '.join(known)}")
+    for number, line in lines:
+        sizes = line.split()
+        if sizes and not sizes[0].startswith(b"%"):
+            if len(sizes) == 3 and all(size.isdigit() and len(size) < 19 for size in sizes):
+                rows, columns, entries = map(int, sizes)
+                return (rows, columns, entries), words[3], words[4], number
+            break
     raise _malformed(file, "it does not say how many rows, columns and entries there are")
 
 
@@ -152,29 +129,15 @@ def read_benchmark(file: Path, *, weighted: bool) -> RawGraph:
             for name in wanted
             if archive.header(names[name]).dtype.kind in "fiub"
         }
-    raw = _as_graph(file, _as_csr(file, arrays, "adj").tocoo(), weighted=weighted)
+    raw = _as_graph(file, make_csr(str(file), arrays, "adj").tocoo(), weighted=weighted)
     features = arrays.get("attr_matrix")
     if features is None and "attr_data" in arrays:
-        features = _as_csr(file, arrays, "attr")
+        features = make_csr(str(file), arrays, "attr")
     notes, labels = raw.notes, None
     if "labels" in arrays:
         labels, said = as_classes(str(file), arrays["labels"])
         notes = (*notes, *said)
     return replace(raw, features=features, labels=labels, notes=notes)
-
-
-def _as_csr(file: Path, arrays: Mapping[str, AnyArray], name: str) -> scipy.sparse.csr_matrix:
-    try:
-        data, indices, indptr, shape = (
-            arrays[f"{name}_{part}"] for part in ("data", "indices", "indptr", "shape")
-        )
-        matrix = scipy.sparse.csr_matrix((data, indices, indptr), shape=tuple(shape.tolist()))
-        matrix.check_format()
-    except (KeyError, ValueError, TypeError, IndexError) as error:
-        raise DatasetError(
-            f"{file}: its sparse matrix {name} is broken ({reason_of(error)}); save it once more."
-        ) from error
-    return matrix
 
 
 def read_matlab(file: Path, *, weighted: bool) -> RawGraph:
@@ -183,34 +146,12 @@ def read_matlab(file: Path, *, weighted: bool) -> RawGraph:
     Facebook100 has columns on each person in ``local_info``. As in Lim et al. (NeurIPS 2021),
     gender is the class, and each value of the other columns is a feature.
     """
-    try:
-        with open_input(file) as stream:
-            held = scipy.io.loadmat(stream, spmatrix=True)
-    except FileRefused as error:
-        raise DatasetError(f"{file}: {error.reason}; give the path of a .mat file.") from error
-    except NotImplementedError as error:
-        raise DatasetError(
-            f"{file}: this is a MATLAB file of version 7.3, which is not read; save it with -v7."
-        ) from error
-    except Exception as error:  # SciPy raises whatever a damaged file makes it stumble on
-        raise DatasetError(
-            f"{file}: this is not a readable MATLAB file ({reason_of(error)}); save it again."
-        ) from error
-    if "Problem" in held and getattr(held["Problem"], "dtype", None) is not None:
-        held = dict(zip(held["Problem"].dtype.names or (), held["Problem"].flat[0], strict=False))
-    square = {
-        name: matrix
-        for name, matrix in held.items()
-        if scipy.sparse.issparse(matrix) and matrix.shape[0] == matrix.shape[1]
-    }
-    if len(square) != 1:
-        raise DatasetError(
-            f"{file}: it has {len(square)} square sparse matrices "
-            f"({', '.join(square) or ', '.join(n for n in held if n[0] != '_')}); save one alone."
-        )
-    raw = _as_graph(file, scipy.sparse.coo_matrix(*square.values()), weighted=weighted)
+    held = read_apart("matlab", file)
+    shape = tuple(held["shape"].tolist())
+    matrix = scipy.sparse.coo_matrix((held["data"], (held["row"], held["column"])), shape=shape)
+    raw = _as_graph(file, matrix, weighted=weighted)
     known = held.get("local_info")
-    if not isinstance(known, np.ndarray) or known.shape[:1] != (raw.num_vertices,):
+    if known is None or known.shape[:1] != (raw.num_vertices,):
         return raw
     classes = cast(IntArray, known[:, _GENDER].astype(np.int64)) - 1
     features = _spread(np.delete(known.astype(np.int64), _GENDER, axis=1))
