@@ -33,8 +33,8 @@ SPLIT = (0.25, 0.5, 0.25)
 RANDOM_FEATURES = 128
 RANDOM_CLASSES = 16
 
-#: How many values are checked at a time.
-_VALUES = 1 << 22
+#: How many values are checked, or drawn, at a time.
+_VALUES = 1 << 20
 #: Labels beyond this on a smaller graph are identifiers, not classes.
 _MAX_SPARSE_CLASSES = 1000
 
@@ -214,10 +214,12 @@ def annotate(
     origin: str = "in memory",
     notes: Sequence[str] = (),
     made_up: Sequence[str] = (),
+    checked: bool = False,
 ) -> Dataset:
     """A dataset on a canonical ``graph``; see :func:`build`, which makes one canonical first.
 
-    ``made_up`` says what of it was drawn at random already.
+    ``made_up`` says what of it was drawn at random already, and ``checked`` that dense features
+    are float32, contiguous and finite.
     """
     num_vertices = graph.num_vertices
     where = origin if origin.endswith(".npz") else name
@@ -231,7 +233,7 @@ def annotate(
         check_memory(where, "making up its features", 4 * num_vertices * random_features)
         features = make_random_features(num_vertices, random_features)
         made_up.append(describe_random_features(random_features))
-    else:
+    elif not checked:
         features, rounding = _check_features(where, features, num_vertices)
         said.extend(rounding)
     if labels is None:

@@ -41,7 +41,6 @@ from gnnbench.datasets.construct import (
 )
 from gnnbench.datasets.edge_lists import EdgeList, find_edge_list, note_doubts, read_edges
 from gnnbench.datasets.folder import (
-    check_files,
     load_folder,
     new_folder,
     write_features,
@@ -55,8 +54,9 @@ from gnnbench.datasets.imports import (
     import_graph,
     number_vertices,
 )
-from gnnbench.datasets.npy import ArrayFile, ArrayWriter, copy_to
+from gnnbench.datasets.npy import ArrayFile, ArrayWriter, cut_rows
 from gnnbench.datasets.npz import as_integers, read_npz
+from gnnbench.datasets.numbering import VertexIds, find_numbers
 from gnnbench.datasets.scaling import (
     ScalingChoice,
     choose_scaling,
@@ -65,8 +65,8 @@ from gnnbench.datasets.scaling import (
     scale_pieces,
     scale_sparse_rows,
 )
-from gnnbench.datasets.sorting import KeyFiles, place_bounds, sort_edges
-from gnnbench.datasets.streaming import find_rows
+from gnnbench.datasets.sorting import KeyFiles, sort_edges
+from gnnbench.datasets.streaming import Digests, find_rows
 from gnnbench.datasets.synthetic import (
     RMAT_NOTE,
     choose_kept,
@@ -83,21 +83,24 @@ from gnnbench.records import Dataset, FloatArray, Graph, IntArray
 
 #: Of a graph in memory, or of an array of edges.
 EDGES_AT_A_TIME = 1 << 20
+#: Of so many rows drawn at random, every column is nearly of mean 0 and deviation 1.
+_ENOUGH_ROWS = 1000
 
 Pairs = Iterable[tuple[IntArray, IntArray]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Source:
-    """A graph whose edges, sources and destinations, are read some at a time, and again; vertices
-    are 0, 1, 2, ... What is ``directed`` stays so; ``weights`` are in the order of the canonical
-    graph, in which the edges come then.
+    """A graph whose ``num_edges`` edges, sources and destinations, are read once, some at a time;
+    vertices are 0, 1, 2, ... What is ``directed`` stays so; ``weights`` are in the order of the
+    canonical graph, in which the edges come then.
 
     Dense features are ``pieces`` of rows, in order; both kinds are made up where there are none.
     """
 
     num_vertices: int
-    edges: Callable[[], Pairs]
+    num_edges: int
+    edges: Pairs
     origin: str
     notes: tuple[str, ...]
     pieces: Callable[[], Iterator[AnyArray]] | None = None
@@ -192,7 +195,8 @@ def _hold(dataset: Dataset) -> _Source:
 
     return _Source(
         graph.num_vertices,
-        read,
+        graph.num_edges,
+        read(),
         dataset.origin,
         dataset.notes,
         pieces=(lambda: iter((features,))) if dense else None,
@@ -215,7 +219,8 @@ def _open_npz(file: Path, extras: Extras) -> _Source:
     num_vertices = len(stored.indptr) - 1
     with Archive(file) as archive:
         names = archive.names
-        check_offsets(where, stored.indptr, archive.header("indices").shape[0])
+        num_edges = archive.header("indices").shape[0]
+        check_offsets(where, stored.indptr, num_edges)
         if "x" in names:
             check_shape(where, "x", archive.header("x").shape, num_vertices)
 
@@ -239,7 +244,8 @@ def _open_npz(file: Path, extras: Extras) -> _Source:
 
     return _Source(
         num_vertices,
-        read,
+        num_edges,
+        read(),
         where,
         stored.notes,
         pieces=read_features if "x" in names else None,
@@ -264,23 +270,34 @@ def _open_pairs(file: Path, extras: Extras, attached: Attached, scratch: Path) -
         found = find_edge_list(file, delimiter=extras.delimiter, heading=extras.heading)
         notes = found.notes
         parts = (cast("IntArray", ends) for ends, _ in read_edges(found))
-    ids = np.empty(0, dtype=np.int64)
+    ids = VertexIds()
     copied = scratch / "pairs.npy"
     with ArrayWriter(copied, np.int64, (2,)) as writer:
         for part in parts:
-            ids = np.union1d(ids, part)
-            writer.append(np.ascontiguousarray(part))
+            ids.add(part)
+            writer.append(part)
+    pairs = ArrayFile.find(copied)
     if found is not None:
-        notes = (*notes, *note_doubts(found, ArrayFile.find(copied).map()))
-    known, said, renumbered = number_vertices(file, ids, notes, attached, extras.keep_isolated)
+        notes = (*notes, *note_doubts(found, pairs.map()))
+    known, said, renumbered = number_vertices(
+        file, ids.list(), notes, attached, extras.keep_isolated
+    )
+    number = find_numbers(known)
 
     def read() -> Pairs:
-        for part in ArrayFile.find(copied).pieces():
-            src, dst = np.searchsorted(known, part).T.astype(np.int64)
+        for part in pairs.pieces():
+            src, dst = number(cast("IntArray", part)).T
             yield src, dst
 
-    origin = f"imported from {file.name}"
-    return _Source(len(known), read, origin, said, renumbered=renumbered, directed=extras.directed)
+    return _Source(
+        len(known),
+        pairs.header.shape[0],
+        read(),
+        f"imported from {file.name}",
+        said,
+        renumbered=renumbered,
+        directed=extras.directed,
+    )
 
 
 def _map_pairs(file: Path) -> AnyArray:
@@ -300,20 +317,12 @@ def _draw_rmat(spec: str, seed: int, scratch: Path) -> _Source:
     """As ``synthetic.make_rmat`` draws it, in files; 9 bytes an edge are in memory for a while."""
     size, where = parse_size(spec), f"dataset {spec!r}"
     rng = np.random.default_rng((seed, 0))
-    drawn = scratch / "drawn"
-    drawn.mkdir()
-    files: KeyFiles | None = None
+    (scratch / "drawn").mkdir()
+    files = KeyFiles(scratch / "drawn", (size.vertices**2).bit_length(), size.edges)
 
     def draw_more(count: int) -> int:
-        nonlocal files
-        for src, dst in draw_rmat_pieces(rng, count, size.vertices):
-            keys = pack_pairs(src, dst, size.vertices).astype(np.uint64)
-            if files is None:
-                sample = np.sort(keys)
-                share = -(-count // max(1, len(sample)))
-                files = KeyFiles(drawn, place_bounds(sample, np.full(len(sample), share)))
-            files.add(keys)
-        assert files is not None
+        drawn = draw_rmat_pieces(rng, count, size.vertices)
+        files.add(lambda ends: pack_pairs(*ends, size.vertices).astype(np.uint64), drawn)
         return files.keep_distinct()
 
     found = draw_until(where, size.edges, draw_more)
@@ -322,17 +331,16 @@ def _draw_rmat(spec: str, seed: int, scratch: Path) -> _Source:
 
     def read() -> Pairs:
         begin = 0
-        assert files is not None
-        for keys in files.read():
-            chosen = keys[kept[begin : begin + len(keys)]].astype(np.int64)
+        for keys in files.read(lambda keys: keys.astype(np.int64), last=True):
+            src, dst = np.divmod(keys[kept[begin : begin + len(keys)]], size.vertices)
             begin += len(keys)
-            src, dst = np.divmod(chosen, size.vertices)
             yield shuffled[src], shuffled[dst]
 
     labels = make_random_labels(size.vertices, size.classes, seed)
     return _Source(
         size.vertices,
-        read,
+        size.edges,
+        read(),
         describe_rmat(seed),
         (RMAT_NOTE,),
         pieces=lambda: draw_random_features(size.vertices, size.features, seed),
@@ -382,68 +390,74 @@ def _write(folder: Path, path: Path, name: str, source: _Source, scaling: Scalin
     keys.mkdir()
     into = folder / "indices.npy"
     indptr, repairs = sort_edges(
-        keys, source.num_vertices, source.edges, into, directed=source.directed
+        keys,
+        source.num_vertices,
+        source.num_edges,
+        source.edges,
+        into,
+        directed=source.directed,
     )
     shutil.rmtree(folder / "scratch")
     if not indptr[-1]:
         raise DatasetError(f"{name}: every edge is a self loop; a GNN needs at least one other.")
-    copy_to(folder / "indptr.npy", indptr)
-    if source.weights is not None:
-        copy_to(folder / "weights.npy", source.weights)
-    features, said, made_up = _write_features(folder, path, source)
-    indices = ArrayFile.find(into).map()
-    dataset = annotate(
-        name,
-        Graph(indptr, indices, source.directed, source.weights),  # type: ignore[arg-type]
-        features=features,
-        labels=source.labels,
-        masks=source.masks,
-        origin=source.origin,
-        notes=(*source.notes, *(repairs.sentences() if source.report_repairs else ()), *said),
-        made_up=made_up,
-    )
-    if not isinstance(dataset.features, np.ndarray):
-        write_features(folder, dataset.features)
-    for array, values in (("y", dataset.labels), *((n, getattr(dataset, n)) for n in MASK_NAMES)):
-        copy_to(folder / f"{array}.npy", values)
-    found = check_files(folder, path, dataset)
-    scaled = _scale(folder, replace(dataset, stored_digest=found.digest), scaling)
-    if scaled.feature_scaling != "none":
-        found = check_files(folder, path, dataset)
-    write_manifest(folder, scaled, found)
+    indices = ArrayFile.find(into)
+    with Digests(directed=source.directed) as found:
+        found.store(folder, "indptr", cut_rows(indptr))
+        found.follow("indices", indices.pieces())
+        if source.weights is not None:
+            found.store(folder, "weights", cut_rows(source.weights))
+        features, said, made_up = _write_features(folder, path, source, found)
+        dataset = annotate(
+            name,
+            Graph(indptr, indices.map(), source.directed, source.weights),  # type: ignore[arg-type]
+            features=features,
+            labels=source.labels,
+            masks=source.masks,
+            origin=source.origin,
+            notes=(*source.notes, *(repairs.sentences() if source.report_repairs else ()), *said),
+            made_up=made_up,
+            checked=source.sparse is None,
+        )
+        if not isinstance(dataset.features, np.ndarray):
+            write_features(folder, path, dataset.features, found)
+        for array in ("y", *MASK_NAMES):
+            values = dataset.labels if array == "y" else getattr(dataset, array)
+            found.store(folder, array, cut_rows(values))
+        dataset = replace(dataset, stored_digest=found.digest)
+        if scaling == "auto" and made_up and source.num_vertices >= _ENOUGH_ROWS:
+            scaling = "none"
+        write_manifest(folder, _scale(folder, path, dataset, scaling, found), found)
 
 
 def _write_features(
-    folder: Path, path: Path, source: _Source
+    folder: Path, path: Path, source: _Source, found: Digests
 ) -> tuple[FloatArray | scipy.sparse.csr_matrix, tuple[str, ...], tuple[str, ...]]:
     """The features, dense ones mapped from the file they were written to; what to know of them, and
     what was made up."""
     if source.sparse is not None:
         return source.sparse, (), ()
-    pieces = source.pieces
     made_up: tuple[str, ...] = ()
-    if pieces is None:
+    rounded = False
+
+    def check(pieces: Iterator[AnyArray]) -> Iterator[FloatArray]:
+        nonlocal rounded
+        for piece in pieces:
+            single, rounding = as_float_features(str(path), piece)
+            rounded = rounded or rounding
+            yield single
+
+    if source.pieces is None:
         made_up = (describe_random_features(RANDOM_FEATURES),)
-
-        def pieces() -> Iterator[AnyArray]:
-            return draw_random_features(source.num_vertices, RANDOM_FEATURES)
-
-    rounded, into = False, folder / "x.npy"
-    writer: ArrayWriter | None = None
-    for piece in pieces():
-        single, rounding = as_float_features(str(path), piece)
-        rounded = rounded or rounding
-        if writer is None:
-            writer = ArrayWriter(into, np.float32, single.shape[1:])
-        writer.append(single)
-    assert writer is not None
-    writer.close()
-    features = ArrayFile.find(into).map()
-    said = ("features were rounded to float32",) if rounded else ()
-    return features, said, made_up
+        found.store(folder, "x", draw_random_features(source.num_vertices, RANDOM_FEATURES))
+    else:
+        found.store(folder, "x", check(source.pieces()))
+    features = ArrayFile.find(folder / "x.npy").map()
+    return features, ("features were rounded to float32",) if rounded else (), made_up
 
 
-def _scale(folder: Path, dataset: Dataset, choice: ScalingChoice) -> Dataset:
+def _scale(
+    folder: Path, path: Path, dataset: Dataset, choice: ScalingChoice, found: Digests
+) -> Dataset:
     """The data set with its features scaled, in their files too."""
     features = dataset.features
     scaling = choose_scaling(features) if choice == "auto" else choice
@@ -454,13 +468,11 @@ def _scale(folder: Path, dataset: Dataset, choice: ScalingChoice) -> Dataset:
             features = scale_sparse_rows(features)
             for file in folder.glob("x_*.npy"):
                 file.unlink()
-            write_features(folder, features)
+            write_features(folder, path, features, found)
     elif scaling != "none":
-        into = folder / "scaled.npy"
-        with ArrayWriter(into, np.float32, features.shape[1:]) as writer:
-            for piece in scale_pieces(features, scaling):
-                writer.append(piece)
-        os.replace(into, folder / "x.npy")
+        found.store(folder, "scaled", scale_pieces(features, scaling))
+        os.replace(folder / "scaled.npy", folder / "x.npy")
+        found.sha256["x"] = found.sha256.pop("scaled")
         let_go(features)
     if scaling == "none":
         return dataset

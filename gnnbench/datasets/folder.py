@@ -29,8 +29,8 @@ from gnnbench.datasets.construct import (
     check_masks,
     check_shape,
 )
-from gnnbench.datasets.npy import ArrayFile, copy_to
-from gnnbench.datasets.streaming import Found, check_stored
+from gnnbench.datasets.npy import ArrayFile, cut_rows
+from gnnbench.datasets.streaming import Digests, check_columns, check_stored
 from gnnbench.datasets.topology import check_offsets
 from gnnbench.errors import DatasetError, GnnbenchError
 from gnnbench.files import FileRefused, explain, publish_folder, read_text
@@ -322,32 +322,24 @@ def _list_others(path: Path) -> list[str]:
     return sorted(name for name in os.listdir(path) if name not in own)
 
 
-def write_features(folder: Path, features: scipy.sparse.csr_matrix) -> None:
-    """The files of sparse features. Raises ``OSError``."""
-    for name, array in zip(
-        _SPARSE, (features.data, features.indices, features.indptr), strict=True
-    ):
-        copy_to(folder / f"{name}.npy", array)
+def write_features(
+    folder: Path, path: Path, features: scipy.sparse.csr_matrix, found: Digests
+) -> None:
+    """Write the files of sparse features, and have their digests ``found``.
 
-
-def check_files(folder: Path, path: Path, dataset: Dataset) -> Found:
-    """What the arrays of ``dataset`` are that have been written to ``folder``, by reading them all
-    again.
-
-    Raises :class:`DatasetError`, which says ``path``, where they are no data set.
+    Raises ``OSError``, and :class:`DatasetError`, which says ``path``, for rows with an entry
+    twice.
     """
-    return check_stored(str(path), _list_files(folder), dataset.graph, dataset.num_features)
+    check = check_columns(str(path), features.indptr, features.shape[1])
+    found.store(folder, "x_data", cut_rows(features.data))
+    found.store(folder, "x_indices", cut_rows(features.indices), check)
+    found.store(folder, "x_indptr", cut_rows(features.indptr))
 
 
-def _list_files(folder: Path) -> dict[str, ArrayFile]:
-    names = [name for name in _DTYPES if os.path.exists(folder / f"{name}.npy")]
-    return {name: ArrayFile.find(folder / f"{name}.npy") for name in names}
-
-
-def write_manifest(folder: Path, dataset: Dataset, found: Found) -> None:
+def write_manifest(folder: Path, dataset: Dataset, found: Digests) -> None:
     """The manifest of the arrays in ``folder``, which are those of ``dataset``. Raises
     ``OSError``."""
-    files = _list_files(folder)
+    files = {n: ArrayFile.find(folder / f"{n}.npy") for n in _DTYPES if n in found.sha256}
     arrays = {
         name: StoredArray(_describe(file), file.header.shape, found.sha256[name])
         for name, file in files.items()
@@ -359,7 +351,7 @@ def write_manifest(folder: Path, dataset: Dataset, found: Found) -> None:
         num_features=dataset.num_features,
         num_classes=dataset.num_classes,
         feature_scaling=dataset.feature_scaling,
-        digest=dataset.stored_digest or found.digest,
+        digest=dataset.stored_digest,
         arrays=arrays,
         directed=dataset.graph.directed,
     )

@@ -21,6 +21,7 @@ from gnnbench.datasets.formats.libraries import read_data
 from gnnbench.datasets.formats.recognition import DESCRIPTIONS, READERS, recognise
 from gnnbench.datasets.memory import check_memory
 from gnnbench.datasets.npz import read_npz
+from gnnbench.datasets.numbering import VertexIds, find_numbers
 from gnnbench.datasets.raw import RawGraph, assemble
 from gnnbench.datasets.texts import (
     BYTES_PER_EDGE,
@@ -217,10 +218,10 @@ def _number(
 ) -> RawGraph:
     """Vertices numbered in ascending order of their ids: those of edges, and with
     ``keep_isolated`` all that are known of."""
-    ids, said, renumbered = number_vertices(
-        file, cast("Ids", np.unique(pairs)), notes, attached, keep_isolated
-    )
-    edges = np.searchsorted(ids, pairs).T.astype(np.int64)
+    found = VertexIds()
+    found.add(pairs)
+    ids, said, renumbered = number_vertices(file, found.list(), notes, attached, keep_isolated)
+    edges = find_numbers(ids)(pairs).T
     origin = f"imported from {file.name}"
     return RawGraph(edges, len(ids), origin, said, ids=ids, renumbered=renumbered)
 
@@ -236,7 +237,7 @@ def number_vertices(
     if len(ids) == 0:
         raise DatasetError(f"{file}: there are no edges in it; give two vertex ids a line.")
     known = attached.list_ids(ids, file)
-    alone = len(np.setdiff1d(known, ids))
+    alone = len(known) - len(ids)
     said = list(notes)
     if keep_isolated:
         ids = known if attached.any or ids.dtype.kind == "U" else _fill_gaps(file, ids)
