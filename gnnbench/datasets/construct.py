@@ -99,6 +99,10 @@ def _check_features(
         data, rounded = as_float_features(where, csr.data, "x_data")
         csr = scipy.sparse.csr_matrix((data, csr.indices, csr.indptr), shape=csr.shape)
         csr.sort_indices()
+        if not csr.has_canonical_format:
+            raise DatasetError(
+                f"{where}: x_indices has a column twice in one row; store each feature once."
+            )
         checked: FloatArray | scipy.sparse.csr_matrix = csr
     else:
         dense, rounded = as_float_features(where, features)

@@ -28,7 +28,6 @@ from gnnbench.datasets.archive import Archive
 from gnnbench.datasets.attachments import Ids
 from gnnbench.datasets.catalogue import load, verified_folder
 from gnnbench.datasets.construct import (
-    MASK_NAMES,
     RANDOM_FEATURES,
     Masks,
     annotate,
@@ -41,22 +40,24 @@ from gnnbench.datasets.construct import (
 )
 from gnnbench.datasets.edge_lists import EdgeList, find_edge_list, note_doubts, read_edges
 from gnnbench.datasets.folder import (
+    list_arrays,
     load_folder,
     new_folder,
-    write_features,
     write_manifest,
 )
 from gnnbench.datasets.formats.recognition import recognise
 from gnnbench.datasets.imports import (
     Extras,
     Imported,
+    as_pairs,
     choose_name,
+    find_ids,
+    find_numbers,
     import_graph,
     number_vertices,
 )
 from gnnbench.datasets.npy import ArrayFile, ArrayWriter, cut_rows
 from gnnbench.datasets.npz import as_integers, read_npz
-from gnnbench.datasets.numbering import VertexIds, find_numbers
 from gnnbench.datasets.scaling import (
     ScalingChoice,
     choose_scaling,
@@ -76,13 +77,11 @@ from gnnbench.datasets.synthetic import (
     pack_pairs,
     parse_size,
 )
-from gnnbench.datasets.topology import MAX_VERTICES, check_offsets
+from gnnbench.datasets.topology import MAX_VERTICES, check_offsets, sort_unique
 from gnnbench.errors import DatasetError
-from gnnbench.mapped import AnyArray, let_go
+from gnnbench.mapped import AnyArray
 from gnnbench.records import Dataset, FloatArray, Graph, IntArray
 
-#: Of a graph in memory, or of an array of edges.
-EDGES_AT_A_TIME = 1 << 20
 #: Of so many rows drawn at random, every column is nearly of mean 0 and deviation 1.
 _ENOUGH_ROWS = 1000
 
@@ -92,8 +91,7 @@ Pairs = Iterable[tuple[IntArray, IntArray]]
 @dataclass(frozen=True, slots=True, eq=False)
 class _Source:
     """A graph whose ``num_edges`` edges, sources and destinations, are read once, some at a time;
-    vertices are 0, 1, 2, ... What is ``directed`` stays so; ``weights`` are in the order of the
-    canonical graph, in which the edges come then.
+    vertices are 0, 1, 2, ... What is ``directed`` stays so.
 
     Dense features are ``pieces`` of rows, in order; both kinds are made up where there are none.
     """
@@ -110,7 +108,6 @@ class _Source:
     renumbered: Ids | None = None
     report_repairs: bool = True
     directed: bool = False
-    weights: FloatArray | None = None
 
 
 # --------------------------------------------------------------------------- the two ways in
@@ -134,22 +131,24 @@ def import_folder(
     """
     name, extras = choose_name(file, name), extras or Extras()
     with new_folder(path, overwrite=overwrite) as folder:
-        scratch = folder / "scratch"
-        scratch.mkdir()
-        attached = read_attached(
-            extras.features, extras.labels, extras.split, extras.string_ids, mapped=True
-        )
         kind = recognise(file)
-        if kind == "gnnbench" and not _has_weights(file):
-            source = _open_npz(file, extras)
-        elif extras.string_ids or extras.weighted or kind not in ("array", "edges"):
-            made = import_graph(file, extras, name=name)
-            source = replace(_hold(made.dataset), renumbered=made.ids)
-            attached = read_attached(None, None, None, string_ids=False)
+        listed = kind in ("array", "edges") and not (extras.string_ids or extras.weighted)
+        if listed or (kind == "gnnbench" and not _has_weights(file)):
+            attached = read_attached(
+                extras.features, extras.labels, extras.split, extras.string_ids, mapped=True
+            )
+            scratch = folder / "scratch"
+            scratch.mkdir()
+            source = (
+                _open_pairs(file, extras, attached, scratch) if listed else _open_npz(file, extras)
+            )
+            ids = source.renumbered
+            _write(folder, path, name, _attach(source, attached), scaling)
         else:
-            source = _open_pairs(file, extras, attached, scratch)
-        _write(folder, path, name, _attach(source, attached), scaling)
-    return Imported(load_folder(path, verified_folder(), checked=True), source.renumbered)
+            made = import_graph(file, extras, name=name)
+            ids = made.ids
+            _store(folder, made.dataset, scaling, Digests(directed=made.dataset.graph.directed))
+    return Imported(load_folder(path, verified_folder(), checked=True), ids)
 
 
 def make_folder(
@@ -165,48 +164,18 @@ def make_folder(
     R-MAT graphs are made in files, all others in memory. The same errors as ``load``'s, and
     :class:`GnnbenchError` where the disk refuses.
     """
-    if spec.partition(":")[0] != "rmat":
-        dataset = load(spec, seed=seed)
-        held, name = _hold(dataset), dataset.name
-    else:
-        held, name = None, spec
+    held = None if spec.partition(":")[0] == "rmat" else load(spec, seed=seed)
     with new_folder(path, overwrite=overwrite) as folder:
-        scratch = folder / "scratch"
-        scratch.mkdir()
-        _write(folder, path, name, held or _draw_rmat(spec, seed, scratch), scaling)
+        if held is not None:
+            _store(folder, held, scaling, Digests(directed=held.graph.directed))
+        else:
+            scratch = folder / "scratch"
+            scratch.mkdir()
+            _write(folder, path, spec, _draw_rmat(spec, seed, scratch), scaling)
     return load_folder(path, verified_folder(), checked=True)
 
 
 # --------------------------------------------------------------------------- sources
-
-
-def _hold(dataset: Dataset) -> _Source:
-    """A data set that is in memory."""
-    graph, features = dataset.graph, dataset.features
-    if dataset.feature_scaling != "none":
-        raise DatasetError(f"features of {dataset.name} are scaled; write them as they were.")
-    dense = isinstance(features, np.ndarray)
-
-    def read() -> Pairs:
-        step = EDGES_AT_A_TIME
-        for begin in range(0, graph.num_edges, step):
-            columns = graph.indices[begin : begin + step].astype(np.int64)
-            yield columns, find_rows(graph.indptr, begin, len(columns))
-
-    return _Source(
-        graph.num_vertices,
-        graph.num_edges,
-        read(),
-        dataset.origin,
-        dataset.notes,
-        pieces=(lambda: iter((features,))) if dense else None,
-        sparse=None if dense else features,
-        labels=dataset.labels,
-        masks=(dataset.train_mask, dataset.val_mask, dataset.test_mask),
-        report_repairs=False,
-        directed=graph.directed,
-        weights=graph.weights,
-    )
 
 
 def _has_weights(file: Path) -> bool:
@@ -261,27 +230,24 @@ def _open_pairs(file: Path, extras: Extras, attached: Attached, scratch: Path) -
     notes: tuple[str, ...] = ()
     found: EdgeList | None = None
     if file.suffix == ".npy":
-        stored = _map_pairs(file)
-        parts: Iterable[IntArray] = (
-            stored[begin : begin + EDGES_AT_A_TIME].astype(np.int64)
-            for begin in range(0, len(stored), EDGES_AT_A_TIME)
-        )
+        stored = as_pairs(file, ArrayFile.find(file).map())
+        parts: Iterable[IntArray] = (part.astype(np.int64) for part in cut_rows(stored))
     else:
         found = find_edge_list(file, delimiter=extras.delimiter, heading=extras.heading)
         notes = found.notes
         parts = (cast("IntArray", ends) for ends, _ in read_edges(found))
-    ids = VertexIds()
     copied = scratch / "pairs.npy"
     with ArrayWriter(copied, np.int64, (2,)) as writer:
-        for part in parts:
-            ids.add(part)
+
+        def keep(part: IntArray) -> IntArray:
             writer.append(part)
+            return part
+
+        ids = find_ids(map(keep, parts))
     pairs = ArrayFile.find(copied)
     if found is not None:
         notes = (*notes, *note_doubts(found, pairs.map()))
-    known, said, renumbered = number_vertices(
-        file, ids.list(), notes, attached, extras.keep_isolated
-    )
+    known, said, renumbered = number_vertices(file, ids, notes, attached, extras.keep_isolated)
     number = find_numbers(known)
 
     def read() -> Pairs:
@@ -300,19 +266,6 @@ def _open_pairs(file: Path, extras: Extras, attached: Attached, scratch: Path) -
     )
 
 
-def _map_pairs(file: Path) -> AnyArray:
-    """An array of edges, two columns wide."""
-    stored = ArrayFile.find(file)
-    shape, dtype = stored.header.shape, stored.header.dtype
-    if len(shape) != 2 or 2 not in shape or dtype.kind not in "iu":
-        raise DatasetError(
-            f"{file}: it has shape {shape} and dtype {dtype}; give integers of shape (2, E), "
-            f"sources above destinations."
-        )
-    mapped = stored.map()
-    return mapped.T if shape[0] == 2 else mapped
-
-
 def _draw_rmat(spec: str, seed: int, scratch: Path) -> _Source:
     """As ``synthetic.make_rmat`` draws it, in files; 9 bytes an edge are in memory for a while."""
     size, where = parse_size(spec), f"dataset {spec!r}"
@@ -323,7 +276,7 @@ def _draw_rmat(spec: str, seed: int, scratch: Path) -> _Source:
     def draw_more(count: int) -> int:
         drawn = draw_rmat_pieces(rng, count, size.vertices)
         files.add(lambda ends: pack_pairs(*ends, size.vertices).astype(np.uint64), drawn)
-        return files.keep_distinct()
+        return sum(files.read(lambda keys: len(sort_unique(keys))))
 
     found = draw_until(where, size.edges, draw_more)
     kept = choose_kept(rng, found, size.edges)
@@ -331,7 +284,7 @@ def _draw_rmat(spec: str, seed: int, scratch: Path) -> _Source:
 
     def read() -> Pairs:
         begin = 0
-        for keys in files.read(lambda keys: keys.astype(np.int64), last=True):
+        for keys in files.read(lambda keys: sort_unique(keys).astype(np.int64), last=True):
             src, dst = np.divmod(keys[kept[begin : begin + len(keys)]], size.vertices)
             begin += len(keys)
             yield shuffled[src], shuffled[dst]
@@ -401,32 +354,24 @@ def _write(folder: Path, path: Path, name: str, source: _Source, scaling: Scalin
     if not indptr[-1]:
         raise DatasetError(f"{name}: every edge is a self loop; a GNN needs at least one other.")
     indices = ArrayFile.find(into)
-    with Digests(directed=source.directed) as found:
-        found.store(folder, "indptr", cut_rows(indptr))
-        found.follow("indices", indices.pieces())
-        if source.weights is not None:
-            found.store(folder, "weights", cut_rows(source.weights))
-        features, said, made_up = _write_features(folder, path, source, found)
-        dataset = annotate(
-            name,
-            Graph(indptr, indices.map(), source.directed, source.weights),  # type: ignore[arg-type]
-            features=features,
-            labels=source.labels,
-            masks=source.masks,
-            origin=source.origin,
-            notes=(*source.notes, *(repairs.sentences() if source.report_repairs else ()), *said),
-            made_up=made_up,
-            checked=source.sparse is None,
-        )
-        if not isinstance(dataset.features, np.ndarray):
-            write_features(folder, path, dataset.features, found)
-        for array in ("y", *MASK_NAMES):
-            values = dataset.labels if array == "y" else getattr(dataset, array)
-            found.store(folder, array, cut_rows(values))
-        dataset = replace(dataset, stored_digest=found.digest)
-        if scaling == "auto" and made_up and source.num_vertices >= _ENOUGH_ROWS:
-            scaling = "none"
-        write_manifest(folder, _scale(folder, path, dataset, scaling, found), found)
+    found = Digests(directed=source.directed)
+    found.store(folder, "indptr", cut_rows(indptr))
+    found.follow("indices", indices.pieces(), len)
+    features, said, made_up = _write_features(folder, path, source, found)
+    dataset = annotate(
+        name,
+        Graph(indptr, indices.map(), source.directed),  # type: ignore[arg-type]
+        features=features,
+        labels=source.labels,
+        masks=source.masks,
+        origin=source.origin,
+        notes=(*source.notes, *(repairs.sentences() if source.report_repairs else ()), *said),
+        made_up=made_up,
+        checked=source.sparse is None,
+    )
+    if scaling == "auto" and made_up and source.num_vertices >= _ENOUGH_ROWS:
+        scaling = "none"
+    _store(folder, dataset, scaling, found)
 
 
 def _write_features(
@@ -455,26 +400,27 @@ def _write_features(
     return features, ("features were rounded to float32",) if rounded else (), made_up
 
 
-def _scale(
-    folder: Path, path: Path, dataset: Dataset, choice: ScalingChoice, found: Digests
-) -> Dataset:
-    """The data set with its features scaled, in their files too."""
+def _store(folder: Path, dataset: Dataset, choice: ScalingChoice, found: Digests) -> None:
+    """Write the arrays whose digests were not ``found`` yet, features scaled, and the manifest."""
+    if dataset.feature_scaling != "none":
+        raise DatasetError(f"features of {dataset.name} are scaled; write them as they were.")
+    for name, array in list_arrays(dataset).items():
+        if name not in found.sha256:
+            found.store(folder, name, cut_rows(array))
+    dataset = replace(dataset, stored_digest=found.digest)
     features = dataset.features
     scaling = choose_scaling(features) if choice == "auto" else choice
-    if not isinstance(features, np.ndarray):
-        if scaling == "columns":
+    if scaling != "none":
+        pieces: Iterator[AnyArray]
+        if isinstance(features, np.ndarray):
+            name, pieces = "x", scale_pieces(features, scaling)
+        elif scaling == "columns":
             raise refuse_columns(dataset.name)
-        if scaling == "rows":
-            features = scale_sparse_rows(features)
-            for file in folder.glob("x_*.npy"):
-                file.unlink()
-            write_features(folder, path, features, found)
-    elif scaling != "none":
-        found.store(folder, "scaled", scale_pieces(features, scaling))
-        os.replace(folder / "scaled.npy", folder / "x.npy")
-        found.sha256["x"] = found.sha256.pop("scaled")
-        let_go(features)
-    if scaling == "none":
-        return dataset
-    notes = (*dataset.notes, describe_scaling(scaling))
-    return replace(dataset, feature_scaling=scaling, notes=notes)
+        else:
+            name, pieces = "x_data", cut_rows(scale_sparse_rows(features).data)
+        found.store(folder, "scaled", pieces)
+        os.replace(folder / "scaled.npy", folder / f"{name}.npy")
+        found.sha256[name] = found.sha256.pop("scaled")
+        notes = (*dataset.notes, describe_scaling(scaling))
+        dataset = replace(dataset, feature_scaling=scaling, notes=notes)
+    write_manifest(folder, dataset, found)

@@ -29,11 +29,12 @@ from gnnbench.datasets.construct import (
     check_masks,
     check_shape,
 )
-from gnnbench.datasets.npy import ArrayFile, cut_rows
-from gnnbench.datasets.streaming import Digests, check_columns, check_stored
+from gnnbench.datasets.npy import ArrayFile
+from gnnbench.datasets.streaming import Digests, check_stored
 from gnnbench.datasets.topology import check_offsets
 from gnnbench.errors import DatasetError, GnnbenchError
 from gnnbench.files import FileRefused, explain, publish_folder, read_text
+from gnnbench.mapped import AnyArray
 from gnnbench.records import Dataset, FeatureScaling, Graph
 
 MANIFEST = "manifest.json"
@@ -322,18 +323,18 @@ def _list_others(path: Path) -> list[str]:
     return sorted(name for name in os.listdir(path) if name not in own)
 
 
-def write_features(
-    folder: Path, path: Path, features: scipy.sparse.csr_matrix, found: Digests
-) -> None:
-    """Write the files of sparse features, and have their digests ``found``.
-
-    Raises ``OSError``, and :class:`DatasetError`, which says ``path``, for rows with an entry
-    twice.
-    """
-    check = check_columns(str(path), features.indptr, features.shape[1])
-    found.store(folder, "x_data", cut_rows(features.data))
-    found.store(folder, "x_indices", cut_rows(features.indices), check)
-    found.store(folder, "x_indptr", cut_rows(features.indptr))
+def list_arrays(dataset: Dataset) -> dict[str, AnyArray]:
+    """Return the arrays of a data set by name, in the order of its digest."""
+    graph, features = dataset.graph, dataset.features
+    arrays: dict[str, AnyArray] = {"indptr": graph.indptr, "indices": graph.indices}
+    if graph.weights is not None:
+        arrays["weights"] = graph.weights
+    if isinstance(features, np.ndarray):
+        arrays["x"] = features
+    else:
+        sparse = features.data, features.indices, features.indptr
+        arrays |= zip(_SPARSE, sparse, strict=True)
+    return arrays | {"y": dataset.labels, **{name: getattr(dataset, name) for name in MASK_NAMES}}
 
 
 def write_manifest(folder: Path, dataset: Dataset, found: Digests) -> None:

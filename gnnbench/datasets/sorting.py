@@ -85,16 +85,6 @@ class KeyFiles:
                     count += len(part)
         return count
 
-    def keep_distinct(self) -> int:
-        """Drop keys that are there already, and return how many are left."""
-        count = 0
-        for path in self._paths:
-            keys = sort_keys(np.fromfile(path, dtype=np.uint64), 0, self._low)
-            keys = keys[_mark_first(keys)]
-            keys.tofile(path)
-            count += len(keys)
-        return count
-
     def read(self, work: Callable[[Keys], Made], *, last: bool = False) -> Iterator[Made]:
         """Yield ``work(keys)`` of some keys at a time, which ascend, from the least to the largest.
 
@@ -119,16 +109,11 @@ class KeyFiles:
                 yield path, self._low, last
                 continue
             parts = KeyFiles(Path(tempfile.mkdtemp(dir=path.parent)), self._low, count)
-            parts.add(np.asarray, _read_keys(path))
+            stored = np.memmap(path, np.uint64, "r")
+            parts.add(np.array, np.array_split(stored, 1 + count // KEYS_PER_FILE))
             if last:
                 path.unlink()
             yield from parts._list_parts(last=True)
-
-
-def _read_keys(path: Path) -> Iterator[Keys]:
-    with open(path, "rb") as stream:
-        while len(keys := np.fromfile(stream, np.uint64, KEYS_PER_FILE)):
-            yield keys
 
 
 def _mark_first(keys: Keys) -> BoolArray:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -22,45 +24,41 @@ from gnnbench.records import Graph, IntArray, begin_digest
 #: In which order a data set's digest goes over its arrays (``gnnbench.records.Dataset.digest``).
 ORDER = ("indptr", "indices", "weights", "x", "x_data", "x_indices", "x_indptr", "y", *MASK_NAMES)
 
+#: How many pieces of an array wait to be hashed.
+_PIECES_AHEAD = 4
+
 Words = npt.NDArray[np.uint64]
-Taker = Callable[[Any], None]
+Taker = Callable[[Any], object]
 
 
 class Digests:
-    """The SHA-256 of each array's bytes, and the data set's digest, of arrays that pass by.
-
-    Threads compute them while the next piece of an array is made.
-    """
+    """The SHA-256 of each array's bytes, and the data set's digest, of arrays that pass by."""
 
     def __init__(self, *, directed: bool) -> None:
         self._whole = begin_digest(directed=directed)
-        self._pool = ThreadPoolExecutor(3)
         self.sha256: dict[str, str] = {}
 
-    def __enter__(self) -> Digests:
-        return self
+    def follow(self, name: str, pieces: Iterable[AnyArray], take: Taker) -> None:
+        """Hash all pieces of an array, and call ``take`` with each, in order.
 
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown()
-
-    def follow(self, name: str, pieces: Iterable[AnyArray], *takers: Taker) -> None:
-        """Take all pieces of an array, and call ``takers`` with each piece, in order.
-
-        Raises what they raise.
+        Threads do so while the next pieces are made. Raises what ``take`` raises.
         """
         own = hashlib.sha256()
-        takers = (own.update, self._whole.update, *takers)
-        waiting: list[Future[None]] = []
-        for piece in pieces:
+        takers: tuple[Taker, ...] = own.update, self._whole.update, take
+        waiting: deque[Future[object]] = deque()
+        with ExitStack() as opened:
+            threads = [opened.enter_context(ThreadPoolExecutor(1)) for _ in takers]
+            for piece in pieces:
+                rows = np.ascontiguousarray(piece)
+                for thread, each in zip(threads, takers, strict=True):
+                    waiting.append(thread.submit(each, rows))
+                while len(waiting) > _PIECES_AHEAD * len(takers):
+                    waiting.popleft().result()
             for done in waiting:
                 done.result()
-            rows = np.ascontiguousarray(piece)
-            waiting = [self._pool.submit(each, rows) for each in takers]
-        for done in waiting:
-            done.result()
         self.sha256[name] = own.hexdigest()
 
-    def store(self, folder: Path, name: str, pieces: Iterable[AnyArray], *takers: Taker) -> None:
+    def store(self, folder: Path, name: str, pieces: Iterable[AnyArray]) -> None:
         """Follow an array, of at least one piece, and write it to a file of its name.
 
         Raises ``OSError`` too.
@@ -68,7 +66,7 @@ class Digests:
         begun = iter(pieces)
         first = next(begun)
         with ArrayWriter(folder / f"{name}.npy", first.dtype, first.shape[1:]) as writer:
-            self.follow(name, chain((first,), begun), writer.append, *takers)
+            self.follow(name, chain((first,), begun), writer.append)
 
     @property
     def digest(self) -> str:
@@ -92,19 +90,14 @@ def check_stored(
         "indices": topology.take,
     }
     if "x_indptr" in files:
-        checks["x_indices"] = check_columns(where, files["x_indptr"].read(), num_features)
-    with Digests(directed=graph.directed) as found:
-        for name in (name for name in ORDER if name in files):
-            found.follow(name, files[name].pieces(), *filter(None, (checks.get(name),)))
+        offsets = files["x_indptr"].read().astype(np.int64)
+        checks["x_indices"] = _Rows(where, "x_indices", offsets, num_features).take
+    found = Digests(directed=graph.directed)
+    for name in (name for name in ORDER if name in files):
+        found.follow(name, files[name].pieces(), checks.get(name, len))
     if not graph.directed:
         topology.require_reverses()
     return found
-
-
-def check_columns(where: str, offsets: AnyArray, num_features: int) -> Taker:
-    """Return what takes the columns of sparse features, some at a time, and raises
-    :class:`DatasetError` where they do not ascend in a row."""
-    return _Rows(where, "x_indices", offsets.astype(np.int64), num_features).take
 
 
 @dataclass(frozen=True, slots=True)

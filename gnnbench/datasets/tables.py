@@ -54,7 +54,6 @@ _WHOLE = re.compile(r"[+-]?[0-9]+")
 _COMMENT = re.compile(rb"(?m)^[ \t]*[#%][^\n]*")
 _BLANKS = re.compile(rb"[ \t]+")
 _EDGES_OF_BLANKS = re.compile(rb"(?m)^ +| +$")
-_BEGINS_BLANK = re.compile(rb"\n[ \t]")
 _LINES_OF_BLANKS = re.compile(rb"(?m)^[ \t]+$")
 
 
@@ -183,12 +182,11 @@ def _clean(file: Path, piece: bytes, remedy: str) -> bytes:
 def _tidy(lines: bytes, delimiter: str) -> bytes:
     """Return lines without the blanks that say nothing: lines of blanks alone are empty, and where
     blanks divide columns there is one between two of them, and none around a line."""
-    indented = lines[:1] in b" \t" or _BEGINS_BLANK.search(lines)
     if delimiter != " ":
-        return _LINES_OF_BLANKS.sub(b"", lines) if indented else lines
+        return _LINES_OF_BLANKS.sub(b"", lines)
     if b"\t" in lines or b"  " in lines:
         lines = _BLANKS.sub(b" ", lines)
-    if indented or b" \n" in lines or lines.endswith(b" "):
+    if lines.startswith(b" ") or b"\n " in lines or b" \n" in lines or lines.endswith(b" "):
         lines = _EDGES_OF_BLANKS.sub(b"", lines)
     return lines
 

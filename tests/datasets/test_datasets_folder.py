@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnbench import datasets
-from gnnbench.datasets import conversion, folder, npy, sorting, streaming, texts
+from gnnbench.datasets import folder, npy, sorting, streaming, texts
 from gnnbench.datasets.folder import MANIFEST, load_folder
 from gnnbench.datasets.sorting import KeyFiles, sort_edges
 from gnnbench.errors import DatasetError
@@ -220,7 +220,6 @@ def test_memory_does_not_grow_with_the_edges(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(npy, "PIECE_BYTES", 1 << 15)
         patch.setattr(sorting, "KEYS_PER_FILE", 1 << 12)
-        patch.setattr(conversion, "EDGES_AT_A_TIME", 1 << 12)
         measure(9_000)  # what is imported and compiled on the way
         small, large = measure(20_000), measure(160_000)
     assert large < 1.3 * small
