@@ -67,7 +67,7 @@ def make_up_features(file: Path, num_vertices: int) -> float:
     """Return the seconds of drawing, hashing and writing features alone."""
     with tempfile.TemporaryDirectory(dir=file.parent) as folder:
         began_s = time.perf_counter()
-        features = draw_random_features(num_vertices, RANDOM_FEATURES)
+        features = draw_random_features((num_vertices,), RANDOM_FEATURES)
         Digests(directed=False).store(Path(folder), "x", features)
         return time.perf_counter() - began_s
 

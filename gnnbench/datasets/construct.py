@@ -6,7 +6,7 @@ already, in :func:`annotate`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import scipy
@@ -163,19 +163,21 @@ def make_random_features(num_vertices: int, width: int, seed: int = 0) -> FloatA
     """Standard normal float32 ``(V, width)``, the same for the same seed."""
     out = np.empty((num_vertices, width), dtype=np.float32)
     begin = 0
-    for rows in draw_random_features(num_vertices, width, seed):
+    for rows in draw_random_features((num_vertices,), width, seed):
         out[begin : begin + len(rows)] = rows
         begin += len(rows)
     return out
 
 
-def draw_random_features(num_vertices: int, width: int, seed: int = 0) -> Iterator[FloatArray]:
-    """The rows of :func:`make_random_features`, some at a time."""
+def draw_random_features(counts: Iterable[int], width: int, seed: int = 0) -> Iterator[FloatArray]:
+    """Yield the rows of :func:`make_random_features`, some at a time, as far as each count says."""
     rng = np.random.default_rng((seed, 1))
-    step = max(1, _VALUES // width)
-    for begin in range(0, num_vertices, step):
-        count = min(step, num_vertices - begin)
-        yield rng.standard_normal((count, width), dtype=np.float32)
+    step, begin = max(1, _VALUES // width), 0
+    for end in counts:
+        while begin < end:
+            rows = min(step, end - begin)
+            begin += rows
+            yield rng.standard_normal((rows, width), dtype=np.float32)
 
 
 def make_random_labels(num_vertices: int, classes: int, seed: int = 0) -> IntArray:
@@ -222,13 +224,11 @@ def annotate(
 ) -> Dataset:
     """A dataset on a canonical ``graph``; see :func:`build`, which makes one canonical first.
 
-    ``made_up`` says what of it was drawn at random already, and ``checked`` that dense features
-    are float32, contiguous and finite.
+    ``made_up`` says what was drawn at random already; ``checked`` features are finite float32.
     """
     num_vertices = graph.num_vertices
     where = origin if origin.endswith(".npz") else name
-    said = list(notes)
-    made_up = list(made_up)
+    said, made_up = list(notes), list(made_up)
     if features is None:
         if random_features < 1:
             raise DatasetError(

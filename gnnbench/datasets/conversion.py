@@ -9,8 +9,11 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import cast
 
 import numpy as np
@@ -137,13 +140,15 @@ def import_folder(
             attached = read_attached(
                 extras.features, extras.labels, extras.split, extras.string_ids, mapped=True
             )
-            scratch = folder / "scratch"
-            scratch.mkdir()
-            source = (
-                _open_pairs(file, extras, attached, scratch) if listed else _open_npz(file, extras)
-            )
-            ids = source.renumbered
-            _write(folder, path, name, _attach(source, attached), scaling)
+
+            def open_source(scratch: Path, draw: Callable[[int], None]) -> _Source:
+                if listed:
+                    source = _open_pairs(file, extras, attached, scratch, draw)
+                else:
+                    source = _open_npz(file, extras)
+                return _attach(source, attached)
+
+            ids = _write(folder, path, name, open_source, scaling)
         else:
             made = import_graph(file, extras, name=name)
             ids = made.ids
@@ -169,9 +174,7 @@ def make_folder(
         if held is not None:
             _store(folder, held, scaling, Digests(directed=held.graph.directed))
         else:
-            scratch = folder / "scratch"
-            scratch.mkdir()
-            _write(folder, path, spec, _draw_rmat(spec, seed, scratch), scaling)
+            _write(folder, path, spec, lambda scratch, _: _draw_rmat(spec, seed, scratch), scaling)
     return load_folder(path, verified_folder(), checked=True)
 
 
@@ -225,8 +228,13 @@ def _open_npz(file: Path, extras: Extras) -> _Source:
     )
 
 
-def _open_pairs(file: Path, extras: Extras, attached: Attached, scratch: Path) -> _Source:
-    """An edge list, or an array of edges; a copy of its ids goes to ``scratch``."""
+def _open_pairs(
+    file: Path, extras: Extras, attached: Attached, scratch: Path, draw: Callable[[int], None]
+) -> _Source:
+    """An edge list, or an array of edges; a copy of its ids goes to ``scratch``.
+
+    Features that will be made up are drawn meanwhile (:func:`_draw_aside`).
+    """
     notes: tuple[str, ...] = ()
     found: EdgeList | None = None
     if file.suffix == ".npy":
@@ -243,7 +251,7 @@ def _open_pairs(file: Path, extras: Extras, attached: Attached, scratch: Path) -
             writer.append(part)
             return part
 
-        ids = find_ids(map(keep, parts))
+        ids = find_ids(map(keep, parts), draw if attached.features is None else None)
     pairs = ArrayFile.find(copied)
     if found is not None:
         notes = (*notes, *note_doubts(found, pairs.map()))
@@ -296,7 +304,7 @@ def _draw_rmat(spec: str, seed: int, scratch: Path) -> _Source:
         read(),
         describe_rmat(seed),
         (RMAT_NOTE,),
-        pieces=lambda: draw_random_features(size.vertices, size.features, seed),
+        pieces=lambda: draw_random_features((size.vertices,), size.features, seed),
         labels=labels,
         masks=make_split(labels, seed),
         report_repairs=False,
@@ -332,25 +340,35 @@ def _attach(source: _Source, attached: Attached) -> _Source:
 # --------------------------------------------------------------------------- writing
 
 
-def _write(folder: Path, path: Path, name: str, source: _Source, scaling: ScalingChoice) -> None:
-    """Fill ``folder``, which will stand at ``path``."""
-    if not 0 < source.num_vertices <= MAX_VERTICES:
-        raise DatasetError(
-            f"{name}: {source.num_vertices:,} vertices is outside 1 to {MAX_VERTICES:,}; number "
-            f"them from 0 without gaps."
+def _write(
+    folder: Path,
+    path: Path,
+    name: str,
+    open_source: Callable[[Path, Callable[[int], None]], _Source],
+    scaling: ScalingChoice,
+) -> Ids | None:
+    """Fill ``folder``, which will stand at ``path``; the ids that vertices had."""
+    scratch, into = folder / "scratch", folder / "indices.npy"
+    keys = scratch / "keys"
+    keys.mkdir(parents=True)
+    with _draw_aside(folder) as draw:
+        source = open_source(scratch, draw)
+        if not 0 < source.num_vertices <= MAX_VERTICES:
+            raise DatasetError(
+                f"{name}: {source.num_vertices:,} vertices is outside 1 to {MAX_VERTICES:,}; "
+                f"number them from 0 without gaps."
+            )
+        if source.pieces is None and source.sparse is None:
+            draw(source.num_vertices)
+        indptr, repairs = sort_edges(
+            keys,
+            source.num_vertices,
+            source.num_edges,
+            source.edges,
+            into,
+            directed=source.directed,
         )
-    keys = folder / "scratch" / "keys"
-    keys.mkdir()
-    into = folder / "indices.npy"
-    indptr, repairs = sort_edges(
-        keys,
-        source.num_vertices,
-        source.num_edges,
-        source.edges,
-        into,
-        directed=source.directed,
-    )
-    shutil.rmtree(folder / "scratch")
+    shutil.rmtree(scratch)
     if not indptr[-1]:
         raise DatasetError(f"{name}: every edge is a self loop; a GNN needs at least one other.")
     indices = ArrayFile.find(into)
@@ -372,6 +390,27 @@ def _write(folder: Path, path: Path, name: str, source: _Source, scaling: Scalin
     if scaling == "auto" and made_up and source.num_vertices >= _ENOUGH_ROWS:
         scaling = "none"
     _store(folder, dataset, scaling, found)
+    return source.renumbered
+
+
+@contextmanager
+def _draw_aside(folder: Path) -> Iterator[Callable[[int], None]]:
+    """For the body, a thread writes random features, of as many vertices as the function is told
+    that this gives. It may be told of more later."""
+    counts: SimpleQueue[int | None] = SimpleQueue()
+
+    def write() -> None:
+        with ArrayWriter(folder / "x.npy", np.float32, (RANDOM_FEATURES,)) as writer:
+            for rows in draw_random_features(iter(counts.get, None), RANDOM_FEATURES):
+                writer.append(rows)
+
+    with ThreadPoolExecutor(1) as pool:
+        written = pool.submit(write)
+        try:
+            yield counts.put
+        finally:
+            counts.put(None)
+        written.result()
 
 
 def _write_features(
@@ -379,8 +418,7 @@ def _write_features(
 ) -> tuple[FloatArray | scipy.sparse.csr_matrix, tuple[str, ...], tuple[str, ...]]:
     """The features, dense ones mapped from the file they were written to; what to know of them, and
     what was made up."""
-    if source.sparse is not None:
-        return source.sparse, (), ()
+    into = folder / "x.npy"
     made_up: tuple[str, ...] = ()
     rounded = False
 
@@ -391,12 +429,15 @@ def _write_features(
             rounded = rounded or rounding
             yield single
 
-    if source.pieces is None:
+    if source.sparse is None and source.pieces is None:
         made_up = (describe_random_features(RANDOM_FEATURES),)
-        found.store(folder, "x", draw_random_features(source.num_vertices, RANDOM_FEATURES))
+        found.follow("x", ArrayFile.find(into).pieces(), len)
     else:
+        into.unlink()
+        if source.pieces is None:
+            return source.sparse, (), ()
         found.store(folder, "x", check(source.pieces()))
-    features = ArrayFile.find(folder / "x.npy").map()
+    features = ArrayFile.find(into).map()
     return features, ("features were rounded to float32",) if rounded else (), made_up
 
 

@@ -274,11 +274,12 @@ def _fill_gaps(file: Path, ids: Ids) -> IntArray:
     return np.arange(last + 1, dtype=np.int64)
 
 
-def find_ids(parts: Iterable[Ids]) -> Ids:
+def find_ids(parts: Iterable[Ids], tell: Callable[[int], None] | None = None) -> Ids:
     """Return the distinct ids among int64 ids, or names, in arrays of any shape, ascending.
 
     Memory takes a byte for each id up to the largest below :data:`_DENSE_IDS`. Ids of a part with
-    others than these take 8 bytes each, and names what they are long.
+    others than these take 8 bytes each, and names what they are long. ``tell`` is called after
+    each part with a number of distinct ids so far, which may be too small.
     """
     marks = np.zeros(0, dtype=np.bool_)
     others: list[Ids] = []
@@ -290,6 +291,8 @@ def find_ids(parts: Iterable[Ids]) -> Ids:
         elif part.size:
             both = np.concatenate([*others, sort_unique(part.flatten())])
             others = [cast("Ids", sort_unique(both, runs=True))]
+        if tell is not None:
+            tell(max(int(np.count_nonzero(marks)), *map(len, others), 0))
     dense = np.flatnonzero(marks)
     if not others or not len(dense):
         return others[0] if others else dense

@@ -1,5 +1,6 @@
 """Data sets as folders: what is written in pieces is what is made in memory, and is checked."""
 
+import errno
 import hashlib
 import json
 import os
@@ -13,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnbench import datasets
-from gnnbench.datasets import folder, npy, sorting, streaming, texts
+from gnnbench.datasets import conversion, folder, npy, sorting, streaming, texts
 from gnnbench.datasets.folder import MANIFEST, load_folder
 from gnnbench.datasets.sorting import KeyFiles, sort_edges
-from gnnbench.errors import DatasetError
+from gnnbench.errors import DatasetError, GnnbenchError
 from tests.datasets.conftest import SBM
 
 ARRAYS = ("labels", "train_mask", "val_mask", "test_mask")
@@ -243,6 +244,19 @@ def test_a_line_that_is_no_edge_is_named_in_a_later_piece(tmp_path, lines, wrong
     with pytest.raises(DatasetError, match=rf"line {number}: .* is not an edge"):
         datasets.import_folder(file, tmp_path / "made")
     assert os.listdir(tmp_path) == ["edges.txt"]
+
+
+def test_a_disk_that_is_full_while_features_are_drawn_is_one_sentence(tmp_path, monkeypatch):
+    def draw(counts, width):
+        yield np.zeros((next(iter(counts)), width), dtype=np.float32)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(conversion, "draw_random_features", draw)
+    file = tmp_path / "edges.csv"
+    file.write_text("1,2\n" * 500)
+    with pytest.raises(GnnbenchError, match="could not be written: the disk is full"):
+        datasets.import_folder(file, tmp_path / "made")
+    assert os.listdir(tmp_path) == ["edges.csv"]
 
 
 @pytest.fixture
