@@ -212,6 +212,25 @@ static uint32_t* sort_keys(uint32_t* keys, uint32_t* other, int64_t length) {
     return keys;
 }
 
+/* Sort by the bits from low on below high: a stable radix sort of at most 11 bits at a time, which
+ * leaves out those that are the same in all keys. Returns keys or other, whichever has the result. */
+static uint64_t* sort_by_bits(uint64_t* keys, uint64_t* other, int64_t length, int low, int high) {
+    const int passes = (high - low + 10) / 11;
+    for (int pass = 0; pass < passes; pass++) {
+        const int shift = low + (high - low) * pass / passes;
+        const int end = low + (high - low) * (pass + 1) / passes;
+        const uint64_t mask = ((uint64_t)1 << (end - shift)) - 1;
+        int64_t count[2049] = {0};
+        uint64_t* swapped = keys;
+        for (int64_t i = 0; i < length; i++) count[(keys[i] >> shift & mask) + 1]++;
+        if (length == 0 || count[(keys[0] >> shift & mask) + 1] == length) continue;
+        for (int digit = 0; digit < 2048; digit++) count[digit + 1] += count[digit];
+        for (int64_t i = 0; i < length; i++) other[count[keys[i] >> shift & mask]++] = keys[i];
+        keys = other, other = swapped;
+    }
+    return keys;
+}
+
 /* What breadth-first searches share: rank[v] is the place of v when vertices are sorted by degree,
  * equal ones by id. */
 typedef struct {

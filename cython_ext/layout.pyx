@@ -43,6 +43,9 @@ cdef extern from "layout.h" nogil:
     int32_t* sort_by_degree(
         const int64_t* indptr, int64_t rows, int32_t* order, int32_t* other
     )
+    uint64_t* sort_by_bits(
+        uint64_t* keys, uint64_t* other, int64_t length, int low, int high
+    )
 
     ctypedef struct Ranked:
         const int64_t* indptr
@@ -221,6 +224,18 @@ def count_reuse_times(const int32_t[::1] indices, int32_t num_columns, int64_t b
     with nogil:
         count_times(first32(indices), indices.shape[0], &last[0], &counts[0])
     return counts.base
+
+
+def sort_keys(uint64_t[::1] keys, int low, int high):
+    """The keys by their bits from ``low`` on below ``high``, in their own memory or in another."""
+    cdef int64_t length = keys.shape[0]
+    cdef uint64_t[::1] other = np.empty(length, dtype=np.uint64)
+    cdef uint64_t* sorted
+    if length == 0:
+        return keys.base
+    with nogil:
+        sorted = sort_by_bits(&keys[0], &other[0], length, low, high)
+    return keys.base if sorted == &keys[0] else other.base
 
 
 def reverse_cuthill_mckee(

@@ -6,7 +6,7 @@ already, in :func:`annotate`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import scipy
@@ -31,8 +31,8 @@ SPLIT = (0.25, 0.5, 0.25)
 RANDOM_FEATURES = 128
 RANDOM_CLASSES = 16
 
-#: How many values are checked at a time.
-_VALUES = 1 << 22
+#: How many values are checked, or drawn, at a time.
+_VALUES = 1 << 20
 #: Labels beyond this on a smaller graph are identifiers, not classes.
 _MAX_SPARSE_CLASSES = 1000
 
@@ -161,19 +161,21 @@ def make_random_features(num_vertices: int, width: int, seed: int = 0) -> FloatA
     """Standard normal float32 ``(V, width)``, the same for the same seed."""
     out = np.empty((num_vertices, width), dtype=np.float32)
     begin = 0
-    for rows in draw_random_features(num_vertices, width, seed):
+    for rows in draw_random_features((num_vertices,), width, seed):
         out[begin : begin + len(rows)] = rows
         begin += len(rows)
     return out
 
 
-def draw_random_features(num_vertices: int, width: int, seed: int = 0) -> Iterator[FloatArray]:
-    """The rows of :func:`make_random_features`, some at a time."""
+def draw_random_features(counts: Iterable[int], width: int, seed: int = 0) -> Iterator[FloatArray]:
+    """Yield the rows of :func:`make_random_features`, some at a time, as far as each count says."""
     rng = np.random.default_rng((seed, 1))
-    step = max(1, _VALUES // width)
-    for begin in range(0, num_vertices, step):
-        count = min(step, num_vertices - begin)
-        yield rng.standard_normal((count, width), dtype=np.float32)
+    step, begin = max(1, _VALUES // width), 0
+    for end in counts:
+        while begin < end:
+            rows = min(step, end - begin)
+            begin += rows
+            yield rng.standard_normal((rows, width), dtype=np.float32)
 
 
 def make_random_labels(num_vertices: int, classes: int, seed: int = 0) -> IntArray:
@@ -216,15 +218,15 @@ def annotate(
     origin: str = "in memory",
     notes: Sequence[str] = (),
     made_up: Sequence[str] = (),
+    checked: bool = False,
 ) -> Dataset:
     """A dataset on a canonical ``graph``; see :func:`build`, which makes one canonical first.
 
-    ``made_up`` says what of it was drawn at random already.
+    ``made_up`` says what was drawn at random already; ``checked`` features are finite float32.
     """
     num_vertices = graph.num_vertices
     where = origin if origin.endswith(".npz") else name
-    said = list(notes)
-    made_up = list(made_up)
+    said, made_up = list(notes), list(made_up)
     if features is None:
         if random_features < 1:
             raise DatasetError(
@@ -233,7 +235,7 @@ def annotate(
         check_memory(where, "making up its features", 4 * num_vertices * random_features)
         features = make_random_features(num_vertices, random_features)
         made_up.append(describe_random_features(random_features))
-    else:
+    elif not checked:
         features, rounding = _check_features(where, features, num_vertices)
         said.extend(rounding)
     if labels is None:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import cast
 
 import numpy as np
@@ -28,7 +31,6 @@ from gnnbench.datasets.archive import Archive
 from gnnbench.datasets.attachments import Ids
 from gnnbench.datasets.catalogue import load, verified_folder
 from gnnbench.datasets.construct import (
-    MASK_NAMES,
     RANDOM_FEATURES,
     Masks,
     annotate,
@@ -41,21 +43,23 @@ from gnnbench.datasets.construct import (
 )
 from gnnbench.datasets.edge_lists import EdgeList, find_edge_list, note_doubts, read_edges
 from gnnbench.datasets.folder import (
-    check_files,
+    list_arrays,
     load_folder,
     new_folder,
-    write_features,
     write_manifest,
 )
 from gnnbench.datasets.formats.recognition import recognise
 from gnnbench.datasets.imports import (
     Extras,
     Imported,
+    as_pairs,
     choose_name,
+    find_ids,
+    find_numbers,
     import_graph,
     number_vertices,
 )
-from gnnbench.datasets.npy import ArrayFile, ArrayWriter, copy_to
+from gnnbench.datasets.npy import ArrayFile, ArrayWriter, cut_rows
 from gnnbench.datasets.npz import as_integers, read_npz
 from gnnbench.datasets.scaling import (
     ScalingChoice,
@@ -65,8 +69,8 @@ from gnnbench.datasets.scaling import (
     scale_pieces,
     scale_sparse_rows,
 )
-from gnnbench.datasets.sorting import KeyFiles, place_bounds, sort_edges
-from gnnbench.datasets.streaming import find_rows
+from gnnbench.datasets.sorting import KeyFiles, sort_edges
+from gnnbench.datasets.streaming import Digests, find_rows
 from gnnbench.datasets.synthetic import (
     RMAT_NOTE,
     choose_kept,
@@ -76,28 +80,28 @@ from gnnbench.datasets.synthetic import (
     pack_pairs,
     parse_size,
 )
-from gnnbench.datasets.topology import MAX_VERTICES, check_offsets
+from gnnbench.datasets.topology import MAX_VERTICES, check_offsets, sort_unique
 from gnnbench.errors import DatasetError
-from gnnbench.mapped import AnyArray, let_go
+from gnnbench.mapped import AnyArray
 from gnnbench.records import Dataset, FloatArray, Graph, IntArray
 
-#: Of a graph in memory, or of an array of edges.
-EDGES_AT_A_TIME = 1 << 20
+#: Of so many rows drawn at random, every column is nearly of mean 0 and deviation 1.
+_ENOUGH_ROWS = 1000
 
 Pairs = Iterable[tuple[IntArray, IntArray]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Source:
-    """A graph whose edges, sources and destinations, are read some at a time, and again; vertices
-    are 0, 1, 2, ... What is ``directed`` stays so; ``weights`` are in the order of the canonical
-    graph, in which the edges come then.
+    """A graph whose ``num_edges`` edges, sources and destinations, are read once, some at a time;
+    vertices are 0, 1, 2, ... What is ``directed`` stays so.
 
     Dense features are ``pieces`` of rows, in order; both kinds are made up where there are none.
     """
 
     num_vertices: int
-    edges: Callable[[], Pairs]
+    num_edges: int
+    edges: Pairs
     origin: str
     notes: tuple[str, ...]
     pieces: Callable[[], Iterator[AnyArray]] | None = None
@@ -107,7 +111,6 @@ class _Source:
     renumbered: Ids | None = None
     report_repairs: bool = True
     directed: bool = False
-    weights: FloatArray | None = None
 
 
 # --------------------------------------------------------------------------- the two ways in
@@ -131,22 +134,26 @@ def import_folder(
     """
     name, extras = choose_name(file, name), extras or Extras()
     with new_folder(path, overwrite=overwrite) as folder:
-        scratch = folder / "scratch"
-        scratch.mkdir()
-        attached = read_attached(
-            extras.features, extras.labels, extras.split, extras.string_ids, mapped=True
-        )
         kind = recognise(file)
-        if kind == "gnnbench" and not _has_weights(file):
-            source = _open_npz(file, extras)
-        elif extras.string_ids or extras.weighted or kind not in ("array", "edges"):
-            made = import_graph(file, extras, name=name)
-            source = replace(_hold(made.dataset), renumbered=made.ids)
-            attached = read_attached(None, None, None, string_ids=False)
+        listed = kind in ("array", "edges") and not (extras.string_ids or extras.weighted)
+        if listed or (kind == "gnnbench" and not _has_weights(file)):
+            attached = read_attached(
+                extras.features, extras.labels, extras.split, extras.string_ids, mapped=True
+            )
+
+            def open_source(scratch: Path, draw: Callable[[int], None]) -> _Source:
+                if listed:
+                    source = _open_pairs(file, extras, attached, scratch, draw)
+                else:
+                    source = _open_npz(file, extras)
+                return _attach(source, attached)
+
+            ids = _write(folder, path, name, open_source, scaling)
         else:
-            source = _open_pairs(file, extras, attached, scratch)
-        _write(folder, path, name, _attach(source, attached), scaling)
-    return Imported(load_folder(path, verified_folder(), checked=True), source.renumbered)
+            made = import_graph(file, extras, name=name)
+            ids = made.ids
+            _store(folder, made.dataset, scaling, Digests(directed=made.dataset.graph.directed))
+    return Imported(load_folder(path, verified_folder(), checked=True), ids)
 
 
 def make_folder(
@@ -162,47 +169,16 @@ def make_folder(
     R-MAT graphs are made in files, all others in memory. The same errors as ``load``'s, and
     :class:`GnnbenchError` where the disk refuses.
     """
-    if spec.partition(":")[0] != "rmat":
-        dataset = load(spec, seed=seed)
-        held, name = _hold(dataset), dataset.name
-    else:
-        held, name = None, spec
+    held = None if spec.partition(":")[0] == "rmat" else load(spec, seed=seed)
     with new_folder(path, overwrite=overwrite) as folder:
-        scratch = folder / "scratch"
-        scratch.mkdir()
-        _write(folder, path, name, held or _draw_rmat(spec, seed, scratch), scaling)
+        if held is not None:
+            _store(folder, held, scaling, Digests(directed=held.graph.directed))
+        else:
+            _write(folder, path, spec, lambda scratch, _: _draw_rmat(spec, seed, scratch), scaling)
     return load_folder(path, verified_folder(), checked=True)
 
 
 # --------------------------------------------------------------------------- sources
-
-
-def _hold(dataset: Dataset) -> _Source:
-    """A data set that is in memory."""
-    graph, features = dataset.graph, dataset.features
-    if dataset.feature_scaling != "none":
-        raise DatasetError(f"features of {dataset.name} are scaled; write them as they were.")
-    dense = isinstance(features, np.ndarray)
-
-    def read() -> Pairs:
-        step = EDGES_AT_A_TIME
-        for begin in range(0, graph.num_edges, step):
-            columns = graph.indices[begin : begin + step].astype(np.int64)
-            yield columns, find_rows(graph.indptr, begin, len(columns))
-
-    return _Source(
-        graph.num_vertices,
-        read,
-        dataset.origin,
-        dataset.notes,
-        pieces=(lambda: iter((features,))) if dense else None,
-        sparse=None if dense else features,
-        labels=dataset.labels,
-        masks=(dataset.train_mask, dataset.val_mask, dataset.test_mask),
-        report_repairs=False,
-        directed=graph.directed,
-        weights=graph.weights,
-    )
 
 
 def _has_weights(file: Path) -> bool:
@@ -215,7 +191,8 @@ def _open_npz(file: Path, extras: Extras) -> _Source:
     num_vertices = len(stored.indptr) - 1
     with Archive(file) as archive:
         names = archive.names
-        check_offsets(where, stored.indptr, archive.header("indices").shape[0])
+        num_edges = archive.header("indices").shape[0]
+        check_offsets(where, stored.indptr, num_edges)
         if "x" in names:
             check_shape(where, "x", archive.header("x").shape, num_vertices)
 
@@ -239,7 +216,8 @@ def _open_npz(file: Path, extras: Extras) -> _Source:
 
     return _Source(
         num_vertices,
-        read,
+        num_edges,
+        read(),
         where,
         stored.notes,
         pieces=read_features if "x" in names else None,
@@ -250,71 +228,63 @@ def _open_npz(file: Path, extras: Extras) -> _Source:
     )
 
 
-def _open_pairs(file: Path, extras: Extras, attached: Attached, scratch: Path) -> _Source:
-    """An edge list, or an array of edges; a copy of its ids goes to ``scratch``."""
+def _open_pairs(
+    file: Path, extras: Extras, attached: Attached, scratch: Path, draw: Callable[[int], None]
+) -> _Source:
+    """An edge list, or an array of edges; a copy of its ids goes to ``scratch``.
+
+    Features that will be made up are drawn meanwhile (:func:`_draw_aside`).
+    """
     notes: tuple[str, ...] = ()
     found: EdgeList | None = None
     if file.suffix == ".npy":
-        stored = _map_pairs(file)
-        parts: Iterable[IntArray] = (
-            stored[begin : begin + EDGES_AT_A_TIME].astype(np.int64)
-            for begin in range(0, len(stored), EDGES_AT_A_TIME)
-        )
+        stored = as_pairs(file, ArrayFile.find(file).map())
+        parts: Iterable[IntArray] = (part.astype(np.int64) for part in cut_rows(stored))
     else:
         found = find_edge_list(file, delimiter=extras.delimiter, heading=extras.heading)
         notes = found.notes
         parts = (cast("IntArray", ends) for ends, _ in read_edges(found))
-    ids = np.empty(0, dtype=np.int64)
     copied = scratch / "pairs.npy"
     with ArrayWriter(copied, np.int64, (2,)) as writer:
-        for part in parts:
-            ids = np.union1d(ids, part)
-            writer.append(np.ascontiguousarray(part))
+
+        def keep(part: IntArray) -> IntArray:
+            writer.append(part)
+            return part
+
+        ids = find_ids(map(keep, parts), draw if attached.features is None else None)
+    pairs = ArrayFile.find(copied)
     if found is not None:
-        notes = (*notes, *note_doubts(found, ArrayFile.find(copied).map()))
+        notes = (*notes, *note_doubts(found, pairs.map()))
     known, said, renumbered = number_vertices(file, ids, notes, attached, extras.keep_isolated)
+    number = find_numbers(known)
 
     def read() -> Pairs:
-        for part in ArrayFile.find(copied).pieces():
-            src, dst = np.searchsorted(known, part).T.astype(np.int64)
+        for part in pairs.pieces():
+            src, dst = number(cast("IntArray", part)).T
             yield src, dst
 
-    origin = f"imported from {file.name}"
-    return _Source(len(known), read, origin, said, renumbered=renumbered, directed=extras.directed)
-
-
-def _map_pairs(file: Path) -> AnyArray:
-    """An array of edges, two columns wide."""
-    stored = ArrayFile.find(file)
-    shape, dtype = stored.header.shape, stored.header.dtype
-    if len(shape) != 2 or 2 not in shape or dtype.kind not in "iu":
-        raise DatasetError(
-            f"{file}: it has shape {shape} and dtype {dtype}; give integers of shape (2, E), "
-            f"sources above destinations."
-        )
-    mapped = stored.map()
-    return mapped.T if shape[0] == 2 else mapped
+    return _Source(
+        len(known),
+        pairs.header.shape[0],
+        read(),
+        f"imported from {file.name}",
+        said,
+        renumbered=renumbered,
+        directed=extras.directed,
+    )
 
 
 def _draw_rmat(spec: str, seed: int, scratch: Path) -> _Source:
     """As ``synthetic.make_rmat`` draws it, in files; 9 bytes an edge are in memory for a while."""
     size, where = parse_size(spec), f"dataset {spec!r}"
     rng = np.random.default_rng((seed, 0))
-    drawn = scratch / "drawn"
-    drawn.mkdir()
-    files: KeyFiles | None = None
+    (scratch / "drawn").mkdir()
+    files = KeyFiles(scratch / "drawn", (size.vertices**2).bit_length(), size.edges)
 
     def draw_more(count: int) -> int:
-        nonlocal files
-        for src, dst in draw_rmat_pieces(rng, count, size.vertices):
-            keys = pack_pairs(src, dst, size.vertices).astype(np.uint64)
-            if files is None:
-                sample = np.sort(keys)
-                share = -(-count // max(1, len(sample)))
-                files = KeyFiles(drawn, place_bounds(sample, np.full(len(sample), share)))
-            files.add(keys)
-        assert files is not None
-        return files.keep_distinct()
+        drawn = draw_rmat_pieces(rng, count, size.vertices)
+        files.add(lambda ends: pack_pairs(*ends, size.vertices).astype(np.uint64), drawn)
+        return sum(files.read(lambda keys: len(sort_unique(keys))))
 
     found = draw_until(where, size.edges, draw_more)
     kept = choose_kept(rng, found, size.edges)
@@ -322,20 +292,19 @@ def _draw_rmat(spec: str, seed: int, scratch: Path) -> _Source:
 
     def read() -> Pairs:
         begin = 0
-        assert files is not None
-        for keys in files.read():
-            chosen = keys[kept[begin : begin + len(keys)]].astype(np.int64)
+        for keys in files.read(lambda keys: sort_unique(keys).astype(np.int64), last=True):
+            src, dst = np.divmod(keys[kept[begin : begin + len(keys)]], size.vertices)
             begin += len(keys)
-            src, dst = np.divmod(chosen, size.vertices)
             yield shuffled[src], shuffled[dst]
 
     labels = make_random_labels(size.vertices, size.classes, seed)
     return _Source(
         size.vertices,
-        read,
+        size.edges,
+        read(),
         describe_rmat(seed),
         (RMAT_NOTE,),
-        pieces=lambda: draw_random_features(size.vertices, size.features, seed),
+        pieces=lambda: draw_random_features((size.vertices,), size.features, seed),
         labels=labels,
         masks=make_split(labels, seed),
         report_repairs=False,
@@ -371,98 +340,128 @@ def _attach(source: _Source, attached: Attached) -> _Source:
 # --------------------------------------------------------------------------- writing
 
 
-def _write(folder: Path, path: Path, name: str, source: _Source, scaling: ScalingChoice) -> None:
-    """Fill ``folder``, which will stand at ``path``."""
-    if not 0 < source.num_vertices <= MAX_VERTICES:
-        raise DatasetError(
-            f"{name}: {source.num_vertices:,} vertices is outside 1 to {MAX_VERTICES:,}; number "
-            f"them from 0 without gaps."
+def _write(
+    folder: Path,
+    path: Path,
+    name: str,
+    open_source: Callable[[Path, Callable[[int], None]], _Source],
+    scaling: ScalingChoice,
+) -> Ids | None:
+    """Fill ``folder``, which will stand at ``path``; the ids that vertices had."""
+    scratch, into = folder / "scratch", folder / "indices.npy"
+    keys = scratch / "keys"
+    keys.mkdir(parents=True)
+    with _draw_aside(folder) as draw:
+        source = open_source(scratch, draw)
+        if not 0 < source.num_vertices <= MAX_VERTICES:
+            raise DatasetError(
+                f"{name}: {source.num_vertices:,} vertices is outside 1 to {MAX_VERTICES:,}; "
+                f"number them from 0 without gaps."
+            )
+        if source.pieces is None and source.sparse is None:
+            draw(source.num_vertices)
+        indptr, repairs = sort_edges(
+            keys,
+            source.num_vertices,
+            source.num_edges,
+            source.edges,
+            into,
+            directed=source.directed,
         )
-    keys = folder / "scratch" / "keys"
-    keys.mkdir()
-    into = folder / "indices.npy"
-    indptr, repairs = sort_edges(
-        keys, source.num_vertices, source.edges, into, directed=source.directed
-    )
-    shutil.rmtree(folder / "scratch")
+    shutil.rmtree(scratch)
     if not indptr[-1]:
         raise DatasetError(f"{name}: every edge is a self loop; a GNN needs at least one other.")
-    copy_to(folder / "indptr.npy", indptr)
-    if source.weights is not None:
-        copy_to(folder / "weights.npy", source.weights)
-    features, said, made_up = _write_features(folder, path, source)
-    indices = ArrayFile.find(into).map()
+    indices = ArrayFile.find(into)
+    found = Digests(directed=source.directed)
+    found.store(folder, "indptr", cut_rows(indptr))
+    found.follow("indices", indices.pieces(), len)
+    features, said, made_up = _write_features(folder, path, source, found)
     dataset = annotate(
         name,
-        Graph(indptr, indices, source.directed, source.weights),  # type: ignore[arg-type]
+        Graph(indptr, indices.map(), source.directed),  # type: ignore[arg-type]
         features=features,
         labels=source.labels,
         masks=source.masks,
         origin=source.origin,
         notes=(*source.notes, *(repairs.sentences() if source.report_repairs else ()), *said),
         made_up=made_up,
+        checked=source.sparse is None,
     )
-    if not isinstance(dataset.features, np.ndarray):
-        write_features(folder, dataset.features)
-    for array, values in (("y", dataset.labels), *((n, getattr(dataset, n)) for n in MASK_NAMES)):
-        copy_to(folder / f"{array}.npy", values)
-    found = check_files(folder, path, dataset)
-    scaled = _scale(folder, replace(dataset, stored_digest=found.digest), scaling)
-    if scaled.feature_scaling != "none":
-        found = check_files(folder, path, dataset)
-    write_manifest(folder, scaled, found)
+    if scaling == "auto" and made_up and source.num_vertices >= _ENOUGH_ROWS:
+        scaling = "none"
+    _store(folder, dataset, scaling, found)
+    return source.renumbered
+
+
+@contextmanager
+def _draw_aside(folder: Path) -> Iterator[Callable[[int], None]]:
+    """For the body, a thread writes random features, of as many vertices as the function is told
+    that this gives. It may be told of more later."""
+    counts: SimpleQueue[int | None] = SimpleQueue()
+
+    def write() -> None:
+        with ArrayWriter(folder / "x.npy", np.float32, (RANDOM_FEATURES,)) as writer:
+            for rows in draw_random_features(iter(counts.get, None), RANDOM_FEATURES):
+                writer.append(rows)
+
+    with ThreadPoolExecutor(1) as pool:
+        written = pool.submit(write)
+        try:
+            yield counts.put
+        finally:
+            counts.put(None)
+        written.result()
 
 
 def _write_features(
-    folder: Path, path: Path, source: _Source
+    folder: Path, path: Path, source: _Source, found: Digests
 ) -> tuple[FloatArray | scipy.sparse.csr_matrix, tuple[str, ...], tuple[str, ...]]:
     """The features, dense ones mapped from the file they were written to; what to know of them, and
     what was made up."""
-    if source.sparse is not None:
-        return source.sparse, (), ()
-    pieces = source.pieces
+    into = folder / "x.npy"
     made_up: tuple[str, ...] = ()
-    if pieces is None:
+    rounded = False
+
+    def check(pieces: Iterator[AnyArray]) -> Iterator[FloatArray]:
+        nonlocal rounded
+        for piece in pieces:
+            single, rounding = as_float_features(str(path), piece)
+            rounded = rounded or rounding
+            yield single
+
+    if source.sparse is None and source.pieces is None:
         made_up = (describe_random_features(RANDOM_FEATURES),)
-
-        def pieces() -> Iterator[AnyArray]:
-            return draw_random_features(source.num_vertices, RANDOM_FEATURES)
-
-    rounded, into = False, folder / "x.npy"
-    writer: ArrayWriter | None = None
-    for piece in pieces():
-        single, rounding = as_float_features(str(path), piece)
-        rounded = rounded or rounding
-        if writer is None:
-            writer = ArrayWriter(into, np.float32, single.shape[1:])
-        writer.append(single)
-    assert writer is not None
-    writer.close()
+        found.follow("x", ArrayFile.find(into).pieces(), len)
+    else:
+        into.unlink()
+        if source.pieces is None:
+            return source.sparse, (), ()
+        found.store(folder, "x", check(source.pieces()))
     features = ArrayFile.find(into).map()
-    said = ("features were rounded to float32",) if rounded else ()
-    return features, said, made_up
+    return features, ("features were rounded to float32",) if rounded else (), made_up
 
 
-def _scale(folder: Path, dataset: Dataset, choice: ScalingChoice) -> Dataset:
-    """The data set with its features scaled, in their files too."""
+def _store(folder: Path, dataset: Dataset, choice: ScalingChoice, found: Digests) -> None:
+    """Write the arrays whose digests were not ``found`` yet, features scaled, and the manifest."""
+    if dataset.feature_scaling != "none":
+        raise DatasetError(f"features of {dataset.name} are scaled; write them as they were.")
+    for name, array in list_arrays(dataset).items():
+        if name not in found.sha256:
+            found.store(folder, name, cut_rows(array))
+    dataset = replace(dataset, stored_digest=found.digest)
     features = dataset.features
     scaling = choose_scaling(features) if choice == "auto" else choice
-    if not isinstance(features, np.ndarray):
-        if scaling == "columns":
+    if scaling != "none":
+        pieces: Iterator[AnyArray]
+        if isinstance(features, np.ndarray):
+            name, pieces = "x", scale_pieces(features, scaling)
+        elif scaling == "columns":
             raise refuse_columns(dataset.name)
-        if scaling == "rows":
-            features = scale_sparse_rows(features)
-            for file in folder.glob("x_*.npy"):
-                file.unlink()
-            write_features(folder, features)
-    elif scaling != "none":
-        into = folder / "scaled.npy"
-        with ArrayWriter(into, np.float32, features.shape[1:]) as writer:
-            for piece in scale_pieces(features, scaling):
-                writer.append(piece)
-        os.replace(into, folder / "x.npy")
-        let_go(features)
-    if scaling == "none":
-        return dataset
-    notes = (*dataset.notes, describe_scaling(scaling))
-    return replace(dataset, feature_scaling=scaling, notes=notes)
+        else:
+            name, pieces = "x_data", cut_rows(scale_sparse_rows(features).data)
+        found.store(folder, "scaled", pieces)
+        os.replace(folder / "scaled.npy", folder / f"{name}.npy")
+        found.sha256[name] = found.sha256.pop("scaled")
+        notes = (*dataset.notes, describe_scaling(scaling))
+        dataset = replace(dataset, feature_scaling=scaling, notes=notes)
+    write_manifest(folder, dataset, found)

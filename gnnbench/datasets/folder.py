@@ -29,11 +29,12 @@ from gnnbench.datasets.construct import (
     check_masks,
     check_shape,
 )
-from gnnbench.datasets.npy import ArrayFile, copy_to
-from gnnbench.datasets.streaming import Found, check_stored
+from gnnbench.datasets.npy import ArrayFile
+from gnnbench.datasets.streaming import Digests, check_stored
 from gnnbench.datasets.topology import check_offsets
 from gnnbench.errors import DatasetError, GnnbenchError
 from gnnbench.files import FileRefused, explain, publish_folder, read_text
+from gnnbench.mapped import AnyArray
 from gnnbench.records import Dataset, FeatureScaling, Graph
 
 MANIFEST = "manifest.json"
@@ -322,32 +323,24 @@ def _list_others(path: Path) -> list[str]:
     return sorted(name for name in os.listdir(path) if name not in own)
 
 
-def write_features(folder: Path, features: scipy.sparse.csr_matrix) -> None:
-    """The files of sparse features. Raises ``OSError``."""
-    for name, array in zip(
-        _SPARSE, (features.data, features.indices, features.indptr), strict=True
-    ):
-        copy_to(folder / f"{name}.npy", array)
+def list_arrays(dataset: Dataset) -> dict[str, AnyArray]:
+    """Return the arrays of a data set by name, in the order of its digest."""
+    graph, features = dataset.graph, dataset.features
+    arrays: dict[str, AnyArray] = {"indptr": graph.indptr, "indices": graph.indices}
+    if graph.weights is not None:
+        arrays["weights"] = graph.weights
+    if isinstance(features, np.ndarray):
+        arrays["x"] = features
+    else:
+        sparse = features.data, features.indices, features.indptr
+        arrays |= zip(_SPARSE, sparse, strict=True)
+    return arrays | {"y": dataset.labels, **{name: getattr(dataset, name) for name in MASK_NAMES}}
 
 
-def check_files(folder: Path, path: Path, dataset: Dataset) -> Found:
-    """What the arrays of ``dataset`` are that have been written to ``folder``, by reading them all
-    again.
-
-    Raises :class:`DatasetError`, which says ``path``, where they are no data set.
-    """
-    return check_stored(str(path), _list_files(folder), dataset.graph, dataset.num_features)
-
-
-def _list_files(folder: Path) -> dict[str, ArrayFile]:
-    names = [name for name in _DTYPES if os.path.exists(folder / f"{name}.npy")]
-    return {name: ArrayFile.find(folder / f"{name}.npy") for name in names}
-
-
-def write_manifest(folder: Path, dataset: Dataset, found: Found) -> None:
+def write_manifest(folder: Path, dataset: Dataset, found: Digests) -> None:
     """The manifest of the arrays in ``folder``, which are those of ``dataset``. Raises
     ``OSError``."""
-    files = _list_files(folder)
+    files = {n: ArrayFile.find(folder / f"{n}.npy") for n in _DTYPES if n in found.sha256}
     arrays = {
         name: StoredArray(_describe(file), file.header.shape, found.sha256[name])
         for name, file in files.items()
@@ -359,7 +352,7 @@ def write_manifest(folder: Path, dataset: Dataset, found: Found) -> None:
         num_features=dataset.num_features,
         num_classes=dataset.num_classes,
         feature_scaling=dataset.feature_scaling,
-        digest=dataset.stored_digest or found.digest,
+        digest=dataset.stored_digest,
         arrays=arrays,
         directed=dataset.graph.directed,
     )

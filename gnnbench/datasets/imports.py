@@ -6,6 +6,7 @@ Whatever is repaired on the way is counted in the dataset's notes.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -23,11 +24,13 @@ from gnnbench.datasets.memory import check_memory
 from gnnbench.datasets.raw import RawGraph, assemble, note_numbering
 from gnnbench.datasets.tables import read_whole
 from gnnbench.datasets.texts import BYTES_PER_EDGE, strip_compression
-from gnnbench.datasets.topology import MAX_VERTICES, AnyArray
+from gnnbench.datasets.topology import MAX_VERTICES, AnyArray, sort_unique
 from gnnbench.datasets.torch_files import as_numpy, load_torch
 from gnnbench.errors import DatasetError
 from gnnbench.records import Dataset, IntArray
 
+#: Ids below this are looked up in an array that has an entry for each.
+_DENSE_IDS = 1 << 28
 _LONGEST_NAME = 200
 _SHOWN_EDGES = 5
 _NO_GRAPH = "no tensors and no graph of PyTorch Geometric"
@@ -119,7 +122,9 @@ def _read(file: Path, kind: str, extras: Extras, attached: Attached) -> RawGraph
             return read_data(file, held, weighted=extras.weighted)
         choose_weights(str(file), None, weighted=extras.weighted)
         edges = as_numpy(file, held) if kind == "torch" else cast("AnyArray", held)
-        pairs, weights, notes, read_as = _as_pairs(file, edges), None, (), ""
+        check_memory(str(file), "its graph", BYTES_PER_EDGE * edges.size // 2)
+        pairs = np.ascontiguousarray(as_pairs(file, edges), dtype=np.int64)
+        weights, notes, read_as = None, (), ""
     found = _number(file, pairs, notes, attached, extras.keep_isolated)
     return replace(found, weights=weights, read_as=read_as)
 
@@ -156,17 +161,18 @@ def choose_name(file: Path, name: str | None = None) -> str:
 # --------------------------------------------------------------------------- edge lists
 
 
-def _as_pairs(file: Path, edges: AnyArray) -> Ids:
-    """Return the ends of every edge of an array, ``(E, 2)``."""
+def as_pairs(file: Path, edges: AnyArray) -> AnyArray:
+    """Return the ends of every edge of an array, integers ``(E, 2)``.
+
+    Raises :class:`DatasetError` for arrays of another shape or dtype.
+    """
     if edges.ndim != 2 or 2 not in edges.shape or edges.dtype.kind not in "iu":
         raise DatasetError(
             f"{file}: it has shape {edges.shape} and dtype {edges.dtype}; give integers of "
             f"shape (2, E), sources above destinations."
         )
-    check_memory(str(file), "its graph", BYTES_PER_EDGE * edges.size // 2)
     # Two edges as two rows and as two columns look alike: rows are meant.
-    pairs = edges.T if edges.shape[0] == 2 else edges
-    return np.ascontiguousarray(pairs, dtype=np.int64)
+    return edges.T if edges.shape[0] == 2 else edges
 
 
 def _read_text(file: Path, extras: Extras) -> tuple[Ids, AnyArray | None, tuple[str, ...], str]:
@@ -191,9 +197,9 @@ def _number(
     """Vertices numbered in ascending order of their ids: those of edges, and with
     ``keep_isolated`` all that are known of."""
     ids, said, renumbered = number_vertices(
-        file, cast("Ids", np.unique(pairs)), notes, attached, keep_isolated
+        file, find_ids((pairs,)), notes, attached, keep_isolated
     )
-    edges = np.searchsorted(ids, pairs).T.astype(np.int64)
+    edges = find_numbers(ids)(pairs).T
     origin = f"imported from {file.name}"
     return RawGraph(edges, len(ids), origin, said, ids=ids, renumbered=renumbered, complete=False)
 
@@ -209,7 +215,7 @@ def number_vertices(
     if len(ids) == 0:
         raise DatasetError(f"{file}: there are no edges in it; give two vertex ids a line.")
     known = attached.list_ids(ids, file)
-    alone = len(np.setdiff1d(known, ids))
+    alone = len(known) - len(ids)
     said = list(notes)
     if keep_isolated:
         ids = known if attached.any or ids.dtype.kind == "U" else _fill_gaps(file, ids)
@@ -231,3 +237,44 @@ def _fill_gaps(file: Path, ids: Ids) -> IntArray:
         )
     check_memory(str(file), "its vertices", 64 * last)
     return np.arange(last + 1, dtype=np.int64)
+
+
+def find_ids(parts: Iterable[Ids], tell: Callable[[int], None] | None = None) -> Ids:
+    """Return the distinct ids among int64 ids, or names, in arrays of any shape, ascending.
+
+    Memory takes a byte for each id up to the largest below :data:`_DENSE_IDS`. Ids of a part with
+    others than these take 8 bytes each, and names what they are long. ``tell`` is called after
+    each part with a number of distinct ids so far, which may be too small.
+    """
+    marks = np.zeros(0, dtype=np.bool_)
+    others: list[Ids] = []
+    for part in parts:
+        if part.size and _are_dense(part):
+            if int(part.max()) >= len(marks):
+                marks.resize(max(int(part.max()) + 1, 2 * len(marks)), refcheck=False)
+            marks[part] = True
+        elif part.size:
+            both = np.concatenate([*others, sort_unique(part.flatten())])
+            others = [cast("Ids", sort_unique(both, runs=True))]
+        if tell is not None:
+            tell(max(int(np.count_nonzero(marks)), *map(len, others), 0))
+    dense = np.flatnonzero(marks)
+    if not others or not len(dense):
+        return others[0] if others else dense
+    return cast("Ids", sort_unique(np.append(others[0], dense)))
+
+
+def _are_dense(ids: Ids) -> bool:
+    """Whether there may be an entry of an array for each id up to the largest."""
+    return ids.dtype.kind != "U" and int(ids.min()) >= 0 and int(ids.max()) < _DENSE_IDS
+
+
+def find_numbers(known: Ids) -> Callable[[Ids], IntArray]:
+    """Return what gives some of the ids ``known``, which ascend, their numbers 0, 1, 2, ..."""
+    if known.dtype.kind != "U" and known[0] == 0 and known[-1] == len(known) - 1:
+        return lambda ids: cast("IntArray", ids)
+    if _are_dense(known):
+        numbers = np.zeros(int(known[-1]) + 1, dtype=np.int64)
+        numbers[known] = np.arange(len(known))
+        return lambda ids: numbers[ids]
+    return lambda ids: np.searchsorted(known, ids)

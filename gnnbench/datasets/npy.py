@@ -193,10 +193,9 @@ class ArrayWriter:
         return begin + text_bytes.to_bytes(2, "little") + text.encode("latin1")
 
 
-def copy_to(path: Path, array: AnyArray) -> None:
-    """Write an array of any kind, some rows at a time. Raises ``OSError``."""
+def cut_rows(array: AnyArray) -> Iterator[AnyArray]:
+    """Yield an array some rows at a time; at least one piece, which may be empty."""
     row_bytes = max(1, math.prod(array.shape[1:]) * array.dtype.itemsize)
     step = max(1, PIECE_BYTES // row_bytes)
-    with ArrayWriter(path, array.dtype, array.shape[1:]) as writer:
-        for begin in range(0, len(array), step):
-            writer.append(array[begin : begin + step])
+    for begin in range(0, max(1, len(array)), step):
+        yield array[begin : begin + step]

@@ -2,80 +2,132 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from gnnbench.cores import count_cores
 from gnnbench.datasets.npy import ArrayWriter
 from gnnbench.datasets.topology import Repairs
-from gnnbench.records import IntArray
+from gnnbench.kernels.dispatch import sort_keys
+from gnnbench.records import BoolArray, IndexArray, IntArray
 
 Keys = npt.NDArray[np.uint64]
+Given = TypeVar("Given")
+Made = TypeVar("Made")
 
 #: About how many keys are sorted at a time, and so how large a file of them is.
-KEYS_PER_FILE = 1 << 22
-#: No more files are written to at a time.
-_MAX_FILES = 512
+KEYS_PER_FILE = 1 << 20
+#: A file of more times as many keys is divided once more.
+_UNEVEN = 8
+#: Keys are divided by at most so many bits at a time.
+_MOST_BITS = 9
+#: More threads would hold too much in memory.
+_MOST_THREADS = 4
+
+
+def work_ahead(work: Callable[[Given], Made], given: Iterable[Given]) -> Iterator[Made]:
+    """Yield ``work(each)`` in order, while threads work on those that follow.
+
+    At most one more than there are threads are in memory. Raises what ``work`` raises first.
+    """
+    threads = min(_MOST_THREADS, count_cores())
+    waiting: deque[Future[Made]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        for each in given:
+            waiting.append(pool.submit(work, each))
+            if len(waiting) > threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 class KeyFiles:
-    """Keys, uint64, that wait in files until they are sorted; each file has a range of them.
+    """Keys, uint64 below 2^``bits``, that wait in files until they are sorted.
 
-    ``bounds``, ascending, are the least keys of all files but the first. The files lie in the empty
-    folder ``scratch``. Raises ``OSError``.
+    Keys in a file begin with the same bits; keys that differ in the last bit alone share a file.
+    About ``count`` keys will be added. The files lie in the empty folder ``scratch``. Raises
+    ``OSError``.
     """
 
-    def __init__(self, scratch: Path, bounds: Keys) -> None:
-        self._bounds = bounds
-        self._paths = [scratch / str(number) for number in range(len(bounds) + 1)]
+    def __init__(self, scratch: Path, bits: int, count: int) -> None:
+        digits = min(_MOST_BITS, bits - 1, (max(0, count - 1) // KEYS_PER_FILE).bit_length())
+        self._bits, self._low = bits, bits - digits
+        self._paths = [scratch / str(number) for number in range(1 << digits)]
         for path in self._paths:
             path.touch(exist_ok=False)
 
-    def add(self, keys: Keys) -> None:
-        """More keys, in any order."""
-        places = np.searchsorted(self._bounds, keys, side="right").astype(np.uint16)
-        order = np.argsort(places, kind="stable")
-        ends = np.searchsorted(places[order], np.arange(len(self._paths) + 1))
-        ordered = keys[order]
-        for number, path in enumerate(self._paths):
-            part = ordered[ends[number] : ends[number + 1]]
-            if len(part):
-                with open(path, "ab") as stream:
-                    part.tofile(stream)
+    def add(self, pack: Callable[[Given], Keys], given: Iterable[Given]) -> int:
+        """Add the keys that ``pack`` makes of each that is given, in any order; return how many.
 
-    def keep_distinct(self) -> int:
-        """Drop keys that are there already, and say how many are left."""
+        Threads pack them.
+        """
+
+        def divide(each: Given) -> list[Keys]:
+            keys = sort_keys(pack(each), self._low, self._bits)
+            # Bits above are the same in all keys, and 0 unless the files divide one of others.
+            above = int(keys[0]) >> self._bits << self._bits if len(keys) else 0
+            least = [above + (number << self._low) for number in range(1, len(self._paths))]
+            return np.split(keys, np.searchsorted(keys, np.array(least, dtype=np.uint64)))
+
         count = 0
-        for path in self._paths:
-            keys = np.unique(np.fromfile(path, dtype=np.uint64))
-            keys.tofile(path)
-            count += len(keys)
+        for parts in work_ahead(divide, given):
+            for path, part in zip(self._paths, parts, strict=True):
+                if len(part):
+                    with open(path, "ab") as stream:
+                        part.tofile(stream)
+                    count += len(part)
         return count
 
-    def read(self, *, last: bool = False) -> Iterator[Keys]:
-        """All keys, ascending, a file at a time, of which nothing is left the ``last`` time."""
-        for path in self._paths:
+    def read(self, work: Callable[[Keys], Made], *, last: bool = False) -> Iterator[Made]:
+        """Yield ``work(keys)`` of some keys at a time, which ascend, from the least to the largest.
+
+        Threads do the work. The ``last`` time the files are deleted.
+        """
+
+        def load(part: tuple[Path, int, bool]) -> Made:
+            path, low, gone = part
             keys = np.fromfile(path, dtype=np.uint64)
+            if gone:
+                path.unlink()
+            return work(sort_keys(keys, 0, low))
+
+        return work_ahead(load, self._list_parts(last=last))
+
+    def _list_parts(self, *, last: bool) -> Iterator[tuple[Path, int, bool]]:
+        """Yield files that are small enough, the bits in which their keys differ, and whether to
+        delete the file."""
+        for path in self._paths:
+            count = path.stat().st_size // 8
+            if count <= _UNEVEN * KEYS_PER_FILE or self._low == 1:
+                yield path, self._low, last
+                continue
+            parts = KeyFiles(Path(tempfile.mkdtemp(dir=path.parent)), self._low, count)
+            stored = np.memmap(path, np.uint64, "r")
+            parts.add(np.array, np.array_split(stored, 1 + count // KEYS_PER_FILE))
             if last:
                 path.unlink()
-            keys.sort()
-            yield keys
+            yield from parts._list_parts(last=True)
 
 
-def place_bounds(keys: Keys, counts: IntArray) -> Keys:
-    """Bounds for ``counts[i]`` keys from ``keys[i]``, ascending, on, so that files are even."""
-    total = np.cumsum(counts)
-    files = min(_MAX_FILES, -(-int(total[-1]) // KEYS_PER_FILE))
-    wanted = np.arange(1, files) * (int(total[-1]) // max(1, files))
-    return np.unique(keys[np.searchsorted(total, wanted)])
+def _mark_first(keys: Keys) -> BoolArray:
+    """Return whether each of ascending keys is the first of its value."""
+    first = np.ones(len(keys), dtype=np.bool_)
+    np.not_equal(keys[1:], keys[:-1], out=first[1:])
+    return first
 
 
 def sort_edges(
     scratch: Path,
     num_vertices: int,
-    edges: Callable[[], Iterable[tuple[IntArray, IntArray]]],
+    num_edges: int,
+    edges: Iterable[tuple[IntArray, IntArray]],
     into: Path,
     *,
     directed: bool = False,
@@ -83,42 +135,44 @@ def sort_edges(
     """The canonical graph of edges, as ``construct.symmetrise`` makes it in memory: its
     ``indices`` are written to the file ``into``; its offsets, and the repairs, are returned.
 
-    ``edges`` gives sources and destinations, int64 and in range, some at a time, and does so twice.
-    Files in the empty folder ``scratch`` take 16 bytes an edge; memory takes some 24 bytes a vertex
-    and :data:`KEYS_PER_FILE` keys. Raises ``OSError``.
+    ``edges`` gives sources and destinations, int64 and in range, some at a time; there are
+    ``num_edges``. Files in the empty folder ``scratch`` take 16 bytes an edge; memory takes some 16
+    bytes a vertex and 8 times :data:`KEYS_PER_FILE` keys a thread. Raises ``OSError``.
     """
-    counts = np.zeros(num_vertices, dtype=np.int64)
-    loops = given = 0
-    for src, dst in edges():
-        loop = src == dst
-        loops, given = loops + int(np.count_nonzero(loop)), given + len(src)
-        for ends in (dst[~loop],) if directed else (src[~loop], dst[~loop]):
-            counts += np.bincount(ends, minlength=num_vertices)
-    # An edge is row x V + column; the lowest bit says that it was given the other way round.
-    step = np.uint64(2 * num_vertices)
-    files = KeyFiles(scratch, place_bounds(np.arange(num_vertices, dtype=np.uint64) * step, counts))
-    del counts
-    for src, dst in edges():
-        chosen = src != dst
-        src, dst = src[chosen].astype(np.uint64), dst[chosen].astype(np.uint64)
-        files.add(dst * step + (src << np.uint64(1)))
-        if not directed:
-            files.add((src * step + (dst << np.uint64(1))) | np.uint64(1))
-    degrees = np.zeros(num_vertices, dtype=np.int64)
+    width = (num_vertices - 1).bit_length()
+    # An edge is its row, its column, and a bit that says that it was given the other way round.
+    row, column, back = np.uint64(width + 1), np.uint64(1), np.uint64(1)
+
+    def pack(ends: tuple[IntArray, IntArray]) -> Keys:
+        chosen = ends[0] != ends[1]
+        src, dst = ends if chosen.all() else (ends[0][chosen], ends[1][chosen])
+        low, high = src.astype(np.uint64), dst.astype(np.uint64)
+        keys = high << row | low << column
+        return keys if directed else np.append(keys, low << row | high << column | back)
+
+    ways = 1 if directed else 2
+    files = KeyFiles(scratch, 2 * width + 1, ways * num_edges)
+    added = files.add(pack, edges) // ways
+
+    def unpack(keys: Keys) -> tuple[int, IntArray, IndexArray, int]:
+        """The first row, the degrees from there on, the columns, and how many were given so."""
+        pairs = keys >> column
+        first = _mark_first(pairs)
+        # Of an edge that was given both ways, the one as it was comes first.
+        forward = int(np.count_nonzero(first & (keys & back == 0)))
+        pairs = pairs[first]
+        rows = (pairs >> np.uint64(width)).view(np.int64)
+        lowest = int(rows[0]) if len(rows) else 0
+        rows -= lowest
+        pairs &= np.uint64((1 << width) - 1)
+        return lowest, np.bincount(rows), pairs.astype(np.int32), forward
+
+    indptr = np.zeros(num_vertices + 1, dtype=np.int64)
     distinct = forward = 0
     with ArrayWriter(into, np.int32) as writer:
-        for keys in files.read(last=True):
-            found = keys >> np.uint64(1)
-            first = np.ones(len(found), dtype=bool)
-            np.not_equal(found[1:], found[:-1], out=first[1:])
-            # Of an edge that was given both ways, the one as it was comes first.
-            forward += int(np.count_nonzero(keys[first] & np.uint64(1) == 0))
-            rows, columns = np.divmod(found[first].astype(np.int64), num_vertices)
-            distinct += len(rows)
-            if len(rows):
-                low, high = int(rows[0]), int(rows[-1])
-                degrees[low : high + 1] += np.bincount(rows - low, minlength=high - low + 1)
-            writer.append(columns.astype(np.int32))
-    indptr = np.zeros(num_vertices + 1, dtype=np.int64)
-    np.cumsum(degrees, out=indptr[1:])
-    return indptr, Repairs(loops, given - loops - forward, distinct - forward)
+        for lowest, degrees, columns, straight in files.read(unpack, last=True):
+            indptr[lowest + 1 : lowest + 1 + len(degrees)] += degrees
+            distinct, forward = distinct + len(columns), forward + straight
+            writer.append(columns)
+    np.cumsum(indptr, out=indptr)
+    return indptr, Repairs(num_edges - added, added - forward, distinct - forward)

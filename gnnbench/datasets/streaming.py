@@ -1,73 +1,103 @@
-"""Arrays on disk checked in one pass over their bytes, in memory that does not grow with them."""
+"""Arrays hashed, checked and written in one pass, in memory that does not grow with them."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gnnbench.datasets.construct import MASK_NAMES
-from gnnbench.datasets.npy import ArrayFile
+from gnnbench.datasets.npy import ArrayFile, ArrayWriter
 from gnnbench.errors import DatasetError
 from gnnbench.mapped import AnyArray
 from gnnbench.records import Graph, IntArray, begin_digest
 
 #: In which order a data set's digest goes over its arrays (``gnnbench.records.Dataset.digest``).
-_ORDER = ("indptr", "indices", "weights", "x", "x_data", "x_indices", "x_indptr", "y", *MASK_NAMES)
+ORDER = ("indptr", "indices", "weights", "x", "x_data", "x_indices", "x_indptr", "y", *MASK_NAMES)
+
+#: How many pieces of an array wait to be hashed.
+_PIECES_AHEAD = 4
 
 Words = npt.NDArray[np.uint64]
+Taker = Callable[[Any], object]
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The SHA-256 of each array's bytes, and the data set's digest."""
+class Digests:
+    """The SHA-256 of each array's bytes, and the data set's digest, of arrays that pass by."""
 
-    sha256: Mapping[str, str]
-    digest: str
+    def __init__(self, *, directed: bool) -> None:
+        self._whole = begin_digest(directed=directed)
+        self.sha256: dict[str, str] = {}
+
+    def follow(self, name: str, pieces: Iterable[AnyArray], take: Taker) -> None:
+        """Hash all pieces of an array, and call ``take`` with each, in order.
+
+        Threads do so while the next pieces are made. Raises what ``take`` raises.
+        """
+        own = hashlib.sha256()
+        takers: tuple[Taker, ...] = own.update, self._whole.update, take
+        waiting: deque[Future[object]] = deque()
+        with ExitStack() as opened:
+            threads = [opened.enter_context(ThreadPoolExecutor(1)) for _ in takers]
+            for piece in pieces:
+                rows = np.ascontiguousarray(piece)
+                for thread, each in zip(threads, takers, strict=True):
+                    waiting.append(thread.submit(each, rows))
+                while len(waiting) > _PIECES_AHEAD * len(takers):
+                    waiting.popleft().result()
+            for done in waiting:
+                done.result()
+        self.sha256[name] = own.hexdigest()
+
+    def store(self, folder: Path, name: str, pieces: Iterable[AnyArray]) -> None:
+        """Follow an array, of at least one piece, and write it to a file of its name.
+
+        Raises ``OSError`` too.
+        """
+        begun = iter(pieces)
+        first = next(begun)
+        with ArrayWriter(folder / f"{name}.npy", first.dtype, first.shape[1:]) as writer:
+            self.follow(name, chain((first,), begun), writer.append)
+
+    @property
+    def digest(self) -> str:
+        """What ``gnnbench.records.Dataset.digest`` says, if arrays passed by in the order of
+        :data:`ORDER`."""
+        return self._whole.hexdigest()[:16]
 
 
 def check_stored(
     where: str, files: Mapping[str, ArrayFile], graph: Graph, num_features: int
-) -> Found:
+) -> Digests:
     """Read all arrays once: the ``graph`` is canonical, features are finite.
 
     Raises :class:`DatasetError` for what is not.
     """
-    whole = begin_digest(directed=graph.directed)
-    sums = {}
-    checks: dict[str, Callable[[AnyArray], None]] = {
+    topology = _Topology(where, graph.indptr)
+    checks: dict[str, Taker] = {
         "x": _Finite(where, "x").take,
         "x_data": _Finite(where, "x_data").take,
         "weights": _Finite(where, "weights", negative=False).take,
+        "indices": topology.take,
     }
-    topology = _Topology(where, graph.indptr)
-    checks["indices"] = topology.take
     if "x_indptr" in files:
         offsets = files["x_indptr"].read().astype(np.int64)
         checks["x_indices"] = _Rows(where, "x_indices", offsets, num_features).take
-    with ThreadPoolExecutor(3) as pool:
-        for name in (name for name in _ORDER if name in files):
-            own = hashlib.sha256()
-            for piece in files[name].pieces():
-                check = checks.get(name, _pass)
-                for done in (
-                    pool.submit(own.update, piece.data),
-                    pool.submit(whole.update, piece.data),
-                    pool.submit(check, piece),
-                ):
-                    done.result()
-            sums[name] = own.hexdigest()
+    found = Digests(directed=graph.directed)
+    for name in (name for name in ORDER if name in files):
+        found.follow(name, files[name].pieces(), checks.get(name, len))
     if not graph.directed:
         topology.require_reverses()
-    return Found(sums, whole.hexdigest()[:16])
-
-
-def _pass(_: AnyArray) -> None:
-    """For arrays that are checked as a whole."""
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,12 @@ than memory. A Parquet table stands for a text with a heading.
 
 from __future__ import annotations
 
+import contextlib
 import csv
-import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -20,6 +21,7 @@ import numpy as np
 
 from gnnbench.datasets.memory import check_memory
 from gnnbench.datasets.parquet_files import ParquetTable
+from gnnbench.datasets.sorting import work_ahead
 from gnnbench.datasets.texts import EDGES, readable, text_pieces
 from gnnbench.datasets.topology import AnyArray
 from gnnbench.errors import DatasetError, reason_of
@@ -50,10 +52,10 @@ _SAMPLE_LINES, _HEAD_BYTES = 200, 1 << 16
 _LONGEST_LINE = 1 << 20
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 #: pyarrow reads these as whole numbers.
-_HEXADECIMAL = re.compile(rb"0[xX]")
 _COMMENT = re.compile(rb"(?m)^[ \t]*[#%][^\n]*")
 _BLANKS = re.compile(rb"[ \t]+")
 _EDGES_OF_BLANKS = re.compile(rb"(?m)^ +| +$")
+_LINES_OF_BLANKS = re.compile(rb"(?m)^[ \t]+$")
 
 
 #: By what other files begin with, what they are: none of them is a text in columns.
@@ -232,13 +234,16 @@ def _clean(file: Path, piece: bytes, remedy: str) -> bytes:
     return piece
 
 
-def _even_blanks(piece: bytes) -> bytes:
-    """Return the lines with one blank between columns, and none around them."""
-    if b"\t" in piece or b"  " in piece:
-        piece = _BLANKS.sub(b" ", piece)
-    if piece.startswith(b" ") or b"\n " in piece or b" \n" in piece or piece.endswith(b" "):
-        piece = _EDGES_OF_BLANKS.sub(b"", piece)
-    return piece
+def _tidy(lines: bytes, delimiter: str) -> bytes:
+    """Return lines without the blanks that say nothing: lines of blanks alone are empty, and where
+    blanks divide columns there is one between two of them, and none around a line."""
+    if delimiter != " ":
+        return _LINES_OF_BLANKS.sub(b"", lines)
+    if b"\t" in lines or b"  " in lines:
+        lines = _BLANKS.sub(b" ", lines)
+    if lines.startswith(b" ") or b"\n " in lines or b" \n" in lines or lines.endswith(b" "):
+        lines = _EDGES_OF_BLANKS.sub(b"", lines)
+    return lines
 
 
 def read_columns(
@@ -252,62 +257,73 @@ def read_columns(
     if isinstance(table, ParquetTable):
         yield from table.read(kinds)
         return
-    grammar, file = table, table.file
-    with readable(file, grammar.remedy):
-        for number, piece in text_pieces(file):
-            lines = _clean(file, piece, grammar.remedy)
-            if grammar.delimiter == " ":
-                lines = _even_blanks(lines)
-            elif b"\n " in lines or b"\n\t" in lines:
-                lines = re.sub(rb"(?m)^[ \t]+$", b"", lines)
-            if number <= grammar.heading_line < number + lines.count(b"\n") + 1:
-                kept = lines.split(b"\n")
-                kept[grammar.heading_line - number] = b""
-                lines = b"\n".join(kept)
-            if lines.strip():
-                yield _parse(grammar, lines, number, kinds, what)
+    with readable(table.file, table.remedy):
+        read = partial(_read_piece, table, kinds, what)
+        yield from filter(None, work_ahead(read, text_pieces(table.file)))
 
 
-def _parse(
-    grammar: Grammar, lines: bytes, number: int, kinds: Mapping[int, type], what: str
+def _read_piece(
+    grammar: Grammar, kinds: Mapping[int, type], what: str, piece: tuple[int, bytes]
 ) -> Mapping[int, AnyArray]:
+    """Return columns of a piece of a text, which begins with that line; none of an empty one."""
     import pyarrow
-    from pyarrow import compute
-    from pyarrow import csv as arrow
 
-    types = {int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string()}
-    names = [str(column) for column in range(grammar.width)]
+    number, lines = piece[0], _clean(grammar.file, piece[1], grammar.remedy)
+    if number <= grammar.heading_line < number + lines.count(b"\n") + 1:
+        kept = lines.split(b"\n")
+        kept[grammar.heading_line - number] = b""
+        lines = b"\n".join(kept)
+    if not lines or lines.isspace():
+        return {}
+    if int in kinds.values() and (b"0x" in lines or b"0X" in lines):
+        _find_fault(grammar, lines, number, kinds, what)
+    # pyarrow skips the blanks beside a number. A line of blanks has none, and is no line to it.
+    numbers = sum(kind is not str for kind in kinds.values())
+    if numbers >= (grammar.width if grammar.delimiter == " " else 1):
+        with contextlib.suppress(pyarrow.ArrowInvalid):
+            return _parse(grammar, lines, kinds)
+    lines = _tidy(lines, grammar.delimiter)
     try:
-        table = arrow.read_csv(
-            io.BytesIO(lines),
-            arrow.ReadOptions(column_names=names),
-            arrow.ParseOptions(
-                delimiter=grammar.delimiter,
-                quote_char=False if grammar.delimiter == " " else '"',
-            ),
-            arrow.ConvertOptions(
-                column_types={str(column): types[kind] for column, kind in kinds.items()},
-                include_columns=[str(column) for column in kinds],
-                null_values=[""],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=True,
-            ),
-        )
+        return _parse(grammar, lines, kinds)
     except pyarrow.ArrowInvalid as error:
         _find_fault(grammar, lines, number, kinds, what)
         raise DatasetError(
             f"{grammar.file}: this is not a table that can be read ({reason_of(error)}); give "
             f"{what} on each line."
         ) from error
-    if int in kinds.values() and _HEXADECIMAL.search(lines):
-        _find_fault(grammar, lines, number, kinds, what)
+
+
+def _parse(grammar: Grammar, lines: bytes, kinds: Mapping[int, type]) -> Mapping[int, AnyArray]:
+    """Return columns of lines; ``ArrowInvalid`` for lines that do not fit and for empty cells."""
+    import pyarrow
+    from pyarrow import compute
+    from pyarrow import csv as arrow
+
+    types = {int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string()}
+    names = [str(column) for column in range(grammar.width)]
+    table = arrow.read_csv(
+        pyarrow.BufferReader(lines),
+        # One block, so that nothing has to be put together again; other threads read other pieces.
+        arrow.ReadOptions(column_names=names, use_threads=False, block_size=len(lines) + 1),
+        arrow.ParseOptions(
+            delimiter=grammar.delimiter,
+            quote_char=False if grammar.delimiter == " " else '"',
+        ),
+        arrow.ConvertOptions(
+            column_types={str(column): types[kind] for column, kind in kinds.items()},
+            include_columns=[str(column) for column in kinds],
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=True,
+        ),
+    )
     found: dict[int, AnyArray] = {}
     for column, kind in kinds.items():
         held = table.column(str(column))
         if kind is str:
             held = compute.utf8_trim_whitespace(held)
         if held.null_count:
-            _find_fault(grammar, lines, number, kinds, what)
+            raise pyarrow.ArrowInvalid("a cell is empty")
         found[column] = np.asarray(held.to_numpy(), dtype=np.str_ if kind is str else kind)
     return found
 

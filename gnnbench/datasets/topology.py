@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ from gnnbench.errors import DatasetError
 from gnnbench.records import BoolArray, FloatArray, Graph, IndexArray, IntArray
 
 AnyArray = npt.NDArray[np.generic]
+Key = TypeVar("Key", bound=np.generic)
 
 #: What :func:`symmetrise` takes at its peak.
 BYTES_PER_EDGE = 50
@@ -39,7 +41,7 @@ class Repairs:
         return tuple(sentence for count, sentence in said if count)
 
 
-def sort_unique(keys: IntArray, *, runs: bool = False) -> IntArray:
+def sort_unique(keys: npt.NDArray[Key], *, runs: bool = False) -> npt.NDArray[Key]:
     """The distinct values of ``keys``, ascending; sorts its argument in place to save memory.
 
     Where they are a few ``runs`` that ascend each, these are merged.

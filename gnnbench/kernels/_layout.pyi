@@ -1,5 +1,8 @@
 """Types of the compiled module that ``cython_ext/layout.pyx`` builds to."""
 
+import numpy as np
+import numpy.typing as npt
+
 from gnnbench.records import IndexArray, IntArray
 
 def transpose(
@@ -13,6 +16,7 @@ def bandwidth(
 ) -> int: ...
 def edge_cut(indptr: IntArray, indices: IndexArray, part: IndexArray, threads: int) -> int: ...
 def count_reuse_times(indices: IndexArray, num_columns: int, bins: int) -> IntArray: ...
+def sort_keys(keys: npt.NDArray[np.uint64], low: int, high: int) -> npt.NDArray[np.uint64]: ...
 def reverse_cuthill_mckee(
     indptr: IntArray, indices: IndexArray, starts: IndexArray, threads: int
 ) -> IndexArray: ...

@@ -1,5 +1,6 @@
 """Data sets as folders: what is written in pieces is what is made in memory, and is checked."""
 
+import errno
 import hashlib
 import json
 import os
@@ -16,7 +17,7 @@ from gnnbench import datasets
 from gnnbench.datasets import conversion, folder, npy, sorting, streaming, texts
 from gnnbench.datasets.folder import MANIFEST, load_folder
 from gnnbench.datasets.sorting import KeyFiles, sort_edges
-from gnnbench.errors import DatasetError
+from gnnbench.errors import DatasetError, GnnbenchError
 from tests.datasets.conftest import SBM
 
 ARRAYS = ("labels", "train_mask", "val_mask", "test_mask")
@@ -153,23 +154,57 @@ def test_edges_sorted_in_files_are_those_sorted_in_memory(tmp_path_factory, pair
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sorting, "KEYS_PER_FILE", 5)
-        indptr, repairs = sort_edges(scratch / "keys", 13, read, scratch / "indices.npy")
+        indptr, repairs = sort_edges(
+            scratch / "keys", 13, len(pairs), read(), scratch / "indices.npy"
+        )
     graph, expected = datasets.construct.symmetrise(ends[0].copy(), ends[1].copy(), 13)
     np.testing.assert_array_equal(indptr, graph.indptr)
     np.testing.assert_array_equal(np.load(scratch / "indices.npy"), graph.indices)
     assert repairs == expected
 
 
-def test_files_of_keys_are_even(tmp_path):
-    keys = np.random.default_rng(5).permutation(10_000).astype(np.uint64)
-    bounds = sorting.place_bounds(np.sort(keys), np.ones(10_000, dtype=np.int64))
-    files = KeyFiles(tmp_path, bounds)
-    for begin in range(0, 10_000, 999):
-        files.add(keys[begin : begin + 999])
-    sizes = [len(part) for part in files.read()]
-    assert len(sizes) == 10_000 // 300 + 1
-    assert max(sizes) <= 310
-    np.testing.assert_array_equal(np.concatenate(list(files.read())), np.arange(10_000))
+@pytest.mark.parametrize("least", [0, 2**39 - 9_000])
+def test_keys_that_are_alike_are_divided_once_more(tmp_path, monkeypatch, least):
+    """However many begin with the same bits, few are in memory at a time."""
+    rng = np.random.default_rng(5)
+    keys = least + rng.integers(0, 9_000, 20_000).astype(np.uint64)
+    files = KeyFiles(tmp_path, 39, 20_000)
+    assert (
+        files.add(
+            lambda part: keys[part].copy(),
+            map(slice, range(0, 20_000, 999), range(999, 20_999, 999)),
+        )
+        == 20_000
+    )
+    for last in (False, True):
+        found = list(files.read(np.copy, last=last))
+        assert max(map(len, found)) <= 8 * 300
+        np.testing.assert_array_equal(np.concatenate(found), np.sort(keys))
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_ids_of_all_kinds_are_numbered_together(tmp_path):
+    """Small ones with gaps, and later ones that are too large for an array of as many."""
+    file = tmp_path / "edges.csv"
+    lines = [*(f"{n},{2 * n}" for n in range(1, 300)), "5,-3", f"{2**60},1", f"{2**40},{2**60}"]
+    for count in (299, 302):
+        file.write_text("\n".join(lines[:count]))
+        made = datasets.import_folder(file, tmp_path / str(count), scaling="none")
+        plain = datasets.import_graph(file)
+        assert_same(made.dataset, plain.dataset)
+        ids = {int(each) for line in lines[:count] for each in line.split(",")}
+        assert made.ids.tolist() == plain.ids.tolist() == sorted(ids)
+
+
+def test_features_that_are_made_up_are_scaled_as_others(tmp_path):
+    """A few random rows are far from mean 0 and deviation 1; many are not."""
+    file = tmp_path / "edges.csv"
+    for count, scaling in ((2, "columns"), (1200, "none")):
+        file.write_text("\n".join(f"{n},{n + 1}" for n in range(count)))
+        made = datasets.import_folder(file, tmp_path / str(count))
+        assert_same(made.dataset, datasets.scale_features(datasets.import_graph(file).dataset))
+        assert made.dataset.feature_scaling == scaling
+        load_folder(tmp_path / str(count), tmp_path / "never")
 
 
 def test_memory_does_not_grow_with_the_edges(tmp_path):
@@ -186,18 +221,42 @@ def test_memory_does_not_grow_with_the_edges(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(npy, "PIECE_BYTES", 1 << 15)
         patch.setattr(sorting, "KEYS_PER_FILE", 1 << 12)
-        patch.setattr(conversion, "EDGES_AT_A_TIME", 1 << 12)
         measure(9_000)  # what is imported and compiled on the way
         small, large = measure(20_000), measure(160_000)
     assert large < 1.3 * small
 
 
-def test_a_line_that_is_no_edge_is_named_in_a_later_piece(tmp_path):
+@pytest.mark.parametrize(
+    ("lines", "wrong"),
+    [
+        ("1 2\n", "1 x"),
+        ("1,2\n", "1,2,3"),
+        ("1,2\n", "1,"),
+        (" 1 , 2 \n\n  \n", "1,2.0"),
+        ("1 2 a\n", "1 2 a\tb"),
+        ("1,2\n", '"1,2"'),
+    ],
+)
+def test_a_line_that_is_no_edge_is_named_in_a_later_piece(tmp_path, lines, wrong):
     file = tmp_path / "edges.txt"
-    file.write_text("# head\n" + "1 2\n" * 500 + "1 x\n")
-    with pytest.raises(DatasetError, match=r"line 502: '1 x' is not an edge"):
+    file.write_text("# head\n" + lines * 500 + wrong + "\n" + lines * 500)
+    number = 2 + 500 * lines.count("\n")
+    with pytest.raises(DatasetError, match=rf"line {number}: .* is not an edge"):
         datasets.import_folder(file, tmp_path / "made")
     assert os.listdir(tmp_path) == ["edges.txt"]
+
+
+def test_a_disk_that_is_full_while_features_are_drawn_is_one_sentence(tmp_path, monkeypatch):
+    def draw(counts, width):
+        yield np.zeros((next(iter(counts)), width), dtype=np.float32)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(conversion, "draw_random_features", draw)
+    file = tmp_path / "edges.csv"
+    file.write_text("1,2\n" * 500)
+    with pytest.raises(GnnbenchError, match="could not be written: the disk is full"):
+        datasets.import_folder(file, tmp_path / "made")
+    assert os.listdir(tmp_path) == ["edges.csv"]
 
 
 @pytest.fixture

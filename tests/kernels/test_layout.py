@@ -117,6 +117,33 @@ def test_sorting_a_few_large_sources():
     assert (dst.tolist(), edge.tolist()) == ([0, 0, 1], [1, 0, 2])
 
 
+@given(
+    st.lists(st.integers(0, 2**64 - 1) | st.sampled_from([0, 3, 2**40, 2**63]), max_size=300),
+    st.tuples(st.integers(0, 64), st.integers(0, 64)).map(sorted),
+)
+def test_keys_are_sorted_by_some_of_their_bits(keys, bits):
+    low, high = bits
+    array = np.array(keys, dtype=np.uint64)
+    found = assert_alike(lambda: layout.sort_keys(array.copy(), low, high))
+    assert found.tolist() == sorted(keys, key=lambda key: key >> low & (1 << (high - low)) - 1)
+
+
+@pytest.mark.parametrize(
+    ("keys", "low", "high"),
+    [
+        (np.zeros(3, dtype=np.int64), 0, 8),
+        (np.zeros(6, dtype=np.uint64)[::2], 0, 8),
+        (np.frombuffer(bytes(24), dtype=np.uint64), 0, 8),
+        (np.zeros(3, dtype=np.uint64), -1, 8),
+        (np.zeros(3, dtype=np.uint64), 9, 8),
+        (np.zeros(3, dtype=np.uint64), 0, 65),
+    ],
+)
+def test_keys_and_bits_that_are_none_raise(keys, low, high):
+    with pytest.raises(ValueError, match="keys"):
+        layout.sort_keys(keys, low, high)
+
+
 def test_threads_do_not_change_results():
     graph = random_graph(3000, 120_000)
     assert len(graph[1]) > 3 * 2**16  # enough for three threads

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gnnbench import plugins
@@ -143,3 +144,15 @@ def test_asv_takes_the_suites(tmp_path):
         assert done.returncode == 0, done.stdout + done.stderr
     assert "kernels.Sampling.time_call" in done.stdout
     assert "failed" not in done.stdout
+
+
+def test_imports_are_timed_on_the_edges_that_are_said(import_suite, tmp_path, monkeypatch):
+    suite = import_suite("imports")
+    monkeypatch.setattr(suite, "EDGES_AT_A_TIME", 700)
+    file = tmp_path / "edges.csv"
+    suite.write_edges(file, 3000, 50)
+    ends = np.loadtxt(file, delimiter=",", dtype=np.int64)
+    assert ends.shape == (3000, 2)
+    assert (ends.min(), ends.max()) == (0, 49)
+    assert all(work(file, 50) > 0 for work in suite.WORK)
+    assert os.listdir(tmp_path) == ["edges.csv"]

@@ -24,6 +24,7 @@ from gnnbench.kernels.dispatch.layout import (
     partition_stream,
     reverse_cuthill_mckee,
     sort_edges_by_source,
+    sort_keys,
     transpose,
 )
 from gnnbench.kernels.dispatch.movement import open_rounds
@@ -119,6 +120,7 @@ __all__ = [
     "scatter_add_rows",
     "simulate_aggregation",
     "sort_edges_by_source",
+    "sort_keys",
     "sort_sources",
     "spread_maxima",
     "transpose",

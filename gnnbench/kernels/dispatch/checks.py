@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -41,9 +43,7 @@ def check_range(name: str, ids: IntArray | IndexArray, num_vertices: int) -> Non
         )
 
 
-def check_vector(
-    name: str, array: IntArray | IndexArray, dtype: np.dtype[np.signedinteger]
-) -> None:
+def check_vector(name: str, array: npt.NDArray[np.integer[Any]], dtype: np.dtype[Any]) -> None:
     """``ValueError`` unless this is a contiguous vector of exactly this dtype."""
     if not isinstance(array, np.ndarray) or (
         array.ndim != 1

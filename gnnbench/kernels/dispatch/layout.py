@@ -71,6 +71,25 @@ def sort_edges_by_source(
     return result
 
 
+def sort_keys(keys: reference.Keys, low: int, high: int) -> reference.Keys:
+    """Return uint64 ``keys`` ``(n,)`` in the order of their bits ``low`` to ``high - 1``.
+
+    Keys with equal bits keep their order. The sort may use the memory of ``keys``, which hold
+    nothing afterwards. Raises ``ValueError`` for keys of another dtype or layout, for keys that are
+    read-only, and for bits outside ``0 <= low <= high <= 64``.
+    """
+    check_vector("keys", keys, np.dtype(np.uint64))
+    if not keys.flags.writeable or not 0 <= low <= high <= 64:
+        raise ValueError(
+            f"bits {low} to {high} of keys cannot be sorted; use writable keys and 0 to 64."
+        )
+    compiled = load("layout")
+    if compiled is None:
+        return reference.sort_keys(keys, low, high)
+    found: reference.Keys = compiled.sort_keys(keys, low, high)
+    return found
+
+
 def reverse_cuthill_mckee(
     indptr: IntArray, indices: IndexArray, *, from_hubs: bool = False, threads: int = 0
 ) -> IndexArray:

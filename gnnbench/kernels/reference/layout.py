@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from gnnbench.kernels.reference.sampling import MALFORMED_IDS, MALFORMED_ROWS, derive_keys
 from gnnbench.records import IndexArray, IntArray
+
+#: Edges packed into numbers, uint64.
+Keys = npt.NDArray[np.uint64]
 
 MALFORMED_COLUMNS = "indices name a column outside the matrix; use values in [0, num_columns)."
 MALFORMED_SOURCES = "indices hold a negative value; use the sources' positions, from 0."
@@ -52,6 +56,12 @@ def sort_edges_by_source(
     check_csr(indptr, indices, 2**31, MALFORMED_SOURCES)
     edge = np.argsort(indices, kind="stable").astype(np.int32)
     return indices[edge], name_rows(indptr)[edge], edge
+
+
+def sort_keys(keys: Keys, low: int, high: int) -> Keys:
+    """See :func:`gnnbench.kernels.dispatch.layout.sort_keys`."""
+    digits = (keys >> np.uint64(low)) & np.uint64((1 << (high - low)) - 1)
+    return keys[np.argsort(digits, kind="stable")]
 
 
 def invert(order: IndexArray) -> IndexArray:
