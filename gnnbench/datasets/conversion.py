@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Event
 from typing import cast
 
 import numpy as np
@@ -395,19 +396,27 @@ def _write(
 
 @contextmanager
 def _draw_aside(folder: Path) -> Iterator[Callable[[int], None]]:
-    """For the body, a thread writes random features, of as many vertices as the function is told
-    that this gives. It may be told of more later."""
+    """Have a thread write random features while the body runs.
+
+    The body calls the function with a number of vertices, and later with larger ones.
+    """
     counts: SimpleQueue[int | None] = SimpleQueue()
+    failed = Event()
 
     def write() -> None:
         with ArrayWriter(folder / "x.npy", np.float32, (RANDOM_FEATURES,)) as writer:
             for rows in draw_random_features(iter(counts.get, None), RANDOM_FEATURES):
+                if failed.is_set():
+                    return
                 writer.append(rows)
 
     with ThreadPoolExecutor(1) as pool:
         written = pool.submit(write)
         try:
             yield counts.put
+        except BaseException:
+            failed.set()
+            raise
         finally:
             counts.put(None)
         written.result()
