@@ -6,15 +6,15 @@ Both return :class:`~gnnbench.records.Table`, whose cells say where each number 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from gnnbench.constants import MarkedNumber
 from gnnbench.kernels.dispatch import RmatStream
-from gnnbench.parts import Bundle, LayerClass, Session, Setting, option_fields
+from gnnbench.parts import Bundle, LayerClass, option_fields
 from gnnbench.platforms.machine import Platform
-from gnnbench.records import Dataset, LedgerEntry, Mode, PartKind, Table, Workload
+from gnnbench.records import Dataset, LedgerEntry, PartKind, Table, Workload
 
 
 class PassProgress(Protocol):
@@ -78,15 +78,30 @@ class Planner(ABC):
         """
 
 
+class LeftOut(NamedTuple):
+    """A table or figure of a paper that ``gnnbench reproduce`` has nothing to compare with.
+
+    ``name`` is such as ``hongtu-figure8``, or ``hongtu-figure1 to 7`` for several of one kind;
+    ``shows`` says what it shows, and ``reason`` why there is nothing to compare.
+    """
+
+    name: str
+    shows: str
+    reason: str
+
+
 class Reproduction(ABC):
-    """A table of a paper beside this project's numbers for it: ``gnnbench reproduce``."""
+    """A table of a paper beside this project's numbers for it: ``gnnbench reproduce``.
+
+    A reproduction compares something that the paper states with something that is computed here.
+    """
 
     #: Such as ``hongtu-table6``.
     name: ClassVar[str]
     summary: ClassVar[str]
-    #: Tables and figures of the same paper that have no results, and so are no reproductions; on
-    #: one of the paper's.
-    left_out: ClassVar[str] = ""
+    #: The tables and figures of the paper that have no reproduction. One class of a paper lists
+    #: them all.
+    left_out: ClassVar[tuple[LeftOut, ...]] = ()
 
     @abstractmethod
     def run(self) -> tuple[Table, ...]:
@@ -109,40 +124,3 @@ class Inventory(Reproduction):
     @abstractmethod
     def numbers(self) -> tuple[MarkedNumber, ...]:
         """Every constant with its mark."""
-
-
-class Timer(Protocol):
-    """Takes the times of a study; a study never does."""
-
-    def measure(self, work: Callable[[], object]) -> float:
-        """How long this machine takes for ``work``, seconds; it may be called several times."""
-
-
-class StudyTrainer(Protocol):
-    """Trains for a study; a study never drives a run."""
-
-    def train(
-        self, strategy: str, setting: Setting, options: Mapping[PartKind, Mapping[str, str]]
-    ) -> Mapping[PartKind, Session]:
-        """What the parts of ``strategy``, with ``options``, opened for a run and have of it after
-        it, on the model clock of the setting's platform."""
-
-    def follow_accuracy(
-        self, strategy: str, mode: Mode, setting: Setting, epochs: Sequence[int]
-    ) -> Sequence[Mapping[str, float]]:
-        """Train ``strategy`` in a mode, and how accurate the model is after each of ``epochs``,
-        ascending: the share of train, val and test vertices that it classifies rightly."""
-
-
-class TrainedReproduction(Reproduction):
-    """A reproduction whose numbers come from training: it says what to train."""
-
-    def __init__(self, trainer: StudyTrainer) -> None:
-        self.trainer = trainer
-
-
-class MeasuredReproduction(Reproduction):
-    """A reproduction whose numbers are times of this machine: it says what to time."""
-
-    def __init__(self, timer: Timer) -> None:
-        self.timer = timer
