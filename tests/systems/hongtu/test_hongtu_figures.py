@@ -60,7 +60,7 @@ def test_four_times_the_chunks_take_less_memory_and_longer(
 
 
 def test_a_headline_has_the_extremes_of_untouched_pairs_that_ran_in_both() -> None:
-    full, touched = Cell(text="out of memory", quoted=9.0), Cell(9.0, quoted=3.0, fitted_on=("x",))
+    full, touched = Cell(text="out of memory", quoted=9.0), Cell(60.0, quoted=3.0, fitted_on=("x",))
     rows = (
         TableRow("2 DGL", (Cell(1.0, quoted=2.0), Cell(4.0, quoted=4.0), full, touched)),
         TableRow(
