@@ -10,11 +10,11 @@ from gnnbench.parts import OfFullGraphs, ShardExchange
 
 @dataclass(frozen=True)
 class MixGCNCommunication(OfFullGraphs, ShardExchange):
-    """Aggregates go from the devices that have a range of features to those that have a range of
-    vertices, and representations back; gradients the other way round.
+    """The all-to-all between devices with a range of features and devices with a range of vertices.
 
-    What crosses follows from the placement's two shardings: the part of an entry's column and row
-    on one device each. The gradients of the weights go round a ring of the devices that update.
+    Aggregates go to the latter and representations back; gradients the other way round. An entry
+    crosses unless one device has both its column and its row (Proposition 3.4). The gradients of
+    the weights go round a ring of the devices that update.
     """
 
     name: ClassVar[str] = "mixgcn"
