@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
@@ -32,8 +33,9 @@ class Agreement:
 
     ``numbers`` cells have an error, and ``close`` of them are within ``CLOSE``. ``median_error``
     and ``largest_error`` are of absolute relative errors, None without any. ``words`` cells have
-    words in the paper or here, and ``same_words`` of them say the same. ``fitted`` further cells
-    have a constant fitted on them, and count in none of these.
+    words in the paper or here, and ``same_words`` of them are equal. Two kinds of cells are in none
+    of these counts: ``fitted`` cells have a constant fitted on them, and ``uncounted`` has the
+    number of cells by the reason why they do not count.
     """
 
     numbers: int
@@ -42,7 +44,8 @@ class Agreement:
     largest_error: float | None
     words: int
     same_words: int
-    fitted: int = 0
+    fitted: int
+    uncounted: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ class Outcome:
 
 
 def count_outcome(tables: Iterable[Table]) -> Outcome:
-    """Count the outcome of the cells of ``tables``."""
+    """Count the cells of ``tables``."""
     cells = [cell for table in tables for row in table.rows for cell in row.cells]
     found = measure_agreement(cells)
     return Outcome(**{each.name: getattr(found, each.name) for each in fields(Outcome)})
@@ -95,10 +98,10 @@ def write_outcomes(outcomes: Mapping[str, Outcome]) -> None:
 
 
 def measure_agreement(cells: Iterable[Cell]) -> Agreement:
-    """Measure the agreement over cells with a paper's number or word on which nothing was fitted;
-    an error that is not finite does not count."""
+    """Measure the cells beside a paper's number or word that count and have nothing fitted on them.
+    An error that is not finite does not count."""
     every = tuple(cells)
-    cells = [cell for cell in every if not cell.fitted_on]
+    cells = [cell for cell in every if not cell.fitted_on and not cell.uncounted]
     known = (find_error(cell) for cell in cells)
     errors = [abs(error) for error in known if error is not None and math.isfinite(error)]
     words = [cell for cell in cells if compares_words(cell)]
@@ -110,12 +113,18 @@ def measure_agreement(cells: Iterable[Cell]) -> Agreement:
         words=len(words),
         same_words=sum(same_words(cell) for cell in words),
         fitted=sum(bool(cell.fitted_on) for cell in every),
+        uncounted=Counter(
+            cell.uncounted
+            for cell in every
+            if cell.uncounted and not cell.fitted_on
+            if compares_words(cell) or find_error(cell) is not None
+        ),
     )
 
 
 def find_error(cell: Cell) -> float | None:
-    """Return a number's relative error. For a paper's range, such as "1.2-3.4", it is 0 within the
-    range, and else relative to the nearer end."""
+    """Return a number's relative error. Beside a range, such as "1.2-3.4", it is 0 within the range
+    and taken against the nearer end outside."""
     ends = _RANGE.fullmatch(cell.quoted_text)
     if cell.value is None or ends is None:
         return cell.error
@@ -154,7 +163,22 @@ def describe_agreement(agreement: Agreement) -> str:
     if agreement.fitted:
         count = f"{agreement.fitted} more {'has' if agreement.fitted == 1 else 'have'}"
         clauses.append(f"{count} a constant fitted on {'it' if agreement.fitted == 1 else 'them'}")
+    for reason, number in agreement.uncounted.items():
+        clauses.append(f"{number} more {'does' if number == 1 else 'do'} not count ({reason})")
     return "; ".join(clauses)
+
+
+def describe_fits(table: Table) -> tuple[str, ...]:
+    """Say which constants were fitted on which cells of a table, a sentence for each set of
+    constants, without its full stop."""
+    places: dict[tuple[str, ...], list[str]] = {}
+    for row in table.rows:
+        for column, cell in zip(table.columns, row.cells, strict=True):
+            if cell.fitted_on:
+                places.setdefault(cell.fitted_on, []).append(f"{row.label}, {column}")
+    return tuple(
+        f"{' and '.join(names)} fitted on {'; '.join(cells)}" for names, cells in places.items()
+    )
 
 
 def format_share(share: float) -> str:

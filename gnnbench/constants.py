@@ -47,8 +47,9 @@ class Mark:
         check_fitted_on(self.kind, self.fitted_on)
 
     def describe(self, source: str) -> str:
-        """Return ``"assumed: one copy call over PCIe"``."""
-        return f"{self.kind}: {source}" if source else self.kind
+        """Return ``"assumed: one copy call over PCIe"``, or for a fitted number also its cells."""
+        kind = f"{self.kind} on {', '.join(self.fitted_on)}" if self.fitted_on else self.kind
+        return f"{kind}: {source}" if source else kind
 
 
 ASSUMED, MEASURED = Mark("assumed"), Mark("measured")

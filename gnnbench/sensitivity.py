@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -53,6 +53,18 @@ class Assumption(Generic[M]):
     unit: str
     source: str
     scale: Callable[[M, float], M]
+
+
+def scale_field(name: str) -> Callable[[M, float], M]:
+    """Return a function that multiplies a field of a dataclass; a whole number stays whole, and at
+    least 1."""
+
+    def scale(model: M, factor: float) -> M:
+        value = getattr(model, name)
+        scaled = max(1, round(factor * value)) if isinstance(value, int) else factor * value
+        return replace(model, **{name: scaled})  # type: ignore[type-var]
+
+    return scale
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,15 @@ Both return :class:`~gnnbench.records.Table`. Its cells state the provenance of 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from gnnbench.constants import MarkedNumber
 from gnnbench.kernels.dispatch import RmatStream
-from gnnbench.parts import Bundle, LayerClass, Session, Setting, option_fields
+from gnnbench.parts import Bundle, LayerClass, option_fields
 from gnnbench.platforms.machine import Platform
-from gnnbench.records import Dataset, LedgerEntry, Mode, PartKind, Table, Workload
+from gnnbench.records import Dataset, LedgerEntry, PartKind, Table, Workload
 
 
 class PassProgress(Protocol):
@@ -79,15 +79,30 @@ class Planner(ABC):
         """
 
 
+class LeftOut(NamedTuple):
+    """A table or figure of a paper that ``gnnbench reproduce`` has nothing to compare with.
+
+    ``name`` is such as ``hongtu-figure8``, or ``hongtu-figure1 to 7`` for several of one kind;
+    ``shows`` says what it shows, and ``reason`` why there is nothing to compare.
+    """
+
+    name: str
+    shows: str
+    reason: str
+
+
 class Reproduction(ABC):
-    """A table of a paper beside this project's numbers for it: ``gnnbench reproduce``."""
+    """A table of a paper beside this project's numbers for it: ``gnnbench reproduce``.
+
+    A reproduction compares something that the paper states with something that is computed here.
+    """
 
     #: The name, such as ``hongtu-table6``.
     name: ClassVar[str]
     summary: ClassVar[str]
-    #: Tables and figures of the same paper without results, which therefore have no reproduction;
-    #: stated on one of the paper's reproductions.
-    left_out: ClassVar[str] = ""
+    #: The tables and figures of the paper that have no reproduction. One class of a paper lists
+    #: them all.
+    left_out: ClassVar[tuple[LeftOut, ...]] = ()
 
     @abstractmethod
     def run(self) -> tuple[Table, ...]:
@@ -111,42 +126,3 @@ class Inventory(Reproduction):
     @abstractmethod
     def numbers(self) -> tuple[MarkedNumber, ...]:
         """Return every constant with its mark."""
-
-
-class Timer(Protocol):
-    """A timer for a study; a study never takes times."""
-
-    def measure(self, work: Callable[[], object]) -> float:
-        """Return the seconds that this machine takes for ``work``, which may be called several
-        times."""
-
-
-class StudyTrainer(Protocol):
-    """A trainer for a study; a study never drives a run."""
-
-    def train(
-        self, strategy: str, setting: Setting, options: Mapping[PartKind, Mapping[str, str]]
-    ) -> Mapping[PartKind, Session]:
-        """Train ``strategy`` with ``options`` on the model clock of the setting's platform. Return
-        the sessions that its parts opened, in their state after the run."""
-
-    def follow_accuracy(
-        self, strategy: str, mode: Mode, setting: Setting, epochs: Sequence[int]
-    ) -> Sequence[Mapping[str, float]]:
-        """Train ``strategy`` in a mode, and return the model's accuracy after each of ``epochs``,
-        ascending. It is the share of train, val and test vertices that the model classifies
-        correctly."""
-
-
-class TrainedReproduction(Reproduction):
-    """A reproduction with numbers from training: it says what to train."""
-
-    def __init__(self, trainer: StudyTrainer) -> None:
-        self.trainer = trainer
-
-
-class MeasuredReproduction(Reproduction):
-    """A reproduction with times of this machine: it says what to time."""
-
-    def __init__(self, timer: Timer) -> None:
-        self.timer = timer

@@ -25,7 +25,7 @@ from gnnbench.price.folds import lay_out
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Dataset, EpochTrace
 from gnnbench.run import train
-from gnnbench_plugins.studies.validation.constants import list_constants
+from gnnbench_plugins.studies import list_constants
 from suites.epochs import make_request
 
 PLATFORMS = ("epyc7763x2-4xu250", "epyc7763x2-4xa5000")

@@ -21,15 +21,13 @@ from gnnbench.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from rich.console import Console
 
     from gnnbench.constants import MarkedNumber
-    from gnnbench.parts import Session, Setting
     from gnnbench.plugins import Registry
-    from gnnbench.records import Mode, PartKind
-    from gnnbench.studies import Reproduction
+    from gnnbench.studies import LeftOut
 
 
 @click.command(short_help="Print tables of the papers beside ours, with the errors.")
@@ -65,13 +63,14 @@ def reproduce(
         if html_path is not None:
             raise click.UsageError("--html is for tables; name one.")
         return print_list(registry, json_path)
+    refuse_left_out(registry, names)
     chosen = [registry.reproduction(name) for name in dict.fromkeys(names)]
 
     from gnnbench.report.tables import print_table
     from gnnbench.results.tables import describe_entries, describe_numbers, make_document
     from gnnbench.studies import Inventory, Ledger
 
-    prepared = [prepare(offered, registry) for offered in chosen]
+    prepared = [offered() for offered in chosen]
     tables = [table for reproduction in prepared for table in reproduction.run()]
     ledgers = [reproduction for reproduction in prepared if isinstance(reproduction, Ledger)]
     inventories = [each for each in prepared if isinstance(each, Inventory)]
@@ -109,67 +108,31 @@ def print_numbers(numbers: Sequence[MarkedNumber], console: Console) -> None:
         print_rows(console, (place, "value", "mark", "source, after what it was fitted on"), rows)
 
 
-class ModelTrainer:
-    """A trainer of strategies for a study (``gnnbench.studies.StudyTrainer``)."""
-
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
-
-    def train(
-        self, strategy: str, setting: Setting, options: Mapping[PartKind, Mapping[str, str]]
-    ) -> Mapping[PartKind, Session]:
-        """Train in the strategy's usual mode, on the model clock; return its parts' sessions."""
-        from gnnbench.plugins import assemble
-        from gnnbench.price.model_clock import ModelClock
-        from gnnbench.run import Training
-
-        chosen = self._registry.strategy(strategy)
-        bundle = assemble(self._registry, chosen.bundles[chosen.default_mode], options)
-        training = Training(
-            bundle, setting, ModelClock(setting.platform, bundle.kernel, bundle.sampler)
-        )
-        training.train()
-        return training.sessions
-
-    def follow_accuracy(
-        self, strategy: str, mode: Mode, setting: Setting, epochs: Sequence[int]
-    ) -> Sequence[Mapping[str, float]]:
-        """Train up to the last of ``epochs``; return the accuracies after each of them."""
-        from gnnbench.plugins import assemble
-        from gnnbench.price.model_clock import ModelClock
-        from gnnbench.run import Training
-        from gnnbench.run.evaluate import Evaluator
-
-        bundle = assemble(self._registry, self._registry.strategy(strategy).bundles[mode], {})
-        training = Training(bundle, setting, ModelClock(setting.platform, bundle.kernel))
-        evaluator = Evaluator(setting, bundle.kernel, bundle.memory)
-        found = []
-        for epoch in range(max(epochs)):
-            training.run_epoch(epoch)
-            if epoch + 1 in epochs:
-                found.append(evaluator.evaluate(training.model)[1])
-        return found
+def list_left_out(registry: Registry) -> list[LeftOut]:
+    """Return the tables and figures that have no reproduction, by name."""
+    return sorted(each for cls in registry.reproductions.values() for each in cls.left_out)
 
 
-def prepare(offered: type[Reproduction], registry: Registry) -> Reproduction:
-    """Return a reproduction that is ready to run, with a timer or a trainer if it needs one."""
-    from gnnbench.price.wall_clock import CallTimer
-    from gnnbench.studies import MeasuredReproduction, TrainedReproduction
+def refuse_left_out(registry: Registry, names: Sequence[str]) -> None:
+    """Raise ``UsageError`` for the name of a table or figure that has no reproduction."""
+    from gnnbench.errors import UsageError
 
-    if issubclass(offered, TrainedReproduction):
-        return offered(ModelTrainer(registry))
-    if issubclass(offered, MeasuredReproduction):
-        return offered(CallTimer())
-    return offered()
+    for each in list_left_out(registry):
+        if each.name in names:
+            raise UsageError(
+                f"{each.name} has nothing to compare: {each.reason}. `gnnbench reproduce` lists "
+                f"the tables that have."
+            )
 
 
 def print_list(registry: Registry, json_path: Path | None) -> int:
-    """Print each name, its distance from its paper and its summary, and what no name covers."""
+    """Print each reproduction with how far it is from its paper, then what has none, and why."""
     from gnnbench.agreement import describe_outcome, read_outcomes
 
     offered = sorted(registry.reproductions.items())
     origins, outcomes = registry.reproduction_origins, read_outcomes()
     states = {name: describe_outcome(found) for name, found in outcomes.items()}
+    left_out = list_left_out(registry)
     if json_path is not None:
         entries: list[Json] = [
             {
@@ -180,10 +143,13 @@ def print_list(registry: Registry, json_path: Path | None) -> int:
             }
             for name, cls in offered
         ]
-        write_document({"reproductions": entries}, json_path)
+        absent: list[Json] = [each._asdict() for each in left_out]
+        write_document({"reproductions": entries, "left_out": absent}, json_path)
     rows = [(name, states.get(name, ""), cls.summary) for name, cls in offered]
     console = open_console(json_path)
     print_rows(console, ("table", "of the paper's numbers", "what it is"), rows)
-    if left_out := [cls.left_out for _, cls in offered if cls.left_out]:
-        console.print(f"\nNot here, since they have no results: {'; '.join(left_out)}.")
+    if left_out:
+        console.print()
+        headings = ("not here", "what it shows", "why there is nothing to compare")
+        print_rows(console, headings, left_out)
     return 0

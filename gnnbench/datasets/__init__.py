@@ -18,7 +18,6 @@ from gnnbench.datasets.catalogue import (
     list_datasets,
     list_files,
     load,
-    load_available,
 )
 from gnnbench.datasets.construct import build
 from gnnbench.datasets.conversion import import_folder, make_folder
@@ -66,7 +65,6 @@ __all__ = [
     "list_datasets",
     "list_files",
     "load",
-    "load_available",
     "load_folder",
     "load_npz",
     "make_folder",

@@ -7,7 +7,7 @@ import difflib
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -209,27 +209,6 @@ def _load(spec: str, seed: int) -> Dataset:
             + (", or install the package ogb." if spec.startswith("ogbn-") else ".")
         )
     raise _unknown(spec)
-
-
-def load_available(
-    specs: Iterable[str], use: Callable[[Dataset], T]
-) -> tuple[dict[str, T], tuple[str, ...]]:
-    """What ``use`` makes of each dataset that is here, by its ``spec``, and a note on each that is
-    not: ``"cora is left out: ..."``. Datasets are loaded one after the other and not kept.
-
-    Only :class:`DatasetError` is noted; :class:`MissingDependency`, and whatever ``use`` raises,
-    goes on.
-    """
-    made: dict[str, T] = {}
-    absent = []
-    for spec in specs:
-        try:
-            dataset = load(spec)
-        except DatasetError as error:
-            absent.append(f"{spec} is left out: {error}")
-        else:
-            made[spec] = use(dataset)
-    return made, tuple(absent)
 
 
 def _unknown(spec: str) -> DatasetError:

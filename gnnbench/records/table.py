@@ -14,10 +14,11 @@ class Cell:
 
     A count is an int, and printed in full.
 
-    ``quoted`` is a paper's number for the quantity, in the unit of ``value``; the error of
-    ``value`` is relative to it. ``text`` replaces a number, such as "out of memory", and
-    ``quoted_text`` replaces the paper's. ``fitted_on`` names constants that were fitted on the
-    quoted number; the cell then proves nothing.
+    ``quoted`` is a paper's number for the same thing, in the same unit; the error of ``value`` is
+    taken against it. ``text`` stands for what is not a number, such as "out of memory", and
+    ``quoted_text`` for what the paper has instead of one. Constants that were fitted on what is
+    quoted here are named in ``fitted_on``; the cell then proves nothing. ``uncounted`` says why a
+    cell counts neither for nor against the paper, such as ``"counted in hongtu-table7"``.
     """
 
     value: float | None = None
@@ -27,6 +28,7 @@ class Cell:
     text: str = ""
     quoted_text: str = ""
     fitted_on: tuple[str, ...] = ()
+    uncounted: str = ""
 
     @property
     def error(self) -> float | None:

@@ -18,6 +18,7 @@ from rich.console import Console
 from gnnbench.agreement import (
     compares_words,
     describe_agreement,
+    describe_fits,
     find_error,
     measure_agreement,
     same_words,
@@ -77,8 +78,11 @@ def print_table(table: Table, console: Console, *, details: bool = False) -> Non
     if sentence:
         write.blank()
         write.paragraph(sentence, "bold")
-    if table.notes:
+    fits = describe_fits(table)
+    if table.notes or fits:
         write.blank()
+    for fit in fits:
+        write.entry("no test", fit)
     for note in table.notes:
         write.entry("note", note)
     if table.contradictions:
@@ -136,7 +140,7 @@ def _make_column(title: str, cells: Sequence[Cell]) -> _Column:
         if any(column):
             parts.append(f"[{provenance}]")
             texts.append(column)
-    errors = tuple(_error(cell) for cell in cells)
+    errors = tuple(format_error(cell) for cell in cells)
     if any(errors):
         parts.append("error")
         texts.append(errors)
@@ -157,15 +161,18 @@ def _text(cell: Cell, provenance: Provenance) -> str:
     return ""
 
 
-def _error(cell: Cell) -> str:
-    if compares_words(cell):
-        return "same" if same_words(cell) else "DIFFERS"
+def format_error(cell: Cell) -> str:
+    """Return a cell's error, in parentheses where it does not count; empty without one."""
     error = find_error(cell)
-    if error == 0 and cell.quoted is None:
-        return "within"
-    if error is None:
+    if compares_words(cell):
+        text = "same" if same_words(cell) else "DIFFERS"
+    elif error is None:
         return ""
-    return f"{100 * error:+.0f} %{' fitted' if cell.fitted_on else ''}"
+    elif error == 0 and cell.quoted is None:
+        text = "within"
+    else:
+        text = f"{100 * error:+.0f} %"
+    return f"({text})" if cell.uncounted else f"{text} fitted" if cell.fitted_on else text
 
 
 def _split(columns: Sequence[_Column], label_width: int, width: int) -> list[list[_Column]]:

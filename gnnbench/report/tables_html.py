@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from gnnbench.agreement import describe_fits
 from gnnbench.records import Cell, Table, TableRow
 from gnnbench.report.page import render_page
 from gnnbench.report.svg import draw_lines
-from gnnbench.report.tables import format_quantity, sum_up_agreement
+from gnnbench.report.tables import format_error, format_quantity, sum_up_agreement
 from gnnbench.results.output import write_text
 
 
@@ -32,7 +33,9 @@ def describe_table(table: Table) -> dict[str, object]:
         "chart": _draw(table) if table.axis else "",
         "origins": ", ".join(sorted({cell.provenance for cell in table.cells})),
         "agreement": sum_up_agreement(table),
-        "notes": [f"{note[:1].upper()}{note[1:]}." for note in table.notes],
+        "notes": [
+            f"{note[:1].upper()}{note[1:]}." for note in (*describe_fits(table), *table.notes)
+        ],
         "contradictions": [
             (each.what, f"{each.modelled} for {each.quoted}", each.remedy, each.sentence)
             for each in table.contradictions
@@ -66,6 +69,6 @@ def _describe(cell: Cell) -> list[tuple[str, str]]:
         parts.append((format_quantity(cell.quoted, cell.unit), "quoted"))
     elif cell.quoted_text:
         parts.append((cell.quoted_text, "quoted"))
-    if cell.error is not None:
-        parts.append((f"{100 * cell.error:+.0f} %", ""))
+    if error := format_error(cell):
+        parts.append((error, ""))
     return parts

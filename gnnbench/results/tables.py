@@ -80,6 +80,7 @@ def _table(table: Table) -> JsonValue:
             "words": agreement.words,
             "same_words": agreement.same_words,
             "fitted": agreement.fitted,
+            "uncounted": dict(agreement.uncounted),
         },
         "notes": list(table.notes),
         "contradictions": [each._asdict() for each in table.contradictions],
@@ -96,6 +97,7 @@ def _cell(cell: Cell) -> JsonValue:
         "text": cell.text,
         "quoted_text": cell.quoted_text,
         "fitted_on": list(cell.fitted_on),
+        "uncounted": cell.uncounted,
     }
 
 

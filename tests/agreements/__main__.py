@@ -8,7 +8,6 @@ import sys
 
 from gnnbench import plugins
 from gnnbench.agreement import count_outcome, read_outcomes, write_outcomes
-from gnnbench.cli.reproduce import prepare
 from tests.agreements import BASELINE, REPRODUCTIONS, choose, collect_errors, compare, load, write
 
 
@@ -21,7 +20,7 @@ def main() -> int:
     outcomes = {} if options.only is REPRODUCTIONS else dict(read_outcomes())
     names = sorted(registry.reproductions) if options.write and not outcomes else options.only
     for name in names:
-        tables = prepare(registry.reproduction(name), registry).run()
+        tables = registry.reproduction(name)().run()
         outcomes[name] = count_outcome(tables)
         if name in options.only:
             found.update(collect_errors(tables))

@@ -1,7 +1,5 @@
 """HP-GNN on the command line: beside a library, and the designs for a board."""
 
-import json
-
 import pytest
 import torch
 
@@ -61,29 +59,3 @@ def test_designs_are_planned_without_naming_a_platform(run):
     (table,) = (table for table in document["tables"] if table["name"] == "hpgnn-designs")
     assert sum("(best)" in row["label"] for row in table["rows"]) == 1
     assert {cell["provenance"] for row in table["rows"] for cell in row["cells"]} == {"modelled"}
-
-
-def test_published_explorations_have_a_table_a_plot_and_json(run, tmp_path):
-    page, out = tmp_path / "designs.html", tmp_path / "designs.json"
-    result = run("reproduce", "hpgnn-designs", "--html", page, "--json", out)
-    assert result.exit_code == 0, result.output
-    tables = json.loads(out.read_text())["tables"]
-    html = page.read_text()
-    assert html.count("<svg") == len(tables) == 4
-    for table in tables:
-        assert table["columns"] == [str(2**k) for k in range(len(table["columns"]))]
-    ties = {
-        table["name"].removeprefix("hpgnn-designs-"): note.partition(": ")[2]
-        for table in tables
-        for note in table["notes"]
-        if "as fast as the best" in note
-    }
-    assert ties == {
-        "neighbours-paper": "(2, 256), (4, 256)",
-        "neighbours-script": "(4, 1024), (8, 1024), (4, 2048), (16, 1024), (8, 2048)",
-        "subgraph-paper": "(4, 256)",
-        "subgraph-script": "(16, 1024)",
-    }
-    # A curve ends where no more PEs fit beside its MACs, and is drawn all the same.
-    for label in ("m = 256", "m = 1024"):
-        assert f"<title>{label}</title>" in html

@@ -10,16 +10,14 @@ from gnnbench.datasets import (
     STAND_INS,
     build,
     cache_folder,
-    catalogue,
     data_folders,
     describe,
     find_shared_data,
     list_datasets,
     load,
-    load_available,
     save_npz,
 )
-from gnnbench.errors import DatasetError, MissingDependency
+from gnnbench.errors import DatasetError
 
 
 @pytest.fixture
@@ -86,30 +84,6 @@ def test_bare_stand_in_name_suggests_a_scale(folders):
     for name in ("reddit", "it-2004", "MAG240M"):
         with pytest.raises(DatasetError, match=f"stand-in {name.lower()}:0.01"):
             load(name)
-
-
-def test_what_is_not_here_is_noted_beside_what_is(folders, monkeypatch):
-    for leaves, name in ((3, "small_star"), (4, "large_star")):
-        save_npz(star(leaves), folders[0] / f"{name}.npz")
-    names = ("large_star", "reddit", "small_star")
-    made, absent = load_available(names, lambda dataset: dataset.graph.num_edges)
-    assert made == {"large_star": 8, "small_star": 6}
-    with pytest.raises(DatasetError) as error:
-        load("reddit")
-    assert absent == (f"reddit is left out: {error.value}",)
-
-    def refuse(dataset):
-        raise DatasetError("of no use.")
-
-    with pytest.raises(DatasetError, match="of no use"):
-        load_available(names, refuse)
-
-    def lack(spec):
-        raise MissingDependency("torch-geometric is not installed.")
-
-    monkeypatch.setattr(catalogue, "load", lack)
-    with pytest.raises(MissingDependency):
-        load_available(names, lambda dataset: None)
 
 
 def test_other_file_names_the_import(tmp_path):

@@ -63,6 +63,21 @@ def test_ours_theirs_and_the_error_stand_side_by_side():
     assert " note             what was left out" in lines
 
 
+def test_cells_that_do_not_count_say_so_in_a_terminal_and_on_a_page():
+    again = Cell(0.6, "s", quoted=0.5, uncounted="counted in t7")
+    fitted = Cell(0.5, "s", quoted=0.5, fitted_on=("rate", "share"))
+    table = Table("t", "t", ("one", "other"), (TableRow("row", (again, fitted)),))
+    lines = show(table)
+    assert lines[4].split()[5:7] == ["(+20", "%)"]
+    assert lines[4].endswith("+0 % fitted")
+    fit = "rate and share fitted on row, other"
+    assert any(line.startswith(" no test") and line.endswith(fit) for line in lines)
+    page = make_page([table])
+    assert "(+20 %)" in page
+    assert "1 more does not count (counted in t7)." in page
+    assert fit.capitalize() in page
+
+
 def test_what_contradicts_the_paper_is_a_line_each_and_all_of_it_on_request():
     table = replace(TABLE, contradictions=(FAR, FAR._replace(what="cora", remedy="nothing")))
     short = show(table, 90)
@@ -190,6 +205,7 @@ def test_the_document_has_every_cell_and_is_strict_json():
         "text": "",
         "quoted_text": "",
         "fitted_on": [],
+        "uncounted": "",
     }
     assert first["agreement"]["close"] == 2
     assert second["rows"][0]["cells"][0]["value"] is None

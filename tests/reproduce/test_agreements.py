@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from gnnbench import plugins
-from gnnbench.agreement import Outcome, count_outcome, describe_outcome, read_outcomes
+from gnnbench.agreement import (
+    Outcome,
+    count_outcome,
+    describe_agreement,
+    describe_fits,
+    describe_outcome,
+    measure_agreement,
+    read_outcomes,
+)
 from gnnbench.records import Cell, Table, TableRow
 from tests.agreements import QUICK, REPRODUCTIONS, collect_errors, compare, load
 
@@ -36,14 +44,21 @@ def test_the_list_has_the_state_of_each_bundled_reproduction() -> None:
     }
     assert outcomes.keys() == bundled
     comparing = {name for name, outcome in outcomes.items() if outcome.numbers or outcome.words}
-    assert comparing == {*REPRODUCTIONS, "hongtu-table3", "validation"}
+    assert comparing == {*REPRODUCTIONS, "validation"}
+    assert outcomes.keys() - comparing == {"constants"}
 
 
 def test_an_outcome_is_counted_over_all_tables_and_told_in_a_few_words() -> None:
     near, far = Cell(1.2, quoted=1.0), Cell(1.3, quoted=1.0)
     fitted = Cell(1.0, quoted=1.0, fitted_on=("x",))
     word = Cell(text="fits", quoted_text="out of memory")
-    outcome = count_outcome([make_table(near, far), make_table(near, fitted, word, Cell(2.0))])
+    again = Cell(1.0, quoted=1.0, uncounted="counted elsewhere")
+    alone = Cell(1.0, uncounted="counted elsewhere")
+    tables = [make_table(near, far), make_table(near, fitted, word, Cell(2.0), again, alone)]
+    outcome = count_outcome(tables)
+    told = describe_agreement(measure_agreement(tables[1].cells))
+    assert told.endswith("constant fitted on it; 1 more does not count (counted elsewhere)")
+    assert describe_fits(tables[1]) == ("x fitted on row, 1",)
     assert outcome == Outcome(numbers=3, close=2, words=1, same_words=0, fitted=1)
     assert describe_outcome(outcome) == "2 of 3 within 25 %, 0 of 1 words, 1 fitted"
     assert describe_outcome(count_outcome([make_table(Cell(2.0))])) == "no number to compare"

@@ -60,8 +60,6 @@ CONTENTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
 }  # fmt: skip
 PREFIXES = {"HongTu": "hongtu", "HyScale-GNN": "hyscale", "HP-GNN": "hpgnn", "MixGCN": "mixgcn"}
-#: Reproductions with names of their own.
-NAMED = {"hpgnn-table8": "hpgnn-rivals"}
 
 
 def list_results(paper: str) -> tuple[set[str], set[str]]:
@@ -72,30 +70,32 @@ def list_results(paper: str) -> tuple[set[str], set[str]]:
     return results, others
 
 
-def read_left_out(paper: str) -> dict[str, str]:
-    found = {}
-    (text,) = {
+def read_left_out(prefix: str) -> set[str]:
+    """Return the names that one reproduction of a paper lists, ranges one by one."""
+    (listed,) = {
         each.left_out
         for each in plugins.load().reproductions.values()
-        if each.left_out.startswith(f"{paper} ")
+        if each.left_out and each.name.startswith(f"{prefix}-")
     }
-    for kind, items in re.findall(r"(Figure|Table)s (.*?)(?=, Figures|$)", text):
-        for first, last, what in re.findall(r"(\d+)(?: to (\d+))? \(([^)]+)\)", items):
-            for number in range(int(first), int(last or first) + 1):
-                found[f"{kind.lower()}{number}"] = what
-    return found
+    names = []
+    for name, shows, reason in listed:
+        assert shows
+        assert reason
+        kind, first, last = re.fullmatch(rf"{prefix}-(\D+)(\d+)(?: to (\d+))?", name).groups()
+        names += [f"{kind}{number}" for number in range(int(first), int(last or first) + 1)]
+    assert len(set(names)) == len(names)
+    return set(names)
 
 
 @pytest.mark.parametrize("paper", CONTENTS)
 def test_every_result_is_reproduced_or_left_out_with_a_reason(paper: str) -> None:
     offered = plugins.load().reproductions
     results, others = list_results(paper)
-    left_out = read_left_out(paper)
-    names = {each: f"{PREFIXES[paper]}-{each}" for each in results | others}
-    there = {each for each, name in names.items() if NAMED.get(name, name) in offered}
-    assert there | left_out.keys() == results | others
-    assert not there & left_out.keys()
-    assert others <= left_out.keys()
+    left_out = read_left_out(PREFIXES[paper])
+    there = {each for each in results | others if f"{PREFIXES[paper]}-{each}" in offered}
+    assert there | left_out == results | others
+    assert not there & left_out
+    assert others <= left_out
 
 
 def test_no_reproduction_has_a_number_that_its_paper_has_not() -> None:

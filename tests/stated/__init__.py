@@ -21,10 +21,10 @@ from click.testing import CliRunner
 
 from gnnbench import plugins
 from gnnbench.cli import main
-from gnnbench.cli.reproduce import prepare
 from gnnbench.model_error import describe_share, format_factor, read_errors
 from gnnbench.report.tables import sum_up_agreement
-from gnnbench_plugins.studies.validation.constants import count_marks, list_constants
+from gnnbench_plugins.studies import list_constants
+from gnnbench_plugins.studies.validation.constants import count_marks
 from gnnbench_plugins.studies.validation.ledger import make_entry, sum_up
 from gnnbench_plugins.studies.validation.published import read_sources
 from tests.ledger import load
@@ -103,8 +103,7 @@ def tell_constants() -> str:
 
 def tell_agreement(name: str) -> str:
     """How far a reproduction's tables are from the paper's, over untouched cells."""
-    registry = plugins.load()
-    tables = prepare(registry.reproduction(name), registry).run()
+    tables = plugins.load().reproduction(name)().run()
     return " ".join(f"`{table.name}`: {sum_up_agreement(table)}" for table in tables)
 
 

@@ -23,8 +23,6 @@ CARD = Card(
         "the clusters of its measurements: none of its published times is in the ledger",
     ),
     validated=(
-        "gnnbench reproduce mixgcn-figure9 mixgcn-figure10 mixgcn-figure11: memory, volume and "
-        "balance on graphs at hand; MixGCN draws its own without numbers to hold them against",
         "tests/systems/partition/test_partition_parallelism.py: equality, and (m - 1) |V| f "
         "values a layer",
         "tests/price/test_hand_counts.py: an epoch by hand",

@@ -29,11 +29,8 @@ CARD = Card(
         "samplers other than the neighbours' in the generated host, which reads their batches",
     ),
     validated=(
-        "gnnbench reproduce hpgnn-designs: the workloads that the authors published",
-        "gnnbench reproduce hpgnn-table5: designs of the paper's workloads; its rows are lost",
         "gnnbench reproduce hpgnn-table6: RMT and RRA earn at most 33 % where the paper has 57 %; "
         "its rows are lost",
-        "gnnbench reproduce hpgnn-rivals: GraphACT and Rubik as cost models of its equations",
         "gnnbench reproduce hpgnn-table7: contradicted, with what would have to be otherwise",
         "tests/systems/hpgnn/test_hpgnn_generator.py: the C simulation computes what the "
         "reference does, "

@@ -10,12 +10,11 @@ from gnnbench.parts import OfFullGraphs, ShardExchange
 
 @dataclass(frozen=True)
 class MixGCNCommunication(OfFullGraphs, ShardExchange):
-    """An all-to-all between ranges of features and ranges of vertices.
+    """The all-to-all between devices with a range of features and devices with a range of vertices.
 
-    Aggregates go from devices with a range of features to devices with a range of vertices, and
-    representations go back. Gradients go in the opposite directions. The placement's two shardings
-    give the traffic: entries with their column on one device and their row on another. The updating
-    devices all-reduce weight gradients in a ring.
+    Aggregates go to the latter and representations back; gradients the other way round. An entry
+    crosses unless one device has both its column and its row (Proposition 3.4). The gradients of
+    the weights go round a ring of the devices that update.
     """
 
     name: ClassVar[str] = "mixgcn"

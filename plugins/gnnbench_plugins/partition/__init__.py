@@ -1,7 +1,8 @@
 """Partition parallelism (MixGCN, sections 2.2 and 3.1.1) and the variant of it that DistDGL is.
 
-``partition`` is its Algorithm 1: a METIS partition a device, whose halo crosses at every layer; all
-of its parts are there already. ``sampler`` holds the units of ``distdgl-full-graph``.
+``partition`` is its Algorithm 1: a METIS partition a device, whose halo crosses at every layer, so
+that volume and memory grow with the halo (MixGCN, Proposition 3.2). All of its parts exist already.
+``sampler`` holds the units of ``distdgl-full-graph``.
 """
 
 from __future__ import annotations

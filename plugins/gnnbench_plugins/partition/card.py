@@ -15,8 +15,6 @@ PARTITION = Card(
     ),
     left_out=("it is not a published system, but what MixGCN takes its peers to have in common",),
     validated=(
-        "gnnbench reproduce mixgcn-figure9 mixgcn-figure10 mixgcn-figure11: its memory, volume "
-        "and balance on graphs at hand; the paper draws no row of it",
         "tests/systems/partition/test_partition_parallelism.py: equality, and MixGCN's "
         "Proposition 3.2",
         "tests/price/test_hand_counts.py: an epoch by hand",
@@ -38,8 +36,6 @@ DISTDGL_FULL_GRAPH = Card(
         "balance of training vertices and edges between the partitions",
     ),
     validated=(
-        "gnnbench reproduce mixgcn-figure9 mixgcn-figure10 mixgcn-figure11: memory, volume and "
-        "balance on graphs at hand; MixGCN draws its own without numbers to hold them against",
         "tests/systems/partition/test_partition_parallelism.py: equality, what crosses, work done "
         "twice",
         "tests/price/test_hand_counts.py: an epoch by hand",

@@ -27,8 +27,6 @@ CARD = Card(
         "its measurements: none of its published times is in the ledger",
     ),
     validated=(
-        "gnnbench reproduce mixgcn-figure9 mixgcn-figure10 mixgcn-figure11: memory, volume and "
-        "balance on graphs at hand; MixGCN draws its own without numbers to hold them against",
         "tests/systems/sancus/test_staleness.py: losses of a GCN on dense matrices with the same "
         "copies, "
         "smoothed or not, bytes, memory, and nothing that waits",

@@ -33,8 +33,6 @@ CARD = Card(
     validated=(
         "gnnbench reproduce hongtu-table6: epochs and full memories beside those that HongTu "
         "measured",
-        "gnnbench reproduce mixgcn-figure9 mixgcn-figure10 mixgcn-figure11: memory, volume and "
-        "balance on graphs at hand; MixGCN draws its own without numbers to hold them against",
         "tests/systems/sancus/test_staleness.py: losses of a GCN on dense matrices with the same "
         "copies, "
         "for either metric, bytes and memory",

@@ -1,4 +1,57 @@
 """The papers' tables and figures beside this project's: a plugin for each paper.
 
-A study reads what its system's plugin computes; no system reads a study.
+A study reads what its system's plugin computes; no system reads a study. Here every constant is
+looked up that the model rests on: of code by annotations, of TOML files by their tables.
 """
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import gnnbench
+import gnnbench_plugins
+from gnnbench.constants import MarkedNumber, find_constants, find_marked, read_number
+from gnnbench.toml import read_toml
+
+PACKAGES = (gnnbench, gnnbench_plugins)
+
+
+@cache
+def list_constants() -> tuple[MarkedNumber, ...]:
+    """Of both packages: of TOML files by their names, then of modules."""
+    found = [number for package in PACKAGES for number in _read_files(_folder(package))]
+    found += [number for package in PACKAGES for number in _read_modules(package)]
+    return tuple(found)
+
+
+@cache
+def find_fitted(result: str, others: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Return ``others`` and the names of the constants that were fitted on a result.
+
+    ``result`` is the id of a cell of the ledger, or a table's name with what of it in parentheses.
+    """
+    found = (number.name for number in list_constants() if result in number.fitted_on)
+    return tuple(dict.fromkeys((*others, *found)))
+
+
+def _folder(package: ModuleType) -> Path:
+    return Path(package.__path__[0])
+
+
+def _read_files(folder: Path) -> Iterator[MarkedNumber]:
+    for path in sorted(folder.rglob("*.toml")):
+        for name, table in find_marked(read_toml(path)):
+            yield read_number(path.relative_to(folder.parent).as_posix(), name, table)
+
+
+def _read_modules(package: ModuleType) -> Iterator[MarkedNumber]:
+    folder = _folder(package)
+    for path in sorted(folder.rglob("*.py")):
+        if "Constant(" in path.read_text(encoding="utf-8"):
+            parts = path.relative_to(folder.parent).with_suffix("").parts
+            name = ".".join(parts).removesuffix(".__init__")
+            yield from find_constants(importlib.import_module(name))

@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+from gnnbench.agreement import describe_fits, measure_agreement
 from gnnbench.errors import UsageError
 from gnnbench.lowering.host_plan import HostRows
 from gnnbench.models import build
@@ -17,11 +18,12 @@ from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import RateCurve
 from gnnbench.price.folds import Digest, digest
 from gnnbench.price.model_clock import ModelClock
-from gnnbench.records import Parts, Work, Workload
+from gnnbench.records import Parts, Table, Work, Workload
 from gnnbench.run import train
 from gnnbench_plugins.hongtu.counts import ChunkCounts, PartitionHomes
 from gnnbench_plugins.hongtu.outlook import Outlook, foresee, make_setting
 from gnnbench_plugins.studies.hongtu import server as servers
+from gnnbench_plugins.studies.hongtu.breakdown import Breakdown
 from gnnbench_plugins.studies.hongtu.engine import AttentionEngine
 from gnnbench_plugins.studies.hongtu.quoted import (
     DEPTHS,
@@ -36,6 +38,7 @@ from gnnbench_plugins.studies.hongtu.quoted import (
     TABLE_9,
 )
 from gnnbench_plugins.studies.hongtu.server import Case, fitted_server
+from gnnbench_plugins.studies.hongtu.tables import Table7, Table9
 from tests.systems.training import bundle_of, load_dense
 
 PLATFORM = "epyc7543x4-4xa100"
@@ -275,3 +278,23 @@ def test_attention_moves_the_rows_of_both_ends():
     assert seconds == pytest.approx(1000 * (7 * 64 + 10) * 4 / 2039e9)
     twice = AttentionEngine(edge_traffic=2.0).seconds(work, device) - device.launch_s
     assert twice == pytest.approx(2 * seconds)
+
+
+def test_no_epoch_of_the_paper_counts_twice():
+    """Peers count in the ledger, and large graphs in Table 7; constants are named where fitted."""
+    (table,) = Table9().run()
+    again = {row.label: [cell.uncounted for cell in row.cells] for row in table.rows}
+    assert again["HongTu w/ CD"] == ["counted in hongtu-table7"] * 3
+    assert again["HongTu w/o CD"] == [""] * 3
+    rows, _ = Table7.predict()
+    epochs = Table(name="t7", title="", columns=("a", "b", "c", "d"), rows=rows)
+    found = measure_agreement(epochs.cells)
+    assert (found.numbers, found.fitted, found.uncounted) == (18, 1, {"counted in validation": 8})
+    (fit,) = describe_fits(epochs)
+    assert fit.endswith("fitted on 2 FDS, a")
+    shares = Breakdown()._tabulate_shares()
+    fitted = {
+        (row.label[:3], at) for row in shares.rows for at in range(3) if row.cells[at].fitted_on
+    }
+    assert fitted == {("GCN", 2)}
+    assert any(note.startswith("fitted on hongtu-breakdown") for note in shares.notes)

@@ -1,4 +1,4 @@
-"""MixGCN's partition parallelism (sections 2.2, 3.1.1, 5.1), and its Figures 9 to 11.
+"""MixGCN's partition parallelism (sections 2.2, 3.1.1, 5.1).
 
 m workers, worker i with the vertices V_i; R are the remote neighbours of all of them.
 """
@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 from gnnbench.partitioning import deal_out
-from gnnbench.price.folds import imbalance
-from gnnbench_plugins.studies.mixgcn.figures import SYSTEMS, Job, cut_graph
 from tests.systems import training
 from tests.systems.training import losses, registry, sent
 
@@ -24,9 +22,7 @@ def setting_for(devices, model="gcn", num_layers=3):
 
 
 def run(name, setting):
-    # MoP is without the pipeline of its section 3.2.2, which the figures leave out too.
-    options = {"sampler": {"schedule": "naive"}} if name == "mixgcn" else {}
-    return training.run(setting, name, **options)
+    return training.run(setting, name)
 
 
 @pytest.mark.parametrize(
@@ -90,33 +86,12 @@ def remote_rows(setting, owner, hops):
     return sum(len(within(graph, members, hops)) - len(members) for members in parts)
 
 
-def test_a_cut_counts_what_its_parts_reach_and_read():
-    setting = setting_for(4)
-    graph, owner = setting.dataset.graph, deal_out(60, 4, seed=1)
-    cut = cut_graph(graph, owner, 4, 3)
-    for part in range(4):
-        members = np.flatnonzero(owner == part).tolist()
-        for hops in range(4):
-            reached = within(graph, members, hops)
-            assert cut.rows[hops, part] == len(reached)
-            assert cut.edges[hops, part] == graph.degrees[list(reached)].sum()
-        others = [np.flatnonzero(owner == other) for other in range(4) if other != part]
-        asked = [within(graph, each.tolist(), 1) & set(members) for each in others]
-        assert cut.read_by_peers[part] == sum(map(len, asked))
-
-
-@pytest.mark.parametrize("devices", [1, 3, 4])
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_the_figures_count_what_the_engine_counts(name, devices):
-    setting = setting_for(devices)
-    workload = setting.workload
-    job = Job(setting.dataset.graph, workload)
-    usage, trace = SYSTEMS[name](job, devices), run(name, setting)
-    peaks = [trace.peak_bytes[device.name] for device in setting.platform.accelerators]
-    assert usage.worker_bytes == max(peaks)
-    assert 0 < usage.feature_bytes < usage.worker_bytes
-    crossed = [
-        epoch.bytes["device_to_device"] + epoch.bytes["all_to_all"] for epoch in trace.epochs
-    ]
-    assert usage.volume_bytes == np.mean(crossed[-2:])
-    assert usage.imbalance == pytest.approx(imbalance(trace.epochs[-1].work_by_device))
+@pytest.mark.parametrize("name", ["partition", "cagnet"])
+def test_rows_of_peers_cross_at_every_layer_and_gradients_above_the_first(name):
+    """Proposition 3.2: a partition reads |R| rows, and a CAGNET worker those of all others."""
+    setting = setting_for(3)
+    rows = remote_rows(setting, metis_owner(setting, 3), hops=1)
+    if name == "cagnet":
+        rows = 2 * setting.dataset.graph.num_vertices
+    first, *hidden, _ = setting.workload.dims
+    assert sent(run(name, setting)) == [rows * (first + 2 * sum(hidden)) * ITEM] * 4

@@ -1,15 +1,15 @@
-"""What the predictions of HongTu's epochs rest on, and what each would have to be for the paper's
+"""The rates that predictions of HongTu's epochs rest on, each to be scaled towards the paper's
 numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
 from gnnbench.platforms.machine import Device, Link
 from gnnbench.records import Contradiction
-from gnnbench.sensitivity import Assumption, Quantity, find_contradictions
+from gnnbench.sensitivity import Assumption, Quantity, find_contradictions, scale_field
 from gnnbench_plugins.studies.hongtu.quoted import GCN_CPU, LARGE, TABLE_7, TABLE_9
 from gnnbench_plugins.studies.hongtu.server import (
     HOST_STAGE,
@@ -50,17 +50,8 @@ def _scale_gpus(change: Callable[[Device, float], Device], server: Server, facto
     return replace(server, platform=replace(server.platform, accelerators=gpus))
 
 
-def _scale_memory(device: Device, factor: float) -> Device:
-    rate = factor * device.memory_bandwidth_bytes_per_s
-    return replace(device, memory_bandwidth_bytes_per_s=rate)
-
-
-def _scale_edges(server: Server, factor: float) -> Server:
-    return replace(server, edge_traffic=factor * server.edge_traffic)
-
-
 def list_assumptions(server: Server) -> tuple[Assumption[Server], ...]:
-    """Rates of the platform, and what is counted of GAT's edges."""
+    """Return the rates of the platform, and the traffic counted of GAT's edges."""
     platform = server.platform
     gpu, link = platform.accelerators[0], server.link_bytes_per_s
     sources = platform.sources
@@ -76,34 +67,30 @@ def list_assumptions(server: Server) -> tuple[Assumption[Server], ...]:
             sources.get("host.socket_bandwidth", "assumed").partition(":")[0], _scale_sockets,
         ),
         Assumption(
-            "the host's additions", added_rate(server), "B/s", "fitted on section 7.4",
+            "the host's additions", added_rate(server), "B/s", "fitted, section 7.4",
             _scale_additions,
         ),
         Assumption(
             "the GPUs' memory", gpu.memory_bandwidth_bytes_per_s, "B/s", "datasheet",
-            partial(_scale_gpus, _scale_memory),
+            partial(_scale_gpus, scale_field("memory_bandwidth_bytes_per_s")),
         ),
         Assumption(
             "the traffic of GAT's edges", server.edge_traffic, "", "counted from Equation 3",
-            _scale_edges,
+            scale_field("edge_traffic"),
         ),
     )  # fmt: skip
 
 
 def time_case(case: Case, quoted: float | None) -> Quantity[Server]:
-    """Seconds of an epoch."""
+    """Return the seconds of an epoch as a quantity."""
     return Quantity(str(case), lambda server: server.epoch_s(case), quoted, "s")
 
 
 def share_case(case: Case, what: str, quoted: float, *stages: str) -> Quantity[Server]:
-    """Percent of an epoch."""
-
-    def predict(server: Server) -> float:
-        stages_s = server.stages_s(case)
-        chosen = sum(seconds for stage, seconds in stages_s.items() if stage in stages)
-        return 100 * chosen / sum(stages_s.values())
-
-    return Quantity(f"{what} of {case}", predict, quoted, "%")
+    """Return the percentage of an epoch that goes to some stages, as a quantity."""
+    return Quantity(
+        f"{what} of {case}", lambda server: server.share_percent(case, *stages), quoted, "%"
+    )
 
 
 def list_headlines() -> tuple[Quantity[Server], ...]:
@@ -118,10 +105,7 @@ def list_headlines() -> tuple[Quantity[Server], ...]:
     )
 
 
-def explain(
-    quantities: Iterable[Quantity[Server]], server: Server | None = None
-) -> tuple[Contradiction, ...]:
-    """Of each that is far from the paper's, which assumption would bring it there."""
-    chosen: Sequence[Quantity[Server]] = tuple(quantities)
-    model = server or fitted_server()
-    return find_contradictions(model, chosen, list_assumptions(model), list_headlines())
+def explain(quantities: Iterable[Quantity[Server]]) -> tuple[Contradiction, ...]:
+    """Find the assumption that would bring each quantity that is far off to the paper's."""
+    model = fitted_server()
+    return find_contradictions(model, tuple(quantities), list_assumptions(model), list_headlines())

@@ -1,4 +1,4 @@
-"""What HongTu's computation engine takes for attention (its Equation 3 and section 6)."""
+"""The price of attention in HongTu's computation engine (its Equation 3 and section 6)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """HongTu's peers in its Tables 5, 6 and 7, predicted by the parts that stand for them.
 
-The ledger of others' measurements has these cells, with all that was computed; where the paper has
-none because memory was full, the same epoch is asked for and has to be refused.
+The ledger of others' measurements has these cells. Where the paper ran out of memory, the same
+epoch is asked for and has to be refused.
 """
 
 from __future__ import annotations
@@ -13,11 +13,18 @@ from typing import Annotated, Literal
 from gnnbench.constants import Bound, Constant
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.records import Cell
+from gnnbench_plugins.studies import find_fitted
 from gnnbench_plugins.studies.hongtu.quoted import PARTITIONS, PaperGraph
 from gnnbench_plugins.studies.validation.prediction import predict, predict_full_graph_s
-from gnnbench_plugins.studies.validation.published import FullGraphEpoch, read_sources
+from gnnbench_plugins.studies.validation.published import (
+    FullGraphEpoch,
+    PublishedCell,
+    read_sources,
+)
 
 OVERFLOW = "out of memory"
+#: Where the peers' cells count.
+IN_LEDGER = "counted in validation"
 #: Where the paper ran its peers, the kernel that stands for theirs, and the ledger's word for them.
 MACHINES: Mapping[str, tuple[str, str, Literal["library", "sancus", "distgnn"]]] = {
     "Sancus": ("epyc7543x4-4xa100", "torch", "sancus"),
@@ -29,35 +36,32 @@ NODES: Annotated[int, Constant("", "quoted", "HongTu, section 7.1")] = 16
 SCALE: Bound[float] = 0.01
 
 PEERS_NOTE = (
-    "peers are predicted by the parts that stand for them on the machines that the paper names, as "
-    "the ledger of `reproduce validation` has them, with what it says of each; where the paper has "
-    "none for want of memory, the same epoch is gone through on a hundredth of the graph and of "
-    "the memories. DistDGL's out of memory, and its 8 layers, are quoted alone: their mini-batches "
-    "are as large as the graph"
+    "peers are the ledger's (`reproduce validation`), on the machines that the paper names. Where "
+    "the paper ran out of memory, the same epoch is gone through on a hundredth of the graph and "
+    "of the memories. DistDGL's out of memory, and its 8 layers, are quoted alone: their "
+    "mini-batches are as large as the graph"
 )
 
 
 @cache
-def _predict_published(identity: str) -> float | None:
-    """The ledger's prediction; None where it has no such cell."""
-    for source in read_sources():
-        for cell in source.cell:
-            if cell.id == identity:
-                return predict(cell)
-    return None
+def _find_published(identity: str) -> PublishedCell | None:
+    """Return the ledger's cell, or None where it has none of that id."""
+    cells = (cell for source in read_sources() for cell in source.cell)
+    return next((cell for cell in cells if cell.id == identity), None)
 
 
 def predict_peer(
     table: str, system: str, model: str, graph: PaperGraph, layers: int, quoted: float | None
 ) -> Cell:
-    """A cell of a peer beside the paper's; ``table`` is ``"t5"``, ``"t6"`` or ``"t7"``."""
+    """Predict a peer's cell beside the paper's; ``table`` is ``"t5"``, ``"t6"`` or ``"t7"``."""
     ending = {"t5": "", "t6": f"-{PARTITIONS}g", "t7": f"-{NODES}n"}[table]
     name = f"{system}-{model}-{graph.label}-{layers}l".lower()
     if quoted is not None:
-        ours = _predict_published(f"hongtu-{table}-{name}{ending}")
-        if ours is None:
+        cell = _find_published(f"hongtu-{table}-{name}{ending}")
+        if cell is None:
             return Cell(quoted, "s", "quoted")
-        return Cell(ours, "s", quoted=quoted)
+        fits = find_fitted(cell.id, cell.fitted_on)
+        return Cell(predict(cell), "s", quoted=quoted, fitted_on=fits, uncounted=IN_LEDGER)
     if system not in MACHINES:
         return Cell(provenance="quoted", text=OVERFLOW)
     return _predict_overflow(system, model, graph, layers)
@@ -65,7 +69,7 @@ def predict_peer(
 
 @cache
 def _predict_overflow(system: str, model: str, graph: PaperGraph, layers: int) -> Cell:
-    """Words where memory is full, as in the paper, and else a time."""
+    """Return words where memory is full, as in the paper, and else a time."""
     machine, kernel, known_as = MACHINES[system]
     task = FullGraphEpoch(
         graph=graph.name,

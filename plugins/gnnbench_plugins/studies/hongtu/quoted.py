@@ -1,4 +1,4 @@
-"""What HongTu's paper prints: its graphs, and Tables 1, 3, 5, 6, 7 and 9."""
+"""The numbers that HongTu's paper prints: its graphs, and Tables 1, 3, 5, 6, 7 and 9."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gnnbench.constants import Bound, Constant
 
 #: A row of seconds; None where the paper ran out of memory.
 Seconds = tuple[float | None, ...]
-#: The paper's GB in Table 1.
+#: The paper's GB in Table 1, which its numbers show to be GiB.
 GIB: Bound[float] = 2.0**30
 #: m of every experiment (§7.1).
 PARTITIONS: Bound[int] = 4
@@ -47,8 +47,8 @@ class PaperGraph:
     reused: float
 
     def replication(self, partitions: int) -> float:
-        """Table 3's factor of so many partitions; raises ``ValueError`` for a number that it has
-        not, and ``KeyError`` for a graph."""
+        """Return Table 3's factor of a number of partitions. Raises ``ValueError`` for a number and
+        ``KeyError`` for a graph that the table lacks."""
         return TABLE_3[self.name][CUT_INTO.index(partitions)]
 
     def dims(self, layers: int) -> tuple[int, ...]:
@@ -177,9 +177,14 @@ def show_range(ends: Range) -> str:
     return f"{low:g}-{high:g}"
 
 
+def show_growth(ends: Range) -> str:
+    """``"30-50"`` of ``(1.3, 1.5)``: percent of what exceeds 1, as a cell quotes it."""
+    return "-".join(f"{100 * (end - 1):.0f}" for end in ends)
+
+
 def middle(ends: Range) -> float:
     return (ends[0] + ends[1]) / 2
 
 
-#: What is left of GCN's epochs for the CPU, percent; the one constant is fitted on it.
+#: What is left of GCN's epochs for the CPU, percent.
 GCN_CPU = 100 - middle(GCN_GPU) - middle(GCN_LINKS)

@@ -1,18 +1,16 @@
 """Epochs on the paper's server, predicted from the paper's own communication volumes (Table 8).
 
-One constant is fitted, on no epoch: how fast the host adds gradients to rows that lie apart, on the
-shares of section 7.4 that leave GCN's epochs for the CPU. Links have the platform's rates.
+``ADDED_BYTES_PER_S`` is fitted. Links have the platform's rates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from statistics import mean, median
+from statistics import mean
 from typing import Annotated, Literal
 
-from gnnbench.agreement import format_share
 from gnnbench.constants import Constant
 from gnnbench.parts import Bundle, Communication, Kernel, Memory, Setting
 from gnnbench.platforms import load_platform
@@ -28,6 +26,7 @@ from gnnbench_plugins.hongtu.placement import HongTuPlacement
 from gnnbench_plugins.hongtu.sampler import HongTuSampler
 from gnnbench_plugins.reference.communication import HaloCommunication, VanillaCommunication
 from gnnbench_plugins.reference.kernel import TorchKernel
+from gnnbench_plugins.studies import list_constants
 from gnnbench_plugins.studies.hongtu.engine import AttentionEngine
 from gnnbench_plugins.studies.hongtu.quoted import (
     CUT_INTO,
@@ -35,7 +34,6 @@ from gnnbench_plugins.studies.hongtu.quoted import (
     LARGE,
     LAYERS,
     PARTITIONS,
-    TABLE_7,
     PaperGraph,
 )
 
@@ -52,6 +50,14 @@ COMMUNICATIONS: Mapping[Method, Communication] = {
 #: sockets for itself, which as many GPUs of a side (Figure 1) share otherwise.
 FEW_GPUS: Annotated[int, Constant("", "quoted", "HongTu, section 7.6")] = 2
 GPUS_OF_A_SIDE: Annotated[int, Constant("", "quoted", "HongTu, Figure 1")] = 2
+#: The rate at which the host adds gradients to rows that lie apart: two reads and a write of each.
+#: :func:`fitted_server` finds it, so that it has no value here.
+ADDED_BYTES_PER_S: Annotated[
+    float,
+    Constant(
+        "B/s", "fitted", "HongTu, section 7.4", ("hongtu-breakdown (the CPU's share of GCN)",)
+    ),
+]
 #: What the host does of an epoch.
 HOST_STAGE: Stage = "gradients added, and the loss"
 LINK_STAGES: tuple[Stage, ...] = ("host to device", "device to device", "device to host")
@@ -78,8 +84,8 @@ class Case:
 
 
 def count_chunks(graph: PaperGraph, model: str, gpus: int = PARTITIONS) -> ChunkCounts:
-    """The paper's volumes spread evenly over its chunks; GAT has twice as many, and its volumes
-    are Table 8's times the growth of alpha in Table 3."""
+    """Return the paper's volumes, spread evenly over its chunks. GAT has twice as many chunks, and
+    its volumes grow as alpha does in Table 3."""
     if model == "gat" and graph.chunks > 1:
         few = PARTITIONS * graph.chunks
         growth = graph.replication(2 * few) / graph.replication(few)
@@ -90,12 +96,12 @@ def count_chunks(graph: PaperGraph, model: str, gpus: int = PARTITIONS) -> Chunk
 def multiply_chunks(
     graph: PaperGraph, times: int, growth: float, gpus: int = PARTITIONS
 ) -> ChunkCounts:
-    """So many times the chunks that Table 8 counts, its volumes times a ``growth``.
+    """Return ``times`` as many chunks as Table 8 counts, its volumes times a ``growth``.
 
-    A partition reads its own rows and those of others in the proportion that its whole neighbour
-    set has them: alpha is that set's size in parts of the partition's (Table 3). Fewer ``gpus`` go
-    through the same chunks in more batches: rows are then shared by as many fewer pairs of chunks,
-    and as large a share of a batch's rows stays for the next.
+    A partition reads its own rows and its peers' rows in the proportion of its whole neighbour
+    set, which has alpha times the partition's size (Table 3). Fewer ``gpus`` go through the same
+    chunks in more batches. Fewer pairs of chunks then share rows, in proportion, and an equal share
+    of a batch's rows stays for the next.
     """
     if graph.chunks == 1:
         alpha = graph.original if gpus == PARTITIONS else 1.0
@@ -120,8 +126,8 @@ def multiply_chunks(
 
 
 def find_alpha(graph: PaperGraph, gpus: int) -> float:
-    """Table 3's replication factor of as many partitions; of three, between those of two and
-    four."""
+    """Return Table 3's replication factor of as many partitions as GPUs. For three it is the mean
+    of two and four."""
     if gpus == 1:
         return 1.0
     if gpus in CUT_INTO:
@@ -148,7 +154,7 @@ def assemble(
     devices: int = 0,
     kernel: Kernel | None = None,
 ) -> Bundle:
-    """HongTu's parts, some of them others, on all devices or so many."""
+    """Return HongTu's parts, some replaced, on all devices or on ``devices`` of them."""
     return Bundle(
         HongTuSampler(),
         HongTuPlacement(devices, numa_aware=devices == 0 or devices > FEW_GPUS),
@@ -171,18 +177,18 @@ def make_kernel(model: str, edge_traffic: float = 1.0) -> Kernel:
 
 
 def add_at(platform: Platform, rate: float) -> Platform:
-    """The platform with a host that goes through rows which lie apart at so many bytes a second."""
+    """Return the platform with a host that goes through scattered rows at ``rate`` bytes/s."""
     return replace(platform, host=replace(platform.host, gather=RateCurve((1,), (rate,), (rate,))))
 
 
 def scale_sockets(platform: Platform, factor: float) -> Platform:
-    """The platform with so many times what crosses between two sockets a second."""
+    """Return the platform with the rate between two sockets multiplied."""
     rate = factor * platform.host.socket_bandwidth_bytes_per_s
     return replace(platform, host=replace(platform.host, socket_bandwidth_bytes_per_s=rate))
 
 
 def change_links(platform: Platform, change: Callable[[Link], Link]) -> Platform:
-    """Those of the host changed."""
+    """Return the platform with the host's links changed."""
     host = platform.host.name
     links = tuple(change(link) if host in link.ends else link for link in platform.links)
     return replace(platform, links=links)
@@ -222,16 +228,13 @@ class Server:
         """All of them."""
         return sum(self.stages_s(case).values())
 
-    def transfer_s(self, case: Case) -> float:
-        """Over the links, between host and GPUs and among these."""
-        stages_s = self.stages_s(case)
-        return sum(stages_s.get(stage, 0.0) for stage in LINK_STAGES)
+    def spend_s(self, case: Case, *stages: str) -> float:
+        """Return the seconds of an epoch that go to some stages."""
+        return sum(s for stage, s in self.stages_s(case).items() if stage in stages)
 
-    def share_percent(self, case: Case, *stages: Stage) -> float:
-        """Of an epoch, what goes to some stages."""
-        stages_s = self.stages_s(case)
-        chosen = sum(stages_s.get(stage, 0.0) for stage in stages)
-        return 100 * chosen / sum(stages_s.values())
+    def share_percent(self, case: Case, *stages: str) -> float:
+        """Return the percentage of an epoch that goes to some stages."""
+        return 100 * self.spend_s(case, *stages) / self.epoch_s(case)
 
 
 def host_link_rate(platform: Platform) -> float:
@@ -245,15 +248,15 @@ def added_rate(server: Server) -> float:
 
 
 def share_of_host(server: Server) -> float:
-    """What goes to the CPU of epochs of GCN on the large graphs, percent: the mean."""
+    """Return the CPU's mean percentage of GCN's epochs on the large graphs."""
     cases = [Case(graph, "gcn", layers) for graph in LARGE for layers in LAYERS]
     return mean(server.share_percent(case, HOST_STAGE) for case in cases)
 
 
 @cache
 def fitted_server() -> Server:
-    """The server with its one constant fitted: the mean share of the CPU in GCN's epochs is what
-    section 7.4 leaves for it."""
+    """Fit ``ADDED_BYTES_PER_S``: the mean share of the CPU in GCN's epochs is what section 7.4
+    leaves for it."""
     platform = load_platform(PLATFORM)
     nominal = platform.host.memory_bandwidth_bytes_per_s
 
@@ -266,32 +269,26 @@ def fitted_server() -> Server:
     return Server(add_at(platform, factor * nominal))
 
 
-def fit_notes() -> tuple[str, ...]:
-    """What was fitted, and what is left out."""
+def note_additions() -> str:
+    """Say what the host's rate of additions was fitted on, as its record has it."""
     server = fitted_server()
     nominal = server.platform.host.memory_bandwidth_bytes_per_s
+    (number,) = (each for each in list_constants() if each.name == "ADDED_BYTES_PER_S")
     return (
-        f"fitted, one constant: the host adds gradients to rows that lie apart at "
-        f"{format_si(added_rate(server), 'B/s')} (two reads and a write of each; its memories have "
-        f"nominally {format_si(nominal, 'B/s')}), on what section 7.4 leaves for the CPU of GCN's "
-        f"epochs, {GCN_CPU:.3g} % on average; no epoch, saving or share of GAT was fitted on",
-        f"host links go at {format_si(server.link_bytes_per_s, 'B/s')}, what an A100's 16 lanes of "
-        f"PCIe 4.0 were measured to reach elsewhere, whether blocks cross or rows; Table 7's GCN "
-        f"cells then have a median error of {format_share(median_error(server))}",
+        f"{number.mark} on {', '.join(number.fitted_on)}: the host adds gradients to rows that lie "
+        f"apart at {format_si(added_rate(server), 'B/s')}, two reads and a write of each, so that "
+        f"the CPU's share of GCN's epochs is {GCN_CPU:.3g} % on average ({number.source}); its "
+        f"memory has nominally {format_si(nominal, 'B/s')}"
+    )
+
+
+def note_rates() -> tuple[str, ...]:
+    """Say which rates epochs rest on, and what is left out."""
+    return (
+        note_additions(),
+        f"host links go at {format_si(fitted_server().link_bytes_per_s, 'B/s')}, what an A100's 16 "
+        f"lanes of PCIe 4.0 were measured to reach elsewhere, whether blocks cross or rows",
         "left out: that rows picked one by one cross more slowly the less the graph's order puts "
         "neighbours together (it-2004 has by far the best order), chunks of uneven size, and "
         "copies that overlap with work",
     )
-
-
-def median_error(server: Server) -> float:
-    """Median |error| over Table 7's GCN cells by HongTu."""
-    return median(_errors(server))
-
-
-def _errors(server: Server) -> Iterable[float]:
-    for graph in LARGE:
-        for layers in LAYERS:
-            quoted = TABLE_7[layers, graph.label][1]
-            if quoted is not None:
-                yield abs(server.epoch_s(Case(graph, "gcn", layers)) / quoted - 1.0)

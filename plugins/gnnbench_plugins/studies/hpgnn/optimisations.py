@@ -7,8 +7,8 @@ the first and with both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, ClassVar
 
@@ -18,7 +18,7 @@ from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
 from gnnbench.records import Cell, Dataset, Table, TableRow, Workload
-from gnnbench.sensitivity import Assumption, Quantity, find_contradictions
+from gnnbench.sensitivity import Assumption, Quantity, find_contradictions, scale_field
 from gnnbench.studies import Reproduction
 from gnnbench_plugins.hpgnn.boards import Board, load_board
 from gnnbench_plugins.hpgnn.cycles import make_machine, run_iteration, seconds_of
@@ -71,35 +71,21 @@ class Draw:
         return vertices / seconds_of(cycles, machine)
 
     def gain_percent(self, board: Board) -> float:
-        """What both earn."""
+        """Return the gain of both, in percent."""
         neither, _, both = (self.count_throughput(step, board) for step in STEPS)
         return 100 * (both / neither - 1)
 
 
-def _scale_memory(board: Board, factor: float) -> Board:
-    return replace(board, bandwidth_bytes_per_s=factor * board.bandwidth_bytes_per_s)
-
-
-def _scale_misses(board: Board, factor: float) -> Board:
-    return replace(board, page_miss_s=factor * board.page_miss_s)
-
-
-def _scale_clock(board: Board, factor: float) -> Board:
-    return replace(board, clock_hz=factor * board.clock_hz)
-
-
 def list_assumptions(board: Board) -> tuple[Assumption[Board], ...]:
-    """What the gains rest on."""
-
-    def assume(
-        label: str, stated: float, unit: str, scale: Callable[[Board, float], Board]
-    ) -> Assumption[Board]:
-        return Assumption(label, stated, unit, "the board's file", scale)
-
-    return (
-        assume("the board's memory", board.bandwidth_bytes_per_s, "B/s", _scale_memory),
-        assume("opening a page of it", board.page_miss_s, "s", _scale_misses),
-        assume("the board's clock", board.clock_hz, "Hz", _scale_clock),
+    """Return the numbers of the board that the gains rest on."""
+    fields = (
+        ("the board's memory", "bandwidth_bytes_per_s", "B/s"),
+        ("opening a page of it", "page_miss_s", "s"),
+        ("the board's clock", "clock_hz", "Hz"),
+    )
+    return tuple(
+        Assumption(label, getattr(board, name), unit, "the board's file", scale_field(name))
+        for label, name, unit in fields
     )
 
 
@@ -109,7 +95,7 @@ def find_most(draws: Sequence[Draw], board: Board) -> float:
 
 
 class Table6(Reproduction):
-    """What the layout of data earns."""
+    """The gain of the data layout."""
 
     name: ClassVar[str] = "hpgnn-table6"
     summary: ClassVar[str] = "throughput with loaded rows reused, and with vertices renamed too"

@@ -1,8 +1,8 @@
-"""HP-GNN's Tables 5 and 7: the designs that are generated, and their throughput beside others.
+"""HP-GNN's Table 7: the throughput of generated designs beside a CPU and a GPU.
 
-The text that is at hand lost the rows of both tables. Of Table 7 it has the averages: the GPU over
-the CPU 25.66x, the board over the CPU 55.67x and over the GPU 2.17x; since 25.66 x 2.17 is 55.68,
-these are geometric means. Of Table 5 it has that n is a power of two and m the square of one.
+The text at hand lost the rows of the table. It has the averages: the GPU over the CPU 25.66x, the
+board over the CPU 55.67x and over the GPU 2.17x. Since 25.66 x 2.17 is 55.68, these are geometric
+means, and the third follows from the others.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ from gnnbench.parts import LayerShape
 from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import Cell, Table, TableRow, Workload
-from gnnbench.sensitivity import Assumption, Quantity, find_contradictions
-from gnnbench.studies import Reproduction
+from gnnbench.sensitivity import Assumption, Quantity, find_contradictions, scale_field
+from gnnbench.studies import LeftOut, Reproduction
 from gnnbench_plugins.hpgnn.boards import Board, load_board
-from gnnbench_plugins.hpgnn.design import Batch, Point, explore
-from gnnbench_plugins.hpgnn.resources import Usage, budget_of
+from gnnbench_plugins.hpgnn.design import Batch, explore
 from gnnbench_plugins.hyscale.performance import trainer_seconds
 from gnnbench_plugins.studies.hyscale.neighbourhoods import PowerLaw, profile_stand_in
 from gnnbench_plugins.studies.hyscale.platform_assumptions import (
@@ -116,60 +115,6 @@ def make_batch(case: Case) -> Batch:
     )
 
 
-# --------------------------------------------------------------------------- table 5
-
-
-class Table5(Reproduction):
-    """What the exploration chooses for each of the paper's workloads, and what that takes."""
-
-    name: ClassVar[str] = "hpgnn-table5"
-    summary: ClassVar[str] = "the generated designs: n, m, and their share of a die or of the board"
-
-    def run(self) -> tuple[Table, ...]:
-        board = load_board("u250")
-        return (
-            self._tabulate("die", board, f"a die's design, on each of {board.dies}"),
-            self._tabulate("board", board.as_one_die(), "one design of the whole board"),
-        )
-
-    def _tabulate(self, scope: str, board: Board, meaning: str) -> Table:
-        budget = budget_of(board, "die")
-        rows = [
-            TableRow(case.label, _describe(explore(make_batch(case), board).best, budget, board))
-            for case in CASES
-        ]
-        return Table(
-            name=f"{self.name}-{scope}",
-            title=f"HP-GNN Table 5: designs for the U250, {meaning}",
-            columns=("n", "m", "LUTs", "DSPs", "URAM", "BRAM"),
-            rows=tuple(rows),
-            notes=(
-                "the rows of the paper's Table 5 are lost, so that nothing is quoted; its text: n "
-                "is a power of two and m the square of one, which all of these are",
-                f"shares are of a {scope}'s resources; a design may take "
-                f"{100 * board.lut_share:g} % of its LUTs (HP-GNN's script) and all of the rest",
-                "LUTs and DSPs are Equations 10 and 11; URAM and BRAM are counted as the generated "
-                "kernels declare them, and bound the exploration too",
-                f"f^1 is {HIDDEN}: Table 4 is lost; f^0 and f^2 are the data sets'",
-            ),
-        )
-
-
-def _describe(point: Point, budget: Usage, board: Board) -> tuple[Cell, ...]:
-    used = point.usage
-    return (
-        Cell(point.design.n),
-        Cell(point.design.m),
-        Cell(100 * board.lut_share * used.lut / budget.lut, "%"),
-        Cell(100 * used.dsp / budget.dsp, "%"),
-        Cell(100 * used.uram / budget.uram, "%"),
-        Cell(100 * used.bram / budget.bram, "%"),
-    )
-
-
-# --------------------------------------------------------------------------- table 7
-
-
 @dataclass(frozen=True, slots=True)
 class Bench:
     """The paper's three platforms: a host, its GPU, and what its board is built of."""
@@ -183,32 +128,26 @@ class Bench:
 
 
 def cpu_seconds(bench: Bench, case: Case) -> float:
-    """The host alone samples, loads and trains an iteration by HyScale-GNN's Equations 10 to 12."""
-    host, batch = bench.platform.host, make_batch(case)
-    sample_s = sum(batch.edges) / (host.sampled_edges_per_s * host.cores)
-    load_s = batch.feature_bytes / host.gather_bytes_per_s(batch.widths[0])
-    return sample_s + load_s + _train_s(host, case)
+    """Return the time of the host alone, by HyScale-GNN's Equations 10 to 12."""
+    host = bench.platform.host
+    return _sample_s(host, case) + _load_s(host, case) + _train_s(host, case)
 
 
 def gpu_seconds(bench: Bench, case: Case) -> float:
-    """The same with a GPU: the host samples ahead, then loads; features cross, the GPU trains."""
-    host, batch = bench.platform.host, make_batch(case)
+    """Return the time with a GPU that trains: the host samples ahead, then loads what crosses."""
+    host = bench.platform.host
     gpu = next(each for each in bench.platform.accelerators if each.kind == "gpu")
     link = bench.platform.host_link(gpu)
-    sample_s = sum(batch.edges) / (host.sampled_edges_per_s * host.cores)
-    load_s = batch.feature_bytes / host.gather_bytes_per_s(batch.widths[0])
-    cross_s = batch.feature_bytes / link.bandwidth_bytes_per_s
-    return max(sample_s, load_s + cross_s + _train_s(gpu, case))
+    cross_s = make_batch(case).feature_bytes / link.bandwidth_bytes_per_s
+    return max(_sample_s(host, case), _load_s(host, case) + cross_s + _train_s(gpu, case))
 
 
 def fpga_seconds(bench: Bench, case: Case) -> float:
-    """HP-GNN's Equations 4 to 9 of the design that is explored; loss and the weights' update are
-    the host's (section 5.1), forward and backward the board's."""
+    """Return the time of the explored design by HP-GNN's Equations 4 to 9. The host computes the
+    loss and updates the weights (section 5.1)."""
     host, batch = bench.platform.host, make_batch(case)
-    sample_s = sum(batch.edges) / (host.sampled_edges_per_s * host.cores)
     point = explore(batch, bench.board, sample_s=0.0).best
-    on_host_s = host_seconds(host, batch)
-    return max(sample_s, point.propagate_s + on_host_s)
+    return max(_sample_s(host, case), point.propagate_s + host_seconds(host, batch))
 
 
 def host_seconds(host: Device, batch: Batch) -> float:
@@ -218,6 +157,15 @@ def host_seconds(host: Device, batch: Batch) -> float:
     logits_bytes = 2 * batch.vertices[-1] * batch.widths[-1] * itemsize
     weight_bytes = 3 * sum(batch.macs_per_row) * itemsize
     return (logits_bytes + weight_bytes) / host.memory_bandwidth_bytes_per_s
+
+
+def _sample_s(host: Device, case: Case) -> float:
+    return sum(make_batch(case).edges) / (host.sampled_edges_per_s * host.cores)
+
+
+def _load_s(host: Device, case: Case) -> float:
+    batch = make_batch(case)
+    return batch.feature_bytes / host.gather_bytes_per_s(batch.widths[0])
 
 
 def _train_s(device: Device, case: Case) -> float:
@@ -251,37 +199,27 @@ def _on_platform(bench: Bench, change: Change) -> Bench:
     return replace(bench, platform=change(bench.platform))
 
 
-def _on_board(name: str) -> Callable[[Bench, float], Bench]:
-    return lambda bench, factor: replace(
-        bench, board=replace(bench.board, **{name: factor * getattr(bench.board, name)})
-    )
-
-
 def assumptions(bench: Bench) -> tuple[Assumption[Bench], ...]:
-    """What the three platforms' times rest on: of the host, of the GPU and its link, and of the
-    FPGA's board."""
-    platform, board = bench.platform, bench.board
+    """Return what the times rest on: of the host, of the GPU and its link, and of the board."""
+
+    def of_board(label: str, name: str, unit: str, source: str) -> Assumption[Bench]:
+        scale: Callable[[Board, float], Board] = scale_field(name)
+        return Assumption(
+            label, getattr(bench.board, name), unit, source,
+            lambda bench, factor: replace(bench, board=scale(bench.board, factor)),
+        )  # fmt: skip
+
+    script = "HP-GNN's script"
     return (
-        *host_assumptions(platform, _on_platform, "the CPU"),
-        *accelerator_assumptions(platform, "gpu", _on_platform),
-        Assumption(
-            "the board's memory bandwidth",
-            board.bandwidth_bytes_per_s,
-            "B/s",
-            "HP-GNN's script; Xilinx DS962",
-            _on_board("bandwidth_bytes_per_s"),
+        *host_assumptions(bench.platform, _on_platform, "the CPU"),
+        *accelerator_assumptions(bench.platform, "gpu", _on_platform),
+        of_board(
+            "the board's memory bandwidth", "bandwidth_bytes_per_s", "B/s",
+            f"{script}; Xilinx DS962",
         ),
-        Assumption(
-            "alpha of the first layer",
-            board.alpha_first,
-            "",
-            "HP-GNN's script",
-            _on_board("alpha_first"),
-        ),
-        Assumption(
-            "the board's clock", board.clock_hz, "Hz", "HP-GNN's script", _on_board("clock_hz")
-        ),
-    )
+        of_board("alpha of the first layer", "alpha_first", "", script),
+        of_board("the board's clock", "clock_hz", "Hz", script),
+    )  # fmt: skip
 
 
 def _compare(bench: Bench, case: Case) -> TableRow:
@@ -304,14 +242,32 @@ class Table7(Reproduction):
 
     name: ClassVar[str] = "hpgnn-table7"
     summary: ClassVar[str] = "throughput of a CPU, a CPU and a GPU, and a CPU and an FPGA"
+    left_out: ClassVar[tuple[LeftOut, ...]] = (
+        LeftOut("hpgnn-figure1 to 7", "drawings", "no results"),
+        LeftOut("hpgnn-table1", "its interface", "no results"),
+        LeftOut("hpgnn-table2", "sizes of samples", "no results"),
+        LeftOut("hpgnn-table3", "platforms", "no results"),
+        LeftOut("hpgnn-table4", "the graphs", "no results"),
+        LeftOut(
+            "hpgnn-table5",
+            "n, m and resources of the designs",
+            "its rows are lost; `plan hpgnn` explores the designs for a graph",
+        ),
+        LeftOut(
+            "hpgnn-table8",
+            "throughput over GraphACT and Rubik",
+            "its rows are lost, and neither is a strategy here",
+        ),
+    )
 
     def run(self) -> tuple[Table, ...]:
         bench = Bench.published()
         rows = [_compare(bench, case) for case in CASES]
-        means = (
+        *means, last = (
             Cell(quantity.predict(bench), quantity.unit, quoted=quantity.quoted)
             for quantity in averages()
         )
+        means.append(replace(last, uncounted="the quotient of the other two"))
         rows.append(TableRow("geometric mean", (Cell(), Cell(), Cell(), *means)))
         return (
             Table(
@@ -327,9 +283,10 @@ class Table7(Reproduction):
                 notes=(
                     "the rows of the paper's Table 7 are lost; quoted are its text's averages, "
                     "which are geometric means (25.66 x 2.17 = 55.68)",
-                    "the CPU is no blind prediction: its rates are shares of its peaks that were "
-                    "fitted to HyScale-GNN's Figure 11; the GPU is at what its platform's file "
-                    "says; the board is by Equations 4 to 9, with HP-GNN's own constants",
+                    f"the CPU aggregates and updates at rates that are "
+                    f"{bench.platform.describe_source('host.aggregate')}; the GPU is at what its "
+                    f"platform's file says; the board is by Equations 4 to 9, with HP-GNN's own "
+                    f"constants",
                     "stand-ins: |V| and |E| of the data sets, neighbours independent, degrees of "
                     "exponent 2.5 (assumed), cut where an edge would be there twice",
                     f"NS: {TARGETS:,} targets, fan-outs {', '.join(map(str, FANOUTS))}; SS: "

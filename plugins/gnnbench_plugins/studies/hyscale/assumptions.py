@@ -1,4 +1,4 @@
-"""What HyScale-GNN's predictions rest on, each number to be scaled by itself, and what they say.
+"""The numbers that HyScale-GNN's predictions rest on, each to be scaled alone.
 
 The model of :mod:`gnnbench.sensitivity` is :class:`Machines`, the paper's two platforms. A changed
 machine is predicted under the threads of the split that the unchanged one has, with the CPU
@@ -55,7 +55,7 @@ class Machines:
 def best_split(
     name: str, graph: PaperGraph, model: str, fanouts: tuple[int, ...], hidden: int
 ) -> Split:
-    """Of the platform as it is described."""
+    """Return the best split of the platform as described."""
     return predict_best(load_platform(name), graph, model, fanouts, hidden)[1]
 
 
@@ -145,7 +145,7 @@ def _on_both(machines: Machines, change: Change) -> Machines:
 
 
 def all_assumptions() -> tuple[Assumption[Machines], ...]:
-    """Of both platforms' accelerators, and of the host that both have."""
+    """Return the assumptions on both platforms' accelerators and on their common host."""
     fpgas, gpus = load_platform(FPGAS), load_platform(GPUS)
     return (
         *accelerator_assumptions(fpgas, "fpga", _on_fpgas),

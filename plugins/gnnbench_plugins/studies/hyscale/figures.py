@@ -1,5 +1,4 @@
-"""HyScale-GNN's Figures 8 and 10: pictures whose values the paper does not print, so that what its
-text says of them is quoted."""
+"""HyScale-GNN's Figures 8 and 10. The paper prints no values in them, and its text is quoted."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from gnnbench.constants import Bound, Constant
 from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import Cell, Table, TableRow
-from gnnbench.sensitivity import Assumption, Quantity, find_contradictions
+from gnnbench.sensitivity import Assumption, Quantity, find_contradictions, scale_field
 from gnnbench.studies import Reproduction
 from gnnbench_plugins.hyscale.performance import Prediction, Split, add_described
 from gnnbench_plugins.studies.hyscale.assumptions import (
@@ -26,18 +25,15 @@ from gnnbench_plugins.studies.hyscale.neighbourhoods import cut_profiles
 from gnnbench_plugins.studies.hyscale.tables import (
     BATCH_NOTE,
     CITATIONS_NOTE,
-    CPU_FIT_NOTE,
     FPGAS,
-    GATHER_CHOICE_NOTE,
     GPUS,
     GRAPHS,
-    LAW_CHOICE_NOTE,
     MAG240M,
     MODELS,
     STAND_IN_NOTE,
     count_rounds,
     make_task,
-    note_constants,
+    note_platform,
     note_sampling,
     predict_best,
     sample_graph,
@@ -56,7 +52,7 @@ LEAST_ERROR: Annotated[float, Constant("%", "quoted", "HyScale-GNN, section VI-C
 
 @dataclass(frozen=True, slots=True)
 class Omitted:
-    """What the equations leave out of a platform, times what its file says."""
+    """Factors on the terms of a platform's file that the equations leave out."""
 
     launches: float = 1.0
     latencies: float = 1.0
@@ -95,7 +91,7 @@ def predict_described(count: int, model: str, omitted: Omitted) -> tuple[float, 
 
 
 def mean_error(model: str, omitted: Omitted) -> float:
-    """Of the prediction over ``COUNTS``, in percent of the longer time."""
+    """Return the mean prediction error over ``COUNTS``, in percent of the longer time."""
     pairs = [predict_described(count, model, omitted) for count in COUNTS]
     return 100 * fmean(1 - short_s / long_s for short_s, long_s in pairs)
 
@@ -107,20 +103,14 @@ def _omissions() -> tuple[Assumption[Omitted], ...]:
     group = device.name.rstrip("0123456789")
     return (
         Assumption(
-            "the launch of a kernel",
-            device.launch_s,
-            "s",
-            platform.sources[f"{group}.launch"],
-            lambda omitted, factor: replace(omitted, launches=factor * omitted.launches),
+            "the launch of a kernel", device.launch_s, "s", platform.sources[f"{group}.launch"],
+            scale_field("launches"),
         ),
         Assumption(
-            "the latency of a link",
-            link.latency_s,
-            "s",
-            platform.sources[f"host-{group}.latency"],
-            lambda omitted, factor: replace(omitted, latencies=factor * omitted.latencies),
+            "the latency of a link", link.latency_s, "s",
+            platform.sources[f"host-{group}.latency"], scale_field("latencies"),
         ),
-    )
+    )  # fmt: skip
 
 
 def _errors() -> tuple[Quantity[Omitted], ...]:
@@ -178,12 +168,10 @@ class Figure8(Reproduction):
                         "the paper's model",
                         "",
                     ),
-                    CPU_FIT_NOTE,
-                    GATHER_CHOICE_NOTE,
                     STAND_IN_NOTE,
                     CITATIONS_NOTE,
                     note_sampling((MAG240M,), (25, 10)),
-                    *note_constants(load_platform(FPGAS)),
+                    note_platform(load_platform(FPGAS)),
                 ),
                 contradictions=find_contradictions(Omitted(), _errors(), _omissions(), _errors()),
             ),
@@ -210,7 +198,7 @@ def speed_ups(machines: Machines) -> list[tuple[float, float, float]]:
 
 
 def claims() -> tuple[Quantity[Machines], ...]:
-    """What the text says of the figure."""
+    """Return the claims of the text about the figure."""
     return (
         Quantity(
             "CPU-GPU over the multi-GPU baseline at most",
@@ -285,14 +273,11 @@ class Figure10(Reproduction):
                     "turn, on the GPUs alone; GPUs are at their datasheets' peaks in every "
                     "column, as Equations 6 to 13 have them",
                     BATCH_NOTE,
-                    CPU_FIT_NOTE,
-                    GATHER_CHOICE_NOTE,
                     STAND_IN_NOTE,
                     CITATIONS_NOTE,
-                    LAW_CHOICE_NOTE,
                     note_sampling(GRAPHS, (25, 10)),
-                    *note_constants(load_platform(FPGAS)),
-                    *note_constants(load_platform(GPUS)),
+                    note_platform(load_platform(FPGAS)),
+                    note_platform(load_platform(GPUS)),
                 ),
                 contradictions=find_contradictions(
                     machines, claims(), all_assumptions(), (*claims(), *table6())

@@ -1,4 +1,4 @@
-"""What a study's predictions rest on of its platforms, each number to be scaled by itself.
+"""The numbers of platforms that a study's predictions rest on, each to be scaled alone.
 
 Studies keep their platforms in records of their own. How a change gets there is the study's to say:
 ``apply`` is given its record and a change of a platform, and gives the record with that change.
@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
 from gnnbench.platforms.machine import Device, Platform, RateCurve
-from gnnbench.sensitivity import Assumption
+from gnnbench.sensitivity import Assumption, scale_field
 
 M = TypeVar("M")
 Change: TypeAlias = Callable[[Platform], Platform]
@@ -21,7 +21,7 @@ Scaling: TypeAlias = Callable[[Platform, float], Platform]
 
 
 def scale_curve(curve: RateCurve | None, factor: float) -> RateCurve | None:
-    """A device's curve with all its rates so many times as high, where it has one."""
+    """Return a device's curve with all its rates multiplied, where it has one."""
     if curve is None:
         return None
     return replace(
@@ -73,32 +73,20 @@ def host_assumptions(
     """Loading, sampling and training of a platform's host, which is known as ``trainer`` there."""
     host, sources = platform.host, platform.sources
     loading = _of_host(lambda each, factor: replace(each, gather=scale_curve(each.gather, factor)))
-    sampling = _of_host(
-        lambda each, factor: replace(each, sampled_edges_per_s=factor * each.sampled_edges_per_s)
-    )
     return (
         Assumption(
-            "the rate at which the host loads rows",
-            host.gather_bytes_per_s(1),
-            "B/s",
-            sources["host.gather"],
-            _within(apply, loading),
+            "the rate at which the host loads rows", host.gather_bytes_per_s(1), "B/s",
+            sources["host.gather"], _within(apply, loading),
         ),
         Assumption(
-            "the rate at which a core samples",
-            host.sampled_edges_per_s,
-            "edges/s",
-            sources["host.sampling"],
-            _within(apply, sampling),
+            "the rate at which a core samples", host.sampled_edges_per_s, "edges/s",
+            sources["host.sampling"], _within(apply, _of_host(scale_field("sampled_edges_per_s"))),
         ),
         Assumption(
-            f"{trainer}'s aggregation and update",
-            host.aggregate_bytes_per_s(1),
-            "B/s",
-            sources["host.aggregate"],
-            _within(apply, _of_host(scale_trainer)),
+            f"{trainer}'s aggregation and update", host.aggregate_bytes_per_s(1), "B/s",
+            sources["host.aggregate"], _within(apply, _of_host(scale_trainer)),
         ),
-    )
+    )  # fmt: skip
 
 
 def accelerator_assumptions(
@@ -107,36 +95,22 @@ def accelerator_assumptions(
     """Memory, arithmetic and links of a platform's accelerators of a kind, ``"gpu"`` or
     ``"fpga"``."""
     device = next(each for each in platform.accelerators if each.kind == kind)
-    sources, group = platform.sources, device.name.rstrip("0123456789")
-    memory = _of_accelerators(
-        kind,
-        lambda each, factor: replace(
-            each, memory_bandwidth_bytes_per_s=factor * each.memory_bandwidth_bytes_per_s
-        ),
-    )
-    arithmetic = _of_accelerators(
-        kind, lambda each, factor: replace(each, flops_per_s=factor * each.flops_per_s)
-    )
+    sources, group, name = platform.sources, device.name.rstrip("0123456789"), kind.upper()
+
+    def scale(field: str) -> Callable[[M, float], M]:
+        return _within(apply, _of_accelerators(kind, scale_field(field)))
+
     return (
         Assumption(
-            f"the {kind.upper()}'s memory bandwidth",
-            device.memory_bandwidth_bytes_per_s,
-            "B/s",
-            sources[f"{group}.memory_bandwidth"],
-            _within(apply, memory),
+            f"the {name}'s memory bandwidth", device.memory_bandwidth_bytes_per_s, "B/s",
+            sources[f"{group}.memory_bandwidth"], scale("memory_bandwidth_bytes_per_s"),
         ),
         Assumption(
-            f"the {kind.upper()}'s arithmetic rate",
-            device.flops_per_s,
-            "FLOP/s",
-            sources[f"{group}.flops"],
-            _within(apply, arithmetic),
+            f"the {name}'s arithmetic rate", device.flops_per_s, "FLOP/s",
+            sources[f"{group}.flops"], scale("flops_per_s"),
         ),
         Assumption(
-            f"the {kind.upper()}'s PCIe link",
-            platform.host_link(device).bandwidth_bytes_per_s,
-            "B/s",
-            sources[f"host-{group}.bandwidth"],
-            _within(apply, scale_links),
+            f"the {name}'s PCIe link", platform.host_link(device).bandwidth_bytes_per_s, "B/s",
+            sources[f"host-{group}.bandwidth"], _within(apply, scale_links),
         ),
-    )
+    )  # fmt: skip

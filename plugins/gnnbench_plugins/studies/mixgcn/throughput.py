@@ -1,10 +1,8 @@
 """MixGCN's Figure 7: epochs of MixGCN and of its peers on four nodes.
 
-The figure is a drawing without numbers; section 4.2 has the largest speed-ups. Nothing is drawn,
-cut or trained at full size: a step's price follows from how many vertices, edges and rows of others
-it has, so that graphs stand for Table 2's by their sizes, and what partitions read of each other is
-counted once. Peers are gone through on a share of graph and machine, as the ledger of others'
-measurements does.
+The figure is a drawing without numbers; section 4.2 states the largest speed-ups. The price of a
+step follows from its vertices, edges and rows of peers, so that sizes stand for Table 2's graphs.
+Peers are gone through on a share of graph and machine, as in the ledger of others' measurements.
 """
 
 from __future__ import annotations
@@ -14,12 +12,15 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, ClassVar
 
+import numpy as np
+
 from gnnbench import datasets
 from gnnbench.constants import Bound, Constant
 from gnnbench.datasets import STAND_INS
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.lowering.shardings import Piece
 from gnnbench.models import build
+from gnnbench.partitioning import choose_partitioner, partition
 from gnnbench.parts import Bundle, Communication, Setting
 from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Device, Link, Platform
@@ -29,13 +30,13 @@ from gnnbench.sensitivity import Assumption, Quantity, find_contradictions
 from gnnbench.studies import Reproduction
 from gnnbench_plugins.cagnet.communication import BroadcastCommunication
 from gnnbench_plugins.hongtu.placement import HongTuPlacement
+from gnnbench_plugins.hongtu.sampler import cut_blocks
 from gnnbench_plugins.mixgcn.placement import MixGCNPlacement
 from gnnbench_plugins.pipegcn.communication import PipeGCNCommunication
 from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.reference.memory import ResidentMemory
 from gnnbench_plugins.sancus.communication import SancusCommunication
 from gnnbench_plugins.studies.hongtu.quoted import FRIENDSTER, PAPERS
-from gnnbench_plugins.studies.mixgcn.figures import Job
 from gnnbench_plugins.studies.mixgcn.tables import BETWEEN, LAYERS, QUOTED, foresee_counted
 from gnnbench_plugins.studies.mixgcn.tables import PLATFORM as SPU_NODE
 from gnnbench_plugins.studies.validation.prediction import predict_full_graph_s, shrink
@@ -123,7 +124,7 @@ def pair_workers(cluster: Platform, like: Device, kind: str) -> Platform:
 
 
 def take_cores(host: Device, cores: int) -> Device:
-    """So many cores of a node, with as large a share of all that it has."""
+    """Return ``cores`` of a node, with an equal share of its rates and memory."""
     share = cores / host.cores
     return replace(
         host,
@@ -165,8 +166,11 @@ def halo_share(graph: Sized) -> float:
     """Rows of others that partitions by METIS read, over all vertices."""
     if graph.name in ALPHA:
         return ALPHA[graph.name] - 1.0
-    cut = Job.of_dataset(datasets.load(graph.spec)).cut_metis(WORKERS)
-    return float((cut.rows[1] - cut.rows[0]).sum() / cut.rows[0].sum())
+    cut = datasets.load(graph.spec).graph
+    owner = partition(cut, WORKERS, choose_partitioner(cut), 0)
+    members = [np.flatnonzero(owner == worker) for worker in range(WORKERS)]
+    blocks = (block for row in cut_blocks(cut, members, 1) for block in row)
+    return sum(block.num_src - block.num_dst for block in blocks) / cut.num_vertices
 
 
 @cache
@@ -198,8 +202,8 @@ def price_peer(name: str, graph: Sized) -> float | None:
 
 
 def _price_distdgl(graph: Sized) -> float | None:
-    """The features of all vertices reach every worker, most of them over the network, and each goes
-    through the whole graph: three hops, of which two reach all of every stand-in."""
+    """Price an epoch of DistDGL. The features of all vertices reach every worker, most of them over
+    the network, and each worker goes through the whole graph, which three hops reach."""
     task = FullGraphEpoch(
         graph=graph.name, model="gcn", dims=graph.dims, vertices=graph.vertices, edges=graph.edges,
         scale=min(1.0, SHARE_VERTICES / graph.vertices),
@@ -228,7 +232,7 @@ class Scene:
     peers: float = 1.0
 
     def epoch_s(self, variant: str, graph: Sized) -> float:
-        """Of MixGCN, as if no device or port of the busiest kind were ever idle."""
+        """Return MixGCN's epoch if the busiest kind of device or port is never idle."""
         faster = self.cores if variant == "MixGCN-CPU" else self.spu
         stages_s = stages_of(variant, graph)[1]
         return max(stages_s["aggregate"] / faster, stages_s["update"], stages_s["transfer"])
@@ -266,7 +270,7 @@ def count_picks(variant: str) -> float:
 
 
 def list_assumptions() -> tuple[Assumption[Scene], ...]:
-    """What the ratios rest on."""
+    """Return the assumptions behind the ratios."""
     return (
         Assumption(
             "what a worker's eight cores aggregate", count_picks("MixGCN-CPU"), "edges/s",

@@ -1,23 +1,16 @@
-"""Every constant that the model rests on: of code by annotations, of TOML files by their tables."""
+"""The table of every constant that the model rests on."""
 
 from __future__ import annotations
 
-import importlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from functools import cache
-from pathlib import Path
-from types import ModuleType
+from collections.abc import Sequence
 from typing import ClassVar
 
-import gnnbench
-import gnnbench_plugins
-from gnnbench.constants import MARKS, MarkedNumber, find_constants, find_marked, read_number
+from gnnbench.constants import MARKS, MarkedNumber
 from gnnbench.records import Cell, Table, TableRow
 from gnnbench.studies import Inventory
-from gnnbench.toml import read_toml
+from gnnbench_plugins.studies import list_constants
 
-PACKAGES = (gnnbench, gnnbench_plugins)
 NOTES = (
     "measured: here; quoted: from the source that is named; assumed: nobody states it, or a user's "
     "file has no mark; fitted: set so that the cells named are met, which therefore prove nothing",
@@ -36,39 +29,6 @@ class Constants(Inventory):
 
     def run(self) -> tuple[Table, ...]:
         return (count_marks(self.numbers()),)
-
-
-@cache
-def list_constants() -> tuple[MarkedNumber, ...]:
-    """Of both packages: of TOML files by their names, then of modules."""
-    found = [number for package in PACKAGES for number in _read_files(_folder(package))]
-    found += [number for package in PACKAGES for number in _read_modules(package)]
-    return tuple(found)
-
-
-@cache
-def find_fitted(cell: str) -> tuple[str, ...]:
-    """The constants that were fitted on a cell of the ledger, by its id."""
-    return tuple(number.name for number in list_constants() if cell in number.fitted_on)
-
-
-def _folder(package: ModuleType) -> Path:
-    return Path(package.__path__[0])
-
-
-def _read_files(folder: Path) -> Iterator[MarkedNumber]:
-    for path in sorted(folder.rglob("*.toml")):
-        for name, table in find_marked(read_toml(path)):
-            yield read_number(path.relative_to(folder.parent).as_posix(), name, table)
-
-
-def _read_modules(package: ModuleType) -> Iterator[MarkedNumber]:
-    folder = _folder(package)
-    for path in sorted(folder.rglob("*.py")):
-        if "Constant(" in path.read_text(encoding="utf-8"):
-            parts = path.relative_to(folder.parent).with_suffix("").parts
-            name = ".".join(parts).removesuffix(".__init__")
-            yield from find_constants(importlib.import_module(name))
 
 
 def count_marks(numbers: Sequence[MarkedNumber]) -> Table:

@@ -12,7 +12,7 @@ from typing import ClassVar, get_args
 from gnnbench.constants import Bound
 from gnnbench.records import Cell, LedgerEntry, MachineKind, Table, TableRow
 from gnnbench.studies import Ledger
-from gnnbench_plugins.studies.validation.constants import find_fitted
+from gnnbench_plugins.studies import find_fitted
 from gnnbench_plugins.studies.validation.prediction import predict
 from gnnbench_plugins.studies.validation.published import (
     Aggregation,
@@ -97,7 +97,7 @@ def make_entry(published: PublishedSource, cell: PublishedCell, predicted: float
         graph=cell.task.graph,
         model="" if isinstance(cell.task, Aggregation) else cell.task.model,
         kernel=cell.kernel,
-        fitted_on=tuple(dict.fromkeys((*cell.fitted_on, *find_fitted(cell.id)))),
+        fitted_on=find_fitted(cell.id, cell.fitted_on),
     )
 
 
@@ -231,11 +231,6 @@ def _list_kind(kind: MachineKind, entries: Sequence[LedgerEntry]) -> Table:
             for entry in worst_first
         ),
         notes=tuple(
-            f"{entry.id} is no test: {', '.join(entry.fitted_on)} was fitted on it"
-            for entry in worst_first
-            if entry.fitted_on
-        )
-        + tuple(
             f"{family}: {reason}"
             for family, reason in LEFT_OUT.items()
             if any(entry.id.startswith(family) and entry.factor > NEAR for entry in entries)
