@@ -109,8 +109,9 @@ class Verdict:
 
 
 def list_questions() -> tuple[Asked, ...]:
-    """Return both modes of each graph and machine, the models in turn, and some again with less
-    memory.
+    """Return questions: both modes of each graph and machine, with the models in turn.
+
+    Some are repeated with less memory.
     """
     found = []
     for number, (graph, machine) in enumerate((g, m) for m in MACHINES for g in GRAPHS):
@@ -127,7 +128,7 @@ def list_sample() -> tuple[Asked, ...]:
 
 
 def list_measured() -> tuple[Asked, ...]:
-    """Return both modes of each graph and model, on this machine."""
+    """Return questions: both modes of each graph and model, on this machine."""
     return tuple(
         Asked(graph, model, mode, LOCAL)
         for graph in MEASURED_GRAPHS

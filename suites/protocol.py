@@ -126,7 +126,7 @@ def make_bundle(setting: Setting, prefetch: int, kernel: str) -> Bundle:
 
 
 def make_epoch(setting: Setting, prefetch: int, kernel: str) -> Epoch:
-    """Return the engine."""
+    """Return a function that runs epochs of the engine."""
     bundle = make_bundle(setting, prefetch, kernel)
     return start_engine(bundle, setting)
 

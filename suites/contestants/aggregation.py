@@ -189,7 +189,7 @@ def is_rmat(name: str) -> bool:
 
 
 def train(product: Product, multiply: Callable[[Tensor], Tensor]) -> Contestant:
-    """Return the product and the gradient of its input."""
+    """Prepare the product and the gradient of its input."""
     h, gradient = product.tensor.clone().requires_grad_(), torch.from_numpy(product.gradient)
 
     def call(_: int) -> tuple[Tensor, Tensor]:

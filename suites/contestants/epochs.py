@@ -107,7 +107,7 @@ def load_dataset(spec: str, mode: Mode) -> Dataset:
 def run_strategy(
     task: Task, name: str, options: Mapping[str, object], warm_ups: int = 0
 ) -> Contestant:
-    """Return the bundled strategy, in the engine."""
+    """Prepare the bundled strategy in the engine."""
     registry, setting = plugins.load(), task.setting(name)
     bundle = plugins.assemble(registry, registry.strategy(name).bundles[task.mode], {})
     for option, value in options.items():
@@ -352,7 +352,7 @@ def run_pyg_sage(task: Task) -> Contestant:
 
 
 def shuffle_seeds(setting: Setting, epoch: int) -> Iterator[Tensor]:
-    """Return the seeds of every batch, as our strategies shuffle them."""
+    """Yield the seeds of every batch, as our strategies shuffle them."""
     sampler = plugins.load().part("sampler", "neighbour")()
     assert isinstance(sampler, MiniBatchSampler)
     sampler.begin(setting)

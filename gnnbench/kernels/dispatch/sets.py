@@ -87,12 +87,12 @@ def list_fetches(
     *,
     threads: int = 0,
 ) -> list[list[IntArray]]:
-    """Return the rows that deduplicated communication moves in a round, by slot (HongTu, 5.1, 5.2,
-    6).
+    """Return the rows that deduplicated communication moves in a round, by slot.
 
-    Each table has one bitmap for each of the round's ``s`` slots. ``needed`` is N_ij.
-    ``transition`` is T_ij, disjoint or each equal to ``needed``. ``held`` are the rows of T_i,j-1
-    that may stay, and ``read`` the rows read from peers that may stay.
+    See HongTu, sections 5.1, 5.2 and 6. Each table has one bitmap for each of the round's ``s``
+    slots. ``needed`` is N_ij. ``transition`` is T_ij, disjoint or each equal to ``needed``.
+    ``held`` are the rows of T_i,j-1 that may stay, and ``read`` the rows read from peers that may
+    stay.
 
     A slot's lists are 3 + 2 s ascending int64 arrays, cut from ``slab`` if given. The first three
     are N_ij, T_ij without ``held``, and T_ij within ``held``. The others cover the needed rows
@@ -127,9 +127,7 @@ def count_marks(bitmaps: Bitmaps) -> IntArray:
 
 
 def count_shared_marks(bitmaps: Bitmaps, others: Bitmaps, *, threads: int = 0) -> IntArray:
-    """Return the shared ids of each pair of bitmaps, counted: int64
-    ``(len(bitmaps), len(others))``.
-    """
+    """Count the ids that each pair of bitmaps shares: int64 ``(len(bitmaps), len(others))``."""
     workers = resolve_threads(threads)
     _check_bitmaps(bitmaps, others)
     compiled = load("sets")

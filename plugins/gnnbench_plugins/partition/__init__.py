@@ -1,7 +1,7 @@
-"""Partition parallelism (MixGCN, sections 2.2 and 3.1.1) and the variant of it that DistDGL is.
+"""Partition parallelism (MixGCN, sections 2.2 and 3.1.1), and DistDGL as a variant of it.
 
-``partition`` is its Algorithm 1: a METIS partition a device, whose halo crosses at every layer; all
-of its parts are there already. ``sampler`` holds the units of ``distdgl-full-graph``.
+``partition`` is MixGCN's Algorithm 1: each device has a METIS partition and transfers its halo at
+every layer. It is made of existing parts. ``sampler`` holds the units of ``distdgl-full-graph``.
 """
 
 from __future__ import annotations
