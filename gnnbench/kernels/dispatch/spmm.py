@@ -161,8 +161,7 @@ def count_steps(
             engine,
             row_words,
         )
-    # If filling bounds every piece, its time does not depend on the wanted features, and all slices
-    # equal the first.
+    # If filling bounds every piece, wanted features do not matter, and all slices equal the first.
     alike = bool((cycles_of == cycles_of[:, :1]).all())
     numbers, lane_cycles = compiled.walk_chunks(
         matrix.indptr,
