@@ -17,10 +17,10 @@ class BlockOrder:
     destination rows in turn.
 
     A least-recently-used cache still holds a row if fewer distinct rows than its capacity were read
-    since. The mean number of distinct rows among w consecutive reads is a sum over t from 0 to w -
-    1. Its terms are the shares of reads that come more than t reads after the last read of their
-    row. The source is Denning and Schwartz, "Properties of the working-set model", 1972. Reuse
-    times are counted at first use, for each direction.
+    since. The mean number of distinct rows among w consecutive reads is a sum over all t below w.
+    Its terms are the shares of reads that come more than t reads after the last read of their row.
+    The source is Denning and Schwartz, "Properties of the working-set model", 1972. Reuse times are
+    counted at first use, for each direction.
     """
 
     __slots__ = ("_block", "_curves")

@@ -192,7 +192,7 @@ def aggregate(
     add: bool = False,
     threads: int = 0,
 ) -> Float:
-    """``out[v] = dst_scale[v] * sum of weight[e] * src_scale[u] * h[u] + own[v] * h[v]``.
+    """Return ``out[v] = dst_scale[v] * sum of weight[e] * src_scale[u] * h[u] + own[v] * h[v]``.
 
     The sum runs over v's in-edges e = (u, v) in their order. ``h`` is ``(S, f)`` float32 or
     float64, with contiguous rows and any stride between them. ``weight`` ``(E,)``, ``src_scale``
