@@ -81,7 +81,7 @@ def draw_ours(task: Task) -> Contestant:
 
 
 def draw_dgl(task: Task, *, fused: bool, ids: torch.dtype = torch.int64) -> Contestant:
-    """Prepare DGL's sampler, with 64-bit ids.
+    """Prepare DGL's sampler, by default with 64-bit ids.
 
     With 32-bit ids the fused sampler of DGL 2.1 omits most edges of the outer layers.
     """
