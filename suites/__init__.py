@@ -1,5 +1,5 @@
-"""Benchmarks that asv runs: how long an epoch takes, what it moves, and how fast samplers are."""
+"""Benchmarks that asv runs: epoch times, transferred bytes, and speeds of samplers."""
 
 from gnnbench.waiting import wait_briefly
 
-wait_briefly()  # as on the command line, before anything imports torch
+wait_briefly()  # as the command line does, before torch is imported

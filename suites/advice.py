@@ -1,14 +1,14 @@
-"""Is the advice right? ``python -m suites.advice`` holds it against every combination there is.
+"""Whether the advice is right: ``python -m suites.advice`` tests it against every combination.
 
 A question is a graph, a model, a mode and a machine, some with less device memory. The truth is the
-shortest epoch of all combinations of parts that fit, sample by the same law and compute what the
-reference does, each planned to the end with its settings as they come; of halos among partitions of
-one device, which transfer nothing, ``none`` stands for all. The advice is right where its first
-choice takes at most a tenth longer. It may take less: it searches settings too.
+shortest epoch of all combinations that fit, follow the same sampling law and compute the
+reference's result. Each combination is planned to the end with its default settings. On one device
+halos transfer nothing, so ``none`` represents all of them. The advice is right if its first choice
+takes at most a tenth longer. It may take less, because it searches settings too.
 
-With ``--measured`` the machine is this one (``gnnbench platforms probe --save`` first), where the
-advice trains the best two. The truth is trained too: of the combinations whose programs differ each
-a few epochs, then the fastest of them in turns with the first choice, which may take at most 15 %
+With ``--measured`` the machine is this one (run ``gnnbench platforms probe --save`` first), and the
+advice trains its best two choices. The truth is trained too: each distinct program for a few
+epochs, then the fastest ones in turns with the first choice. The first choice may take at most 15 %
 longer.
 """
 
@@ -40,13 +40,13 @@ from gnnbench.records import Dataset, Mode, RunResult, Workload
 from gnnbench.run import Training
 from gnnbench.units import format_si
 
-#: The first choice may take so many times as long as the truth.
+#: The most that the first choice may take, as a multiple of the truth.
 WITHIN = 1.1
-#: So many questions of all must be answered so.
+#: The share of questions that must be answered right.
 RIGHT = 0.9
-#: The same where epochs are measured.
+#: Both limits if epochs are measured.
 WITHIN_MEASURED, RIGHT_MEASURED = 1.15, 0.85
-#: Epochs of each combination, and how many of the fastest are raced.
+#: Epochs of each combination, and the number of fastest combinations that race.
 TRIED_EPOCHS, FINALISTS = 4, 4
 MEASURED_GRAPHS = ("cora", "citeseer", "amazon_photo", "rmat:vertices=20k,edges=160k")
 
@@ -62,7 +62,7 @@ MODELS = ("gcn", "sage", "gat")
 MODES: tuple[Mode, ...] = ("full-graph", "mini-batch")
 #: Small enough that some combinations do not fit.
 MEMORIES: Mapping[str, int] = {"12MB": 12_000_000, "40MB": 40_000_000}
-#: A few that the test suite asks, a line of the list each.
+#: Questions that the test suite asks, one a line of the list.
 SAMPLE = (
     ("cora", "sage", "mini-batch", "epyc7763x2-4xa5000", ""),
     ("cora", "gat", "full-graph", "epyc7763x2-4xa5000", ""),
@@ -73,7 +73,7 @@ SAMPLE = (
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question by its words; no ``memory`` is that of the machine."""
+    """A question by its words; without ``memory`` the machine's memory counts."""
 
     graph: str
     model: str
@@ -87,8 +87,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The first choice's epoch, the shortest of all, how many were planned for each, and the CPU
-    seconds of the advice. Infinite epochs are of questions to which nothing fits."""
+    """The first choice's epoch, the shortest epoch, the plans for each, and the advice's CPU
+    seconds.
+
+    Epochs are infinite if nothing fits.
+    """
 
     asked: Asked
     chosen: str
@@ -101,12 +104,15 @@ class Verdict:
 
     @property
     def ratio(self) -> float:
-        """1 where advice and truth agree that nothing fits."""
+        """The first choice's epoch over the truth; 1 if both find that nothing fits."""
         return 1.0 if self.chosen_s == self.best_s else self.chosen_s / self.best_s
 
 
 def list_questions() -> tuple[Asked, ...]:
-    """Both modes of each graph and machine, the models in turn, and some again with less memory."""
+    """Return questions: both modes of each graph and machine, with the models in turn.
+
+    Some are repeated with less memory.
+    """
     found = []
     for number, (graph, machine) in enumerate((g, m) for m in MACHINES for g in GRAPHS):
         model = MODELS[number % len(MODELS)]
@@ -122,7 +128,7 @@ def list_sample() -> tuple[Asked, ...]:
 
 
 def list_measured() -> tuple[Asked, ...]:
-    """Both modes of each graph and model, on this machine."""
+    """Return questions: both modes of each graph and model, on this machine."""
     return tuple(
         Asked(graph, model, mode, LOCAL)
         for graph in MEASURED_GRAPHS
@@ -148,7 +154,7 @@ def make_question(asked: Asked, registry: Registry, dataset: Dataset) -> Questio
 
 
 def plan_all(question: Question) -> list[tuple[PlannedRow, RunResult]]:
-    """Every combination that may be ranked, as it comes, and its plan."""
+    """Return every combination that may be ranked, with default settings, and its plan."""
     pricer = Pricer(question)
     (mode,) = question.modes
     with remember_partitions():
@@ -159,16 +165,18 @@ def plan_all(question: Question) -> list[tuple[PlannedRow, RunResult]]:
 
 
 def find_truth(question: Question) -> tuple[str, float, int]:
-    """The shortest epoch of all combinations, planned one by one, and how many there are."""
+    """Return the fastest combination, its epoch, and the number of combinations planned."""
     times = [(read_metric(run, "epoch_time"), row.label) for row, run in plan_all(question)]
     best_s, best = min(times, default=(float("inf"), "nothing"))
     return best if best_s < float("inf") else "nothing", best_s, len(times)
 
 
 def list_programs(question: Question) -> list[PlannedRow]:
-    """Of the combinations whose plans are the same in every figure, one each: with one device many
-    parts have nothing to do. Samplers that draw are told apart by their names, as only training
-    tells what they take."""
+    """Return one combination for each distinct plan, since with one device many parts have no
+    effect.
+
+    Samplers that draw are distinguished by name, because only training shows their time.
+    """
     found: dict[object, PlannedRow] = {}
     for row, run in plan_all(question):
         if run.status == "done":
@@ -179,7 +187,9 @@ def list_programs(question: Question) -> list[PlannedRow]:
 
 
 def try_row(question: Question, setting: Setting, row: PlannedRow) -> float:
-    """The shortest of a few measured epochs of a row but the first; infinite where it fails."""
+    """Return the shortest of a few measured epochs of a row, without the first; infinite if it
+    fails.
+    """
     bundle = assemble(question.registry, row.parts, question.options)
     try:
         training = Training(bundle, setting, WallClock())
@@ -190,7 +200,9 @@ def try_row(question: Question, setting: Setting, row: PlannedRow) -> float:
 
 
 def measure_truth(question: Question, chosen: PlannedRow) -> tuple[float, str, float, int]:
-    """The epoch of the first choice, what is fastest of all, its epoch, and of how many."""
+    """Return the first choice's epoch, the fastest combination, its epoch, and the number
+    measured.
+    """
     rows = list_programs(question)
     request = Request(
         (), question.dataset, question.workload, question.platform, rows=(chosen,), check=False
@@ -198,7 +210,7 @@ def measure_truth(question: Question, chosen: PlannedRow) -> tuple[float, str, f
     setting = make_setting(request)
     fastest = sorted(rows, key=lambda row: try_row(question, setting, row))[:FINALISTS]
     request = replace(request, rows=tuple(dict.fromkeys([chosen, *fastest])))
-    # By place: a choice with settings of its own is called what it is without them.
+    # Rows are found by position: a choice with special settings has the same name as without them.
     runs = compare(request, question.registry).runs
     times = [read_metric(run, "epoch_time") for run in runs]
     best_s, best = min(zip(times, (row.label for row in request.rows), strict=True))
@@ -206,7 +218,7 @@ def measure_truth(question: Question, chosen: PlannedRow) -> tuple[float, str, f
 
 
 def judge(asked: Asked, registry: Registry, dataset: Dataset) -> Verdict:
-    """Ask, and hold the first choice against all."""
+    """Ask a question, and compare the first choice with all combinations."""
     question = make_question(asked, registry, dataset)
     measured = not question.platform.virtual
     began_s = time.process_time()

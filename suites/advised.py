@@ -1,4 +1,4 @@
-"""Can the advised combinations run where they are advised? ``python -m suites.advised``.
+"""Whether advised combinations can run on their platform: ``python -m suites.advised``.
 
 Questions are drawn at random: a graph, a model, a platform and a few strategies. Each first choice
 is assembled on its platform, and its kernel binds a block on every device that trains. GPUs are
@@ -36,7 +36,7 @@ GRAPHS = (
     "rmat:vertices=128,edges=900",
 )
 MODELS = ("gcn", "sage", "gin", "gat")
-#: How many strategies the parts of a question come from.
+#: Number of strategies that supply the parts of a question.
 STRATEGIES = 3
 EFFORT = Effort(plans=5, tuned=1, finals=1)
 

@@ -1,8 +1,8 @@
-"""What asv is told of this project: how to build a commit, and when an epoch has become slower.
+"""A plugin that tells asv how to build a commit and when an epoch has become slower.
 
-``asv run`` and ``asv continuous`` build each commit in a checkout of its own with the interpreter
-and the packages that asv is installed with, which is quick: the compiled kernels are all that is
-built. Results are kept in ``results/asv``.
+``asv run`` and ``asv continuous`` build each commit in a separate checkout, with asv's own
+interpreter and packages. This is quick, because only the compiled kernels are built. Results are
+kept in ``results/asv``.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from asv.environment import Environment
 
 from gnnbench.statistics import compare_samples
 
-#: What asv ends with where a benchmark failed, and what a command of this project does.
+#: Exit statuses for a failed benchmark: asv's, and this project's.
 ASV_FAILED, FAILED = 2, 3
 
 
 class CheckoutEnvironment(Environment):  # type: ignore[misc]
-    """A checkout of a commit with its kernels built in place, run by this very interpreter."""
+    """A checkout of a commit with its kernels built in place, run by this interpreter."""
 
     tool_name = "checkout"
 
@@ -50,16 +50,16 @@ class CheckoutEnvironment(Environment):  # type: ignore[misc]
         os.makedirs(self._path, exist_ok=True)
 
     def find_executable(self, executable: str) -> str:
-        """Python is the one that runs asv; all else is on the path."""
+        """Return the Python that runs asv, or another executable on the path."""
         if executable == "python":
             return sys.executable
         found: str = super().find_executable(executable)
         return found
 
     def run(self, args: Sequence[str], **options: Any) -> Any:
-        """Python with the checkout first on its path.
+        """Run Python with the checkout first on its path.
 
-        asv takes PYTHONPATH away from benchmarks unless it is called ASV_PYTHONPATH.
+        asv removes PYTHONPATH from benchmarks, but passes ASV_PYTHONPATH on.
         """
         environment = {**options.pop("env", os.environ), **self._global_env_vars}
         checkout = Path(self._build_root)
@@ -76,10 +76,9 @@ def is_different(
     stats_b: Mapping[str, float],
     p_threshold: float = 0.0,
 ) -> bool:
-    """Whether two benchmarks' times differ, by the statistics of ``gnnbench compare``.
+    """Return whether two benchmarks' times differ, by the statistics of ``gnnbench compare``.
 
-    Raw samples are what these rest on (``--record-samples``); without them asv's own intervals
-    must not overlap.
+    They need raw samples (``--record-samples``); without them asv's own intervals must not overlap.
     """
     if samples_a and samples_b:
         return compare_samples(samples_a, samples_b).shown
@@ -87,10 +86,10 @@ def is_different(
 
 
 def setup() -> None:
-    """asv calls this when it has imported the module, which ``asv.conf.json`` names.
+    """Set up asv; it calls this after importing the module that ``asv.conf.json`` names.
 
-    ``asv continuous`` then tells faster from slower as this project does, always keeps the samples
-    that this takes, and ends with 1 for a regression and 3 for a benchmark that failed.
+    ``asv continuous`` then compares times by this project's statistics and always keeps the samples
+    that these need. It ends with 1 for a regression and 3 for a failed benchmark.
     """
     _stats.is_different = is_different
     run = Continuous.run

@@ -1,4 +1,4 @@
-"""``python -m suites.compare_kernels``: our kernels against every peer installed, by turns.
+"""``python -m suites.compare_kernels``: our kernels and all installed peers, in turns.
 
 Exit status: 0 all results right; 1 a result is wrong or, with ``--enforce``, a target missed; 2
 wrong usage. README.md's figures of kernels come from this command.
@@ -29,7 +29,7 @@ from suites.graphs import GRAPHS, SMALL_GRAPHS, Graphs
 from suites.race import OURS, Case, Limits, Outcome, measure_stream, race
 
 LIBRARIES = ("dgl", "numpy", "scipy", "torch", "torch-geometric", "torch_sparse")
-#: What ``--json`` calls standard output.
+#: The value of ``--json`` for standard output.
 STDOUT = Path("-")
 THP_FILE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 #: Kernel, graph, case, threads; our time, and its two rates; the peer and its time; rounds, ratio,
@@ -88,7 +88,7 @@ class Threads(click.ParamType):  # type: ignore[type-arg]
         return counts
 
 
-#: An outcome as JSON has it; tests name its keys.
+#: An outcome as a JSON object; tests name its keys.
 Row = dict[str, Any]
 
 KERNELS = all_kernels()
@@ -145,10 +145,10 @@ def main(
     enforce: bool,
     json_file: Path | None,
 ) -> None:
-    """Compare the compiled kernels with those of every library that is installed.
+    """Compare the compiled kernels with the kernels of every installed library.
 
-    All run by turns in this process, on the same data; results are checked first. Ratios are the
-    peer's median over ours.
+    All run in turns in this process, on the same data, after their results are checked. Ratios are
+    the peer's median over ours.
     """
     if quick and graphs:
         raise click.UsageError("--quick has graphs of its own; leave out --graphs.")
@@ -182,10 +182,10 @@ def main(
         outcome = race(case, count, Limits(rounds, min(budget, share)))
         print_outcome(outcome, stream[count], table)
         rows.append(describe_outcome(outcome, stream[count]))
-        # It holds its inputs, which may be gigabytes: the next case is not to run beside them.
+        # The outcome holds its inputs, which may be gigabytes: free them before the next case.
         del outcome
         if json_file is not None and json_file != STDOUT:
-            # Again after every case, so that no later one can take with it what is measured.
+            # The file is written after every case, so that a later crash loses nothing.
             write_report(json_file, report())
     for name, reason in graphs_raced.absent.items():
         print(f"left out: graph {name}: {reason}", file=table)
@@ -203,9 +203,10 @@ def main(
 def plan(
     kernels: Mapping[str, Cases], scope: Scope, threads: Sequence[int], text: str
 ) -> Iterator[tuple[Case, int, bool]]:
-    """Every case with ``text`` in its name, with every number of threads, and whether it races.
+    """Yield every case with ``text`` in its name, with every number of threads, and whether it
+    races.
 
-    A case that knows no threads has the first number alone; a lengthy one races with the largest.
+    A case without threads runs once, with the first number; a lengthy one races with the largest.
     """
     for cases in kernels.values():
         for case in cases(scope):
@@ -225,9 +226,9 @@ def exit_status(rows: Sequence[Row], enforce: bool) -> int:
 
 
 def print_outcome(outcome: Outcome, stream: float, table: TextIO) -> None:
-    """A line for each peer that a target is about, for the fastest, and for what went wrong.
+    """Print a line for each peer with a target, for the fastest peer, and for each failure.
 
-    ``stream`` is what copying moves, bytes/s.
+    ``stream`` is the copy bandwidth [bytes/s].
     """
     case = outcome.case
     shares = (
@@ -257,14 +258,17 @@ def print_outcome(outcome: Outcome, stream: float, table: TextIO) -> None:
 
 
 def find_share(outcome: Outcome, size: int | None, stream: float) -> float | None:
-    """``size`` bytes in our median, of ``stream`` bytes/s; None where either is unknown."""
+    """Return our rate as a share of ``stream`` [bytes/s]; None if either is unknown.
+
+    Our rate is ``size`` bytes over our median time.
+    """
     if size is None or OURS not in outcome.seconds:
         return None
     return size / outcome.median(OURS) / stream
 
 
 def find_pages() -> dict[str, str | None]:
-    """What decides whether large arrays have huge pages: torch's switch, and the system's."""
+    """Return the switches of torch and of the system for huge pages of large arrays."""
     return {
         "THP_MEM_ALLOC_ENABLE": os.environ.get("THP_MEM_ALLOC_ENABLE"),
         "transparent_hugepage": THP_FILE.read_text().strip() if THP_FILE.exists() else None,
@@ -285,7 +289,7 @@ def describe(
     absent: Mapping[str, str],
     left_out: Sequence[str],
 ) -> dict[str, Any]:
-    """Everything measured, and what is needed to measure it again."""
+    """Return all measurements, and the settings needed to repeat them."""
     return {
         "format": 1,
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),

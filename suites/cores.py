@@ -1,15 +1,15 @@
-"""``python -m suites.cores``: what systems' ideas earn on devices made of this machine's cores.
+"""``python -m suites.cores``: the gains of systems' ideas on devices made of cores.
 
-Every strategy that has steps from a plain baseline to the whole is trained step by step on devices
-of a core each (``cores:1,1``; HyScale-GNN beside a host at half its speed), by ``gnnbench ablate``,
-so that steps take turns and their epochs are measured. Beside each stands the epoch that the model
-predicts for the same program from what ``gnnbench platforms probe`` finds of those cores before the
-rows of a graph and a model are measured: a machine that is shared is not the same an hour later.
+Every strategy with ablation steps is trained step by step by ``gnnbench ablate``, on one-core
+devices (``cores:1,1``). HyScale-GNN runs beside a host at half the speed. Steps take turns, and
+their epochs are measured. Each is printed beside the model's prediction for the same program. The
+prediction uses a probe of those cores (``gnnbench platforms probe``). It is repeated before the
+rows of each graph and model, because the speed of a shared machine changes within an hour.
 
-``drm`` holds DRM, from a split that is wrong by four times, against the best of a sweep of static
-splits. ``overlap`` holds transfers that go on beside computing against blocking ones, over a link
-on which both take about as long. Nothing here is part of a test: run it on a machine that does
-nothing else.
+``drm`` compares DRM, from a split that is wrong by a factor of four, with the best of a sweep of
+static splits. ``overlap`` compares transfers that overlap with computing and blocking transfers,
+over a link on which both take about as long. This suite is not part of the tests: run it on an idle
+machine.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from gnnbench.price.epochs import price_epochs
 from gnnbench.statistics import Difference, compare_pairs, compare_samples
 from gnnbench.units import format_si
 
-#: Two devices of a core each.
+#: Two devices of one core each.
 EVEN = "cores:1,1"
-#: A device of a core, beside a host of one at half the speed.
+#: A device of one core, beside a host of one core at half the speed.
 UNEQUAL = """
 name = "unequal"
 description = "a core beside a host of one core at half its speed"
@@ -67,15 +67,15 @@ count = 1
 bandwidth = {{ value = {rate}, unit = "B/s", source = "as long as computing" }}
 blocking = {blocking}
 """
-#: Strategies whose transfers go on beside computing, and options.
+#: Strategies with transfers that overlap computing, and options.
 OVERLAPPING = (("mixgcn",), ("hongtu",), ("hongtu", "communication.overlap=true"))
-#: How large a static share of the CPU is, in multiples of the planned one; 0 is none.
+#: Static shares of the CPU, as multiples of the planned share; 0 is none.
 SHARES = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A row that was measured: its epochs in seconds, and what the model says of one."""
+    """A measured row: its epochs in seconds, and the model's prediction of one."""
 
     name: str
     samples_s: tuple[float, ...]
@@ -91,8 +91,10 @@ class Step:
 
 
 def measure(*words: str) -> list[dict[str, Any]]:
-    """The runs of a command of gnnbench that are done, as its result file has them. Raises
-    ``CalledProcessError`` with what it said."""
+    """Return the completed runs of a gnnbench command, as in its result file.
+
+    Raises ``CalledProcessError`` with the command's output.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "result.json")
         command = [sys.executable, "-m", "gnnbench", *words, "--json", str(path)]
@@ -103,7 +105,7 @@ def measure(*words: str) -> list[dict[str, Any]]:
 
 @contextmanager
 def probed(seconds: float) -> Iterator[None]:
-    """For the body, this machine is described as a probe finds it now, and not as it was saved."""
+    """Describe this machine by a fresh probe, not by the saved one, within the body."""
     with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, XDG_CACHE_HOME=folder):
         words = ("platforms", "probe", "--save", "--seconds", str(seconds))
         command = [sys.executable, "-m", "gnnbench", *words]
@@ -112,13 +114,13 @@ def probed(seconds: float) -> Iterator[None]:
 
 
 def list_samples(run: Mapping[str, Any]) -> tuple[float, ...]:
-    """The steady epochs of a run, seconds."""
+    """Return the steady epochs of a run, seconds."""
     metric = run["metrics"]["epoch_time"]
     return tuple(metric.get("samples", [metric["value"]])[metric.get("warmup", 0) :])
 
 
 class Question:
-    """One strategy on one graph, model and platform, as the command line and the model have it."""
+    """One strategy on one graph, model and platform, for the command line and for the model."""
 
     def __init__(self, registry: Registry, strategy: str, dataset: str, model: str, platform: str):
         self.words = ("--dataset", dataset, "--model", model, "--platform", platform)
@@ -128,13 +130,13 @@ class Question:
         self._strategy = strategy
 
     def list_rows(self) -> tuple[PlannedRow, ...]:
-        """The steps of the strategy's ablation, or it alone."""
+        """Return the steps of the strategy's ablation, or the strategy alone."""
         if self._registry.strategy(self._strategy).ablation:
             return plan_ablation(self._request, self._registry, each_part=False)
         return plan_rows(self._request, self._registry)
 
     def predict(self, row: PlannedRow) -> float:
-        """Seconds of the row's first epoch by the model. Raises ``GnnbenchError``."""
+        """Return the seconds of the row's first epoch by the model. Raises ``GnnbenchError``."""
         options = options_for(row, self._request.options, self._registry)
         bundle = assemble(self._registry, row.parts, options)
         (price,) = price_epochs(bundle, make_setting(self._request), 1)
@@ -142,7 +144,7 @@ class Question:
 
 
 def ablate(question: Question, strategy: str) -> list[Step]:
-    """The strategy's steps, measured in turns and predicted."""
+    """Return the strategy's steps, measured in turns and predicted."""
     predicted = {row.label: question.predict(row) for row in question.list_rows()}
     return [
         Step(run["label"], list_samples(run), predicted[run["label"]])
@@ -151,7 +153,7 @@ def ablate(question: Question, strategy: str) -> list[Step]:
 
 
 def compare(questions: Mapping[str, Question]) -> list[Step]:
-    """Strategies in one comparison, measured in turns and predicted."""
+    """Compare strategies, measured in turns, and predict them."""
     predicted = {
         row.label: question.predict(row)
         for question in questions.values()
@@ -163,7 +165,9 @@ def compare(questions: Mapping[str, Question]) -> list[Step]:
 
 
 def describe(steps: Sequence[Step]) -> Iterator[str]:
-    """A line each: the measured and the predicted epoch, and the speed against the first one."""
+    """Yield one line a step: measured and predicted epoch, and the speed relative to the first
+    step.
+    """
     first = steps[0]
     for step in steps:
         count = min(len(first.samples_s), len(step.samples_s))
@@ -180,7 +184,7 @@ def tell(found: Difference) -> str:
 
 
 def list_steps(registry: Registry, dataset: str, model: str) -> Iterator[Step]:
-    """The steps of every strategy on a graph and a model, told as they come."""
+    """Yield the steps of every strategy on a graph and a model; print each as it comes."""
     asked = f"{dataset} · {model}: measured, predicted, error"
     with tempfile.TemporaryDirectory() as folder:
         unequal = Path(folder, "unequal.toml")
@@ -198,7 +202,7 @@ def list_steps(registry: Registry, dataset: str, model: str) -> Iterator[Step]:
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """Systems' ideas on devices made of this machine's cores."""
+    """Measure systems' ideas on devices made of this machine's cores."""
 
 
 DATASET = click.option("--dataset", default="amazon_photo", show_default=True)
@@ -210,7 +214,7 @@ MODEL = click.option("--model", default="gcn", show_default=True)
 @click.option("--model", "models", multiple=True, default=("gcn", "sage"))
 @click.option("--probe-seconds", default=10.0, type=click.FloatRange(min=0), show_default=True)
 def ideas(datasets: tuple[str, ...], models: tuple[str, ...], probe_seconds: float) -> None:
-    """What each idea earns, measured and modelled."""
+    """Print the gain of each idea, measured and modelled."""
     registry = plugins.load()
     found: list[Step] = []
     for dataset, model in product(datasets, models):
@@ -229,7 +233,7 @@ def ideas(datasets: tuple[str, ...], models: tuple[str, ...], probe_seconds: flo
 @click.option("--epochs", default=12, show_default=True)
 @click.option("--rounds", default=2, show_default=True)
 def drm(dataset: str, model: str, epochs: int, rounds: int) -> None:
-    """DRM from a split wrong by four times, in turns with the best static split."""
+    """Run DRM from a split wrong by a factor of four, in turns with the best static split."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "unequal.toml")
         path.write_text(UNEQUAL)
@@ -266,7 +270,7 @@ def drm(dataset: str, model: str, epochs: int, rounds: int) -> None:
 @MODEL
 @click.option("--rounds", default=3, show_default=True)
 def overlap(dataset: str, model: str, rounds: int) -> None:
-    """Transfers beside computing, against blocking ones, over a link as slow as computing."""
+    """Compare overlapped with blocking transfers, over a link as slow as computing."""
     for strategy, *options in OVERLAPPING:
         asked = ["compare", "--plugins", strategy, "--no-plain", "--dataset", dataset]
         asked += ["--model", model, *(word for option in options for word in ("--set", option))]
@@ -275,7 +279,7 @@ def overlap(dataset: str, model: str, rounds: int) -> None:
             run["metrics"][f"{kind}_bytes"]["value"]
             for kind in ("host_to_device", "device_to_host", "device_to_device", "all_to_all")
         )
-        # Each of two devices sends and receives half of it, and takes about as long to compute.
+        # Each of two devices sends and receives half of the bytes, in about its computing time.
         rate = crossing / 2 / median(list_samples(run))
         samples: dict[bool, list[float]] = {False: [], True: []}
         with tempfile.TemporaryDirectory() as folder:

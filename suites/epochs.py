@@ -1,7 +1,7 @@
-"""An epoch of each bundled strategy: its time on this machine, and what it moves on a modelled one.
+"""An epoch of each bundled strategy: its time on this machine, and its bytes on a modelled one.
 
-Full-graph and mini-batch epochs are different work, hence two classes. Each process that asv starts
-gets what ``setup_cache`` made once: the dataset, or the figures of the modelled runs.
+Full-graph and mini-batch epochs are different work, hence two classes. ``setup_cache`` makes the
+dataset, or the figures of the modelled runs, once for all processes that asv starts.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from gnnbench.run import accelerators_here, make_engine
 from gnnbench.run.recorder import Recorder
 from suites.graphs import find_real
 
-#: Strategies of every installed plugin are followed, and of the modules or files that this variable
-#: names: one line in ``asv.conf.json``.
+#: Benchmarks cover strategies of every installed plugin, and of the modules or files in this
+#: variable, which is one line in ``asv.conf.json``.
 REGISTRY = plugins.load(os.environ.get("GNNBENCH_PLUGINS", "").split())
 
 
 def list_strategies(mode: Mode) -> list[str]:
-    """The names of those that train so."""
+    """Return the names of strategies that train in this mode."""
     return [each.name for each in REGISTRY.strategies if mode in each.bundles]
 
 
 FULL_GRAPH, MINI_BATCH = list_strategies("full-graph"), list_strategies("mini-batch")
 
-#: A real graph, or a block model of about its size where the shared ones are not at hand.
+#: A real graph, or a block model of about its size if the shared graphs are missing.
 DATASET = find_real("cora", otherwise="sbm:vertices=2700,edges=5300,features=1400,classes=7")[0]
 
 #: Metrics by mode and strategy.
@@ -40,7 +40,7 @@ Figures = Mapping[tuple[Mode, str], Mapping[str, Metric]]
 
 
 def make_request(dataset: Dataset, platform: str, mode: Mode, *strategies: str) -> Request:
-    """One epoch of GCN with 256 hidden units, not held against the reference."""
+    """Return a request for GCN with 256 hidden units, without the check against the reference."""
     workload = Workload(
         model="gcn",
         dims=(dataset.num_features, 256, dataset.num_classes),
@@ -54,7 +54,7 @@ def make_request(dataset: Dataset, platform: str, mode: Mode, *strategies: str) 
 
 
 class _Epoch:
-    """The wall time of an epoch after the first, which warms up, on this machine."""
+    """The wall time of an epoch on this machine, after a first epoch of warm-up."""
 
     params: ClassVar[list[list[str]]]
     param_names: ClassVar[list[str]] = ["strategy", "dataset"]
@@ -95,8 +95,8 @@ class MiniBatchEpoch(_Epoch):
 class _ModelledEpoch:
     """The figures of an epoch on HyScale-GNN's CPU-GPU server, a described machine.
 
-    They follow from the seed alone: a change is a change of a strategy, the engine or the clock.
-    What has no place there, an FPGA's strategy for one, is shown as not available.
+    They depend on the seed alone, so they change only with a strategy, the engine or the model
+    clock. Strategies that cannot run there, such as an FPGA's, are shown as not available.
     """
 
     params: ClassVar[list[list[str]]]

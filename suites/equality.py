@@ -1,8 +1,8 @@
-"""How often the check of equality refuses right rows, over graphs and models.
+"""False alarms of the equality check on correct rows, over graphs and models.
 
-``python -m suites.equality [--quick]`` trains right rows on graphs that are hard to round on, and
-holds them against plain training. It prints how many there were, how near they came to what is
-allowed, and every false alarm by name. ``suites.faults`` does so with wrong rows.
+``python -m suites.equality [--quick]`` trains correct rows on graphs with difficult rounding, and
+checks them against plain training. It prints the number of rows, how near they came to the
+tolerance, and every false alarm by name. ``suites.faults`` does this with wrong rows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MODELS = ("gcn", "sage", "gin", "gat", "commnet", "ggcn")
 SCALES = (1.0, 100.0, 10_000.0)
 HIDDEN = (16, 256)
 DEPTHS = (2, 3)
-#: Right rows: strategies in one of their modes.
+#: Correct rows: strategies in one of their modes.
 ROWS: tuple[tuple[str, Mode], ...] = (
     ("reference", "full-graph"),
     ("reference", "mini-batch"),
@@ -62,7 +62,9 @@ ROWS: tuple[tuple[str, Mode], ...] = (
 
 
 def piece_of(name: str, count: int) -> Dataset:
-    """The subgraph of the first ``count`` vertices that a walk outwards from vertex 0 reaches."""
+    """Return the subgraph of the first ``count`` vertices in a breadth-first search from vertex
+    0.
+    """
     whole = datasets.load(name)
     graph = whole.graph
     adjacency = sp.csr_matrix(
@@ -104,8 +106,10 @@ def random_graph(
 
 
 def dense_with_sparse_features() -> Dataset:
-    """2,000 vertices with 200,000 undirected edges by chance, whose labels nothing explains, and
-    sparse binary features: a graph as dense and as heterophilous as squirrel."""
+    """Return a random graph as dense and heterophilous as squirrel, with sparse binary features.
+
+    It has 2,000 vertices, 200,000 undirected edges, and labels independent of both.
+    """
     features = sp.random(2000, 800, 0.02, "csr", dtype=np.float32, random_state=5)
     features.data[:] = 1
     return random_graph(2000, 200_000, 5, features)
@@ -147,14 +151,14 @@ def with_one_class() -> Dataset:
 
 
 def with_large_values() -> Dataset:
-    """Features of very different sizes, all of one sign."""
+    """Return features of very different sizes, all of one sign."""
     made = datasets.load("sbm:vertices=1500,edges=12000,features=32,classes=5")
     size = np.exp(np.linspace(-6, 6, 32)).astype(np.float32)
     return replace(made, features=np.abs(made.features) * size)
 
 
 def complete(count: int) -> Dataset:
-    """A complete graph, whose sums over neighbours of centred features are rounding alone."""
+    """Return a complete graph: sums of centred features over neighbours are pure rounding error."""
     ends = np.stack(np.triu_indices(count, 1))
     random = np.random.default_rng(count)
     made = datasets.build(
@@ -194,7 +198,7 @@ GRAPHS: Mapping[str, Callable[[], Dataset]] = {
     ),
     "amazon_photo": lambda: datasets.load("amazon_photo"),
 }
-#: Graphs of whose rows only some are run: they are large.
+#: Large graphs, on which only some rows are run.
 LARGE = ("amazon_photo", "dense", "citeseer", "flickr")
 
 
@@ -230,8 +234,7 @@ def make_row(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trained:
-    """A row's run: its evidence, the updates that are looked at, and the losses of its epochs'
-    rounds."""
+    """A row's run: its evidence, the inspected updates, and the losses of its epochs' rounds."""
 
     bundle: Bundle
     evidence: Evidence
@@ -246,8 +249,8 @@ def train_row(
     updates: int = 3,
     tamper: Callable[[Dataset], Dataset] | None = None,
 ) -> Trained | None:
-    """Train, keeping updates, on what ``tamper`` makes of the data set; None where the parts do not
-    fit together."""
+    """Train on the dataset after ``tamper`` and keep updates; None if the parts do not fit
+    together."""
     bundle = assemble(registry, parts, {})
     if bundle.refusal(setting) is not None:
         return None
@@ -266,7 +269,7 @@ def train_row(
 def hold_row(
     registry: Registry, setting: Setting, parts: Parts, trained: Trained, shared: Shared
 ) -> Iterator[Judgement]:
-    """What is found of each update that was kept or is looked at, as ``compare`` finds it."""
+    """Yield the judgement of each kept or inspected update, as ``compare`` makes it."""
     mode = trained.bundle.mode
     plain = registry.strategy("reference").bundles[mode]
     if mode == "mini-batch":
@@ -292,7 +295,9 @@ def hold_row(
 
 @dataclass(slots=True)
 class Count:
-    """Rows of one kind: how many, the refused ones, and how near any came to what is allowed."""
+    """Rows of one kind: their number, the refused ones, and the nearest approach to the
+    tolerance.
+    """
 
     rows: int = 0
     named: list[str] = field(default_factory=list)
@@ -300,12 +305,12 @@ class Count:
 
 
 def is_chosen(name: str, share: float) -> bool:
-    """Whether a row is in the share of the grid that is run, by its name."""
+    """Return whether a row, by its name, is in the share of the grid that is run."""
     return zlib.crc32(name.encode()) % 10_000 < 10_000 * share
 
 
 def run_right_rows(registry: Registry, share: float, graphs: Sequence[str]) -> dict[str, Count]:
-    """Right rows by model and scale; ``share`` of the grid is run, chosen by the rows' names."""
+    """Run correct rows, by model and scale; ``share`` of the grid is chosen by the rows' names."""
     counts: dict[str, Count] = defaultdict(Count)
     for graph in graphs:
         try:
@@ -351,7 +356,7 @@ def run_right_row(
     alarms = [trained.evidence.fault] if trained.evidence.fault else []
     for judgement in hold_row(registry, setting, parts, trained, shared):
         for each in judgement.deviations:
-            # Where the floor holds, how far rounding goes has not been looked into.
+            # If the floor applies, the size of the rounding error was not measured.
             if each.allowed > FLOOR[torch.float32]:
                 count.worst = max(count.worst, each.error / each.allowed)
         if judgement.fault:

@@ -1,14 +1,15 @@
-"""How often "faster" is said of what is not so, and how often of what is.
+"""The rate at which ``compare`` calls a row "faster" wrongly, and rightly.
 
-``python -m suites.faster simulate`` draws times of two rows with noise that is fresh in each turn
-or lasts over turns (AR(1) with a correlation of 0.9 and 0.98), independent in both rows, and asks
-the rule of every verdict (:func:`gnnbench.statistics.compare_pairs`). It prints how often a row is
-called faster than itself, and how often real differences are seen, where the rule does badly too.
-It exits with 1 where a row is called faster than itself in more than 5 % of the comparisons.
+``python -m suites.faster simulate`` draws times of two rows with independent noise. The noise is
+fresh in each turn or lasts over turns (AR(1) with a correlation of 0.9 and 0.98). The rule of every
+verdict judges them (:func:`gnnbench.statistics.compare_pairs`). The command prints how often a row
+is called faster than itself, and how often real differences are seen. This includes the cases in
+which the rule does badly. It exits with 1 if a row is called faster than itself in more than 5 % of
+the comparisons.
 
-``python -m suites.faster files`` runs one command again and again, compares every two result files
-by ``gnnbench compare``, and prints each exit status. It also says what the files alone show where
-the notes on other programs are left out. It exits with 1 where a difference is claimed.
+``python -m suites.faster files`` runs one command repeatedly, compares every two result files by
+``gnnbench compare``, and prints each exit status. It also prints the verdict without the notes on
+other programs. It exits with 1 if a difference is claimed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from gnnbench.statistics import FloatArray, compare_pairs
 #: Correlation of the noise from turn to turn, and pairs of epochs.
 CORRELATIONS = (0.0, 0.9, 0.98)
 COUNTS = (9, 29, 97)
-#: Standard deviations of the noise of each row's logarithms: a quiet machine, and a busy one.
+#: Standard deviations of the noise in the logarithm of each row's times, from a quiet to a busy
+#: machine.
 DEVIATIONS = (0.02, 0.05, 0.2)
 RATIOS = (1.1, 1.3, 2.0)
 MOST_FALSE = 0.05
@@ -50,7 +52,7 @@ def draw_noise(
 
 
 def simulate(comparisons: int) -> bool:
-    """Print a line for each noise; whether no row is faster than itself too often."""
+    """Print a line for each noise; return whether no row is faster than itself too often."""
     print(
         f"{comparisons} comparisons each; noise of two rows is independent\n"
         f"pairs  correlation  noise   itself faster   "
@@ -77,7 +79,7 @@ def _simulate_noise(comparisons: int, count: int, correlation: float, deviation:
         itself = compare_pairs(ours, theirs)
         false += itself.shown
         for ratio in RATIOS:
-            # All times of one row times a factor move the interval by just that factor.
+            # Scaling all times of one row scales the interval by the same factor.
             low, high = ratio * itself.low, ratio * itself.high
             found = replace(itself, ratio=ratio * itself.ratio, low=low, high=high)
             seen[ratio] += found.shown and found.ratio > 1.0
@@ -94,7 +96,7 @@ def _simulate_noise(comparisons: int, count: int, correlation: float, deviation:
 
 
 def compare_files(seconds: float, words: Sequence[str]) -> bool:
-    """Run the command for about so many seconds; whether no two files claim a difference."""
+    """Run the command for about ``seconds``; return whether no two files claim a difference."""
     began_s = time.monotonic()
     program = (sys.executable, "-m", "gnnbench", "compare")
     with tempfile.TemporaryDirectory() as folder:
@@ -114,7 +116,7 @@ def compare_files(seconds: float, words: Sequence[str]) -> bool:
 
 
 def _claim(program: Sequence[str], paths: Sequence[Path]) -> int:
-    """Compare every two files both ways; how many rows are said to differ."""
+    """Compare every two files both ways; return the number of rows said to differ."""
     statuses: list[int] = []
     rows = told = 0
     for before, after in permutations(paths, 2):

@@ -1,4 +1,4 @@
-"""The graphs that kernels race on, by the names they have in tables; made or read at first use."""
+"""The graphs of kernel races, by their names in tables; made or read at first use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gnnbench.datasets.topology import symmetrise
 from gnnbench.errors import GnnbenchError
 from gnnbench.records import Graph, IntArray
 
-#: Specifications of ``datasets.load``, and ours of the graph that it has not.
+#: Specifications for ``datasets.load``, and one of this module's own.
 GRAPHS = {
     "rmat-262k": "rmat:vertices=262144,edges=3800000,features=1",
     "rmat-1m": "rmat:vertices=1M,edges=16M,features=1",
@@ -20,7 +20,7 @@ GRAPHS = {
     "ego_twitter": "ego_twitter",
     "coauthor_physics": "coauthor_physics",
 }
-#: On these one thread shows little that it does not show on the others, in several times as long.
+#: One thread takes several times as long on these graphs and shows little that is new.
 LENGTHY_GRAPHS = ("rmat-1m", "uniform-262k")
 SMALL_GRAPHS = {
     "rmat-4k": "rmat:vertices=4096,edges=60000,features=1",
@@ -29,9 +29,9 @@ SMALL_GRAPHS = {
 
 
 def find_real(*names: str, otherwise: str) -> list[str]:
-    """Those of the shared graphs that are at hand, else ``otherwise`` alone.
+    """Return the shared graphs that exist here, or ``otherwise`` alone.
 
-    For parameters of benchmarks: results on the two are then never taken for one another.
+    Used as benchmark parameters, these names keep results on real and made graphs apart.
     """
     folders = datasets.data_folders()
     here = [name for folder in folders for name in names if (folder / f"{name}.npz").is_file()]
@@ -39,7 +39,7 @@ def find_real(*names: str, otherwise: str) -> list[str]:
 
 
 class Graphs:
-    """Goes through graphs by name, each kept once loaded; ``absent`` says why some are left out."""
+    """Graphs by name, each kept once loaded; ``absent`` has the reasons for missing ones."""
 
     def __init__(self, specs: Mapping[str, str]) -> None:
         self.absent: dict[str, str] = {}
@@ -58,7 +58,9 @@ class Graphs:
 
 
 def load_graph(spec: str) -> Graph:
-    """What ``datasets.load`` knows, or ``uniform:vertices=V,edges=E`` (undirected edges)."""
+    """Load a graph that ``datasets.load`` knows, or ``uniform:vertices=V,edges=E`` (undirected
+    edges).
+    """
     kind, _, sizes = spec.partition(":")
     if kind != "uniform":
         return datasets.load(spec).graph
@@ -67,7 +69,7 @@ def load_graph(spec: str) -> Graph:
 
 
 def make_uniform(vertices: int, edges: int, seed: int = 0) -> Graph:
-    """A graph drawn evenly from those with this many undirected edges (Erdős and Rényi 1959)."""
+    """Return a uniformly drawn graph with this many undirected edges (Erdős and Rényi 1959)."""
 
     def draw(rng: np.random.Generator, count: int) -> tuple[IntArray, IntArray]:
         src, dst = rng.integers(vertices, size=(2, count))

@@ -1,7 +1,7 @@
-"""What HongTu's planning brings and takes: rows and bytes of a modelled epoch, seconds to plan.
+"""Benefit and cost of HongTu's planning: rows and bytes of a modelled epoch, seconds to plan.
 
-Volumes and bytes follow from the seed alone: a change is a change of a plan. They are those of
-HongTu's four A100, which have room for everything; the device memory is what chunks take of it.
+Volumes and bytes depend on the seed alone, so they change only with a plan. They apply to HongTu's
+four A100, which have room for everything. Device memory is the memory of the chunks.
 """
 
 from __future__ import annotations
@@ -35,34 +35,36 @@ PLATFORM = "epyc7543x4-4xa100"
 PARTITIONS = len(load_platform(PLATFORM).accelerators)
 CHUNKS = [8, 32]
 
-#: By graph, chunks of a partition, and name.
+#: Values by graph, chunks of a partition, and name.
 Figures = Mapping[tuple[str, int, str], float]
 
-#: Real graphs, or a block model where the shared ones are not at hand.
+#: Real graphs, or a block model if the shared graphs are missing.
 GRAPHS = find_real(
     "cora", "ego_twitter", otherwise="sbm:vertices=20000,edges=200000,features=64,classes=7"
 )
 
 
 def make(graph: str) -> Setting:
-    """One epoch of GCN with 256 hidden units on the modelled server."""
+    """Return one epoch of GCN with 256 hidden units on the modelled server."""
     return make_setting(make_request(datasets.load(graph), PLATFORM, "full-graph", "hongtu"))
 
 
 def sets_of(sampler: HongTuSampler, setting: Setting) -> NeighbourSets:
-    """N_ij of the chunks that a sampler makes, in their order."""
+    """Return N_ij of the chunks that a sampler makes, in their order."""
     rounds = sampler.chunks(setting, PARTITIONS).rounds
     blocks = [[round_.units[i].blocks[0] for round_ in rounds] for i in range(PARTITIONS)]
     return read_sets(blocks)
 
 
 class Planning:
-    """Seconds of the stages, on this machine: partitions, chunks and their order; of these
-    Algorithm 4, and from the ranges' order the bounded and the full local search; then transition
-    sets, and position indices with the blocks that read by them.
+    """Seconds of the planning stages on this machine.
 
-    They are paid once. For what follows partitioning HongTu's Table 9 has up to 1.5 % of 100 epochs
-    on 128 cores; ``Plan`` has the modelled epoch.
+    The first stages are partitions, chunks and their order. Ordering is also timed as Algorithm 4
+    alone, and as the bounded and the full local search from the order of ranges. Then follow
+    transition sets, and position indices with the blocks that use them.
+
+    They are paid once. HongTu's Table 9 reports up to 1.5 % of 100 epochs on 128 cores for the
+    stages after partitioning. ``Plan`` has the modelled epoch.
     """
 
     params: ClassVar = [GRAPHS, CHUNKS]
@@ -104,7 +106,7 @@ class Planning:
 
 
 class Plan:
-    """What a plan is worth: volumes in rows of a layer, bytes and the largest device's memory."""
+    """Figures of a plan: volumes in rows of a layer, bytes, and the largest device's memory."""
 
     params: ClassVar = [GRAPHS, CHUNKS]
     param_names: ClassVar[list[str]] = ["graph", "chunks"]

@@ -1,7 +1,7 @@
-"""HP-GNN's cycle model: how fast it simulates a mini-batch of 1,024 seeds with fan-outs 25 and 10.
+"""Simulation speed of HP-GNN's cycle model: 1,024 seeds with fan-outs 25 and 10.
 
-The simulation runs on one core. Cycles follow from the seed alone: a change is a change of the
-sampler, of the layout or of the model.
+The simulation runs on one core. Cycles depend on the seed alone, so they change only with the
+sampler, the layout or the model.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gnnbench_plugins.hpgnn.resources import Design, count_words
 from gnnbench_plugins.hpgnn.sampler import HpgnnSampler
 from suites.graphs import find_real
 
-#: Real graphs, or a random one where the shared ones are not at hand.
+#: Real graphs, or a random graph if the shared graphs are missing.
 GRAPHS = find_real(
     "coauthor_physics", "ego_twitter", otherwise="rmat:vertices=65536,edges=950000,features=1"
 )
@@ -48,7 +48,7 @@ class CycleModel:
         self.machine = make_machine(load_board("u250"), DESIGN)
 
     def time_mini_batch(self, graph: str) -> None:
-        """Both layers, forward and backward."""
+        """Time both layers, forward and backward."""
         run_iteration(self.blocks, self.layers, self.machine, DESIGN.m)
 
     def track_cycles(self, graph: str) -> float:
@@ -57,19 +57,21 @@ class CycleModel:
     track_cycles.unit = "cycles"  # type: ignore[attr-defined]
 
     def track_wide_edge_words(self, graph: str) -> float:
-        """Words of 16 lanes, of rows of 256 features, that edges take through layer 1, a second."""
+        """Track the words of 16 lanes that edges move through layer 1 a second, for 256
+        features.
+        """
         return self._rate(count_words(WIDTH, 4))
 
     track_wide_edge_words.unit = "edge-words/s"  # type: ignore[attr-defined]
 
     def track_narrow_edge_words(self, graph: str) -> float:
-        """The same of rows of one word, which cost the most a word."""
+        """Track the words a second for rows of one word, which are the slowest."""
         return self._rate(1)
 
     track_narrow_edge_words.unit = "edge-words/s"  # type: ignore[attr-defined]
 
     def _rate(self, row_words: int) -> float:
-        """By the fastest of a few runs, which others on the machine slow down least."""
+        """Return the rate of the fastest of a few runs, which other programs slowed down least."""
         stream = self.blocks[0].forward
         seconds = []
         for _ in range(REPEATS):

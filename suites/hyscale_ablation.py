@@ -1,14 +1,14 @@
-"""HyScale-GNN's Figure 11 by training: what hybrid training, DRM and prefetching earn.
+"""HyScale-GNN's Figure 11 by training: the gains of hybrid training, DRM and prefetching.
 
 ``python -m suites.hyscale_ablation`` trains strategy hyscale step by step on stand-ins of the three
-graphs, GCN and GraphSAGE, on the modelled CPU-FPGA and CPU-GPU servers, and prints each step's
-speed-up over offloading everything, and the steps that are slower than the one before.
+graphs, with GCN and GraphSAGE, on the modelled CPU-FPGA and CPU-GPU servers. It prints each step's
+speed-up over offloading everything, and the steps that are slower than the previous one.
 
-An epoch of a small stand-in has few rounds, and each starts with an empty pipeline. What an epoch
-of the real graph's hundreds of rounds gains is seen on a round in the steady state: the time from
-the end of one to the end of another, over the rounds between.
+An epoch of a small stand-in has few rounds and starts with an empty pipeline. The real graph's
+epoch has hundreds of rounds, so the steady state shows its gain. A steady round is the time from
+the end of one round to the end of a later one, divided by the rounds between.
 
-What of a platform was fitted on the paper's steps is printed before them.
+Platform constants that were fitted on the paper's steps are printed first.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from gnnbench_plugins.studies import list_constants
 from suites.epochs import make_request
 
 PLATFORMS = ("epyc7763x2-4xu250", "epyc7763x2-4xa5000")
-#: Shares that train in seconds.
+#: Stand-ins small enough to train in seconds.
 GRAPHS = ("ogbn-products:0.02", "ogbn-papers100M:0.005", "mag240m:0.003")
 MODELS = ("gcn", "sage")
-#: Against the baseline (section VI-F).
+#: Speed-ups over the baseline (section VI-F).
 QUOTED = {"+hybrid": 1.13, "+DRM": 1.33, "+TFP": 1.79}
 #: Epochs in which DRM settles, and the seeds of a round over all trainers.
 EPOCHS = 3
@@ -49,8 +49,10 @@ class Step:
 
 
 def round_seconds(epoch: EpochTrace) -> float:
-    """Seconds from round to round in the second half of an epoch, by when gradients were
-    averaged; its last round, which is smaller, is left out."""
+    """Return the seconds from round to round in the second half of an epoch.
+
+    A round ends when its gradients are averaged. The last round is smaller and is left out.
+    """
     ends: dict[int, float] = {}
     for item in lay_out(epoch, "modelled"):
         if item.span.stage == "synchronize":
@@ -85,7 +87,9 @@ def ablate(dataset: Dataset, model: str, platform: str, seeds: int) -> list[Step
 
 
 def list_fitted(platform: str) -> list[str]:
-    """What of a platform was fitted on results of the paper, which therefore prove nothing."""
+    """Return the platform constants fitted on the paper's results, which therefore prove
+    nothing.
+    """
     return [
         f"{platform}: {number.name}, {number.value}, is fitted on {', '.join(number.fitted_on)}"
         for number in list_constants()

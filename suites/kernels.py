@@ -1,6 +1,6 @@
-"""The compiled kernels and their main peers, one at a time: what asv follows from commit to commit.
+"""The compiled kernels and their main peers, one at a time, for asv to follow over commits.
 
-``suites/compare_kernels.py`` runs the same contestants by turns, which is how to compare them.
+``suites/compare_kernels.py`` runs the same contestants in turns; use it to compare them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GRAPH = "rmat:vertices=65536,edges=950000,features=1"
 
 
 class _Kernel:
-    """One case of a kernel on one thread; ``params`` are those who race in it."""
+    """One case of a kernel on one thread; ``params`` are its contestants."""
 
     kernel: ClassVar[str]
     case: ClassVar[str]

@@ -1,8 +1,8 @@
-"""How fast MixGCN's cycle models simulate, and what they say of a machine, on one core.
+"""Simulation speed and results of MixGCN's cycle models, on one core.
 
-``track`` figures follow from the seed alone: a change is a change of a model. As a program it
-prints the edges a second of every machine on the stand-ins of MixGCN's Table 2, at both widths, by
-the processor's time of the best of three runs: ``python -m suites.machines``.
+``track`` figures depend on the seed alone, so they change only with a model.
+``python -m suites.machines`` prints the edges a second of every machine on the stand-ins of
+MixGCN's Table 2, at both widths. It takes the processor time of the best of three runs.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from gnnbench.datasets.standins import draw_stand_in
 from gnnbench.kernels.dispatch import SparseMatrix
 from gnnbench_plugins.studies.mixgcn.accelerators import HIDDEN, ORIGINALS, draw_mask, make_machines
 
-#: Stand-ins of a dense and of a sparse graph, and the share of the machines that goes with each.
+#: Stand-ins of a dense and a sparse graph, each with the matching scale of the machines.
 GRAPHS = {"reddit": 32, "orkut": 64}
 MACHINES = [machine.name for machine in make_machines()]
 WIDTH = 128
 
 
 class Machines:
-    """Aggregation of 128 features, half of the outputs wanted."""
+    """Aggregation of 128 features with half of the outputs wanted."""
 
     params: ClassVar = [list(GRAPHS), MACHINES]
     param_names: ClassVar[list[str]] = ["graph", "machine"]
@@ -53,7 +53,7 @@ class Machines:
 
 
 def main(titles: list[str]) -> None:
-    """Every graph, or those that are named."""
+    """Simulate every graph, or the named ones."""
     for original in ORIGINALS:
         if titles and original.title not in titles:
             continue

@@ -1,7 +1,7 @@
-"""MixGCN's preprocessing and pipeline: seconds of the orders, and what they are worth.
+"""MixGCN's preprocessing and pipeline: seconds of the orders, and their benefit.
 
-Bandwidths, stages, bytes and modelled epochs follow from the seed alone: a change is a change of an
-order, of the program or of a platform.
+Bandwidths, stages, bytes and modelled epochs depend on the seed alone. They change only with an
+order, the program or a platform.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ PLATFORM = "xeon8462-8xh100-8xspu"
 #: MixGCN section 4.1: three layers with 128 hidden units.
 HIDDEN = (128, 128)
 
-#: Real graphs, or a block model where the shared ones are not at hand.
+#: Real graphs, or a block model if the shared graphs are missing.
 GRAPHS = find_real(
     "coauthor_physics",
     "ego_twitter",
     otherwise="sbm:vertices=20000,edges=200000,features=64,classes=7",
 )
 
-#: By graph and name.
+#: Values by graph and name.
 Figures = Mapping[tuple[str, str], float]
 
 
@@ -46,8 +46,11 @@ def make_setting(data: Dataset) -> Setting:
 
 
 class Ordering:
-    """Seconds on this machine, one thread: reverse Cuthill-McKee with one search of a component and
-    with two, the bandwidth, and what each batch of an order reads."""
+    """Seconds on one thread of this machine: orders, bandwidth, and the reads of an order's
+    batches.
+
+    Reverse Cuthill-McKee is timed with one search of a component and with two.
+    """
 
     params: ClassVar = [GRAPHS]
     param_names: ClassVar[list[str]] = ["graph"]
@@ -76,8 +79,7 @@ class Ordering:
 
 
 class Planning:
-    """Seconds on this machine of going through an epoch's program by its sizes: in one stage, and
-    in 64."""
+    """Seconds on this machine of planning an epoch's program from sizes, in one stage and in 64."""
 
     params: ClassVar = [GRAPHS]
     param_names: ClassVar[list[str]] = ["graph"]
@@ -100,8 +102,11 @@ class Planning:
 
 
 class Plan:
-    """What an order and a plan are worth: bandwidth, stages, bytes of the all-to-all in an epoch,
-    and its modelled seconds pipelined and reordered."""
+    """Figures of an order and a plan: bandwidth, stages, all-to-all bytes an epoch, and its
+    modelled seconds.
+
+    The epoch is modelled pipelined and reordered.
+    """
 
     params: ClassVar = [GRAPHS]
     param_names: ClassVar[list[str]] = ["graph"]

@@ -1,19 +1,19 @@
 """HyScale-GNN's performance model against the wall clock of this machine, CPU only.
 
 ``python -m suites.predict_hyscale`` predicts an epoch of strategy hyscale on three graphs with GCN
-and GraphSAGE, trains, and prints both, the errors, and an iteration by stage. Section VI-C has
-errors of 5 to 14 % between the paper's model and its machine. The CPU is the only trainer:
-propagation is Equation 10, and Equations 8 and 13 have nothing to move.
+and GraphSAGE, then trains. It prints both times, the errors, and an iteration by stage. Section
+VI-C reports errors of 5 to 14 % between the paper's model and its machine. The CPU is the only
+trainer: propagation is Equation 10, and Equations 8 and 13 have nothing to transfer.
 
-The effective rates that Equations 7, 11 and 12 are priced with come from a design phase: a few
-rounds of the same training, one stage after the other, with every core and with one, before the run
-that is predicted. Section V takes T_samp from such runs, and the rest from "platform metadata"; the
-column *probed* is the same model with those, as ``gnnbench platforms probe`` measures them on made
-blocks. They say less: a cache holds more of a probe's arrays than of a run's.
+The effective rates of Equations 7, 11 and 12 come from a design phase before the predicted run. It
+is a few rounds of the same training, one stage after the other, with every core and with one.
+Section V takes T_samp from such runs, and the rest from "platform metadata". The column *probed* is
+the same model with platform metadata, which ``gnnbench platforms probe`` measures on made blocks.
+It is less accurate, because a cache holds more of a probe's arrays than of a run's.
 
-Beside the wall clock stands the processor time of the epoch over the threads used: what the wall
-clock would say if nothing else ran here and no thread waited. With ``--threads 1 --stages 0`` the
-two are the same on an idle machine.
+The processor time of the epoch over the threads used is printed beside the wall clock. It is the
+wall time if nothing else ran and no thread waited. With ``--threads 1 --stages 0`` the two are
+equal on an idle machine.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ WITHIN = 0.14
 class Compared:
     """Predicted beside measured: an epoch, and an iteration's stages.
 
-    ``probed_s`` is what the model says with the platform's rates, ``predicted_s`` with those of the
-    design phase.
+    ``probed_s`` is the model's time with the platform's rates, ``predicted_s`` with the rates of
+    the design phase.
     """
 
     label: str
@@ -144,7 +144,7 @@ def compare_with_wall_clock(graph: str, model: str, platform: Platform, stages: 
 
 
 def describe(cell: Compared) -> str:
-    """One line: epochs and errors, then an iteration's stages, predicted and measured in ms."""
+    """Return one line: epochs, errors, and an iteration's predicted and measured stages [ms]."""
     expected, found = cell.prediction.stages(), cell.stages
     trained_s = found.get("aggregate", 0.0) + found.get("update", 0.0)
     pairs = (

@@ -1,27 +1,27 @@
-"""``python -m suites.predict_local``: epochs on this machine as the model says, and as they are.
+"""``python -m suites.predict_local``: predicted and measured epochs on this machine.
 
-Every strategy that runs on this machine's own devices, with three models on three graphs: an epoch
-is predicted from what a probe has measured (``gnnbench platforms probe``), once more before each
-graph, and where the strategy has a design phase, from that; then it is trained. The strategies of a
-mode take turns, so that what else the machine does disturbs all alike, and the median epoch counts.
-A turn has some epochs one after the other, as in training; the first does not count, which finds
-the data of other strategies in the caches. What cannot run stands below, with the reason.
+It covers every strategy that runs on this machine's devices, with three models on three graphs. An
+epoch is predicted from a probe (``gnnbench platforms probe``) before each graph, and from the
+strategy's design phase if it has one. Then it is trained. The strategies of a mode take turns, so
+that other load disturbs all alike, and the median epoch counts. A turn has several consecutive
+epochs, as in training. Its first does not count, because it finds the data of other strategies in
+the caches. Strategies that cannot run are listed below, with the reason.
 
-Of libraries that compute the same, the ratio of two epochs says which to use; those that the model
-gives stand beside those that were measured.
+For libraries that compute the same result, the ratio of two epochs says which to use. Modelled
+ratios are printed beside measured ones.
 
-A machine that is shared with others is another one ten minutes later. All of it is therefore done
-in several ``--runs``, one after the other, each with its own probes and predictions: of each epoch
-the shortest prediction is held against the shortest time, as other programs make both longer; what
-comes out by the medians of the runs, and of each alone, is told as well. ``--join`` adds those that
-were written with ``--json`` before. The same pieces of work are timed around each probe and between
-the turns (``suites.yardstick``), which says how much slower the machine trained than it was probed;
-errors are told as they are, and with that taken out.
+The speed of a shared machine changes within ten minutes. Everything is therefore done in several
+consecutive ``--runs``, each with separate probes and predictions. The shortest prediction of an
+epoch is compared with its shortest time, since other programs make both longer. Results by the
+medians of the runs, and for each run, are printed as well. ``--join`` adds earlier runs written
+with ``--json``. Fixed pieces of work are timed around each probe and between the turns
+(``suites.yardstick``). They show how much slower the machine was in training than in the probe.
+Errors are printed with and without this slowdown.
 
-Epochs are held against the wall clock; with ``--threads 1`` against the processor's time, which
-stands still while other programs run. The first two turns of each are not counted: arrays of one
-strategy lie between those of all others, and pages that its second turn touches for the first time
-have made an epoch take up to five times its time.
+Predictions are compared with the wall clock, or with the processor time for ``--threads 1``, which
+stops while other programs run. The first two turns of each strategy are not counted. Arrays of all
+strategies are interleaved in memory. First touches of pages in the second turn have made an epoch
+up to five times as long.
 """
 
 from __future__ import annotations
@@ -73,19 +73,19 @@ from suites.yardstick import Lengths, Yardstick, find_slowdown, middle, shorter
 
 GRAPHS = ("cora", "amazon_photo", "ego_twitter")
 MODELS = ("gcn", "sage", "gat")
-#: Turns of each that do not count: one that makes all that stays, after which free memory is given
-#: back, and one that touches for the first time what is then kept of it.
+#: Turns of each strategy that do not count. The first makes all persistent data, after which free
+#: memory is returned. The second touches the memory that is kept from then on for the first time.
 WARM_TURNS = 2
-#: Turns of each that count in a run, at least, and the seconds of each.
+#: The fewest turns of each strategy that count in a run, and the seconds of each.
 FEWEST_TURNS = 1
 TURN_S = 0.3
-#: Measurements of the yardstick before a probe, and after it.
+#: Measurements of the yardstick before a probe, and again after it.
 MEASURED = 25
 
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """This machine as a probe found it, and what the yardstick took then, where it was measured."""
+    """This machine as a probe found it, and the yardstick's times then, if measured."""
 
     platform: Platform
     yardstick: Yardstick
@@ -94,8 +94,8 @@ class Probed:
 
 @dataclass(slots=True)
 class Entrant:
-    """A strategy that takes turns with others: its training, its epoch as predicted, and how many
-    it has been trained for."""
+    """A strategy that takes turns with others: its training, predicted epoch, and epochs
+    trained."""
 
     strategy: str
     training: Training
@@ -103,8 +103,7 @@ class Entrant:
     epochs: int = 0
 
     def take_turn(self) -> list[tuple[float, float]]:
-        """Seconds of the processor and by the wall clock of epochs one after the other, without the
-        first."""
+        """Return processor and wall seconds of consecutive epochs, without the first."""
         taken: list[tuple[float, float]] = []
         while len(taken) < 2 or sum(wall_s for _, wall_s in taken) < TURN_S:
             began_s = time.process_time()
@@ -115,14 +114,16 @@ class Entrant:
 
 
 def recall(threads: int) -> Probed:
-    """``threads`` cores of this machine (0: all) as it was last probed."""
+    """Return ``threads`` cores of this machine (0: all) as last probed."""
     platform = _take(load_platform("local"), threads)
     return Probed(platform, Yardstick(platform.host.cores))
 
 
 def look_now(registry: Registry, threads: int, seconds: float) -> Probed:
-    """The same as they are, by a probe of so many ``seconds``, around which the yardstick is
-    measured. Of what the probe measures twice the better counts, and so of what that takes."""
+    """Probe ``threads`` cores of this machine for ``seconds``, with the yardstick before and after.
+
+    The better of two measurements counts, both of the probe and of the yardstick.
+    """
     cores = min(threads or count_physical_cores(), count_physical_cores())
     yardstick = Yardstick(cores)
 
@@ -161,7 +162,7 @@ class Turns:
         self._cores = platform.host.cores
 
     def run(self, strategies: Sequence[str], seconds: float) -> Iterator[Cell | Refused]:
-        """Predict each, then train them in turns for so many ``seconds`` or longer."""
+        """Predict each strategy, then train them in turns for at least ``seconds``."""
         entrants: list[Entrant] = []
         for name in strategies:
             try:
@@ -186,9 +187,9 @@ class Turns:
         return Refused(strategy, self._mode, self._model, self._graph, reason)
 
     def _enter(self, strategy: str) -> Entrant:
-        """Predict an epoch before anything of it is run, and open the training.
+        """Predict an epoch before any part of it runs, and open the training.
 
-        Raises ``GnnbenchError`` where the strategy does not run here.
+        Raises ``GnnbenchError`` if the strategy does not run here.
         """
         bundle, setting = self._assemble(strategy), self._setting
         if bundle.wants_design_phase(setting.platform):
@@ -202,7 +203,9 @@ class Turns:
         return plugins.assemble(self._registry, parts, options or {})
 
     def _design(self, strategy: str, setting: Setting) -> Setting:
-        """The setting with what a few rounds of this strategy's training find out."""
+        """Return the setting with the rates that a few rounds of this strategy's training
+        measure.
+        """
         bundle = self._assemble(strategy)
         staged = "stages" in option_fields(type(bundle.communication))
         options: Options = {"communication": {"stages": "0"}} if staged else {}
@@ -230,8 +233,10 @@ class Turns:
     def _take_turns(
         self, entrants: Sequence[Entrant], seconds: float
     ) -> tuple[Mapping[str, list[tuple[float, float]]], float]:
-        """Seconds of all epochs that count, by the judging clock and the wall clock, and how much
-        slower the machine was than when it was probed."""
+        """Return the seconds of all counted epochs, and the machine's slowdown since the probe.
+
+        Seconds are by the judging clock and by the wall clock.
+        """
         lengths: list[Lengths] = []
         taken: dict[str, list[tuple[float, float]]] = {each.strategy: [] for each in entrants}
         ends_s, number = time.perf_counter() + seconds, 0
@@ -244,7 +249,8 @@ class Turns:
                     if number >= WARM_TURNS:
                         taken[entrant.strategy].append((judged_s, wall_s))
             if not number:
-                # All have what stays with them: what is kept of freed memory comes after it.
+                # All strategies have their persistent data now, so memory that is freed later lies
+                # behind it.
                 trim_heap()
             number += 1
         then = self._probed.lengths
@@ -259,8 +265,10 @@ def list_turns(
     modes: Sequence[Mode],
     names: Sequence[str],
 ) -> Iterator[tuple[Turns, list[str]]]:
-    """All of one run, on a machine that is looked at before each graph, and the strategies that
-    take part: those of some ``names``, or all."""
+    """Yield the turns of one run and their strategies: those in ``names``, or all.
+
+    The machine is probed or recalled before each graph.
+    """
     chosen = [each for each in registry.strategies if not names or each.name in names]
     for graph in graphs:
         dataset, machine = datasets.load(graph), next(machines)
@@ -270,7 +278,7 @@ def list_turns(
 
 
 def in_processor_time(epoch: EpochTrace, processor_s: float) -> EpochTrace:
-    """An epoch as if it had lasted its processor time, each span as long in proportion."""
+    """Return an epoch scaled to its processor time, each span in proportion."""
     share = min(1.0, processor_s / epoch.wall_s)
     spans = tuple(span._replace(seconds=span.seconds * share) for span in epoch.spans)
     return replace(epoch, spans=spans, wall_s=epoch.wall_s * share)
@@ -301,12 +309,12 @@ def main(
     joined: tuple[str, ...],
     json_path: str | None,
 ) -> None:
-    """Predict epochs of every strategy that runs on this machine, then train them by turns."""
+    """Predict epochs of every strategy that runs on this machine, then train them in turns."""
     keep_pages()
     registry = plugins.load()
 
     def look() -> Probed:
-        """This machine as it was last probed, or as it is now."""
+        """Return this machine as last probed, or by a new probe."""
         return recall(threads) if probed else look_now(registry, threads, probe_seconds)
 
     machine = look()

@@ -1,5 +1,7 @@
-"""Epochs as a model predicts them beside what they took, in one run or several: errors, ratios, and
-the sentences and the file that say so (``suites.predict_local``)."""
+"""Predicted and measured epochs of one run or several, for ``suites.predict_local``.
+
+They are summarised as errors, ratios, sentences and a file.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +19,21 @@ from gnnbench.platforms.machine import Platform
 from gnnbench.records import Mode
 from gnnbench.units import format_si
 
-#: What ratios are taken of: one device, the same work, a library each.
+#: The strategies of which ratios are taken: one device, the same work, one library each.
 LIBRARIES = ("pyg", "dgl", "native")
 #: A strategy, its mode, the model and the graph.
 Epoch = tuple[str, Mode, str, str]
-#: What counts of several runs.
+#: Reduction of the values of several runs.
 Take = Callable[[Sequence[float]], float]
-#: How near a modelled ratio should be to the measured one.
+#: The largest error of a modelled ratio that counts as near the measured one.
 NEAR_RATIO = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """An epoch of a strategy, predicted and measured. ``taken_s`` is by the clock that judges,
-    ``wall_s`` by the wall clock; other work took ``slowdown`` times as long around it as when the
-    machine was probed, 1 where nobody knows."""
+    """An epoch of a strategy, predicted and measured. ``taken_s`` is by the judging clock,
+    ``wall_s`` by the wall clock. ``slowdown`` is the time of fixed work around the epoch over
+    its time at the probe; 1 if unknown."""
 
     strategy: str
     mode: Mode
@@ -52,7 +54,7 @@ class Cell:
 
     @property
     def steady_s(self) -> float:
-        """What it would have taken at the speed that was probed."""
+        """The epoch's time at the machine's speed during the probe."""
         return self.taken_s / self.slowdown
 
     @property
@@ -62,7 +64,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """How many times as long the second strategy's epoch takes as the first's."""
+    """The second strategy's epoch time over the first's, predicted and measured."""
 
     first: str
     second: str
@@ -79,7 +81,7 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A strategy that was not run, and the sentence why."""
+    """A strategy that was not run, and the reason."""
 
     strategy: str
     mode: Mode
@@ -89,7 +91,7 @@ class Refused:
 
 
 def find_ratios(cells: Sequence[Cell]) -> list[Ratio]:
-    """Those of every two libraries with the same mode, model and graph."""
+    """Return the ratios of every two libraries with the same mode, model and graph."""
     found: dict[tuple[Mode, str, str], dict[str, Cell]] = {}
     for cell in cells:
         if cell.strategy in LIBRARIES:
@@ -108,8 +110,10 @@ def find_ratios(cells: Sequence[Cell]) -> list[Ratio]:
 
 
 def find_spreads(cells: Sequence[Cell]) -> list[float]:
-    """How many times as long the slowest took as the fastest, of strategies that do the same: those
-    of one prediction with the same mode, model and graph. No prediction of them is nearer."""
+    """Return slowest over fastest time of strategies with equal predictions.
+
+    They have the same mode, model and graph. No prediction for all of them can be nearer.
+    """
     found: dict[tuple[Mode, str, str, float], list[float]] = {}
     for cell in cells:
         key = (cell.mode, cell.model, cell.graph, cell.predicted_s)
@@ -118,7 +122,7 @@ def find_spreads(cells: Sequence[Cell]) -> list[float]:
 
 
 def group_runs(runs: Sequence[Sequence[Cell]]) -> dict[Epoch, list[Cell]]:
-    """What each run has of each epoch."""
+    """Group the cells of all runs by epoch."""
     found: dict[Epoch, list[Cell]] = {}
     for cell in (cell for run in runs for cell in run):
         found.setdefault(cell.epoch, []).append(cell)
@@ -126,8 +130,10 @@ def group_runs(runs: Sequence[Sequence[Cell]]) -> dict[Epoch, list[Cell]]:
 
 
 def join_runs(runs: Sequence[Sequence[Cell]], take: Take = min) -> list[Cell]:
-    """Of each epoch of the last run the shortest prediction and the shortest time of all runs that
-    have it, since other programs make both longer, or what else is to be taken of them."""
+    """Return the last run's epochs, with predictions and times reduced by ``take`` over all runs.
+
+    The default is the shortest, since other programs make both longer.
+    """
     found = group_runs(runs)
     return [
         replace(
@@ -143,18 +149,20 @@ def join_runs(runs: Sequence[Sequence[Cell]], take: Take = min) -> list[Cell]:
 
 
 def find_drifts(runs: Sequence[Sequence[Cell]]) -> list[float]:
-    """How many times as long each epoch took in one run as in another, where several have it. No
-    prediction made before them is nearer to both."""
+    """Return longest over shortest time of each epoch that several runs have.
+
+    No single prediction can be nearer to both.
+    """
     grouped = group_runs(runs).values()
     times = [[cell.taken_s for cell in cells] for cells in grouped if len(cells) > 1]
     return [max(taken) / min(taken) for taken in times]
 
 
 def read_runs(path: str, platform: Platform) -> list[list[Cell]]:
-    """The epochs of each run that was written to a file.
+    """Return the epochs of each run that was written to a file.
 
-    Raises ``click.UsageError`` for a file that no run here has written, of another machine, or of
-    other cores.
+    Raises ``click.UsageError`` for a file that this suite has not written, or of another machine or
+    number of cores.
     """
     try:
         document = json.loads(Path(path).read_text())
@@ -179,7 +187,7 @@ def read_runs(path: str, platform: Platform) -> list[list[Cell]]:
 
 
 def describe(cell: Cell | Refused) -> str:
-    """One line."""
+    """Return one line."""
     label = f"{cell.strategy:20}{cell.mode:12}{cell.model:6}{cell.graph:18}"
     if isinstance(cell, Refused):
         return f"{label}{cell.reason}"
@@ -188,7 +196,7 @@ def describe(cell: Cell | Refused) -> str:
 
 
 def summarise(cells: Sequence[Cell], ratios: Sequence[Ratio]) -> dict[str, float | int | str]:
-    """Errors of all cells, the largest one's cell, and how many ratios are near."""
+    """Return the errors of all cells, the worst cell, and the number of near ratios."""
     if not cells:
         return {"cells": 0}
     worst = max(cells, key=lambda cell: abs(cell.error))
@@ -212,12 +220,12 @@ def summarise(cells: Sequence[Cell], ratios: Sequence[Ratio]) -> dict[str, float
 
 
 def name_epoch(cell: Cell) -> str:
-    """In four words."""
+    """Return a cell's strategy, mode, model and graph in words."""
     return f"{cell.strategy} {cell.mode} {cell.model} {cell.graph}"
 
 
 def list_sentences(cells: Sequence[Cell], ratios: Sequence[Ratio]) -> list[str]:
-    """What came out, and below it the ratios that are not near."""
+    """Return sentences on the results, followed by the ratios that are not near."""
     if not cells:
         return ["Nothing ran here."]
     found = summarise(cells, ratios)
@@ -243,7 +251,7 @@ def list_sentences(cells: Sequence[Cell], ratios: Sequence[Ratio]) -> list[str]:
 
 
 def _tell_slowdown(cells: Sequence[Cell], found: Mapping[str, float | int | str]) -> Iterator[str]:
-    """What is left of the errors without it, where it is known."""
+    """Yield a sentence on the errors without the slowdown, if it is known."""
     if any(cell.slowdown != 1.0 for cell in cells):
         yield (
             f"While it trained, this machine took {found['median_slowdown']:.2f} times as long for "
@@ -254,7 +262,7 @@ def _tell_slowdown(cells: Sequence[Cell], found: Mapping[str, float | int | str]
 
 
 def list_runs(runs: Sequence[Sequence[Cell]]) -> list[str]:
-    """How far several runs are apart, and what came out by their medians and of each alone."""
+    """Return sentences on the spread of several runs, their medians, and each run alone."""
     drifts = find_drifts(runs)
     if not drifts:
         return []
@@ -275,7 +283,7 @@ def list_runs(runs: Sequence[Sequence[Cell]]) -> list[str]:
 
 
 def describe_cell(cell: Cell) -> dict[str, object]:
-    """All that is known of it."""
+    """Return all fields of a cell."""
     return asdict(cell) | {"error": cell.error, "steady_error": cell.steady_error}
 
 
@@ -286,8 +294,11 @@ def write_json(
     runs: Sequence[Sequence[Cell]],
     refused: Sequence[Refused],
 ) -> None:
-    """Everything, to a file or (``-``) to standard output: the epochs of each of the runs, and what
-    came out of them and of ``earlier`` ones, also by the medians of all."""
+    """Write everything to a file, or to standard output (``-``).
+
+    It has the epochs of each run, and the results of these and ``earlier`` runs, also by the
+    medians of all.
+    """
     every = [*earlier, *runs]
     joined, medians = join_runs(every), join_runs(every, median)
     ratios = find_ratios(joined)

@@ -1,19 +1,19 @@
-"""``python -m suites.protocol``: what prefetching gains here, and what the harness costs.
+"""``python -m suites.protocol``: the gain of prefetching and the cost of the harness here.
 
 Epochs on this machine's processor, by its wall clock, of runs that take turns:
 
-- HyScale-GNN without prefetching, with one-stage and with two-stage prefetching: stages then run on
-  threads of their own, on the same cores. On a host that has no core for each of them nothing is
-  prefetched, whatever is asked for; the line says so.
-- The engine without prefetching against a bare loop over the same kernels, which samples, gathers,
-  computes forward and backward, steps and reads the loss, without spans, memories or parts. They
-  take turns round by round; the bare loop goes through another epoch's mini-batches of the same
-  sizes, so that neither finds in a cache what the other has just read.
+- HyScale-GNN without prefetching, with one-stage and with two-stage prefetching. Prefetching stages
+  run on separate threads, on the same cores. On a host without a core for each stage nothing is
+  prefetched, whatever the option; the line says so.
+- The engine without prefetching against a bare loop over the same kernels. The loop samples,
+  gathers, computes forward and backward, steps and reads the loss, without spans, memories or
+  parts. They take turns round by round. The bare loop runs another epoch's mini-batches of the same
+  sizes, so that neither finds the other's data in a cache.
 
-What else the machine does slows both in a turn alike. Of epochs the ratio is the median of the
-turns'. Of rounds it is that of two epochs each of whose rounds took its median over all epochs;
-what is done once an epoch counts. Both have a 95 % interval. Exit status 0, or 1 with ``--enforce``
-where prefetching is slower than none or the harness costs more than 2 %, and that for certain.
+Other load slows both in a turn alike. For epochs, the ratio is the median over turns. For rounds,
+it is the ratio of two epochs in which each round takes its median over all epochs. Work done once
+an epoch is included. Both have a 95 % interval. The exit status is 0. With ``--enforce`` it is 1 if
+prefetching is significantly slower than none, or the harness significantly costs more than 2 %.
 """
 
 from __future__ import annotations
@@ -51,24 +51,24 @@ from gnnbench.run.replicas import Replicas, torch_dtype
 from gnnbench.units import format_si
 from suites.race import DoubleArray, resample
 
-#: The most that the harness may take, as a share of the bare loop.
+#: The largest allowed cost of the harness, as a share of the bare loop.
 HARNESS = 0.02
-#: The data sets compared on, whose rounds are large enough to be worth a pipeline.
+#: Datasets with rounds large enough for a pipeline.
 DATASETS = ("coauthor_physics", "ego_twitter")
 
-#: Far from the epochs that are trained, so that the bare loop has mini-batches of its own.
+#: An offset far beyond the trained epochs, so that the bare loop has other mini-batches.
 OTHER_EPOCHS = 1 << 20
-#: Turns that a comparison has at least.
+#: The fewest turns of a comparison.
 FEWEST_TURNS = 5
 
-#: Runs one epoch, whose number is the argument.
+#: A function that runs the epoch with the given number.
 Epoch = Callable[[int], object]
 Draw = Callable[..., tuple[Block, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """``seconds`` for a data set and model, and the seeds of a round."""
+    """``seconds`` for a dataset and model, and the seeds of a round."""
 
     seconds: float
     batch_size: int
@@ -76,7 +76,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A median, and within what it is with 95 % confidence."""
+    """A median and its 95 % confidence interval."""
 
     median: float
     low: float
@@ -85,8 +85,10 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line: what was compared, the median seconds of both, and how many times as long the
-    second took as the first. ``same`` says that nothing is prefetched here in either."""
+    """One line: the compared pair, their median seconds, and the second's time over the first's.
+
+    ``same`` says that neither prefetches here.
+    """
 
     dataset: str
     model: str
@@ -111,7 +113,7 @@ def make_setting(dataset: Dataset, model: str, batch_size: int) -> Setting:
 
 
 def make_bundle(setting: Setting, prefetch: int, kernel: str) -> Bundle:
-    """HyScale-GNN with so many prefetch stages, on the processor alone."""
+    """Return HyScale-GNN with ``stages`` prefetch stages, on the processor alone."""
     registry = plugins.load()
     parts = registry.strategy("hyscale").bundles["mini-batch"]
     parts = plugins.with_swap(registry, parts, [("kernel", kernel)])
@@ -124,7 +126,7 @@ def make_bundle(setting: Setting, prefetch: int, kernel: str) -> Bundle:
 
 
 def make_epoch(setting: Setting, prefetch: int, kernel: str) -> Epoch:
-    """The engine."""
+    """Return a function that runs epochs of the engine."""
     bundle = make_bundle(setting, prefetch, kernel)
     return start_engine(bundle, setting)
 
@@ -142,8 +144,11 @@ def take_sampler(bundle: Bundle) -> MiniBatchSampler:
 
 
 def make_bare_loop(setting: Setting, kernel: str) -> Callable[[int], Iterator[float]]:
-    """The same kernels on the same mini-batches, and nothing else: for an epoch, 0 once its rounds
-    are drawn, then the loss of each, summed over its seeds."""
+    """Return a loop over the same kernels and mini-batches, and nothing else.
+
+    For an epoch it yields 0 once the rounds are drawn, then each round's loss, summed over its
+    seeds.
+    """
     bundle = make_bundle(setting, 0, kernel)
     sampler = take_sampler(bundle)
     host = setting.platform.host
@@ -197,9 +202,11 @@ def make_bare_loop(setting: Setting, kernel: str) -> Callable[[int], Iterator[fl
 def take_rounds_in_turn(
     setting: Setting, kernel: str, seconds: float
 ) -> tuple[DoubleArray, DoubleArray]:
-    """Seconds of the bare loop and of the engine, each ``(epochs, rounds + 1)``: what comes before
-    the first round, then each round. Before each of its own the engine stops for one of the bare
-    loop's. A first epoch warms up; there are as many as fit into ``seconds``."""
+    """Return the seconds of the bare loop and of the engine, each ``(epochs, rounds + 1)``.
+
+    The first column is the time before the first round. The engine stops before each of its rounds
+    for a round of the bare loop. A first epoch warms up; epochs run until ``seconds`` are spent.
+    """
     bare_epoch, bundle = make_bare_loop(setting, kernel), make_bundle(setting, 0, kernel)
     engine, sampler = start_engine(bundle, setting), take_sampler(bundle)
     pieces: Iterator[float] = iter(())
@@ -216,7 +223,7 @@ def take_rounds_in_turn(
         return sample
 
     def go_on() -> None:
-        """One piece of the bare loop, then the engine's clock again."""
+        """Run one piece of the bare loop, then restart the engine's clock."""
         nonlocal resumed_s
         began_s = time.perf_counter()
         next(pieces)
@@ -238,8 +245,10 @@ def take_rounds_in_turn(
 
 
 def find_epoch_ratio(bare: DoubleArray, ours: DoubleArray, *, seed: int = 0) -> Ratio:
-    """``ours`` over ``bare``, both ``(epochs, pieces)``: of the sums over the pieces of their
-    medians over the epochs. The interval is the bootstrap's, which resamples epochs."""
+    """Return the ratio of ``ours`` to ``bare``, both ``(epochs, pieces)``.
+
+    Each is the sum over pieces of the median over epochs. The interval is a bootstrap over epochs.
+    """
 
     def ratio(epochs: IntArray | slice) -> float:
         return float(np.median(ours[epochs], axis=0).sum() / np.median(bare[epochs], axis=0).sum())
@@ -251,8 +260,10 @@ def find_epoch_ratio(bare: DoubleArray, ours: DoubleArray, *, seed: int = 0) -> 
 
 
 def take_turns(epochs: Mapping[str, Epoch], seconds: float) -> dict[str, list[float]]:
-    """Seconds of each epoch, by name, of as many turns as fit into ``seconds``; a first epoch of
-    each warms up. Turns begin with each in turn, and every other one goes through them backwards.
+    """Return the seconds of each epoch, by name, of all turns that fit into ``seconds``.
+
+    A first epoch of each warms up. The starting contestant rotates, and every other turn runs
+    backwards.
     """
     for run in epochs.values():
         run(0)
@@ -272,7 +283,7 @@ def take_turns(epochs: Mapping[str, Epoch], seconds: float) -> dict[str, list[fl
 
 
 def find_ratio(ours: Sequence[float], theirs: Sequence[float], *, seed: int = 0) -> Ratio:
-    """The median of ``theirs`` over ``ours``, turn by turn; percentiles of the bootstrap."""
+    """Return the median of ``theirs`` over ``ours``, turn by turn, with a bootstrap interval."""
     ratios = np.array(theirs) / np.array(ours)
 
     def find_medians(picks: IntArray) -> DoubleArray:
@@ -285,7 +296,7 @@ def find_ratio(ours: Sequence[float], theirs: Sequence[float], *, seed: int = 0)
 def measure(
     dataset: Dataset, name: str, model: str, kernel: str, options: Options
 ) -> list[Finding]:
-    """Prefetching against none, and the engine against the bare loop."""
+    """Compare prefetching with none, and the engine with the bare loop."""
     setting = make_setting(dataset, model, options.batch_size)
     stages: Mapping[str, int] = {"one-stage prefetching": 1, "two-stage prefetching": 2}
     epochs: dict[str, Epoch] = {
@@ -339,10 +350,10 @@ def main(
     batch_size: int,
     enforce: bool,
 ) -> None:
-    """Compare epochs with and without prefetching, and with a bare loop, by turns.
+    """Compare epochs with and without prefetching, and with a bare loop, in turns.
 
-    A ratio is the second's time over the first's: above 1, the first is faster. Each data set and
-    model gets so many seconds.
+    A ratio is the second's time over the first's: above 1, the first is faster. Each dataset and
+    model gets the given seconds.
     """
     missed = False
     for name in names:

@@ -1,7 +1,7 @@
-"""A fair race: contestants run by turns in one process on the same data, and the results agree.
+"""A fair race: contestants run in turns in one process on the same data, and results agree.
 
-Speedups are ratios of medians over the same rounds, each with a 95 % confidence interval, for which
-see :func:`find_speedup`.
+Speedups are ratios of medians over the same rounds, each with a 95 % confidence interval
+(:func:`find_speedup`).
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from gnnbench.errors import MissingDependency, is_host_memory_error
 from gnnbench.records import IntArray
 
 OURS = "gnnbench"
-#: A case stops early once its time is spent, but not with fewer samples of a contestant.
+#: A case stops once its time is spent, but not before each contestant has this many samples.
 FEWEST_ROUNDS = 3
-#: One sample is enough of a peer that takes more than so many times as long as the fastest one.
+#: A peer that takes more than this multiple of the fastest peer's time runs once.
 BEATEN = 2.0
-#: A call that took as long as this is its own warm-up: none precedes the next one.
+#: A call that takes this long needs no warm-up call before it.
 LONG_S = 1.0
 RESAMPLES = 2000
-#: From so many rounds on, resampling them gives intervals that hold what they promise; from three
-#: it gives 75 %, which is how often the median lies between the smallest and the largest.
+#: Rounds from which bootstrap intervals have their nominal coverage. With three rounds they have 75
+#: %, the probability that the median lies between the smallest and the largest sample.
 FEWEST_RESAMPLED = 6
-#: Elements of two results that are compared at a time.
+#: Elements of two results compared at a time.
 CHECKED_ELEMENTS = 1 << 18
 
 Check = Callable[[Any, Any], None]
@@ -41,15 +41,16 @@ DoubleArray = npt.NDArray[np.float64]
 
 
 class WrongResult(Exception):
-    """A contestant's result is not what it must be; the message is one sentence."""
+    """A wrong result of a contestant; the message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """A prepared call. Its argument numbers the call, for those that draw anew each time.
+    """A prepared call. Its argument numbers the call, for contestants that draw anew each time.
 
-    ``read`` turns a result into the form in which results are compared; nobody times it. One that
-    finds out during its first calls how to be fast states how many ``warm_ups`` follow the first.
+    ``read`` converts a result into the form in which results are compared; it is not timed. A
+    contestant that tunes itself in its first calls states the number of ``warm_ups`` after the
+    first.
     """
 
     call: Callable[[int], Any]
@@ -59,8 +60,11 @@ class Contestant:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The fastest peer of those whose names start with ``peer`` ("" for all) is to take at least
-    ``factor`` times as long as we do; None is no target, but shows that peer."""
+    """A target: the fastest peer with a name that starts with ``peer`` takes at least ``factor``
+    times our time.
+
+    An empty ``peer`` means all. A ``factor`` of None only shows that peer.
+    """
 
     peer: str
     factor: float | None = None
@@ -68,14 +72,13 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One computation on one input, and who can do it: makers by name, ours among them.
+    """One computation on one input, and makers of its contestants by name, ours included.
 
-    A maker prepares its contestant for as many threads as torch has; it raises
-    ``MissingDependency`` where a library is not installed. ``check(result, ours)`` raises
-    :class:`WrongResult`; it is asked about every contestant, ours included. ``compulsory_bytes``
-    must cross the memory bus at least, ``gathered_bytes`` are read row by row from anywhere.
-    A case that is not ``threaded`` knows no threads; one that is ``lengthy`` takes its time, and
-    races with the most of the threads asked for alone.
+    A maker prepares its contestant for torch's number of threads. It raises ``MissingDependency``
+    if a library is not installed. ``check(result, ours)`` raises :class:`WrongResult`; it checks
+    every contestant, ours included. At least ``compulsory_bytes`` must cross the memory bus;
+    ``gathered_bytes`` are read row by row at random. A case that is not ``threaded`` ignores
+    threads. A ``lengthy`` case takes long, and races only with the largest number of threads.
     """
 
     kernel: str
@@ -95,8 +98,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """At most so many rounds, and about so many seconds for the turns of a case, shared by its
-    contestants."""
+    """The most rounds of a case, and the approximate seconds that its contestants share."""
 
     rounds: int = 9
     seconds: float = 20.0
@@ -104,8 +106,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Speedup:
-    """How many times as long a peer takes as we do, over the rounds that both ran, and within what
-    that is with 95 % confidence; one round tells nothing about the latter."""
+    """A peer's time over ours, for the rounds that both ran, and its 95 % confidence interval.
+
+    One round gives no interval.
+    """
 
     ratio: float
     interval: tuple[float, float] | None
@@ -113,7 +117,7 @@ class Speedup:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A peer held against a target, or only shown."""
+    """A peer compared with a target, or only shown."""
 
     peer: str
     speedup: Speedup
@@ -126,11 +130,11 @@ class Claim:
 
 @dataclass(slots=True)
 class Outcome:
-    """Seconds of every timed call by contestant; who did not take part, and whose result is wrong.
+    """Seconds of every timed call by contestant, the absent contestants, and the wrong ones.
 
-    A contestant that is slow leaves early, so that its samples are those of the first rounds.
-    ``prepare_s``, ``check_s`` and ``race_s`` are what the case took: preparing its contestants,
-    their calls before the race and the checks of the first, and the turns.
+    A slow contestant leaves early, so its samples come from the first rounds. ``prepare_s`` is the
+    time to prepare the contestants. ``check_s`` is the time of their calls before the race and the
+    checks of the first ones. ``race_s`` is the time of the turns.
     """
 
     case: Case
@@ -154,12 +158,12 @@ class Outcome:
         return find_speedup(self.seconds[OURS][: len(theirs)], theirs)
 
     def fastest(self, prefix: str = "") -> str | None:
-        """The peer against which we look worst, of those whose names start so."""
+        """Return the fastest peer with a name that starts with ``peer``."""
         peers = [peer for peer in self.peers if peer.startswith(prefix)]
         return min(peers, key=lambda peer: self.speedup(peer).ratio, default=None)
 
     def claims(self) -> list[Claim]:
-        """One for every peer that a target is about, and for the fastest of all."""
+        """Return one claim for every peer with a target, and for the fastest of all."""
         factors: dict[str, float | None] = {}
         for target in (*self.case.targets, Target("")):
             peer = self.fastest(target.peer)
@@ -172,11 +176,11 @@ class Outcome:
 def find_speedup(
     ours: Sequence[float], theirs: Sequence[float], *, resamples: int = RESAMPLES, seed: int = 0
 ) -> Speedup:
-    """Median over median of samples that are paired by round.
+    """Return the ratio of medians of samples that are paired by round.
 
-    The interval is, from six rounds on, between the percentiles 2.5 and 97.5 of the bootstrap that
-    resamples pairs. Below, it is Student's for the logarithms of the pairs' ratios, widened to hold
-    the ratio: pairs share what the machine did in their round, so that their ratios scatter little.
+    From six rounds on, the interval lies between the percentiles 2.5 and 97.5 of a bootstrap over
+    pairs. With fewer rounds it is Student's for the logarithms of the pairs' ratios, widened to
+    include the ratio. A pair shares the machine's load in its round, so ratios vary little.
     """
     pairs = np.array((ours, theirs))
     rounds = pairs.shape[1]
@@ -206,10 +210,10 @@ def resample(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """The bootstrap's 95 % confidence interval, between its percentiles 2.5 and 97.5.
+    """Return the bootstrap's 95 % confidence interval, between its percentiles 2.5 and 97.5.
 
-    ``find`` computes the estimate of each row of int64 ``(resamples, samples)``, which are numbers
-    of samples, drawn with replacement, and returns float64 ``(resamples,)``.
+    ``find`` gets int64 ``(resamples, samples)``, indices of samples drawn with replacement. It
+    returns the estimate of each row, float64 ``(resamples,)``.
     """
     picks = np.random.default_rng(seed).integers(samples, size=(resamples, samples))
     low, high = np.quantile(find(picks), (0.025, 0.975))
@@ -217,7 +221,7 @@ def resample(
 
 
 def race(case: Case, threads: int, limits: Limits) -> Outcome:
-    """Check every contestant of a case, then time those whose results are right."""
+    """Check every contestant of a case, then time the ones with right results."""
     outcome = Outcome(case, threads)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -235,7 +239,7 @@ def race(case: Case, threads: int, limits: Limits) -> Outcome:
 
 
 def _admit(outcome: Outcome) -> tuple[dict[str, Contestant], dict[str, float]]:
-    """The contestants that are installed and right, and the seconds of each one's first call."""
+    """Return the installed and correct contestants, and the seconds of each one's first call."""
     admitted: dict[str, Contestant] = {}
     first: dict[str, float] = {}
     ours: Any = None
@@ -273,7 +277,7 @@ def _take_turns(
     last: dict[str, float],
     limits: Limits,
 ) -> None:
-    """``last`` has the seconds of every contestant's last call."""
+    """Time the contestants in turns; ``last`` has the seconds of every contestant's last call."""
     if OURS not in contestants:
         return
     outcome.seconds = {name: [] for name in contestants}
@@ -298,7 +302,7 @@ def _take_turns(
 
 
 def _fewest_rounds(outcome: Outcome, name: str) -> int:
-    """1 for a peer that was beaten in the first round, unless a target names it."""
+    """Return 1 for a peer beaten in the first round without a target, else ``FEWEST_ROUNDS``."""
     first = {peer: outcome.seconds[peer][0] for peer in outcome.peers if outcome.seconds[peer]}
     named = any(target.peer and name.startswith(target.peer) for target in outcome.case.targets)
     beaten = name in first and first[name] > BEATEN * min(first.values())
@@ -306,11 +310,11 @@ def _fewest_rounds(outcome: Outcome, name: str) -> int:
 
 
 def _time(contestant: Contestant, turn: int, *, warm: bool) -> float:
-    """Seconds of one call, right after one that nobody times unless it is ``warm``.
+    """Return the seconds of one call, right after an untimed call unless it is ``warm``.
 
-    Contestants that allocate their results give memory back to the system after every call, which
-    a virtual machine may have to get from its host again; the call before keeps it at hand. Next to
-    a long call this is little.
+    Contestants that allocate their results return memory to the system after every call. A virtual
+    machine may have to get it from its host again; the untimed call keeps it available. For a long
+    call this cost is small.
     """
     if not warm:
         contestant.call(2 * turn)
@@ -322,7 +326,7 @@ def _time(contestant: Contestant, turn: int, *, warm: bool) -> float:
 
 
 def measure_stream(threads: int, size: int = 256 << 20, repeats: int = 7) -> float:
-    """Bytes a second read and written by copying one array of ``size`` bytes to another."""
+    """Return the bytes read and written a second by a copy between two arrays of ``size`` bytes."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     source, target = torch.ones((2, size // 4))
@@ -336,14 +340,14 @@ def measure_stream(threads: int, size: int = 256 << 20, repeats: int = 7) -> flo
 
 
 def check_close(result: npt.NDArray[Any], ours: npt.NDArray[Any], tolerance: float = 1e-4) -> None:
-    """Sums of numbers of one sign, in any order; exact with a ``tolerance`` of 0."""
+    """Check sums of numbers of one sign, in any order; exactly with a ``tolerance`` of 0."""
     if result.shape != ours.shape:
         raise WrongResult(f"has shape {result.shape}, not {ours.shape}.")
-    # In parts that stay in the cache: these arrays may be gigabytes.
+    # The arrays may be gigabytes, so they are compared in parts that stay in the cache.
     step = max(CHECKED_ELEMENTS * len(ours) // max(ours.size, 1), 1)
     for start in range(0, len(ours), step):
         rows = slice(start, start + step)
-        if np.array_equal(result[rows], ours[rows]):  # faster, of 16 bits ten times as fast
+        if np.array_equal(result[rows], ours[rows]):  # faster; for 16 bits, ten times as fast
             continue
         if not np.allclose(result[rows], ours[rows], rtol=tolerance, atol=tolerance / 100):
             error = np.abs(result[rows] - ours[rows]).max()
@@ -351,7 +355,9 @@ def check_close(result: npt.NDArray[Any], ours: npt.NDArray[Any], tolerance: flo
 
 
 def find_package(name: str, *, install: str | None = None) -> Path:
-    """A package's folder, without importing it; ``MissingDependency`` where it is not installed."""
+    """Return a package's folder without importing it; ``MissingDependency`` if it is not
+    installed.
+    """
     found = importlib.util.find_spec(name)
     if found is None or found.origin is None:
         raise MissingDependency(f"{name} is not installed (pip install {install or name})")

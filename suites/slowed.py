@@ -1,6 +1,6 @@
-"""Strategies for ``suites.verdicts``: one by two names, and two that are a tenth slower.
+"""Strategies for ``suites.verdicts``: one with two names, and two that are a tenth slower.
 
-A plugin like any other: ``gnnbench compare --plugin suites.slowed --plugins twin-a,twin-b``.
+It is a normal plugin: ``gnnbench compare --plugin suites.slowed --plugins twin-a,twin-b``.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from gnnbench.records import Block, IntArray, Parts, Strategy
 from gnnbench_plugins.reference.kernel import TorchAdjacency, TorchKernel
 from gnnbench_plugins.reference.sampler import NeighbourSampler
 
-#: How much of its work the kernel repeats.
+#: The share of its work that the kernel repeats.
 SHARE = 0.1
 
 
 class RepeatingAdjacency(TorchAdjacency):
-    """Sums a tenth of the columns once more, and drops what comes out."""
+    """An adjacency that sums a tenth of the columns once more and drops the result."""
 
     def sum_scaled(self, h: Tensor, scaling: Scaling) -> Tensor:
         with torch.no_grad():
@@ -44,7 +44,7 @@ def _first_columns(h: Tensor) -> Tensor:
 
 @dataclass
 class RepeatingKernel(TorchKernel):
-    """Plain torch that does a tenth of its work twice."""
+    """The plain torch kernel with a tenth of its work done twice."""
 
     name: ClassVar[str] = "repeating"
     summary: ClassVar[str] = "plain torch, a tenth of whose work is done twice"
@@ -55,8 +55,10 @@ class RepeatingKernel(TorchKernel):
     def linear(
         self, a: Tensor, weight: Tensor | None, bias: Tensor, *, relu: bool, masked: bool = False
     ) -> Tensor:
-        """The product, and a tenth of it and of its backward pass, whose products are as large: the
-        weight's gradient, and the input's where that has one."""
+        """Return the product, and repeat a tenth of it and of its backward pass.
+
+        The backward products are the gradients of the weight, and of the input if it has one.
+        """
         if weight is not None:
             products = 3 if a.requires_grad else 2
             with torch.no_grad():
@@ -67,7 +69,7 @@ class RepeatingKernel(TorchKernel):
 
 @dataclass
 class SleepingSampler(NeighbourSampler):
-    """Plain sampling, after a pause in every epoch."""
+    """The plain sampler with a pause in every epoch."""
 
     name: ClassVar[str] = "sleeping"
     summary: ClassVar[str] = "plain neighbour sampling that sleeps once an epoch"

@@ -1,16 +1,16 @@
-"""How often ``compare`` says what is not so, and how often it sees what is, measured here.
+"""The false and the missed verdicts of ``compare``, measured on this machine.
 
-``python -m suites.verdicts`` compares on cora, with the defaults of ``gnnbench compare`` and on
-this machine's processor alone: a strategy with itself by another name; it with one whose kernel
-repeats a tenth of its work; and with one that sleeps for a tenth of its epoch. Every second
-comparison has a core loaded by a process that is started for it and ended with it. It prints how
-often one of the two was called faster, and exits with 1 where a strategy was said to be faster than
-itself in more than 5 of 100 comparisons, or one that is a tenth slower was not said to be in more
-than 20 of 100, or was once said to be the faster.
+``python -m suites.verdicts`` compares on cora, with the defaults of ``gnnbench compare``, on the
+processor alone. It compares a strategy with a copy under another name. It also compares it with one
+that repeats a tenth of its work, and with one that sleeps for a tenth of its epoch. Every second
+comparison runs beside a process that loads one core. The command prints how often one of the two
+was called faster. It exits with 1 if more than 5 of 100 comparisons call a strategy faster than
+itself. It does so, too, if more than 20 of 100 miss one that is a tenth slower. It also exits with
+1 if a slower one is ever called faster.
 
-``--comparisons N`` (100) is how many of each there are; ``--dataset`` and ``--batch-size`` change
-how long an epoch takes. Comparisons of one process share its warm caches, as rows of one comparison
-do. It takes long and depends on the machine: it is no part of the tests.
+``--comparisons N`` (100) is the number of each; ``--dataset`` and ``--batch-size`` change the
+length of an epoch. Comparisons of one process share warm caches, as rows of one comparison do. The
+suite takes long and depends on the machine, so it is not part of the tests.
 """
 
 from __future__ import annotations
@@ -33,17 +33,20 @@ from gnnbench.ranking import find_difference, group_runs
 from gnnbench.records import Workload
 from gnnbench.report.verdict import summarise
 
-#: Of a hundred comparisons of a strategy with itself, how many may call one faster; and of one that
-#: is a tenth slower, how many must.
+#: The largest share of comparisons of a strategy with itself that may call one faster, and the
+#: least share that must detect one that is a tenth slower.
 MOST_FALSE, LEAST_TRUE = 0.05, 0.80
-#: What keeps a core busy, for as long as this process lives.
+#: A program that keeps a core busy while this process lives.
 LOAD = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one comparison said: the label of who is fastest, empty where no difference is shown;
-    and how many times as fast the first row was as the second."""
+    """The verdict of one comparison: the fastest label, and the first row's speed over the
+    second's.
+
+    The label is empty if no difference is shown.
+    """
 
     fastest: str
     ratio: float
@@ -52,7 +55,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Two strategies to compare again and again; ``slower`` is the second where it is."""
+    """Two strategies to compare repeatedly; ``slower`` says that the second one is slower."""
 
     name: str
     strategies: tuple[str, str]
@@ -67,7 +70,7 @@ TRIALS = (
 
 
 def make_request(arguments: argparse.Namespace) -> Request:
-    """What ``gnnbench compare`` asks for by default, on the processor alone."""
+    """Return the default request of ``gnnbench compare``, on the processor alone."""
     dataset = datasets.load(arguments.dataset)
     platform = make_platform(0)
     return Request(
@@ -88,7 +91,7 @@ def make_request(arguments: argparse.Namespace) -> Request:
 
 
 def judge(request: Request, registry: Registry, trial: Trial) -> Verdict:
-    """Compare once, and read the answer as it is printed."""
+    """Compare once, and read the answer as printed."""
     comparison = compare(replace(request, strategies=trial.strategies), registry)
     (group,) = group_runs(comparison)
     first, second = group.rows
@@ -103,7 +106,7 @@ def judge(request: Request, registry: Registry, trial: Trial) -> Verdict:
 
 @contextmanager
 def loaded(wanted: bool) -> Iterator[None]:
-    """With a core kept busy by another process, where that is wanted."""
+    """Keep a core busy by another process within the body, if wanted."""
     if not wanted:
         yield
         return
@@ -116,7 +119,7 @@ def loaded(wanted: bool) -> Iterator[None]:
 
 
 def repeat(request: Request, registry: Registry, trial: Trial, count: int) -> list[Verdict]:
-    """So many comparisons, every second one beside another process."""
+    """Run the comparisons, every second one beside another process."""
     verdicts = []
     for number in range(count):
         with loaded(number % 2 == 1):
@@ -128,14 +131,14 @@ def repeat(request: Request, registry: Registry, trial: Trial, count: int) -> li
 
 
 def find_pause(request: Request, registry: Registry) -> Options:
-    """A tenth of what the plain epoch takes now, as the sleeping sampler's option."""
+    """Return a tenth of the plain epoch's current time, as the sleeping sampler's option."""
     comparison = compare(replace(request, strategies=("twin-a",)), registry)
     epoch_s = comparison.runs[0].metrics["epoch_time"].value
     return {"sampler": {"sleep_s": f"{0.1 * epoch_s:.6f}"}}
 
 
 def hold(trial: Trial, verdicts: Sequence[Verdict]) -> bool:
-    """Print what was said, quiet and loaded; whether that is often or seldom enough."""
+    """Print the verdicts, quiet and loaded; return whether their rates are within the limits."""
     right = trial.strategies[0]
     said = sum(bool(v.fastest) if not trial.slower else v.fastest == right for v in verdicts)
     wrong = sum(v.fastest == trial.strategies[1] for v in verdicts if trial.slower)

@@ -1,7 +1,7 @@
-"""How fast this machine is from one minute to the next: the same pieces of work, timed again.
+"""The speed of this machine over time: fixed pieces of work, timed repeatedly.
 
-A machine that is shared with others may be half as fast when a strategy is trained as when it was
-probed. What the same work takes at both times says how much of a difference that is.
+A shared machine may be half as fast when a strategy is trained as when it was probed. The times of
+the same work measure this difference.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import torch
 from gnnbench.kernels.dispatch import gather_rows
 from gnnbench.platforms.timing import read_clock
 
-#: A product of two square matrices, three arrays of 32 MiB, and an eighth of the rows of a table
-#: of 128 MiB: a few milliseconds each.
+#: The pieces: a product of two square matrices, a pass over three arrays of 32 MiB, and a gather of
+#: an eighth of the rows of a table of 128 MiB. Each takes a few milliseconds.
 SIDE = 768
 FLOATS = 2**23
 TABLE_ROWS, PICKED_ROWS, WIDTH = 2**17, 2**14, 256
 
 
 class Lengths(NamedTuple):
-    """Seconds of a product, of a pass over memory, and of picking rows."""
+    """Seconds of a product, of a pass over memory, and of a gather of rows."""
 
     product: float
     passed: float
@@ -32,7 +32,7 @@ class Lengths(NamedTuple):
 
 
 class Yardstick:
-    """The pieces of work, done by ``cores``."""
+    """The pieces of work, run on ``cores`` cores."""
 
     def __init__(self, cores: int) -> None:
         self._now = read_clock(cores)
@@ -51,7 +51,7 @@ class Yardstick:
         self.measure()
 
     def measure(self) -> Lengths:
-        """Each once."""
+        """Time each piece once."""
         return Lengths(*map(self._time, self._pieces))
 
     def _time(self, piece: Callable[[], object]) -> float:
@@ -61,15 +61,15 @@ class Yardstick:
 
 
 def middle(lengths: Sequence[Lengths]) -> Lengths:
-    """The median of each piece."""
+    """Return the median of each piece."""
     return Lengths(*map(median, zip(*lengths, strict=True)))
 
 
 def shorter(one: Lengths, other: Lengths) -> Lengths:
-    """The shorter of each piece."""
+    """Return the shorter of each piece."""
     return Lengths(*map(min, zip(one, other, strict=True)))
 
 
 def find_slowdown(now: Lengths, then: Lengths) -> float:
-    """How many times as long the same work takes now, in the geometric mean of the pieces."""
+    """Return the time of the same work now over the time before: the pieces' geometric mean."""
     return geometric_mean([late / early for late, early in zip(now, then, strict=True)])

@@ -2,8 +2,8 @@
 
 Each backward pass is a kernel too: a product with the transpose, which the matrix keeps, or a
 sampled dense-dense product. ``S, D, E`` are the matrix's sources, destinations and edges; tensors
-are float32 or float64 of one dtype. As many threads work as torch uses. Errors are those of
-:mod:`gnnbench.kernels.dispatch.aggregation`.
+are float32 or float64 of one dtype. The kernels use torch's number of threads. They raise the
+errors of :mod:`gnnbench.kernels.dispatch.aggregation`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from gnnbench.records import IndexArray
 class Factors:
     """The constant factors of a product: diag(dst) A diag(src), and diag(own) added to it.
 
-    ``src`` ``(S,)``, ``dst`` and ``own`` ``(D,)``; None is 1, and 0 for ``own``. ``mean`` divides
-    by the number of in-edges.
+    ``src`` ``(S,)``, ``dst`` and ``own`` ``(D,)``; None means 1 for ``src`` and ``dst``, and 0 for
+    ``own``. ``mean`` divides by the number of in-edges.
     """
 
     src: Float | None = None
@@ -44,15 +44,17 @@ class Factors:
 
 PLAIN = Factors()
 MEAN = Factors(mean=True)
-#: Products of fewer columns take MKL three to fifteen times as long for each: it multiplies 256
-#: values of 8,192 rows by 4 to 8 columns at 3 to 16 GFLOP/s, and by 16 at 55.
+#: Products narrower than this many columns are padded, because MKL needs 3 to 15 times as long for
+#: each column of a narrow one. It multiplies ``(8192, 256)`` by 4 to 8 columns at 3 to 16 GFLOP/s,
+#: and by 16 columns at 55 GFLOP/s.
 NARROW: Bound[int] = 16
 
 
 def aggregate(
     matrix: SparseMatrix, h: Tensor, weight: Tensor | None = None, factors: Factors = PLAIN
 ) -> Tensor:
-    """``(S, f) -> (D, f)``: the sum over in-edges of ``weight[e] h[u]``, with constant factors.
+    """Return the sum over in-edges of ``weight[e] h[u]``, with constant factors:
+    ``(S, f) -> (D, f)``.
 
     Differentiable in ``h`` and in ``weight`` ``(E,)``.
     """
@@ -61,23 +63,23 @@ def aggregate(
 
 
 def aggregate_sum(matrix: SparseMatrix, h: Tensor, weight: Tensor | None = None) -> Tensor:
-    """``(S, f) -> (D, f)``: the sum over in-edges, weighted by ``weight`` ``(E,)`` if given."""
+    """Return the sum over in-edges, weighted by ``weight`` ``(E,)``: ``(S, f) -> (D, f)``."""
     return aggregate(matrix, h, weight)
 
 
 def aggregate_mean(matrix: SparseMatrix, h: Tensor) -> Tensor:
-    """``(S, f) -> (D, f)``: the mean over in-edges, zero where there are none."""
+    """Return the mean over in-edges, zero where there are none: ``(S, f) -> (D, f)``."""
     return aggregate(matrix, h, None, MEAN)
 
 
 def own_and_mean(matrix: SparseMatrix, h: Tensor) -> Tensor:
-    """``(S, f) -> (D, 2 f)``: each destination's own row, and beside it the mean."""
+    """Return each destination's own row, and beside it the mean: ``(S, f) -> (D, 2 f)``."""
     out: Tensor = _OwnAndMean.apply(matrix, h)  # type: ignore[no-untyped-call]
     return out
 
 
 def aggregate_max(matrix: SparseMatrix, h: Tensor) -> Tensor:
-    """``(S, f) -> (D, f)``: the largest over in-edges, zero where there are none.
+    """Return the maximum over in-edges, zero where there are none: ``(S, f) -> (D, f)``.
 
     The gradient goes to the first source that has the largest element.
     """
@@ -93,10 +95,12 @@ def multiply_transposed(
     wanted: MaskArray | None = None,
     into: Tensor | None = None,
 ) -> Tensor:
-    """``(D, f) -> (S, f)``: the gradient of :func:`aggregate` for its input; not differentiable.
+    """Return the gradient of :func:`aggregate` for its input, ``(D, f) -> (S, f)``.
 
-    With ``wanted``, a mask of ``(S, f)``, the other elements are zero: MixGCN's S-SpMM. ``into`` is
-    a tensor of the result's shape to add to, and to return.
+    The result is not differentiable.
+
+    ``wanted`` is a mask of ``(S, f)``; elements outside it are zero (MixGCN's S-SpMM). With
+    ``into``, a tensor of the result's shape, the gradient is added to it, and it is returned.
     """
     values = None if weight is None else _transpose(matrix, weight)
     return torch.from_numpy(_transposed(matrix, read(g), values, factors, wanted, _target(into)))
@@ -105,11 +109,12 @@ def multiply_transposed(
 def own_and_mean_transposed(
     matrix: SparseMatrix, g: Tensor, wanted: MaskArray | None = None, into: Tensor | None = None
 ) -> Tensor:
-    """``(D, 2 f) -> (S, f)``: the gradient of :func:`own_and_mean` for its input, masked and added
-    likewise.
+    """Return the gradient of :func:`own_and_mean` for its input, ``(D, 2 f) -> (S, f)``.
 
-    One product: the gradients of a destination's own row and of its mean, side by side, are two
-    rows of ``(2 D, f)``.
+    ``wanted`` and ``into`` are as in :func:`multiply_transposed`.
+
+    It is one product. The adjacent gradients of a destination's own row and of its mean are read as
+    two rows of ``(2 D, f)``.
     """
     _check_own(matrix)
     rows = read(g.contiguous())
@@ -128,37 +133,40 @@ def own_and_mean_transposed(
 
 
 def mask_positive(h: Tensor) -> MaskArray:
-    """Which elements of ``(n, f)`` are above zero: those of ReLU's whose gradient is not zero."""
+    """Return the mask of elements of ``(n, f)`` above zero, where ReLU's gradient is not zero."""
     return kernels.pack_mask(read(h) > 0)
 
 
 def keep_wanted(rows: Tensor, wanted: MaskArray) -> Tensor:
-    """``(n, f)`` with zeros, even for infinities, but where the mask wants an element."""
+    """Return ``rows`` ``(n, f)`` with zeros, also for infinities, outside the mask."""
     bits = np.unpackbits(wanted, axis=1, count=rows.shape[1], bitorder="little")
     return torch.where(torch.from_numpy(bits).bool(), rows, 0.0)
 
 
 def aggregate_dropout(matrix: SparseMatrix, h: Tensor, keep: MaskArray, share: float) -> Tensor:
-    """Dropout of the sum over in-edges, in one pass: MixGCN's S-SpMM with a known output mask.
+    """Return the sum over in-edges after dropout, in one pass.
 
-    ``keep`` are the elements that stay (:func:`~gnnbench.kernels.dispatch.aggregation.pack_mask`),
-    about ``share`` of all, by whose inverse they are scaled.
+    This is MixGCN's S-SpMM with a known output mask.
+
+    ``keep`` is the mask of elements that stay
+    (:func:`~gnnbench.kernels.dispatch.aggregation.pack_mask`), about ``share`` of all; they are
+    scaled by ``1 / share``.
     """
     out: Tensor = _Dropout.apply(matrix, h, keep, share)  # type: ignore[no-untyped-call]
     return out
 
 
 def aggregate_relu(matrix: SparseMatrix, z: Tensor) -> Tensor:
-    """The sum over in-edges of ReLU(z), ``(S, f) -> (D, f)``.
+    """Return the sum over in-edges of ReLU(z), ``(S, f) -> (D, f)``.
 
-    Backward is MixGCN's S-SpMM: where z was not positive, its gradient is not computed.
+    The backward pass is MixGCN's S-SpMM: it computes no gradient where z was not positive.
     """
     out: Tensor = _ReluAggregate.apply(matrix, z)  # type: ignore[no-untyped-call]
     return out
 
 
 def edge_softmax(matrix: SparseMatrix, scores: Tensor) -> Tensor:
-    """``(E,) -> (E,)``: the softmax of the scores of each destination's in-edges."""
+    """Return the softmax of the scores of each destination's in-edges: ``(E,) -> (E,)``."""
     out: Tensor = _EdgeSoftmax.apply(matrix, scores)  # type: ignore[no-untyped-call]
     return out
 
@@ -166,13 +174,13 @@ def edge_softmax(matrix: SparseMatrix, scores: Tensor) -> Tensor:
 def linear(
     a: Tensor, weight: Tensor | None, bias: Tensor, *, relu: bool, masked: bool = False
 ) -> Tensor:
-    """``a W + b``, ``(n, k) (k, f) + (f,) -> (n, f)``, and ReLU of it where ``relu``.
+    """Return ``a W + b``, with ReLU if ``relu``: ``(n, k) (k, f) + (f,) -> (n, f)``.
 
-    In one pass, forward and backward, where our products are faster than torch's; see
-    :func:`gnnbench.kernels.dispatch.products.outrun_torch`. Elsewhere, and in float64, the products
-    are torch's, and what is done in place and in memory used before is ours. Without ``weight`` it
-    is ``a + b``. ``masked``: the gradient of the result comes with ReLU's zeros, and the result is
-    not kept for them.
+    Forward and backward are one pass each where the native products are faster than torch's; see
+    :func:`gnnbench.kernels.dispatch.products.outrun_torch`. Elsewhere, and in float64, torch
+    computes the products, and the other operations run in place, in reused memory. Without
+    ``weight`` the result is ``a + b``. With ``masked``, the incoming gradient already has ReLU's
+    zeros, so the result is not saved for them.
     """
     apply = _Linear.apply
     if weight is not None and _outruns(a):
@@ -182,7 +190,7 @@ def linear(
 
 
 def multiply(a: Tensor, weight: Tensor) -> Tensor:
-    """``a W``, ``(n, k) (k, f) -> (n, f)``, by whichever product is faster here."""
+    """Return ``a W``, ``(n, k) (k, f) -> (n, f)``, by the fastest product on this processor."""
     apply = _FusedLinear.apply if _outruns(a) else _Linear.apply
     out: Tensor = apply(a, weight, None, False, False)  # type: ignore[no-untyped-call]
     return out
@@ -192,7 +200,7 @@ def multiply(a: Tensor, weight: Tensor) -> Tensor:
 
 
 class _Context(FunctionCtx):
-    """What forward passes leave for their backward passes."""
+    """Values that forward passes save for their backward passes."""
 
     matrix: SparseMatrix
     factors: Factors
@@ -204,7 +212,11 @@ class _Context(FunctionCtx):
 
 
 class _Aggregate(Function):
-    """dh = A^T g with the same factors; dw_e = dst[v] src[u] <g_v, h_u>, a sampled product."""
+    """A product with gradients dh = A^T g, with the same factors, and dw_e = dst[v] src[u] <g_v,
+    h_u>.
+
+    dw is a sampled dense-dense product.
+    """
 
     @staticmethod
     def forward(
@@ -259,7 +271,7 @@ class _Aggregate(Function):
 
 
 class _OwnAndMean(Function):
-    """Both halves are written where they belong: no copy puts them together."""
+    """A product that writes both halves in place: no copy concatenates them."""
 
     @staticmethod
     def forward(ctx: _Context, matrix: SparseMatrix, h: Tensor) -> Tensor:
@@ -334,9 +346,11 @@ class _ReluAggregate(Function):
 
 
 class _Linear(Function):
-    """da = g W^T, dW = a^T g, db the sum of g's rows, where g is zero where ReLU's output is.
+    """A dense layer with gradients da = g W^T, dW = a^T g, and db the sum of g's rows.
 
-    There is a bias at least where there is no weight.
+    g is masked to zero wherever ReLU's output is zero.
+
+    Without a weight there is always a bias.
     """
 
     @staticmethod
@@ -385,7 +399,7 @@ class _Linear(Function):
 
 
 class _FusedLinear(Function):
-    """:class:`_Linear` with a weight, by our products: float32, and perhaps without a bias."""
+    """:class:`_Linear` with a weight, by the native products: float32, with or without a bias."""
 
     @staticmethod
     def forward(
@@ -427,7 +441,7 @@ class _FusedLinear(Function):
 
 
 def _multiply_into(out: Tensor, a: Tensor, b: Tensor) -> None:
-    """``out = a b``, where narrow products are those of more columns, which are left out."""
+    """Write ``a b`` to ``out``; pad a narrow ``b`` with columns that are dropped afterwards."""
     width = b.shape[1]
     if width >= NARROW:
         torch.mm(a, b, out=out)
@@ -437,8 +451,10 @@ def _multiply_into(out: Tensor, a: Tensor, b: Tensor) -> None:
 
 
 def _save_linear(ctx: _Context, a: Tensor, weight: Tensor | None, masking: Tensor | None) -> None:
-    """What :class:`_Linear`'s gradients are made of; ``masking`` is ReLU's output, where its zeros
-    still have to be applied."""
+    """Save the tensors that :class:`_Linear`'s gradients need.
+
+    ``masking`` is ReLU's output if its zeros still have to be applied to the gradient.
+    """
     needed = a if ctx.needs_input_grad[1] else None
     ctx.save_for_backward(needed, weight, masking)  # type: ignore[arg-type]
 
@@ -466,7 +482,7 @@ class _EdgeSoftmax(Function):
 
 
 def read(tensor: Tensor) -> Float:
-    """A tensor's memory as an array, copied only if its rows are not contiguous."""
+    """Return a tensor's memory as an array, copied only if its rows are not contiguous."""
     if tensor.device.type != "cpu":
         raise ValueError(f"these kernels run on the CPU, and a tensor is on {tensor.device}.")
     if tensor.dim() != 2 or (tensor.shape[1] > 1 and tensor.stride(1) != 1):
@@ -478,7 +494,7 @@ def read(tensor: Tensor) -> Float:
 
 
 def _target(into: Tensor | None) -> Float | None:
-    """The memory of a tensor that is added to: never a copy."""
+    """Return the memory of a tensor that a product adds to; it is never a copy."""
     if into is None:
         return None
     array: Float = into.detach().numpy()
@@ -486,7 +502,7 @@ def _target(into: Tensor | None) -> Float | None:
 
 
 def _outruns(a: Tensor) -> bool:
-    """Whether our products take ``a``, and are faster than torch's."""
+    """Return whether the native products accept ``a`` and are faster than torch's."""
     return a.dtype == torch.float32 and a.device.type == "cpu" and products.outrun_torch()
 
 
@@ -498,7 +514,7 @@ def _check_own(matrix: SparseMatrix) -> None:
 
 
 def _empty(shape: Sequence[int], like: Tensor) -> Tensor:
-    """A tensor of ``shape`` in memory used before, where there is some."""
+    """Return an uninitialised tensor of ``shape``, in reused memory if there is some."""
     if like.device.type != "cpu":
         raise ValueError(f"these kernels run on the CPU, and a tensor is on {like.device}.")
     memory = pool.take(shape, np.float64 if like.dtype == torch.float64 else np.float32)
@@ -508,7 +524,7 @@ def _empty(shape: Sequence[int], like: Tensor) -> Tensor:
 def _row_scale(
     matrix: SparseMatrix, factors: Factors, dtype: np.dtype[np.floating]
 ) -> Float | None:
-    """What the forward pass multiplies each destination's sum with."""
+    """Return the factor of each destination's sum in the forward pass."""
     if not factors.mean:
         return factors.dst
     scale: Float = (1.0 / np.maximum(np.diff(matrix.indptr), 1)).astype(dtype)
@@ -516,7 +532,7 @@ def _row_scale(
 
 
 def _transpose(matrix: SparseMatrix, weight: Tensor, *, constant: bool = False) -> Float:
-    """Weights of edges in the order of the transpose's, kept where they are the same each time."""
+    """Return edge weights in the order of the transpose's edges, cached if ``constant``."""
     values, threads = read(weight), torch.get_num_threads()
     if constant:
         return matrix.keep_transposed(values, weight._version, threads=threads)
@@ -532,7 +548,8 @@ def _transposed(
     into: Float | None = None,
 ) -> Float:
     transposed, _ = matrix.transposed
-    # Rows and columns change places; a row's own term fits only where each source is a destination.
+    # The transpose swaps rows and columns. A row's own term fits only if each source is a
+    # destination.
     square = matrix.num_src == matrix.num_dst
     out = kernels.aggregate(
         transposed,

@@ -1,8 +1,8 @@
-"""Large arrays that are handed out again once nobody holds them.
+"""A pool of large arrays that are reused once they are unreferenced.
 
-Every page of a fresh array is zeroed by the system at its first touch, which for an output that is
-written once costs as much as writing it. Memory comes from torch's allocator, so that
-``THP_MEM_ALLOC_ENABLE`` says the same of these pages as of every other tensor's.
+The operating system zeroes every page of a fresh array at its first touch. For an output that is
+written once, this costs as much as writing it. Memory comes from torch's allocator, so
+``THP_MEM_ALLOC_ENABLE`` applies to these pages as to every other tensor's.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from torch import Tensor
 
 Element = TypeVar("Element", bound=np.generic)
 
-#: Below this, the system's allocator keeps memory itself.
+#: Arrays below this size are not pooled, because the system's allocator reuses their memory.
 SMALLEST_BYTES = 1 << 20
 
 
 class BufferPool:
-    """Keeps what has come back, up to ``limit_bytes``; the oldest is dropped first."""
+    """A pool that keeps returned memory, up to ``limit_bytes``; it drops the oldest first."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
-        # By address, the oldest first, each with its bytes. Memory comes back whenever an array
-        # dies, on any thread and in the midst of the methods below: each step on this is a single,
-        # atomic one, and there is no total that could be off after an interrupt.
+        # By address, the oldest first, each with its size in bytes. Memory comes back whenever an
+        # array dies, on any thread and during the methods below. Each access is therefore a single
+        # atomic step, and no total is stored that an interrupt could leave wrong.
         self._idle: dict[int, tuple[int, Tensor]] = {}
 
     @property
     def idle_bytes(self) -> int:
-        """Bytes that are kept and not in use."""
+        """Bytes that the pool holds and that are not in use."""
         return sum(map(itemgetter(0), list(self._idle.values())))
 
     def take(
         self, shape: Sequence[int], dtype: type[Element] | np.dtype[Element]
     ) -> npt.NDArray[Element]:
-        """An array of ``shape`` that holds anything, its first element aligned to 64 bytes.
+        """Return an uninitialised array of ``shape``, its first element aligned to 64 bytes.
 
-        Its memory comes back once neither it nor a view or a tensor made of it is left.
+        Its memory returns to the pool once the array and all its views and tensors are gone.
         """
         kind = np.dtype(dtype)
         size = math.prod(shape) * kind.itemsize
@@ -54,17 +54,17 @@ class BufferPool:
             memory = torch.empty(max(size, 1), dtype=torch.uint8)
         whole = memory.numpy()
         if size >= SMALLEST_BYTES:
-            # NumPy makes this the base of every view, also of a view of a view; and a tensor's
-            # storage holds the array that torch.from_numpy was given.
+            # NumPy makes this array the base of every view, also of a view of a view. A tensor's
+            # storage holds the array that was passed to torch.from_numpy.
             weakref.finalize(whole, self._give_back, memory).atexit = False
         return whole[:size].view(kind).reshape(shape)
 
     def release(self) -> None:
-        """Give everything idle back to the system."""
+        """Return all idle memory to the operating system."""
         self._idle.clear()
 
     def _find(self, size: int) -> Tensor | None:
-        """Idle memory of at least ``size`` bytes and at most an eighth more."""
+        """Take idle memory of ``size`` bytes or up to an eighth more; None without any."""
         largest = size + size // 8
         for address in reversed(list(self._idle)):
             kept = self._idle.get(address)
@@ -84,5 +84,5 @@ class BufferPool:
             self._idle.pop(address, None)
 
 
-#: What the kernels allocate from: it may keep an eighth of this machine's memory.
+#: The pool of all kernels; it keeps at most an eighth of this machine's memory.
 pool = BufferPool(psutil.virtual_memory().total // 8)

@@ -1,4 +1,4 @@
-"""torch's sparse CSR tensors, made without the warnings that torch gives once in a process."""
+"""Sparse CSR tensors of torch, made without the warnings that torch prints once a process."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch import Tensor
 
 
 def csr_tensor(row_ptr: Tensor, columns: Tensor, values: Tensor, size: tuple[int, int]) -> Tensor:
-    """The matrix with these rows; ``row_ptr`` and ``columns`` of one dtype, int32 or int64.
+    """Return a sparse CSR tensor; ``row_ptr`` and ``columns`` have one dtype, int32 or int64.
 
-    Nothing is checked: columns outside ``size`` are the caller's fault, and a crash.
+    Nothing is checked. Columns outside ``size`` crash the process.
     """
     _hear_warnings()
     return torch.sparse_csr_tensor(row_ptr, columns, values, size, check_invariants=False)
@@ -20,7 +20,9 @@ def csr_tensor(row_ptr: Tensor, columns: Tensor, values: Tensor, size: tuple[int
 
 @cache
 def _hear_warnings() -> None:
-    """torch says once that sparse CSR is beta and its checks are off: have it say so unheard."""
+    """Trigger torch's one-time warnings (sparse CSR is beta, checks are off) while they are
+    ignored.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.sparse_csr_tensor(torch.tensor([0, 0]), torch.tensor([]), torch.tensor([]), (1, 1))

@@ -1,8 +1,8 @@
-"""Mapped files that become shorter while they are read: a sentence in place of a crash.
+"""An error message in place of a crash for mapped files that are truncated while they are read.
 
-The system sends SIGBUS where a page of a mapping has no bytes of the file any more. Python's own
-handlers never run for it, so a compiled one ends the process. Without compiled kernels the process
-is killed by the signal.
+The system sends SIGBUS if a page of a mapping no longer has bytes of the file. Python's own
+handlers never run for it, so a compiled handler ends the process. Without compiled kernels the
+signal kills the process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gnnbench.mapped import AnyArray, find_mapping
 
 
 def watch(array: AnyArray, path: Path) -> None:
-    """Say that ``path`` is damaged, and end the process, where reading the mapped array fails."""
+    """Report ``path`` as damaged and end the process if reading the mapped array fails."""
     native, mapping = load("faults"), find_mapping(array)
     if native is None or mapping is None:
         return

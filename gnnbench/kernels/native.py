@@ -1,4 +1,4 @@
-"""Which compiled kernels are there, which vector instructions they use, and how many threads.
+"""The compiled kernels that exist, the vector instructions they use, and their thread count.
 
 ``GNNBENCH_PURE=1`` in the environment selects the NumPy twins. ``GNNBENCH_SIMD`` set to
 ``baseline``, ``avx2`` or ``avx512`` keeps the kernels from using anything newer.
@@ -28,15 +28,15 @@ TOPICS = (
     "products",
     "faults",
 )
-#: Vector instruction sets, each with all of the ones before.
+#: Vector instruction sets; each includes all the ones before it.
 SIMD_SETS = ("baseline", "avx2", "avx512")
 
 
 @cache
 def load(topic: str) -> ModuleType | None:
-    """The compiled kernels of a topic; None where not built, or where the twins are asked for.
+    """Return the compiled kernels of a topic; None if not built or if ``GNNBENCH_PURE`` is set.
 
-    Kernels that are built but cannot be loaded are None too, with a warning.
+    Kernels that are built but cannot be loaded also give None, with a warning.
     """
     if os.environ.get("GNNBENCH_PURE", "") not in ("", "0"):
         return None
@@ -55,12 +55,12 @@ def load(topic: str) -> ModuleType | None:
 
 
 def compiled() -> bool:
-    """Whether calls run the compiled kernels, of every topic (False: the NumPy twins)."""
+    """Return whether the compiled kernels of every topic are in use (not the NumPy twins)."""
     return all(load(topic) is not None for topic in TOPICS)
 
 
 def resolve_threads(threads: int) -> int:
-    """``threads``, or for 0 as many as this process has cores; ``ValueError`` below 0."""
+    """Return ``threads``, or this process's number of cores for 0; ``ValueError`` below 0."""
     if threads < 0:
         raise ValueError(f"threads is {threads}; it must be 0 (every core) or more.")
     if threads:
@@ -69,7 +69,7 @@ def resolve_threads(threads: int) -> int:
 
 
 def limit_simd(newest: int) -> int:
-    """A processor's newest instruction set, or an older one that ``GNNBENCH_SIMD`` asks for.
+    """Return the newest instruction set, or an older one if ``GNNBENCH_SIMD`` asks for it.
 
     0 is the baseline of the architecture, 1 AVX2 and 2 AVX-512. ``ValueError`` for other names.
     """

@@ -1,13 +1,13 @@
 """Memory pages of freed arrays, kept in this process while runs are measured.
 
-The C library gives the pages of large freed arrays back to the system, which zeroes them again at
-their next first touch: a training loop that makes the same arrays in every round pays for that in
-every round, each strategy as much as its allocations happen to lie above a limit. It says something
-of the allocator, nothing of a strategy.
+The C library returns the pages of large freed arrays to the system, which zeroes them again at
+their next first touch. A training loop that makes the same arrays in every round pays for this in
+every round. How much it pays depends on which allocations exceed a limit of the allocator, not on
+the strategy.
 
-Arrays of more than 32 MiB would be mappings of their own, however much memory is kept. The end of
-the heap is therefore as large as all that may be kept, from the beginning, without a page being
-touched: large arrays are cut from it, and only where it has no room for one is that one mapped.
+Arrays of more than 32 MiB would be separate mappings, however much memory is kept. The heap is
+therefore extended at the start by all the memory that may be kept, without touching a page. Large
+arrays are cut from this end of the heap. An array is mapped only if the heap has no room for it.
 """
 
 from __future__ import annotations
@@ -19,38 +19,40 @@ from pathlib import Path
 
 import psutil
 
-#: What ``mallopt`` calls its options, in glibc's malloc.h.
+#: The numbers of ``mallopt``'s options, from glibc's malloc.h.
 M_TRIM_THRESHOLD = -1
 M_TOP_PAD = -2
 M_MMAP_THRESHOLD = -3
 M_ARENA_MAX = -8
-#: Bytes of an array that may be a mapping of its own, which is the most that glibc takes.
+#: Smallest array that is mapped separately [bytes]: the largest threshold that glibc accepts.
 MAPPED_FROM = 32 << 20
-#: The share of the machine's memory that is kept, and how much of it the heap's end has at least,
-#: beyond which it may grow before it is cut.
+#: The share of the machine's memory that is kept, and the part of that share that the heap's end
+#: has at least. The end may grow further before it is trimmed.
 KEPT_SHARE, END_SHARE = 1 / 8, 7 / 8
-#: What the heap's end has by default.
+#: The size of the heap's end by default.
 PLAIN_END = 128 << 10
-#: The most blocks that are asked for until the heap grows.
+#: The most blocks that are allocated to make the heap grow.
 MOST_BLOCKS = 64
-#: By these a user has decided already.
+#: Environment variables by which a user has configured malloc already.
 MALLOC_VARIABLES = ("MALLOC_ARENA_MAX", "MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_",
                     "MALLOC_TOP_PAD_", "MALLOC_TRIM_THRESHOLD_")  # fmt: skip
 
-#: Whether pages are kept; None before anybody has asked for it.
+#: Whether pages are kept; None before the first call of :func:`keep_pages`.
 _kept: bool | None = None
 #: Whether large arrays come from the heap's end.
 _ends_large = False
 
 
 def keep_pages() -> bool:
-    """Have glibc keep freed memory for what is allocated next, from now on, in the whole process.
+    """Make glibc keep freed memory for later allocations, from now on, in the whole process.
 
-    All that is kept is an eighth of this machine's memory, or 2 GiB; only arrays for which the heap
-    has no room are mappings of their own. Threads started from now on share one heap.
-    :func:`trim_heap` gives back all that is free. Returns whether it is so: not with another C
-    library, and not where the environment has options of glibc's malloc, which are left as they
-    are. Where address space is limited arrays of more than 32 MiB are mappings as ever.
+    At most an eighth of this machine's memory, or 2 GiB, is kept. Only arrays for which the heap
+    has no room are mapped separately. Threads started from now on share one heap. :func:`trim_heap`
+    returns all free memory.
+
+    Returns whether memory is kept. It is not with another C library, nor if the environment sets
+    options of glibc's malloc, which then stay in force. If address space is limited, arrays of more
+    than 32 MiB are still mapped separately.
     """
     global _kept
     if _kept is None:
@@ -59,20 +61,19 @@ def keep_pages() -> bool:
 
 
 def are_kept() -> bool:
-    """Whether :func:`keep_pages` was called, and could do it."""
+    """Return whether :func:`keep_pages` was called and succeeded."""
     return _kept is True
 
 
 def count_kept_bytes() -> int:
-    """The most bytes of an array whose pages :func:`keep_pages` keeps."""
+    """Return the size [bytes] of the largest array that :func:`keep_pages` keeps in memory."""
     if _is_decided() or getattr(ctypes.CDLL(None), "mallopt", None) is None:
         return MAPPED_FROM
     return int(END_SHARE * _limit_bytes()) if _has_address_space() else MAPPED_FROM
 
 
 def return_large_arrays() -> None:
-    """Have the pages of freed arrays beyond 32 MiB go back to the system from now on: where memory
-    is short, it is not to be kept."""
+    """Return the pages of freed arrays above 32 MiB to the system from now on."""
     global _ends_large
     if _ends_large:
         _ends_large = ctypes.CDLL(None).mallopt(M_TOP_PAD, PLAIN_END) != 1
@@ -80,9 +81,9 @@ def return_large_arrays() -> None:
 
 
 def trim_heap() -> None:
-    """Give what the C library holds free back to the system, where it is one that can.
+    """Return the C library's free memory to the system, if the library supports it.
 
-    What planning has let go of would stay in this process beside what it has made.
+    Otherwise memory that planning freed would stay in this process.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
@@ -114,7 +115,7 @@ def _limit_bytes() -> int:
 
 
 def _has_address_space() -> bool:
-    """Whether the heap may grow by more than is touched."""
+    """Return whether the heap may reserve more memory than is touched."""
     limits = [resource.getrlimit(each)[0] for each in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
     strict = Path("/proc/sys/vm/overcommit_memory")
     counted = strict.exists() and strict.read_text().strip() == "2"
@@ -122,8 +123,10 @@ def _has_address_space() -> bool:
 
 
 def _grow_heap() -> None:
-    """Have the heap grow once, by which its end gets its size: blocks are asked for until no hole
-    has room for one."""
+    """Make the heap grow once, which sets the size of its end.
+
+    Blocks are allocated until no hole has room for one.
+    """
     libc = ctypes.CDLL(None)
     libc.malloc.restype = libc.sbrk.restype = ctypes.c_void_p
     libc.malloc.argtypes, libc.free.argtypes = [ctypes.c_size_t], [ctypes.c_void_p]

@@ -1,4 +1,4 @@
-"""In which order a sum over edges reads rows, and which of them a cache still has."""
+"""The order in which a sum over edges reads rows, and the share of reads that hit a cache."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from gnnbench.records import Block, IntArray
 
 
 class BlockOrder:
-    """The order in which AGGREGATE over a block reads rows: destination after destination those of
-    their sources, and backward source after source those of their destinations.
+    """The order in which AGGREGATE over a block reads rows.
 
-    A cache that keeps the rows that were read last has a row where fewer different ones than it
-    holds were read since. Among w reads in a row so many are different, on average, as the shares
-    of reads that come more than 0, 1, .. w - 1 reads after the last of the same row add up to
-    (Denning and Schwartz, "Properties of the working-set model", 1972). How soon rows come again is
-    counted when somebody asks first, in each direction.
+    Forward, it reads each destination's source rows in turn. Backward, it reads each source's
+    destination rows in turn.
+
+    A least-recently-used cache still holds a row if fewer distinct rows than its capacity were read
+    since. The mean number of distinct rows among w consecutive reads is a sum over all t below w.
+    Its terms are the shares of reads that come more than t reads after the last read of their row.
+    The source is Denning and Schwartz, "Properties of the working-set model", 1972. Reuse times are
+    counted at first use, for each direction.
     """
 
     __slots__ = ("_block", "_curves")
@@ -28,7 +30,7 @@ class BlockOrder:
         self._curves: dict[bool, tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]] = {}
 
     def __eq__(self, other: object) -> bool:
-        """Whether both read the same rows in the same order."""
+        """Return whether both read the same rows in the same order."""
         if not isinstance(other, BlockOrder) or hash(self) != hash(other):
             return False
         ours, theirs = self._block, other._block
@@ -42,8 +44,10 @@ class BlockOrder:
         return hash((block.num_src, block.num_dst, block.num_edges))
 
     def kept(self, rows: float, *, backward: bool = False) -> float:
-        """The share of reads whose row is one of the ``rows`` different ones that were read last;
-        those that read a row for the first time are none of them."""
+        """Return the share of reads that hit a cache of the ``rows`` distinct rows read last.
+
+        The first read of a row is a miss.
+        """
         if backward not in self._curves:
             self._curves[backward] = find_working_sets(self._count(backward))
         sizes, shares = self._curves[backward]
@@ -60,14 +64,17 @@ class BlockOrder:
 def find_working_sets(
     counts: IntArray,
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """How many different rows are among so many reads, and the share of reads whose row is among
-    so many before, for the reuse times of ``list_reuse_times``; from ``counts`` of reuse times."""
+    """Return working-set sizes and hit shares, one for each reuse time t of ``list_reuse_times``.
+
+    The size is the mean number of distinct rows among t reads. The share counts reads that come at
+    most t reads after the last read of their row. ``counts`` is the histogram of reuse times.
+    """
     reads = max(1, int(counts.sum()))
     again = counts.copy()
     again[0] = 0
     times = list_reuse_times()
-    #: Of reads whose last read of the same row is at most as long ago as the bin's shortest time,
-    #: all of earlier bins; those of the bin itself are somewhere in it.
+    #: Reads of earlier bins are certainly within a bin's shortest time. Reads of the bin itself lie
+    #: somewhere in it and are not counted.
     shares = np.concatenate(([0.0], np.cumsum(again)[:-1])) / reads
     shares[:8] = np.cumsum(again)[:8] / reads
     new = 1.0 - shares

@@ -1,7 +1,7 @@
 """Many arrays cut from few large ones.
 
-A fresh page costs the system more than what is written to it. It gives a large array's pages out
-2 MB at a time, where it can, and a small one's 4 kB at a time.
+A fresh page costs more time than writing to it. The system provides a large array's pages 2 MB at a
+time if it can, and a small array's 4 kB at a time.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ Element = TypeVar("Element", bound=np.generic)
 
 SMALLEST_BYTES = 1 << 16
 LARGEST_BYTES = 1 << 24
-#: Where an array starts: at a cache line of its own.
+#: Alignment of each array: arrays share no cache line.
 LINE_BYTES = 64
 
 
 class Slab:
-    """Memory for arrays that live about as long as each other.
+    """Memory for arrays with about the same lifetime.
 
-    It is taken in pieces that double, and one is there as long as any array cut from it.
+    It is allocated in pieces of doubling size. A piece lives as long as any array cut from it.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Slab:
         self._used = 0
 
     def take(self, length: int, dtype: type[Element]) -> npt.NDArray[Element]:
-        """An array ``(length,)`` that holds anything."""
+        """Return an uninitialised array ``(length,)``."""
         size = length * np.dtype(dtype).itemsize
         if self._used + size > len(self._piece):
             doubled = min(max(2 * len(self._piece), SMALLEST_BYTES), LARGEST_BYTES)

@@ -1,4 +1,4 @@
-"""Partitions of a graph's vertices, for samplers and placements that want one."""
+"""Partitions of a graph's vertices, for samplers and placements."""
 
 from gnnbench.partitioning.edge_cut import (
     Partitioner,

@@ -1,4 +1,4 @@
-"""Partitions with few edges between their parts, and partitions cut into ranges of vertices."""
+"""Partitions with few edges between their parts, and partitions into ranges of vertices."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from gnnbench.records import Graph, IntArray
 
 Partitioner = Literal["metis", "ldg", "fennel", "range"]
 
-#: METIS takes 1.5 us for a stored edge of an R-MAT graph on one core, so up to half a minute.
+#: METIS takes 1.5 us for each stored edge of an R-MAT graph on one core, so at most half a minute.
 METIS_EDGES = 20_000_000
-#: Up to so many METIS takes about a second, and there is no trial.
+#: Up to this many stored edges METIS takes about a second, and no trial is run.
 TRIED_EDGES = 1_000_000
-#: A share of the edges. In two parts LDG cuts 6 to 14 % on the real graphs of the test suite, 43 to
-#: 46 % on R-MAT graphs, and chance 50 %.
+#: A share of the edges. With two parts, LDG cuts 6 to 14 % on the real graphs of the test suite and
+#: 43 to 46 % on R-MAT graphs. A random partition cuts 50 %.
 SCATTERED_CUT = 0.3
-#: Times that a streaming partitioner sees every vertex: three cut up to 70 % fewer edges than one.
+#: Passes of a streaming partitioner over all vertices: three cut up to 70 % fewer edges than one.
 PASSES = 3
 
 
-#: By the graph's identity, parts, partitioner and seed: the graph, which is kept, and its parts.
+#: The graph, kept alive, and its parts, by the graph's identity, parts, partitioner and seed.
 _Remembered = dict[tuple[int, int, Partitioner, int], tuple[Graph, IntArray]]
 _REMEMBERED: ContextVar[_Remembered | None] = ContextVar("remembered partitions", default=None)
 
 
 @contextmanager
 def remember_partitions() -> Iterator[None]:
-    """Within it each partition of a graph is made once, whoever asks for it how often."""
+    """Cache partitions in the body, so that each partition of a graph is made once."""
     token = _REMEMBERED.set({})
     try:
         yield
@@ -42,12 +42,13 @@ def remember_partitions() -> Iterator[None]:
 
 
 def choose_partitioner(graph: Graph) -> Partitioner:
-    """METIS, as in the paper, up to ``METIS_EDGES`` stored edges, and a streaming one above.
+    """Return METIS, as in the paper, up to ``METIS_EDGES`` stored edges, and LDG above.
 
-    That is LDG: of the two it has the more even parts, by edges and by vertices, and reads as few
-    rows. It is also taken where there is little to find: if, of more than ``TRIED_EDGES``, a trial
-    in two parts cuts ``SCATTERED_CUT`` or more. There METIS takes its longest, and its parts, of
-    equal numbers of vertices, have up to 3.5 times the average number of edges.
+    Compared with Fennel, LDG's parts are more even, by edges and by vertices, and read as few rows.
+    LDG is also chosen for graphs without communities, found by a trial in two parts that cuts
+    ``SCATTERED_CUT`` or more. The trial runs above ``TRIED_EDGES`` edges. On such graphs METIS is
+    slowest, and its parts, of equal numbers of vertices, have up to 3.5 times the average number of
+    edges.
     """
     if graph.num_edges > METIS_EDGES:
         return "ldg"
@@ -59,10 +60,10 @@ def choose_partitioner(graph: Graph) -> Partitioner:
 
 
 def partition(graph: Graph, parts: int, partitioner: Partitioner, seed: int) -> IntArray:
-    """The part of every vertex, int64 ``(V,)``, with few edges between parts.
+    """Return the part of every vertex, int64 ``(V,)``, with few edges between parts.
 
-    ``"range"`` cuts the vertices, as they are numbered, into ranges of about as many edges; the
-    streaming ones fill parts by vertices and edges, and METIS by vertices.
+    ``"range"`` cuts the vertices, in the order of their ids, into ranges of about equally many
+    edges. The streaming partitioners balance vertices and edges, and METIS vertices.
     """
     if parts == 1 or graph.num_vertices < parts:
         return np.arange(graph.num_vertices, dtype=np.int64) % parts
@@ -94,7 +95,10 @@ def _partition(graph: Graph, parts: int, partitioner: Partitioner, seed: int) ->
 
 
 def cut_ranges(graph: Graph, members: IntArray, chunks: int) -> list[IntArray]:
-    """Consecutive ranges of ``members`` with about equal numbers of in-edges; some may be empty."""
+    """Return consecutive ranges of ``members`` with about equal numbers of in-edges.
+
+    Some may be empty.
+    """
     weight = np.cumsum(graph.degrees[members] + 1)
     total = int(weight[-1]) if len(weight) else 0
     cuts = np.searchsorted(weight, [total * c // chunks for c in range(1, chunks)], side="right")

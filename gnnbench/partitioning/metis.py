@@ -1,8 +1,8 @@
-"""METIS's partition of a graph, made in a process of its own, and checked.
+"""METIS's partition of a graph, made in a child process and checked.
 
-METIS traps SIGTERM while it works and takes it for an error of its own, from which it may return
-with a partition that it did not finish; and it cannot be interrupted before it is done. In a child
-it can be ended at once, and this process's signals stay its own.
+METIS traps SIGTERM while it works and treats it as an internal error, after which it may return an
+unfinished partition. It cannot be interrupted before it is done. A child process can be ended at
+once, and METIS does not touch this process's signal handlers.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ import scipy
 from gnnbench.errors import GnnbenchError
 from gnnbench.records import Graph, IntArray
 
-#: How many times the mean the largest part may have. METIS asks itself for 1.03 at most, and misses
-#: that where a graph leaves it little choice: among the real graphs of the test suite up to 1.05.
-#: What it did not finish had 3 to 8.
+#: The largest allowed part, as a multiple of the mean. METIS aims at 1.03 and misses it on graphs
+#: that leave little choice: up to 1.05 on the real graphs of the test suite. Unfinished partitions
+#: had 3 to 8.
 IMBALANCE = 1.25
-#: Vertices more than that which small parts may have: bisections each round once.
+#: Vertices that small parts may have above that, because each bisection rounds once.
 ROUNDED = 2
 
 
 def partition_metis(graph: Graph, parts: int, seed: int) -> IntArray:
-    """METIS's edge-cut partition, int64 ``(V,)``, in 2 to V parts.
+    """Return METIS's edge-cut partition, int64 ``(V,)``, in 2 to V parts.
 
-    By bisection up to 8 parts, else by its k-way method, or again by bisection where parts are so
-    small that this method misses ``IMBALANCE``. Raises ``GnnbenchError`` where METIS fails or both
-    miss it.
+    Up to 8 parts are made by bisection, more by the k-way method. If parts are so small that the
+    k-way method exceeds ``IMBALANCE``, bisection is tried again. Raises ``GnnbenchError`` if METIS
+    fails or both methods exceed it.
     """
     most = math.ceil(IMBALANCE * graph.num_vertices / parts) + ROUNDED
     largest = 0
@@ -57,7 +57,10 @@ def partition_metis(graph: Graph, parts: int, seed: int) -> IntArray:
 
 
 def _call_apart(graph: Graph, parts: int, seed: int, bisecting: bool) -> IntArray:
-    """What METIS returns in a child, int64; the child is gone when this returns or raises."""
+    """Call METIS in a child and return its partition, int64.
+
+    The child has ended when this returns or raises.
+    """
     import pymetis  # here, so that no child has to
 
     del pymetis
@@ -67,7 +70,7 @@ def _call_apart(graph: Graph, parts: int, seed: int, bisecting: bool) -> IntArra
         try:
             try:
                 with _deferring_signals(), warnings.catch_warnings():
-                    # Threads of this process are none of the child's, which calls METIS alone.
+                    # The child has none of this process's threads; it only calls METIS.
                     warnings.simplefilter("ignore", DeprecationWarning)
                     child = os.fork()
                     if not child:
@@ -94,15 +97,17 @@ def _call_apart(graph: Graph, parts: int, seed: int, bisecting: bool) -> IntArra
 
 @contextmanager
 def _deferring_signals() -> Iterator[None]:
-    """Signals that come in the body are handled after it, so that nothing is raised between a fork
-    and the moment at which somebody knows of the child. A mask would not do: what another thread
-    receives is handled in this one, too."""
+    """Defer signals that arrive in the body until its end.
+
+    Nothing is raised between a fork and the assignment of the child's id. A signal mask is not
+    enough: this thread also handles signals that another thread receives.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield  # handlers run in the main thread
         return
     came: list[int] = []
     both = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    # One that Python has not installed cannot be put back, and raises nothing.
+    # A handler that Python has not installed cannot be restored, and raises nothing.
     handlers = {number: handler for number, handler in both.items() if handler is not None}
     for number in handlers:
         signal.signal(number, lambda which, _: came.append(which))
@@ -135,7 +140,7 @@ def _answer(
 
 
 def _undirect(graph: Graph) -> Graph:
-    """The graph with every edge in both directions, which METIS wants."""
+    """Return the graph with every edge in both directions, which METIS wants."""
     if not graph.directed:
         return graph
     entries = np.ones(graph.num_edges, dtype=np.int8)

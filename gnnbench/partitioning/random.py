@@ -1,4 +1,4 @@
-"""Vertices dealt out at random."""
+"""Random partitions of vertices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gnnbench.records import IntArray
 
 
 def deal_out(num_vertices: int, parts: int, seed: int) -> IntArray:
-    """The part of every vertex, int64 ``(V,)``; sizes differ by one at most."""
+    """Return the part of every vertex, int64 ``(V,)``; sizes differ by at most one."""
     shuffled = np.random.Generator(np.random.Philox(key=seed)).permutation(num_vertices)
     owner = np.empty(num_vertices, dtype=np.int64)
     owner[shuffled] = np.arange(num_vertices) % parts

@@ -1,1 +1,1 @@
-"""The strategies that come with gnnbench, one folder a system, one file a part."""
+"""The bundled strategies of gnnbench: one folder a system, one file a part."""

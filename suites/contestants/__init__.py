@@ -1,4 +1,4 @@
-"""Who races: one module a kernel, with its cases and a function for each contestant.
+"""The contestants of races: one module a kernel, with its cases and a function a contestant.
 
 A new kernel is a module and a line of :func:`all_kernels`; a new peer is a function and a line of
 its module's ``CONTESTANTS``.
@@ -15,9 +15,9 @@ from suites.race import Case
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The graphs to race on, by name; and whether inputs are to be small, and slow peers to race.
+    """The graphs to race on, by name, whether inputs are small, and whether slow peers race.
 
-    Inputs are made with the contestants, so that going through cases costs no more than graphs.
+    Inputs are made with the contestants, so iterating over cases only loads graphs.
     """
 
     graphs: Iterable[tuple[str, Graph]]
@@ -29,7 +29,7 @@ Cases = Callable[[Scope], Iterator[Case]]
 
 
 def all_kernels() -> dict[str, Cases]:
-    """The cases of every kernel, in the order in which they race."""
+    """Return the cases of every kernel, in the order in which they race."""
     from suites.contestants import (
         aggregation,
         epochs,

@@ -1,4 +1,4 @@
-"""Summing rows over in-edges, C = A H, and the same with its backward pass."""
+"""Sums of rows over in-edges, C = A H, without and with the backward pass."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Product:
         return self._draw(self.width + 1)
 
     def _draw(self, seed: int) -> FloatArray:
-        """In torch's memory, which begins at a cache line, as that of features does."""
+        """Draw random rows in torch's memory, which starts at a cache line, as features do."""
         shape = (self.graph.num_vertices, self.width)
         rows: FloatArray = torch.rand(shape, generator=torch.Generator().manual_seed(seed)).numpy()
         return rows
@@ -65,7 +65,7 @@ class Product:
 
     @property
     def compulsory_bytes(self) -> int:
-        """Every index and row read once, every row written once."""
+        """Bytes if every index and row is read once and every row written once."""
         return self.edges_read * 4 + self.graph.num_vertices * 2 * self.width * 4
 
 
@@ -82,7 +82,7 @@ def block_of(graph: Graph) -> Block:
 
 @lru_cache(maxsize=1)
 def csr_of(graph: Graph) -> Tensor:
-    """With 32-bit indices, which MKL takes without converting them."""
+    """Return the graph as a CSR tensor with 32-bit indices, which MKL takes without conversion."""
     indptr, indices = torch.from_numpy(graph.indptr).int(), torch.from_numpy(graph.indices)
     shape = (graph.num_vertices, graph.num_vertices)
     with warnings.catch_warnings():
@@ -91,9 +91,9 @@ def csr_of(graph: Graph) -> Tensor:
 
 
 def settle(matrix: SparseMatrix, width: int, run: Callable[[], object], eighths: int = 8) -> None:
-    """Run until the ways of computing a product have been tried (the twins try none).
+    """Run until all ways of computing a product have been tried (the twins have one).
 
-    A mask leaves something of ``eighths`` of the output's rows.
+    A mask leaves wanted elements in ``eighths`` eighths of the output's rows.
     """
     if dispatch.compiled():
         while not matrix.trials(width, 4, torch.get_num_threads(), False, eighths).settled:
@@ -130,7 +130,7 @@ def sum_torch_reduce(product: Product) -> Contestant:
 
 
 def sum_torch_sparse(product: Product) -> Contestant:
-    """What ``torch_sparse.matmul`` calls."""
+    """Prepare the operator behind ``torch_sparse.matmul``."""
     ops, h = load_torch_sparse("spmm"), product.tensor
     indptr = torch.from_numpy(product.graph.indptr)
     indices = torch.from_numpy(product.graph.indices).long()
@@ -189,7 +189,7 @@ def is_rmat(name: str) -> bool:
 
 
 def train(product: Product, multiply: Callable[[Tensor], Tensor]) -> Contestant:
-    """The product and the gradient of its input."""
+    """Prepare the product and the gradient of its input."""
     h, gradient = product.tensor.clone().requires_grad_(), torch.from_numpy(product.gradient)
 
     def call(_: int) -> tuple[Tensor, Tensor]:
@@ -219,7 +219,7 @@ def train_torch(product: Product) -> Contestant:
 
 
 def train_torch_sparse(product: Product) -> Contestant:
-    """What ``torch_sparse.matmul`` calls, with what it keeps for the backward pass."""
+    """Prepare the operator behind ``torch_sparse.matmul``, with its cached data for backward."""
     ops, graph = load_torch_sparse("spmm"), product.graph
     indptr, indices = torch.from_numpy(graph.indptr), torch.from_numpy(graph.indices).long()
     rows = torch.repeat_interleave(torch.arange(graph.num_vertices), indptr.diff())

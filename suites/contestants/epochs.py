@@ -1,4 +1,4 @@
-"""Whole epochs of training: our strategy, the peers' ones, and the peers as their users write them.
+"""Whole epochs of training: our strategy, peers' strategies, and plain loops over peers' layers.
 
 Strategies differ in their parts and share the engine, the model's mathematics, its initial weights
 and the optimiser. ``dgl.nn`` and ``pyg.nn`` share only the weights: they are the libraries' own
@@ -45,11 +45,11 @@ DATASETS = {
 HIDDEN = 256
 FANOUTS = (15, 10, 5)
 BATCH = 1024
-#: Training vertices of a mini-batch epoch: that many batches are enough to time one by.
+#: Training vertices of a mini-batch epoch: enough batches for a stable time.
 MOST_SEEDS = 8 * BATCH
 FACTOR = 1.5
-#: Epochs after the first in which the native kernels try, twice each, their three ways to sum rows
-#: of a full graph (``SparseMatrix.trials``).
+#: Epochs after the first in which the native kernels try each of their three ways to sum rows of a
+#: full graph twice (``SparseMatrix.trials``).
 TRIALS = 5
 
 
@@ -81,8 +81,10 @@ class Task:
         return make_setting(request)
 
     def check(self, loss: float, ours: float) -> None:
-        """Equal in a full graph; about equal over the few first batches of an epoch, whose draws
-        differ and whose losses still jump."""
+        """Check that losses are equal on a full graph and about equal on mini-batches.
+
+        Mini-batch draws differ, and the losses of an epoch's first batches still fluctuate.
+        """
         tolerance = 1e-4 if self.mode == "full-graph" else 0.25
         if not abs(loss - ours) <= tolerance * abs(ours):
             raise WrongResult(f"ends its first epoch with loss {loss:.6g}, ours with {ours:.6g}.")
@@ -90,7 +92,7 @@ class Task:
 
 @lru_cache(maxsize=2)
 def load_dataset(spec: str, mode: Mode) -> Dataset:
-    """The dataset; for mini-batches, with so many training vertices at most."""
+    """Return the dataset; for mini-batches, with at most ``MOST_SEEDS`` training vertices."""
     dataset = datasets.load(spec)
     if mode == "full-graph" or len(dataset.train_ids) <= MOST_SEEDS:
         return dataset
@@ -105,7 +107,7 @@ def load_dataset(spec: str, mode: Mode) -> Dataset:
 def run_strategy(
     task: Task, name: str, options: Mapping[str, object], warm_ups: int = 0
 ) -> Contestant:
-    """The bundled strategy, in the engine."""
+    """Prepare the bundled strategy in the engine."""
     registry, setting = plugins.load(), task.setting(name)
     bundle = plugins.assemble(registry, registry.strategy(name).bundles[task.mode], {})
     for option, value in options.items():
@@ -122,7 +124,9 @@ def run_strategy(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loop:
-    """What a plain training loop needs: features, labels, layers with our weights, an optimiser."""
+    """The inputs of a plain training loop: features, labels, layers with our weights, an
+    optimiser.
+    """
 
     setting: Setting
     x: Tensor
@@ -146,14 +150,14 @@ class Loop:
         return h
 
 
-#: How a library's layer is made, and how it gets our weights: of a layer and, by their names, the
-#: parameters of ours.
+#: Functions that make a library's layer, and that give it our weights: the layer and our parameters
+#: by name.
 Make = Callable[[int, int], nn.Module]
 Place = Callable[..., None]
 
 
 def make_loop(task: Task, name: str, make: Make, place: Place) -> Loop:
-    """A loop over a library's layers, with the weights that our model begins with."""
+    """Return a loop over a library's layers, with the weights that our model begins with."""
     setting = task.setting(name)
     dataset, workload = setting.dataset, setting.workload
     layers = nn.ModuleList(make(*pair) for pair in pairwise(workload.dims))
@@ -175,7 +179,7 @@ def make_loop(task: Task, name: str, make: Make, place: Place) -> Loop:
 
 
 def make_perceptron(in_features: int, out_features: int) -> nn.Sequential:
-    """What a GIN layer ends with."""
+    """Return the perceptron at the end of a GIN layer."""
     return nn.Sequential(
         nn.Linear(in_features, out_features), nn.ReLU(), nn.Linear(out_features, out_features)
     )
@@ -190,8 +194,10 @@ def place_perceptron(
 
 
 def run_dgl_full(task: Task) -> Contestant:
-    """``GraphConv`` and ``GATConv`` of one head on the graph with self loops, ``GINConv`` on the
-    graph."""
+    """Prepare DGL's ``GraphConv``, one-head ``GATConv`` or ``GINConv`` on the full graph.
+
+    The first two get the graph with self loops.
+    """
     dgl = load_dgl()
 
     def place_gcn(layer: Any, weight: Tensor, bias: Tensor) -> None:
@@ -232,7 +238,7 @@ def run_dgl_full(task: Task) -> Contestant:
 
 
 def run_dgl_sage(task: Task) -> Contestant:
-    """``SAGEConv`` on the blocks that ``NeighborSampler`` draws."""
+    """Prepare DGL's ``SAGEConv`` on the blocks that ``NeighborSampler`` draws."""
     dgl = load_dgl()
 
     def place(layer: Any, weight: Tensor, bias: Tensor) -> None:
@@ -258,8 +264,11 @@ def run_dgl_sage(task: Task) -> Contestant:
 
 
 def run_pyg_full(task: Task) -> Contestant:
-    """``GCNConv``, its normalisation kept, and ``GINConv`` on a sparse CSR tensor; ``GATConv``,
-    which takes messages edge by edge either way, on a list of edges."""
+    """Prepare PyG's ``GCNConv``, ``GINConv`` or ``GATConv`` on the full graph.
+
+    The first two take a sparse CSR tensor, with a cached normalisation. ``GATConv`` works edge by
+    edge in any case and takes a list of edges.
+    """
     require_pyg()
     from torch_geometric.nn import GATConv, GCNConv, GINConv
 
@@ -293,7 +302,7 @@ def run_pyg_full(task: Task) -> Contestant:
 
 
 def csr_adjacency(task: Task) -> Tensor:
-    """The graph as PyG takes it as a sparse matrix."""
+    """Return the graph as PyG's sparse matrix."""
     graph = task.dataset.graph
     return csr_tensor(
         torch.from_numpy(graph.indptr).int(),
@@ -304,14 +313,14 @@ def csr_adjacency(task: Task) -> Tensor:
 
 
 def edge_index(task: Task) -> Tensor:
-    """The graph as PyG takes it as a list of edges, ``(2, E)``."""
+    """Return the graph as PyG's list of edges, ``(2, E)``."""
     graph = task.dataset.graph
     rows = torch.repeat_interleave(torch.from_numpy(np.diff(graph.indptr)))
     return torch.stack((torch.from_numpy(graph.indices).long(), rows))
 
 
 def run_pyg_sage(task: Task) -> Contestant:
-    """``SAGEConv`` on the subgraphs of ``NeighborLoader``, trimmed layer by layer."""
+    """Prepare PyG's ``SAGEConv`` on the subgraphs of ``NeighborLoader``, trimmed layer by layer."""
     require_pyg()
     if not can_draw():
         raise MissingDependency("PyG's NeighborLoader draws with pyg-lib or torch-sparse")
@@ -343,7 +352,7 @@ def run_pyg_sage(task: Task) -> Contestant:
 
 
 def shuffle_seeds(setting: Setting, epoch: int) -> Iterator[Tensor]:
-    """The seeds of every batch, as our strategies shuffle them."""
+    """Yield the seeds of every batch, as our strategies shuffle them."""
     sampler = plugins.load().part("sampler", "neighbour")()
     assert isinstance(sampler, MiniBatchSampler)
     sampler.begin(setting)
@@ -377,7 +386,8 @@ CONTESTANTS: dict[Mode, dict[str, Callable[[Task], Contestant]]] = {
 
 
 TITLES: Mapping[Mode, str] = {"full-graph": "full graph", "mini-batch": "mini-batch"}
-#: Models by mode: of mini-batches one, whose libraries' own layers take the same blocks.
+#: Models by mode. Mini-batches have one model, for which the libraries' own layers take the same
+#: blocks.
 MODELS: Mapping[Mode, Sequence[str]] = {
     "full-graph": ("gcn", "gin", "gat"),
     "mini-batch": ("sage",),

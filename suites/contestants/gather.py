@@ -1,4 +1,4 @@
-"""Copying random rows of a table into a buffer that is used again."""
+"""Gathers of random rows of a table into a reused buffer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WIDTHS = (32, 100, 128, 256, 602)
 
 @dataclass(frozen=True, eq=False)
 class Lookup:
-    """A table of ``rows`` random rows, of which ``count`` random ones are wanted."""
+    """A table of ``rows`` random rows, and ``count`` random ids to gather."""
 
     rows: int
     count: int
@@ -43,7 +43,9 @@ class Lookup:
 
     @property
     def compulsory_bytes(self) -> int:
-        """Every id and every row named read once (nearly all are), every row written."""
+        """Bytes if every id and gathered row is read once (nearly all are), and every row
+        written.
+        """
         return 8 * self.count + (min(self.rows, self.count) + self.count) * self.row_bytes
 
     def make_buffer(self) -> Rows:
@@ -57,7 +59,7 @@ def gather_ours(lookup: Lookup) -> Contestant:
 
 
 def gather_indexing(lookup: Lookup) -> Contestant:
-    """What most training loops do; its result is a new tensor."""
+    """Prepare ``x[ids]``, as in most training loops; its result is a new tensor."""
     table, ids = torch.from_numpy(lookup.table), torch.from_numpy(lookup.ids)
     return Contestant(lambda _: table[ids], Tensor.numpy)
 
@@ -69,7 +71,7 @@ def gather_index_select(lookup: Lookup) -> Contestant:
 
 
 def gather_numpy(lookup: Lookup) -> Contestant:
-    """Without ``mode`` NumPy would gather into a buffer of its own first."""
+    """Prepare NumPy's ``take``; without ``mode`` it would gather into a temporary buffer first."""
     table, ids, out = lookup.table, lookup.ids, lookup.make_buffer()
     return Contestant(lambda _: table.take(ids, axis=0, out=out, mode="clip"))
 
@@ -80,7 +82,7 @@ CONTESTANTS: dict[str, Callable[[Lookup], Contestant]] = {
     "torch index_select": gather_index_select,
     "numpy take": gather_numpy,
 }
-#: For rows of 512 bytes, which HyScale-GNN's features have.
+#: For rows of 512 bytes, the size of HyScale-GNN's features.
 TARGETS = (Target("torch x[ids]", 4.0), Target("torch index_select", 1.15))
 
 

@@ -1,4 +1,4 @@
-"""Peers' libraries that need more than an import."""
+"""Libraries of peers that need more than an import."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from suites.race import find_package
 
 
 def load_torch_sparse(*topics: str) -> Any:
-    """``torch.ops.torch_sparse`` with the routines of ``topics``.
+    """Return ``torch.ops.torch_sparse`` with the routines of ``topics``.
 
-    They are all that is timed of it, and load without torch-scatter, which its Python part needs.
+    Only these routines are timed. They load without torch-scatter, which its Python part needs.
     """
     folder = find_package("torch_sparse", install="--no-build-isolation torch-sparse")
     for topic in topics:

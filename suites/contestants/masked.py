@@ -1,4 +1,4 @@
-"""S-SpMM: a sum of which some elements are wanted, against the whole sum."""
+"""S-SpMM: a sum with a mask of wanted elements, against the whole sum."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LINE = 16
 
 @dataclass(frozen=True, eq=False)
 class MaskedProduct(Product):
-    """A product and which half of its elements are wanted."""
+    """A product and a mask that keeps half of its elements."""
 
     kind: str
 
@@ -40,11 +40,11 @@ class MaskedProduct(Product):
 
     @property
     def edges_read(self) -> int:
-        """Of all rows but those that are passed over, which have about half of the edges."""
+        """Edges of all rows except skipped ones, which have about half of the edges."""
         return self.graph.num_edges // (2 if self.kind == "rows" else 1)
 
     def check(self, result: FloatArray, ours: FloatArray) -> None:
-        """The same where it is wanted; ours is zero elsewhere."""
+        """Check that wanted elements are equal, and that ours are zero elsewhere."""
         check_close(result * self.wanted, ours)
 
 
@@ -60,7 +60,7 @@ def sum_masked(product: MaskedProduct) -> Contestant:
 
 
 def sum_then_mask(product: MaskedProduct) -> Contestant:
-    """Ours, then torch's multiplication in place."""
+    """Prepare our sum, followed by torch's multiplication in place."""
     whole = sum_ours(product)
     factors = torch.from_numpy(product.wanted).float()
 
@@ -77,7 +77,7 @@ CONTESTANTS: dict[str, Callable[[MaskedProduct], Contestant]] = {
     "whole sum": sum_ours,
     "sum, then mask": sum_then_mask,
 }
-#: A mask of single elements costs at most 3 %; one of lines or rows should save their half.
+#: A mask of single elements costs at most 3 %; a mask of lines or rows should save half.
 FACTORS = {"elements": 1 / 1.03, "lines": 2.0, "rows": 2.0}
 
 

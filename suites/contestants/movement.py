@@ -1,4 +1,4 @@
-"""Moving rows between two buffers, and adding them to what the second holds."""
+"""Moves of rows between two buffers, without and with addition to the target."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ WIDTHS = (32, 128, 256, 602)
 
 @dataclass(frozen=True, eq=False)
 class Transfer:
-    """``count`` of a table's ``rows`` go to, or are added to, places of a buffer half as large as
-    the table, both in ascending order, as HongTu's rows cross between host and device."""
+    """A transfer of ``count`` of a table's ``rows`` to places of a buffer half as large.
+
+    Rows and places ascend, as HongTu's rows do between host and device. They are copied or added.
+    """
 
     rows: int
     count: int
@@ -49,7 +51,7 @@ class Transfer:
 
     @property
     def moved_bytes(self) -> int:
-        """Every row read, and written; what it is added to is read besides."""
+        """Bytes if every row is read and written; with addition, the target is read too."""
         return (3 if self.add else 2) * self.count * self.width * 4
 
 
@@ -65,7 +67,7 @@ def move_ours(transfer: Transfer) -> Contestant:
 
 
 def move_torch(transfer: Transfer) -> Contestant:
-    """``index_copy_`` and ``index_add_`` of what ``index_select`` makes."""
+    """Prepare ``index_select``, followed by ``index_copy_`` or ``index_add_``."""
     source, target = torch.from_numpy(transfer.source), torch.from_numpy(transfer.make_target())
     ids = torch.from_numpy(transfer.ids.astype(np.int64))
     places = torch.from_numpy(transfer.places.astype(np.int64))

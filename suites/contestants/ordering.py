@@ -1,4 +1,4 @@
-"""Reverse Cuthill-McKee orders, and how narrow they make the adjacency matrix."""
+"""Reverse Cuthill-McKee orders, and the resulting bandwidths of the adjacency matrix."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def race_cases(scope: Scope) -> Iterator[Case]:
 
 
 def check_order(graph: Graph, order: IndexArray, ours: IndexArray) -> None:
-    """Each must be a permutation, and none may be narrower than ours."""
+    """Check that each order is a permutation, and that none has less bandwidth than ours."""
     if not np.array_equal(np.sort(order), np.arange(graph.num_vertices)):
         raise WrongResult("the order is no permutation of the vertices.")
     theirs, mine = (

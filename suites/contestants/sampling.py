@@ -48,8 +48,8 @@ class Task:
 class Drawn:
     """A mini-batch as blocks, input layer first, and when a vertex's neighbours are drawn.
 
-    By ``"layer"``: in every layer that has it as a destination, with that layer's fan-out; or
-    ``"once"``: when it is first reached.
+    ``"layer"`` means in every layer in which it is a destination, with that layer's fan-out.
+    ``"once"`` means when it is first reached.
     """
 
     blocks: tuple[Block, ...]
@@ -81,7 +81,10 @@ def draw_ours(task: Task) -> Contestant:
 
 
 def draw_dgl(task: Task, *, fused: bool, ids: torch.dtype = torch.int64) -> Contestant:
-    """With 32-bit ids the fused sampler of DGL 2.1 leaves most edges of the outer layers out."""
+    """Prepare DGL's sampler, by default with 64-bit ids.
+
+    With 32-bit ids the fused sampler of DGL 2.1 omits most edges of the outer layers.
+    """
     dgl = load_dgl()
     graph = _dgl_graph(task.graph, ids)
     sampler = dgl.dataloading.NeighborSampler(list(reversed(task.fanouts)), fused=fused)
@@ -96,7 +99,7 @@ def draw_dgl(task: Task, *, fused: bool, ids: torch.dtype = torch.int64) -> Cont
 
 
 def draw_torch_sparse(task: Task) -> Contestant:
-    """What PyG's ``NeighborSampler`` calls where pyg-lib is not installed."""
+    """Prepare the routine behind PyG's ``NeighborSampler`` without pyg-lib."""
     ops = load_torch_sparse("neighbor_sample")
     indptr = torch.from_numpy(task.graph.indptr)
     indices = torch.from_numpy(task.graph.indices).long()
@@ -139,7 +142,7 @@ def race_cases(scope: Scope) -> Iterator[Case]:
 
 
 def check_drawn(task: Task, drawn: Drawn) -> None:
-    """Every row has as many neighbours as its fan-out or degree says, all real, none twice."""
+    """Check that every row has its fan-out or degree of distinct real neighbours."""
     graph, known = task.graph, _edge_keys(task.graph)
     ids = task.seeds(0)
     fanouts = np.empty(0, dtype=np.int64)
@@ -163,7 +166,7 @@ def check_drawn(task: Task, drawn: Drawn) -> None:
 
 @lru_cache(maxsize=1)
 def _edge_keys(graph: Graph) -> IntArray:
-    """Row x V + column of every edge, ascending."""
+    """Return row x V + column of every edge, ascending."""
     keys = np.repeat(np.arange(graph.num_vertices) * graph.num_vertices, graph.degrees)
     keys += graph.indices
     return keys
@@ -173,7 +176,7 @@ def _edge_keys(graph: Graph) -> IntArray:
 
 
 class _Output:
-    """What torch-sparse returns, with the names of PyG's ``SamplerOutput``."""
+    """The output of torch-sparse, with the names of PyG's ``SamplerOutput``."""
 
     def __init__(self, node: Any, row: Any, col: Any, edge: Any) -> None:
         self.node, self.row, self.col, self.edge = node, row, col, edge

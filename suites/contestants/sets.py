@@ -1,4 +1,4 @@
-"""Sets of vertex ids against NumPy's."""
+"""Sets of vertex ids, against NumPy's set functions."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from gnnbench.records import IndexArray, IntArray
 from suites.contestants import Scope
 from suites.race import OURS, Case, Contestant, check_close
 
-#: How many sets meet each other.
+#: Number of sets that are intersected with each other.
 SETS = 16
 
 
 @cache
 def draw_ids(size: int) -> IndexArray:
-    """``size`` ids below twice their number, in any order and with repeats."""
+    """Draw ``size`` ids below ``2 size``, in any order and with repeats."""
     return np.random.default_rng(0).integers(2 * size, size=size, dtype=np.int32)
 
 
 @cache
 def draw_bitmaps(size: int) -> Bitmaps:
-    """Sets of ``size`` vertices, each with a quarter of them."""
+    """Draw sets of ``size`` vertices, each with a quarter of them."""
     random = np.random.default_rng(0)
     sets = [random.choice(size, size // 4, replace=False) for _ in range(SETS)]
     return dispatch.mark_sets(sets, size)
 
 
 def count_with_numpy(bitmaps: Bitmaps) -> IntArray:
-    """How many ids every two sets share, by a product of their bits."""
+    """Return the number of ids that every two sets share, by a product of their bits."""
     bits = np.unpackbits(bitmaps.view(np.uint8), axis=1).astype(np.float32)
     return (bits @ bits.T).astype(np.int64)
 
 
-#: By what is computed: from what, and who does it.
+#: By computation: its input, and its contestants.
 CONTESTANTS: dict[str, tuple[Callable[[int], Any], dict[str, Callable[[Any], Any]]]] = {
     "unique ids": (
         draw_ids,

@@ -1,6 +1,6 @@
 """UPDATE of a dense layer, ReLU(a W + b) and all its gradients, against torch's products.
 
-PyG, DGL and every strategy with their kernels, or the plain one, multiply as ``torch`` does here.
+PyG, DGL, and strategies with their kernels or the plain one, multiply as ``torch`` does here.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from gnnbench.records import FloatArray
 from suites.contestants import Scope
 from suites.race import OURS, Case, Contestant, Target, WrongResult
 
-#: Rows, input and output features: a mini-batch's input layer and the one above it, and two of a
-#: full graph, the second with the few features of its classes.
+#: Rows, input and output features: a mini-batch's input layer and the one above it, then two layers
+#: of a full graph. The last one outputs few features, one a class.
 SHAPES = ((60_000, 200, 256), (10_000, 512, 256), (34_493, 256, 256), (34_493, 512, 5))
 SMALL_SHAPES = ((1_000, 200, 256),)
 
@@ -89,9 +89,9 @@ def race_cases(scope: Scope) -> Iterator[Case]:
 
 
 def check_sums(result: Sequence[FloatArray], ours: Sequence[FloatArray]) -> None:
-    """Sums of numbers of both signs in any order: equal to a part of their usual size.
+    """Check sums of numbers of both signs, in any order: equal relative to their usual size.
 
-    An output that rounds to zero in one order and not in another lets its gradient through or not.
+    An output may round to zero in one order only, which then blocks its gradient.
     """
     for name, theirs, mine in zip(("output", "a", "W", "b"), result, ours, strict=True):
         error = float(np.linalg.norm(theirs - mine)) / float(np.linalg.norm(mine))

@@ -1,9 +1,9 @@
-"""Parts that are wrong in one way each, as a plugin: what ``compare`` and the checks must find.
+"""A plugin of parts with one fault each, which ``compare`` and the checks must find.
 
-Each differs from the plain part beside it by its one fault, which its ``summary`` says. ``FAULTS``
-lists them all, with where they are put and what finds them; those that the checks find have a
-strategy of their name, of plain parts besides. ``python -m suites.faults`` measures how often
-``compare`` finds those that it must find, and the tests try each once.
+Each differs from the plain part by one fault, which its ``summary`` states. ``FAULTS`` lists them
+all, with the rows that host them and the checks that find them. Faults that the checks find have a
+strategy of the same name, with plain parts otherwise. ``python -m suites.faults`` measures how
+often ``compare`` finds the faults that it must find. The tests try each fault once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FAULTS: dict[str, Fault] = {
         *(*late.IN_COMPARE, *late.IN_CHECKS),
     )
 }
-#: Parts that faults are made of, which are right themselves, and one that is wrong by choice.
+#: Correct parts that faults are made of, and one that an option makes wrong.
 BESIDE: tuple[type[Part], ...] = (
     samplers.DrawingSampler,
     others.Rounding,

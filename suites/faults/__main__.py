@@ -1,8 +1,8 @@
-"""How often ``compare`` finds rows that are wrong in one way each, over graphs and models.
+"""Detection rate of ``compare`` for rows with one fault each, over graphs and models.
 
-``python -m suites.faults [--quick]`` trains rows with the faults of ``suites.faults`` and holds
-them against plain training. It prints how many there were and every miss by name. Faults that
-change nothing that rounding would not change (``suites.faults.independent``) count as neither.
+``python -m suites.faults [--quick]`` trains rows with the faults of ``suites.faults`` and checks
+them against plain training. It prints the number of rows and every miss by name. Faults with
+effects no larger than rounding (``suites.faults.independent``) are not counted.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ from suites.equality import (
 from suites.faults import FAULTS, independent
 from suites.faults.fault import EVERYWHERE, Row
 
-#: Epochs of rows that are wrong late or seldom, and of others.
+#: Epochs of rows with late or rare faults, and of others.
 LATE_EPOCHS, EPOCHS = 12, 3
 #: Graphs that are small enough for the models of ``suites.faults.independent``.
 FAULT_GRAPHS = ("sbm-3k", "star", "isolated", "rmat-4k", "uniform", "three-seeds", "cora")
 
 
 def shift_labels(dataset: Dataset) -> Dataset:
-    """Every vertex has the label of the one before."""
+    """Return the dataset with each label moved to the next vertex."""
     return replace(dataset, labels=np.roll(dataset.labels, 1))
 
 
-#: Faults that no part can have.
+#: Faults of the data, which no part can have.
 TAMPERED: Mapping[str, Callable[[Dataset], Dataset]] = {"labels-shifted": shift_labels}
 
 
 @dataclass(slots=True)
 class Search:
-    """A fault's cases: how many change anything, how many of those are found, which are not, and
-    how many change nothing."""
+    """A fault's cases: the number with an effect, the found and the missed ones among them, and
+    the number without an effect."""
 
     changed: int = 0
     found: int = 0
@@ -64,7 +64,7 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A fault in one row, of a setting that is ``exact`` in float64."""
+    """A fault in one row, in a setting and in the ``exact`` float64 setting."""
 
     name: str
     fault: str
@@ -76,7 +76,9 @@ class Case:
 def list_cases(
     registry: Registry, share: float, graph: str, names: Sequence[str]
 ) -> Iterator[tuple[Case, Shared]]:
-    """The chosen share of all cases on a graph, and what those of one setting share."""
+    """Yield the chosen share of all cases on a graph, each with the data that its setting
+    shares.
+    """
     hosts: dict[str, tuple[Row, ...]] = {name: fault.hosts for name, fault in FAULTS.items()}
     hosts |= dict.fromkeys(TAMPERED, EVERYWHERE)
     dataset = GRAPHS[graph]()
@@ -127,7 +129,7 @@ def run_case(registry: Registry, case: Case, shared: Shared, search: Search) -> 
 
 
 def measure_change(registry: Registry, case: Case) -> float:
-    """How much a fault changes, by a run in float64 beside models that share no code with it."""
+    """Return the effect of a fault, from a float64 run and models that share no code with it."""
     fault = FAULTS.get(case.fault)
     if fault is not None and issubclass(fault.part, MiniBatchSampler):
         right = registry.strategy("reference").bundles["mini-batch"].sampler
@@ -140,7 +142,7 @@ def measure_change(registry: Registry, case: Case) -> float:
 
 
 def draw_epochs(registry: Registry, setting: Setting, name: str) -> Iterator[list[list[int]]]:
-    """What a sampler draws in a run, round by round, as lists of numbers."""
+    """Yield a sampler's draws in a run, round by round, as lists of numbers."""
     sampler = registry.part("sampler", name)()
     if not isinstance(sampler, MiniBatchSampler):
         raise TypeError(f"sampler {name!r} draws no mini-batches")

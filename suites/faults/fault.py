@@ -1,4 +1,4 @@
-"""A wrong part, where it is put, and what has to find it."""
+"""A wrong part, the rows that host it, and the checks that must find it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ P = TypeVar("P", bound=Part)
 Row = tuple[str, Mode]
 
 #: Shards with a halo, chunks from the host, mini-batches over several devices, and one device that
-#: keeps all.
+#: keeps everything.
 SHARDS: Row = ("hongtu-im", "full-graph")
 CHUNKS: Row = ("hongtu", "full-graph")
 BATCHES: Row = ("hyscale", "mini-batch")
 ALONE: Row = ("reference", "full-graph")
 EVERYWHERE = (SHARDS, CHUNKS, BATCHES, ALONE)
-#: Parts that are right, by mode.
+#: Correct parts, by mode.
 PLAIN: Mapping[Mode, Parts] = {
     "mini-batch": Parts("neighbour", "single", "vanilla", "host", "torch"),
     "full-graph": Parts("full-graph", "single", "none", "resident", "torch"),
@@ -29,11 +29,11 @@ PLAIN: Mapping[Mode, Parts] = {
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A part that is wrong in one way, and what finds it.
+    """A part with one fault, and the checks that find it.
 
     ``compare`` finds it in the rows ``hosts``, with a sentence that has ``says`` in it; tests try
     the first row, with ``model``. The conformance checks ``checks`` find it, each with a sentence
-    that its pattern matches. ``late`` ones are right at first, or most of the time.
+    that its pattern matches. ``late`` faults are absent at first, or most of the time.
     """
 
     part: type[Part]
@@ -54,6 +54,6 @@ def make_part(base: type[P], name: str, summary: str, **members: Any) -> type[P]
 
 
 def offer(part: type[Part], mode: Mode = "mini-batch") -> Strategy:
-    """Return a strategy of the part's name that is plain but for the part."""
+    """Return a strategy with the part's name and plain parts otherwise."""
     parts = replace(PLAIN[mode], **{part.kind: part.name})
     return Strategy(part.name, part.summary, "gnnbench", {mode: parts})

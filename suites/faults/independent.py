@@ -1,8 +1,8 @@
-"""The six bundled models once more, over lists of edges, sharing nothing with the package's own.
+"""Independent versions of the six bundled models, over lists of edges.
 
-By them it is known what a fault changes, and how far rounding goes, without the code that is to
-find it. Everything is a gather, a scatter or a product; edges and columns can be taken in another
-order, which rounds otherwise.
+They share no code with the package, so they measure a fault's effect and the rounding error
+independently of the code under test. Each operation is a gather, a scatter or a product. Edges and
+columns can be taken in another order, which rounds differently.
 """
 
 from __future__ import annotations
@@ -19,21 +19,23 @@ from gnnbench.parts import Setting
 from gnnbench.records import Block
 from gnnbench.run.evidence import Update
 
-#: Orders of summation that rounding is looked at in.
+#: Number of summation orders that measure rounding.
 ORDERS = 3
 EPS = torch.finfo(torch.float32).eps
-#: What is off by more than so many times what rounding explains is changed: a fault is to be found.
+#: An effect above this multiple of the rounding error is a change that must be found.
 CHANGED = 32.0
-#: Rounding of at least so many units is expected of anything.
+#: The least rounding error that is assumed of any result.
 LEAST = 4 * EPS
-#: Sizes are taken as no smaller than this share of the usual, as the check itself takes them.
+#: Sizes count as at least this share of the usual size, as in the check itself.
 TINY = 1 / 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Edges:
-    """A block as the ends of its edges; ``degrees`` D(u) of the sources, ``own`` the rows of the
-    destinations among them."""
+    """A block as the ends of its edges.
+
+    ``degrees`` are D(u) of the sources; ``own`` are the rows of the destinations among them.
+    """
 
     src: Tensor
     dst: Tensor
@@ -42,7 +44,7 @@ class Edges:
 
     @classmethod
     def of(cls, block: Block, degrees: np.ndarray, dtype: torch.dtype, order: int) -> Edges:
-        """``order`` 0 is the CSR's; others are by chance."""
+        """Return the edges of a block; ``order`` 0 is the CSR's, others are random."""
         src = torch.from_numpy(block.indices.astype(np.int64))
         rows = np.repeat(np.arange(block.num_dst), np.diff(block.indptr))
         dst = torch.from_numpy(rows.astype(np.int64))
@@ -64,7 +66,7 @@ class Edges:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Model:
-    """One of the models, with parameters by name; ``order`` says how columns are summed."""
+    """One of the models, with parameters by name; ``order`` is the summation order of columns."""
 
     name: str
     parameters: Mapping[str, Tensor]
@@ -133,7 +135,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Found:
-    """Logits, their vertices' sizes, and the gradients, of one computation, in float64."""
+    """Logits, their vertices' sizes, and gradients of one computation, in float64."""
 
     logits: Tensor
     gradients: tuple[Tensor, ...]
@@ -142,8 +144,10 @@ class Found:
 def compute(
     setting: Setting, update: Update, begins: Tensor, dtype: torch.dtype, order: int = 0
 ) -> Found:
-    """An update of the whole graph, or of its units, in their order, with the gradients that begin
-    at ``begins``, those of the loss by the logits."""
+    """Compute an update of the whole graph, or of its units in order.
+
+    ``begins`` are the gradients of the loss by the logits.
+    """
     graph = setting.dataset.graph
     parameters = {
         name: value.to(dtype).requires_grad_() for name, value in update.parameters.items()
@@ -169,7 +173,10 @@ def blocks_of(setting: Setting, update: Update) -> list[tuple[Block, ...]]:
 
 
 def loss_gradient(setting: Setting, ids: np.ndarray, logits: Tensor) -> Tensor:
-    """Of the mean cross entropy over the seeds among ``ids``, by softmax minus one-hot."""
+    """Return the gradient of the mean cross entropy over the seeds among ``ids``.
+
+    It is softmax minus one-hot.
+    """
     dataset = setting.dataset
     seeds = (dataset.train_mask & (dataset.labels >= 0))[ids]
     labels = torch.from_numpy(np.where(seeds, dataset.labels[ids], 0))
@@ -179,7 +186,9 @@ def loss_gradient(setting: Setting, ids: np.ndarray, logits: Tensor) -> Tensor:
 
 
 def distances(ours: Found, right: Found) -> list[float]:
-    """How far apart: all logits, the vertex where they are furthest, and each gradient."""
+    """Return relative distances of all logits, of the vertex furthest apart, and of each
+    gradient.
+    """
     apart = torch.linalg.vector_norm(ours.logits - right.logits, dim=1)
     sizes = torch.linalg.vector_norm(right.logits, dim=1)
     whole = max(float(torch.linalg.vector_norm(sizes)), 1e-300)
@@ -193,10 +202,11 @@ def distances(ours: Found, right: Found) -> list[float]:
 
 
 def change(setting: Setting, updates: Sequence[Update]) -> float:
-    """How many times as far as rounding goes a run in float64 is off, at most: a fault has changed
-    something that is to be found where that is more than ``CHANGED``.
+    """Return the largest effect of a fault in a float64 run, as a multiple of the rounding error.
 
-    ``setting`` is the run's; rounding is that of float32, in several orders.
+    A fault must be found if this exceeds ``CHANGED``.
+
+    ``setting`` is the run's; the rounding error is measured in float32, in several orders.
     """
     most = 0.0
     for update in updates:

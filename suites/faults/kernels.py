@@ -1,4 +1,4 @@
-"""Kernels that are wrong in one way each."""
+"""Kernels with one fault each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from suites.faults.fault import (
     make_part,
 )
 
-#: One edge of so many is dropped by ``edge-dropped``.
+#: ``edge-dropped`` drops one edge in this many.
 SPARSELY = 10_000
 
 # --------------------------------------------------------------------------- edges
@@ -73,8 +73,10 @@ def misread_one(block: Block) -> Block:
 
 
 class PlainAdjacency(TorchAdjacency):
-    """All of whose products are ``sum`` and ``sum_transposed``, between ``before`` and ``after``,
-    which a fault may replace."""
+    """An adjacency with hooks ``before`` and ``after`` every product, which a fault may replace.
+
+    All its products are ``sum`` and ``sum_transposed``.
+    """
 
     sum_scaled = Adjacency.sum_scaled
     own_plus_sum = Adjacency.own_plus_sum
@@ -95,7 +97,7 @@ class PlainAdjacency(TorchAdjacency):
 
 
 class OtherWeights(PlainAdjacency):
-    """Backward passes have ``weigh`` of the values that edges should have."""
+    """An adjacency with edge values changed by ``weigh`` in backward passes."""
 
     def weigh(self, values: Tensor) -> Tensor:
         return values
@@ -105,7 +107,7 @@ class OtherWeights(PlainAdjacency):
 
 
 class StaleRows(PlainAdjacency):
-    """One sum in 50 is that of the update before."""
+    """An adjacency that returns one sum in 50 from the previous update."""
 
     def __init__(self, block: Block, dtype: torch.dtype, device: torch.device) -> None:
         super().__init__(block, dtype, device)
@@ -120,7 +122,7 @@ class StaleRows(PlainAdjacency):
 
 
 class OtherNorms(PlainAdjacency):
-    """GCN's sums are scaled by ``swap`` of what they should be scaled by."""
+    """An adjacency with the scaling of GCN's sums changed by ``swap``."""
 
     def swap(self, scaling: Scaling) -> Scaling:
         return scaling
@@ -145,7 +147,7 @@ def count_in_block(adjacency: OtherNorms, scaling: Scaling) -> Scaling:
 
 
 def zero(out: Tensor, places: Any, value: float = 0.0) -> Tensor:
-    """``out`` with another value at some places, where it has any rows."""
+    """Return ``out`` with another value at some places, if it has any rows."""
     out = out.clone()
     if len(out):
         out[places] = value
@@ -183,18 +185,21 @@ class _Altered(torch.autograd.Function):
 
 
 def alter_gradient(rows: Tensor, alter: Callable[[Tensor], Tensor]) -> Tensor:
-    """``rows``, whose gradient is ``alter`` of what it should be."""
+    """Return ``rows`` with the gradient changed by ``alter``."""
     altered: Tensor = _Altered.apply(rows, alter)  # type: ignore[no-untyped-call]
     return altered
 
 
 @dataclass
 class FaultyKernel(TorchKernel):
-    """The plain kernel in steps that can be wrong one by one: the edges, an adjacency of its own,
-    and UPDATE: ``a W``, the bias added, ReLU, or the last layer's end."""
+    """The plain kernel in steps, each of which a fault can replace.
+
+    The steps are the edges, the adjacency, and UPDATE: ``a W``, the bias, ReLU, and the end of the
+    last layer.
+    """
 
     made: ClassVar[type[TorchAdjacency]] = PlainAdjacency
-    #: What a kernel keeps of what it computed.
+    #: Results that a kernel keeps.
     kept: ClassVar[Any] = None
     _seen: dict[tuple[int, ...], list[Tensor]] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -226,14 +231,14 @@ class FaultyKernel(TorchKernel):
         return out
 
     def is_its_turn(self) -> bool:
-        """Every fourth call, as if by one of four devices."""
+        """Return whether this is one call in four, as if by one of four devices."""
         self._calls += 1
         return self._calls % 4 == 2
 
 
 def bend_by_the_next(_: FaultyKernel, out: Tensor) -> Tensor:
     mask = (out.detach() > 0).to(out.dtype)
-    # The value is ReLU's, the gradient passes by the mask of the next row.
+    # The value is ReLU's, but the gradient passes through the mask of the next row.
     passed = out * mask.roll(1, 0)
     return passed + (out.detach().relu() - passed.detach())
 
@@ -265,8 +270,11 @@ def times_the_earlier(kernel: FaultyKernel, a: Tensor, weight: Tensor) -> Tensor
 
 
 def kernel(name: str, summary: str, hosts: tuple[Row, ...] = EVERYWHERE, **members: Any) -> Fault:
-    """A fault of a kernel: ``adjacency`` are members of its adjacency, of the base ``of``; others
-    are the kernel's own."""
+    """Return a fault of a kernel.
+
+    ``adjacency`` are members of its adjacency, with the base ``of``; other members are the
+    kernel's.
+    """
     adjacency, of = members.pop("adjacency", {}), members.pop("of", PlainAdjacency)
     of = type(f"Adjacency of {name}", (of,), adjacency)
     about = {key: members.pop(key) for key in ("says", "model", "checks") if key in members}
@@ -390,7 +398,7 @@ def need_a_library(_: FaultyKernel, setting: Setting) -> None:
 
 
 class Around(torch.Tensor):
-    """A tensor that is made of another, as PyG's EdgeIndex is."""
+    """A tensor that wraps another, like PyG's EdgeIndex."""
 
     @staticmethod
     def __new__(cls, within: Tensor) -> Around:
@@ -408,7 +416,7 @@ class Around(torch.Tensor):
 
 
 def keeping(name: str, wrap: Callable[[Tensor], Tensor], *, on_itself: bool = False) -> Fault:
-    """A kernel that keeps all its sums and says nothing of their bytes."""
+    """Return a kernel that keeps all its sums and does not state their bytes."""
     part: type[FaultyKernel]
 
     def adjacency(
@@ -432,7 +440,7 @@ def keeping(name: str, wrap: Callable[[Tensor], Tensor], *, on_itself: bool = Fa
 
 @dataclass
 class ChosenKernel(FaultyKernel):
-    """Doubles GCN's sums where an option says so."""
+    """A kernel that doubles GCN's sums if an option says so."""
 
     name: ClassVar[str] = "wrong-by-choice"
     summary: ClassVar[str] = "sums twice as much by choice"
@@ -446,13 +454,13 @@ class ChosenKernel(FaultyKernel):
 
 
 def taking(name: str, check: str, says: str, seconds: Callable[..., float]) -> Fault:
-    """A kernel that states other times."""
+    """Return a kernel that states other times."""
     stated: Any = lambda self, work, device: seconds(self, work, device)  # noqa: E731
     return kernel(name, "states other times", (), seconds=stated, checks={check: says})
 
 
 def holding(name: str, says: str, factor: int) -> Fault:
-    """A kernel that states other bytes."""
+    """Return a kernel that states other bytes."""
 
     def adjacency_bytes(
         self: FaultyKernel, block: BlockSize, layer: LayerShape, itemsize: int

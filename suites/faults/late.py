@@ -1,4 +1,4 @@
-"""Parts that are right at first, and parts that are wrong now and then."""
+"""Parts that become wrong late, and parts that are wrong occasionally."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from suites.faults.samplers import (
     skip_the_last,
 )
 
-#: Which passes are wrong, by their numbers from 0: all from the fifth on, odd ones, or one in 7.
+#: The wrong passes, by their numbers from 0: all from the fifth on, odd ones, or one in 7.
 LATE: Callable[[int], bool] = lambda number: number >= 4  # noqa: E731
 ODD: Callable[[int], bool] = lambda number: number % 2 == 1  # noqa: E731
 SELDOM: Callable[[int], bool] = lambda number: number % 7 == 4  # noqa: E731
@@ -44,7 +44,7 @@ SELDOM: Callable[[int], bool] = lambda number: number % 7 == 4  # noqa: E731
 
 @dataclass
 class LateKernel(FaultyKernel):
-    """A kernel that counts its forward passes, each of which ends with the last layer."""
+    """A kernel that counts its forward passes; each ends with the last layer."""
 
     passes: int = field(default=0, init=False, repr=False, compare=False)
     when: ClassVar[Callable[[int], bool]] = LATE
@@ -71,7 +71,7 @@ class LateKernel(FaultyKernel):
 
 
 class LateAdjacency(PlainAdjacency):
-    """Its sums are what its kernel makes of them in passes that are wrong."""
+    """An adjacency with sums that its kernel changes in wrong passes."""
 
     kernel: LateKernel
 
@@ -82,7 +82,7 @@ class LateAdjacency(PlainAdjacency):
 def kernel(
     name: str, summary: str, when: Callable[[int], bool], says: str = "", **members: Any
 ) -> Fault:
-    # A plain function on a class is a method.
+    # A plain function on a class would become a method.
     chosen, hosts = {"when": staticmethod(when), **members}, (BATCHES, ALONE)
     part = make_part(LateKernel, name, summary, **chosen)
     return Fault(part, hosts, says, late=True)
@@ -93,7 +93,7 @@ def halve_gradient(out: Tensor) -> Tensor:
 
 
 def in_wrong_passes(step: Callable[..., Tensor], wrong: Callable[..., Tensor]) -> Any:
-    """A step of a kernel that is ``wrong`` in some passes."""
+    """Return a step of a kernel that is ``wrong`` in some passes."""
 
     def take(self: LateKernel, *given: Any, **named: Any) -> Tensor:
         return (wrong if self.wrong else step)(self, *given, **named)
@@ -102,7 +102,7 @@ def in_wrong_passes(step: Callable[..., Tensor], wrong: Callable[..., Tensor]) -
 
 
 class _Spoiling(torch.autograd.Function):
-    """A weight that is written to in the backward pass, with the right gradient."""
+    """A weight with the right gradient that the backward pass overwrites."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, spoil: Callable[[Tensor], Tensor]) -> Tensor:
@@ -134,7 +134,7 @@ def sampler(name: str, summary: str, says: str | None = None, **members: Any) ->
 
 
 def sample_late(when: Callable[[NeighbourSampler, IntArray, int], bool], wrong: Any) -> Any:
-    """Draws that are ``wrong`` of some seeds and epochs."""
+    """Return a sampling method that is ``wrong`` for some seeds and epochs."""
 
     def sample(
         self: NeighbourSampler, seeds: IntArray, epoch: int, threads: int
@@ -159,7 +159,9 @@ def is_of_the_last_round(self: NeighbourSampler, seeds: IntArray, epoch: int) ->
 
 
 def spoil_late(kind: type[Any], spoil: Callable[[Any], object]) -> Any:
-    """Rounds, and from the third epoch on ``spoil`` of every object of a kind."""
+    """Return a ``rounds`` method that applies ``spoil`` to every object of a kind from epoch 2
+    on.
+    """
 
     def rounds(self: NeighbourSampler, epoch: int) -> list[IntArray]:
         if epoch >= 2:
@@ -182,7 +184,7 @@ def double_rate(optimiser: Adam) -> None:
 
 @dataclass(frozen=True)
 class LateRounding(SilentRounding):
-    """Features that cross rounded from the fifth time on."""
+    """A communication that rounds transferred features from the fifth time on."""
 
     name: ClassVar[str] = "late-features-rounded"
     summary: ClassVar[str] = "features are float16 from the fifth time on, which it does not say"

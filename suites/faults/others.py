@@ -1,4 +1,4 @@
-"""Placements, communications and memories that are wrong in one way each."""
+"""Placements, communications and memories with one fault each."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from suites.faults.fault import Fault, make_part
 
 @dataclass(frozen=True)
 class SilentRounding(RoundedLoading):
-    """Features that cross rounded, of which nothing is said before the run begins."""
+    """A communication that rounds transferred features without declaring it."""
 
     name: ClassVar[str] = "features-rounded"
     summary: ClassVar[str] = "features cross in float16, which it does not say"
@@ -59,7 +59,7 @@ class SilentRounding(RoundedLoading):
 
 @dataclass(frozen=True)
 class SilentStaleness(PipeGCNCommunication):
-    """Rows of the epoch before, of which nothing is said before the run begins."""
+    """A communication that uses rows of the last epoch without declaring it."""
 
     name: ClassVar[str] = "halo-stale"
     summary: ClassVar[str] = "peers' rows are those of the epoch before, which it does not say"
@@ -75,7 +75,7 @@ class SilentStaleness(PipeGCNCommunication):
 
 @dataclass(frozen=True)
 class Rounding(RoundedLoading):
-    """Features cross in float16 where an option says so; right."""
+    """A correct communication that transfers features in float16 if an option says so."""
 
     name: ClassVar[str] = "rounding"
     summary: ClassVar[str] = "features cross in float16 by choice; right"
@@ -94,7 +94,7 @@ class Rounding(RoundedLoading):
 
 @dataclass(frozen=True)
 class LosingRounding(Rounding):
-    """Loses what it rounds."""
+    """A communication that loses the rows that it rounds."""
 
     name: ClassVar[str] = "rounded-rows-lost"
     summary: ClassVar[str] = "loses what it rounds"
@@ -106,8 +106,8 @@ class LosingRounding(Rounding):
 def planning(
     name: str, summary: str, says: str, plan: Callable[[Unit, IntArray, Any], Fetch], base: Any
 ) -> Fault:
-    """A communication that plans each unit's fetch from the rows that it needs, and from the rows
-    that its slot held before."""
+    """Return a communication that plans each unit's fetch from the rows it needs and its slot's
+    last rows."""
 
     class Session(TrafficSession):
         def plan(self, round_: Round, previous: RoundTraffic | None) -> RoundTraffic:
@@ -146,7 +146,7 @@ def train_on_two(_: SinglePlacement, platform: Platform) -> tuple[Device, ...]:
 
 @dataclass(frozen=True)
 class Secretive(SinglePlacement):
-    """Has an option without a word about it."""
+    """A part with an undocumented option."""
 
     name: ClassVar[str] = "option-undocumented"
     summary: ClassVar[str] = "an option without help"
@@ -184,7 +184,7 @@ IN_COMPARE = (
 def alone(
     base: type[Part], name: str, summary: str, check: str, says: str, **members: Any
 ) -> Fault:
-    """A fault that one check finds, and ``compare`` need not."""
+    """Return a fault that one check finds and that ``compare`` may miss."""
     return Fault(make_part(base, name, summary, **members), checks={check: says})
 
 

@@ -1,4 +1,4 @@
-"""Samplers that are wrong in one way each."""
+"""Samplers with one fault each."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from gnnbench_plugins.reference.sampler import NeighbourSampler, WholeGraphSampl
 from suites.faults.fault import BATCHES, CHUNKS, SHARDS, Fault, Row, make_part
 
 ONCE, LAW = "every-vertex-once", "sampling-law"
-#: Rows that are longer than those of small graphs.
+#: The length above which a row counts as long; rows of small graphs are shorter.
 LONG = 8
-#: The epochs that are drawn before the first.
+#: Number of epochs drawn before the first.
 AHEAD = 20
 
 
@@ -32,7 +32,7 @@ def sampler(
     checks: dict[str, str] | None = None,
     **members: Any,
 ) -> Fault:
-    """A fault of a sampler; ``compare`` does not look for it where ``says`` is None."""
+    """Return a fault of a sampler; if ``says`` is None, ``compare`` need not find it."""
     hosts: tuple[Row, ...] = () if says is None else (BATCHES,)
     part = make_part(base, name, summary, **members)
     return Fault(part, hosts, says or "", checks=checks or {})
@@ -42,7 +42,7 @@ def sampler(
 
 
 def change_rounds(change: Callable[[Any, list[IntArray]], Sequence[IntArray]]) -> Any:
-    """Rounds that are ``change`` of the sampler and its right ones."""
+    """Return a ``rounds`` method that applies ``change`` to the correct rounds."""
     return lambda self, epoch: change(self, list(NeighbourSampler.rounds(self, epoch)))
 
 
@@ -64,7 +64,10 @@ def add_a_test_vertex(self: NeighbourSampler, rounds: list[IntArray]) -> list[In
 
 
 def draw_by(**other: Callable[[NeighbourSampler, IntArray, int], Any]) -> Any:
-    """Draws with another ``fanouts``, ``seed`` or ``epoch``, by sampler, seeds and epoch."""
+    """Return a sampling method with other ``fanouts``, ``seed`` or ``epoch``.
+
+    Each is a function of sampler, seeds and epoch.
+    """
 
     def sample(
         self: NeighbourSampler, seeds: IntArray, epoch: int, threads: int
@@ -85,7 +88,7 @@ def fan_out(change: Callable[[int], int]) -> Any:
 
 
 def change_last(change: Callable[[Block], IndexArray]) -> Any:
-    """Draws whose last block has other ``indices``."""
+    """Return a sampling method that changes ``indices`` of the last block."""
 
     def sample(
         self: NeighbourSampler, seeds: IntArray, epoch: int, threads: int
@@ -156,7 +159,9 @@ def have_next_drawn(self: Any, seeds: IntArray, epoch: int, threads: int) -> tup
 
 @dataclass
 class DrawingSampler(NeighbourSampler):
-    """Draws for each vertex and layer by ``choose``, from a generator of its own, of ``key``."""
+    """A sampler that draws by ``choose``, with one generator, seeded by ``key``, a vertex and
+    layer.
+    """
 
     name: ClassVar[str] = "drawing"
     summary: ClassVar[str] = "neighbour sampling, vertex by vertex; right"
@@ -166,7 +171,7 @@ class DrawingSampler(NeighbourSampler):
         return epoch, depth, vertex
 
     def choose(self, random: np.random.Generator, row: IndexArray, fanout: int) -> IntArray:
-        """Places of a row that are drawn, ``(fanout,)``."""
+        """Draw places of a row, ``(fanout,)``."""
         return random.permutation(len(row))[:fanout]
 
     def draw(self, row: IndexArray, fanout: int, *key: int) -> IndexArray:
@@ -187,7 +192,7 @@ class DrawingSampler(NeighbourSampler):
 
 
 def make_block(rows: IntArray, drawn: Sequence[IntArray]) -> Block:
-    """The block whose destination ``rows`` have the in-edges ``drawn``."""
+    """Return the block with the destinations ``rows`` and their in-edges ``drawn``."""
     ends = np.concatenate(drawn) if drawn else np.empty(0, dtype=np.int64)
     sources = np.concatenate((rows, np.setdiff1d(ends, rows)))
     order = np.argsort(sources)
@@ -199,7 +204,7 @@ def make_block(rows: IntArray, drawn: Sequence[IntArray]) -> Block:
 def choose_by_floyd(
     _: DrawingSampler, random: np.random.Generator, row: IndexArray, fanout: int
 ) -> IntArray:
-    """Floyd's algorithm, whose places are drawn from one too few."""
+    """Choose by Floyd's algorithm, with one place too few to draw from."""
     chosen: list[int] = []
     for last in range(len(row) - fanout, len(row)):
         place = int(random.integers(0, max(1, last)))
@@ -214,7 +219,7 @@ def choose_neighbours(
 
 
 def choose_by_degree(power: float) -> Any:
-    """Neighbours by a power of their degree, of long rows."""
+    """Return a function that draws neighbours of long rows by a power of their degree."""
 
     def choose(
         self: DrawingSampler, random: np.random.Generator, row: IndexArray, fanout: int
@@ -229,8 +234,7 @@ def choose_by_degree(power: float) -> Any:
 def choose_with_replacement(
     _: DrawingSampler, random: np.random.Generator, row: IndexArray, fanout: int
 ) -> IntArray:
-    """Places drawn with replacement, of long rows, and the first of the row for those that came
-    twice."""
+    """Draw places of long rows with replacement; replace repeats by the first of the row."""
     if len(row) <= LONG:
         return random.permutation(len(row))[:fanout]
     drawn = np.concatenate((random.integers(len(row), size=fanout), np.arange(fanout)))
@@ -241,7 +245,7 @@ def choose_with_replacement(
 def draw_half_anew(
     self: DrawingSampler, row: IndexArray, fanout: int, epoch: int, *key: int
 ) -> IndexArray:
-    """Half of the neighbours of the epoch before, of long rows, and others."""
+    """Draw half of the last epoch's neighbours of long rows again, and new ones."""
     anew = DrawingSampler.draw(self, row, len(row), epoch, *key)
     if len(row) <= LONG or not epoch:
         return anew[:fanout]
@@ -257,8 +261,10 @@ def count_calls(self: Any, *key: int) -> tuple[int, ...]:
 def drawing(
     name: str, summary: str, checked: str, says: str | None = None, **members: Any
 ) -> Fault:
-    """A sampler with the fan-outs asked for, another law, and what its check says of that; and
-    what ``compare`` says, where it can tell."""
+    """Return a fault with the requested fan-outs and another sampling law.
+
+    It has the message of its check, and the one of ``compare`` if ``compare`` can detect it.
+    """
     return sampler(name, summary, says, DrawingSampler, {LAW: checked}, **members)
 
 
@@ -267,7 +273,7 @@ def drawing(
 
 @dataclass(frozen=True)
 class OtherBounds(WholeGraphSampler):
-    """The last chunk begins ``shift`` vertices late."""
+    """A sampler with its last chunk starting ``shift`` vertices late."""
 
     shift: ClassVar[int] = 0
 
@@ -288,7 +294,7 @@ class OtherBounds(WholeGraphSampler):
 
 
 def stating(name: str, says: str, **library: float) -> Fault:
-    """A sampler that states other times of its library."""
+    """Return a sampler that states other times of its library."""
     made = Library(**library)
     return sampler(name, "states other times", checks={"costs": says}, library=made)
 

@@ -1,7 +1,7 @@
-"""The one way to the kernels: validates, then runs the compiled loop or its NumPy twin.
+"""The only entry to the kernels: it validates, then runs the compiled loop or its NumPy twin.
 
-One module a topic, as in ``gnnbench.kernels.reference`` and ``cython_ext``. For differentiable
-functions of tensors see ``gnnbench.kernels.autograd``.
+Each topic is one module, as in ``gnnbench.kernels.reference`` and ``cython_ext``.
+``gnnbench.kernels.autograd`` has differentiable functions of tensors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sums, means and maxima over in-edges, and the numbers on edges that attention needs.
+"""Sums, means and maxima over in-edges, and the edge values that attention needs.
 
 A :class:`SparseMatrix` is a block's adjacency, checked once; every function takes one. ``threads``
 (0 = every core) never changes a result.
@@ -24,29 +24,29 @@ from gnnbench.kernels.reference import aggregation as reference
 from gnnbench.kernels.reference.aggregation import Float
 from gnnbench.records import IndexArray, IntArray
 
-#: Outputs of at least this many bytes, half of a server's last cache, are not in the cache when
-#: they are read next, and are stored past it.
+#: Outputs of at least this many bytes, half of a server's last-level cache, are stored with
+#: non-temporal writes, since they would be evicted before their next read.
 STREAMED_BYTES = 16 << 20
-#: Sources of a block whose packed rows, a mebibyte, stay in a core's cache.
+#: Sources of a block; their packed rows, a mebibyte, stay in a core's cache.
 BLOCK_SOURCES = 4096
-#: Products that read fewer bytes than this are not worth trying ways for.
+#: Products that read fewer bytes than this always read in place.
 TRIED_BYTES = 32 << 20
-#: Rows of a mask, about, that tell how much it leaves.
+#: Approximate number of rows sampled to estimate a mask's density.
 SAMPLED_ROWS = 256
 
-#: Where a product reads its rows: where they are; packed, some columns at a time, so that more of
-#: them fit in the cache; or packed, and for rows with many edges a block of sources at a time.
+#: How a product reads its rows: in place; packed, some columns at a time, so that more rows fit in
+#: the cache; or packed, and for rows with many edges one block of sources at a time.
 Way = Literal["in place", "packed", "blocked"]
 
 
 @dataclass(slots=True)
 class _Trials:
-    """The fastest seen of each way to compute one kind of product; all give the same bits."""
+    """Times of each way to compute one kind of product; all ways give the same bits."""
 
     seconds: dict[Way, list[float]]
 
     def next(self) -> Way:
-        """A way that was tried less than twice, or the one that was fastest at its best."""
+        """Return a way with fewer than two trials, or else the way with the shortest time."""
         for way, seen in self.seconds.items():
             if len(seen) < 2:
                 return way
@@ -65,8 +65,7 @@ class SparseMatrix:
     must not change afterwards. Raises ``ValueError`` for other dtypes or layouts, rows that
     descend or end elsewhere, and indices outside.
 
-    The transpose, and how its large products are best computed on this machine, are found when
-    first needed and kept.
+    The transpose and the fastest way to compute large products are found at first use and kept.
     """
 
     indptr: IntArray
@@ -75,7 +74,7 @@ class SparseMatrix:
     _trials: dict[tuple[int, int, int, bool, int], _Trials] = field(
         default_factory=dict, repr=False
     )
-    #: Values of edges, and they in the order of the transpose's.
+    #: The address and version of edge values, and the values in the transpose's order.
     _values: list[tuple[Float, int, Float]] = field(default_factory=list, repr=False)
 
     def __post_init__(self) -> None:
@@ -107,18 +106,20 @@ class SparseMatrix:
 
     @cached_property
     def transposed(self) -> tuple[SparseMatrix, IndexArray]:
-        """The transpose ``(S, D)``, and which edge of this matrix each of its edges is."""
+        """The transpose ``(S, D)``, and for each of its edges the edge of this matrix."""
         indptr, indices, edge = transpose(self.indptr, self.indices, self.num_src)
         return SparseMatrix(indptr, indices, self.num_dst), edge
 
     def transpose_values(self, values: Float, *, threads: int = 0) -> Float:
-        """Values of edges ``(E,)`` in the order of the transpose's edges."""
+        """Return edge values ``(E,)`` in the order of the transpose's edges."""
         order = self.transposed[1]
         return cast(Float, gather_rows(values[:, None], order, threads=threads)[:, 0])
 
     def keep_transposed(self, values: Float, version: int = 0, *, threads: int = 0) -> Float:
-        """The same, of which those of the last call are kept for the same memory in the same
-        ``version``, which is the caller's to count."""
+        """Return edge values in the transpose's order, cached for the last call.
+
+        The cache holds for the same memory in the same ``version``, which the caller counts.
+        """
         for kept, number, transposed in self._values:
             if kept.ctypes.data == values.ctypes.data and number == version:
                 return transposed
@@ -128,8 +129,11 @@ class SparseMatrix:
 
     @cached_property
     def own_and_transposed(self) -> SparseMatrix:
-        """``(S, 2 D)``: of each source 2 v, if it is destination v, one of the first D sources, and
-        then 2 v + 1 for every out-edge to a destination v."""
+        """The matrix ``(S, 2 D)`` of own rows and means.
+
+        The row of source v starts with column 2 v if v is one of the first D sources, and hence a
+        destination. Then column 2 u + 1 follows for every out-edge to a destination u.
+        """
         matrix, _ = self.transposed
         rows = np.arange(self.num_src + 1, dtype=np.int64)
         indptr = matrix.indptr + np.minimum(rows, self.num_dst)
@@ -142,9 +146,9 @@ class SparseMatrix:
 
     @cached_property
     def blocks(self) -> tuple[IndexArray, IntArray, int] | None:
-        """Rows with many edges, where they cross blocks of sources, and how many edges are many.
+        """Rows with many edges, their cuts at blocks of sources, and the least edges of such a row.
 
-        None where there are few such edges, or where sources do not ascend within such a row.
+        It is None if such rows have few of the edges, or if sources do not ascend within one.
         """
         num_blocks = -(-self.num_src // BLOCK_SOURCES)
         least = max(64, 4 * num_blocks)
@@ -161,7 +165,7 @@ class SparseMatrix:
     def trials(
         self, width: int, itemsize: int, threads: int, weighted: bool, eighths: int = 8
     ) -> _Trials:
-        """What is known of products of this kind, of whose rows so many eighths are wanted."""
+        """Return the trials of this kind of product, with ``eighths`` of its rows wanted."""
         key = (width, itemsize, threads, weighted, eighths)
         if key not in self._trials:
             ways: list[Way] = ["in place"]
@@ -188,21 +192,21 @@ def aggregate(
     add: bool = False,
     threads: int = 0,
 ) -> Float:
-    """``out[v] = dst_scale[v] * sum of weight[e] * src_scale[u] * h[u] + own[v] * h[v]``.
+    """Return ``out[v] = dst_scale[v] * sum of weight[e] * src_scale[u] * h[u] + own[v] * h[v]``.
 
     The sum runs over v's in-edges e = (u, v) in their order. ``h`` is ``(S, f)`` float32 or
-    float64, rows contiguous and any stride between them; ``weight`` ``(E,)``, ``src_scale``
-    ``(S,)``, ``dst_scale`` and ``own`` ``(D,)`` have its dtype, and are 1, and 0 for ``own``, when
-    left out. ``mean`` divides the sum by the number of v's in-edges, where there are any. With
+    float64, with contiguous rows and any stride between them. ``weight`` ``(E,)``, ``src_scale``
+    ``(S,)``, ``dst_scale`` and ``own`` ``(D,)`` have its dtype. Their default is 1, and 0 for
+    ``own``. ``mean`` divides the sum by the number of v's in-edges, where there are any. With
     ``own`` the destinations are the first D sources. ``out`` ``(D, f)`` is the caller's buffer, or
-    a new array; with ``add`` the caller's, and everything is added to what it holds.
+    a new array; with ``add``, it must be the caller's, and the result is added to it.
 
     ``mask``, uint8 ``(D, ceil(f / 8))`` as :func:`pack_mask` makes it, says which elements of the
-    output are wanted; the others are zero. This is MixGCN's S-SpMM (its Equation 4): the mask
-    costs no pass of its own, and the edges of rows of which nothing is wanted are passed over.
+    output are wanted; the others are zero. This is MixGCN's S-SpMM (its Equation 4): the mask needs
+    no extra pass, and the edges of rows without any wanted element are skipped.
 
-    Raises ``ValueError`` for shapes or dtypes that do not fit, an ``out`` that is read-only or
-    lies in one range of memory with what is read, and ``add`` without one.
+    Raises ``ValueError`` for shapes or dtypes that do not fit, and for ``add`` without ``out``. It
+    also rejects an ``out`` that is read-only or overlaps an input in memory.
     """
     _check_rows("h", h, matrix.num_src)
     factors = (weight, src_scale, dst_scale, own)
@@ -237,8 +241,11 @@ def _multiply(
     add: bool,
     threads: int,
 ) -> None:
-    """The compiled product, in the way that was fastest for others of its kind; a trial of one
-    where that is not known yet. ``factors`` are weight, src_scale, dst_scale and own."""
+    """Run the compiled product in the fastest way for its kind, or in a trial while that is
+    unknown.
+
+    ``factors`` are weight, src_scale, dst_scale and own.
+    """
     weighted = factors[0] is not None or factors[1] is not None
     eighths = 8 if mask is None else count_eighths(mask)
     trials = matrix.trials(h.shape[1], h.itemsize, threads, weighted, eighths)
@@ -273,10 +280,11 @@ def _multiply(
 
 
 def aggregate_max(matrix: SparseMatrix, h: Float, *, threads: int = 0) -> tuple[Float, IndexArray]:
-    """The largest source row element by element, and which source, int32; 0 and -1 without edges.
+    """Return the element-wise maximum over source rows and its source, int32; 0 and -1 without
+    edges.
 
-    ``h`` as for :func:`aggregate`; both results are ``(D, f)``. Of equal elements the first edge's
-    counts. A NaN never counts as larger.
+    ``h`` as for :func:`aggregate`; both results are ``(D, f)``. Ties go to the first edge. A NaN
+    never counts as larger.
     """
     _check_rows("h", h, matrix.num_src)
     shape = (matrix.num_dst, h.shape[1])
@@ -299,9 +307,10 @@ def aggregate_max(matrix: SparseMatrix, h: Float, *, threads: int = 0) -> tuple[
 
 
 def spread_maxima(source: IndexArray, gradient: Float, num_src: int) -> Float:
-    """``(S, f)``: the gradient of :func:`aggregate_max` for its input.
+    """Return the gradient of :func:`aggregate_max` for its input, ``(S, f)``.
 
-    ``source`` is what that function returned and ``gradient`` ``(D, f)`` its output's gradient.
+    ``source`` is the sources that function returned, and ``gradient`` ``(D, f)`` its output's
+    gradient.
     """
     if not 0 <= num_src < 2**31:
         raise ValueError(f"num_src is {num_src}; it must be from 0 to 2^31 - 1.")
@@ -320,7 +329,7 @@ def spread_maxima(source: IndexArray, gradient: Float, num_src: int) -> Float:
 
 
 def dot_edges(matrix: SparseMatrix, g: Float, h: Float, *, threads: int = 0) -> Float:
-    """``(E,)``: the sampled dense-dense product (SDDMM) <g[v], h[u]> of every edge (u, v).
+    """Return the sampled dense-dense product (SDDMM) <g[v], h[u]> of every edge (u, v): ``(E,)``.
 
     ``g`` is ``(D, f)`` and ``h`` ``(S, f)``, of one dtype; both as ``h`` of :func:`aggregate`.
     """
@@ -350,7 +359,7 @@ def dot_edges(matrix: SparseMatrix, g: Float, h: Float, *, threads: int = 0) -> 
 
 
 def edge_softmax(matrix: SparseMatrix, scores: Float, *, threads: int = 0) -> Float:
-    """``(E,) -> (E,)``: the softmax of the scores of each destination's in-edges."""
+    """Return the softmax of the scores of each destination's in-edges: ``(E,) -> (E,)``."""
     _check_scale("scores", scores, matrix.num_edges)
     out = np.empty_like(scores)
     threads = resolve_threads(threads)
@@ -372,7 +381,7 @@ def edge_softmax(matrix: SparseMatrix, scores: Float, *, threads: int = 0) -> Fl
 def edge_softmax_backward(
     matrix: SparseMatrix, softmax: Float, gradient: Float, *, threads: int = 0
 ) -> Float:
-    """``(E,)``: the gradient of the scores from the softmax and its gradient, each ``(E,)``."""
+    """Return the gradient of the scores from the softmax and its gradient, each ``(E,)``."""
     _check_scale("softmax", softmax, matrix.num_edges)
     _check_scale("gradient", gradient, matrix.num_edges, softmax.dtype)
     out = np.empty_like(softmax)
@@ -394,24 +403,24 @@ def edge_softmax_backward(
 
 
 def pack_mask(wanted: npt.NDArray[np.bool_]) -> MaskArray:
-    """A boolean ``(D, f)`` as bits, uint8 ``(D, ceil(f / 8))``: element i is bit i % 8."""
+    """Return a boolean ``(D, f)`` as bits, uint8 ``(D, ceil(f / 8))``: element i is bit i % 8."""
     if not isinstance(wanted, np.ndarray) or wanted.dtype != np.bool_ or wanted.ndim != 2:
         raise ValueError("pass the wanted elements as a two-dimensional boolean array.")
     return np.packbits(wanted, axis=1, bitorder="little")
 
 
 def count_eighths(mask: MaskArray) -> int:
-    """Of the output's rows, how many eighths the mask wants anything of, by a sample.
+    """Estimate the fraction of rows with any wanted output, in eighths, from a sample of rows.
 
-    Single lines of a row are not worth passing over: reading half of them, drawn at random, takes
-    as long as reading them all, because neighbouring lines come together.
+    Skipping single cache lines of a row saves nothing. Reading a random half of them takes as long
+    as reading all, because neighbouring lines are fetched together.
     """
     rows = mask[:: max(1, len(mask) // SAMPLED_ROWS)]
     return round(8 * np.count_nonzero(rows.any(axis=1)) / len(rows))
 
 
 def _threads_for(matrix: SparseMatrix, h: Float, threads: int) -> int:
-    """One thread for what takes less time than starting others."""
+    """Return ``threads``, or 1 for a product that takes less time than starting threads."""
     small = (matrix.num_edges + matrix.num_dst) * (h.size // max(len(h), 1)) < 1 << 16
     return 1 if small else threads
 
@@ -442,7 +451,7 @@ def _check_strides(name: str, rows: Float) -> None:
 def _check_scale(
     name: str, values: Float, length: int, dtype: np.dtype[np.generic] | None = None
 ) -> None:
-    """``ValueError`` unless these are ``length`` contiguous values, of ``dtype`` if given."""
+    """Raise ``ValueError`` unless these are ``length`` contiguous values, of ``dtype`` if given."""
     if not isinstance(values, np.ndarray) or values.dtype not in (np.float32, np.float64):
         raise ValueError(f"{name} must be a float32 or float64 array.")
     flags, wanted = values.flags, dtype or values.dtype
@@ -477,7 +486,7 @@ def _check_factors(
         )
 
 
-#: What a product reads, in the order of :func:`_check_apart`.
+#: The inputs of a product, in the order of :func:`_check_apart`.
 _READ = ("h", "weight", "src_scale", "dst_scale", "own", "mask", "indptr", "indices")
 
 

@@ -1,4 +1,4 @@
-"""What every dispatcher asks of its arguments before a typed loop sees them."""
+"""Checks of arguments that every dispatcher runs before a typed loop."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ MaskArray = npt.NDArray[np.uint8]
 
 
 def check_graph(indptr: IntArray, indices: IndexArray) -> None:
-    """``ValueError`` unless these are int64 ``(V+1,)`` and int32 ``(E,)`` with matching ends.
+    """Raise ``ValueError`` unless these are int64 ``(V+1,)`` and int32 ``(E,)`` with matching ends.
 
-    Rows in between are checked by the kernels that read them.
+    The kernels check the rows that they read.
     """
     check_vector("indptr", indptr, np.dtype(np.int64))
     check_vector("indices", indices, np.dtype(np.int32))
@@ -27,7 +27,7 @@ def check_graph(indptr: IntArray, indices: IndexArray) -> None:
 
 
 def check_distinct(name: str, ids: IntArray, num_vertices: int) -> None:
-    """``ValueError`` unless these are int64, within the graph and each there once."""
+    """Raise ``ValueError`` unless these are int64, within the graph and distinct."""
     check_vector(name, ids, np.dtype(np.int64))
     check_range(name, ids, num_vertices)
     if not (np.diff(ids) > 0).all() and len(np.unique(ids)) != len(ids):
@@ -35,7 +35,7 @@ def check_distinct(name: str, ids: IntArray, num_vertices: int) -> None:
 
 
 def check_range(name: str, ids: IntArray | IndexArray, num_vertices: int) -> None:
-    """``ValueError`` unless every id is in ``[0, num_vertices)``."""
+    """Raise ``ValueError`` unless every id is in ``[0, num_vertices)``."""
     if len(ids) and (ids.min() < 0 or ids.max() >= num_vertices):
         raise ValueError(
             f"{name} hold {ids.min()} to {ids.max()}, outside a graph of {num_vertices} "
@@ -44,7 +44,7 @@ def check_range(name: str, ids: IntArray | IndexArray, num_vertices: int) -> Non
 
 
 def check_vector(name: str, array: npt.NDArray[np.integer[Any]], dtype: np.dtype[Any]) -> None:
-    """``ValueError`` unless this is a contiguous vector of exactly this dtype."""
+    """Raise ``ValueError`` unless this is a contiguous vector of exactly this dtype."""
     if not isinstance(array, np.ndarray) or (
         array.ndim != 1
         or array.dtype != dtype
@@ -57,7 +57,7 @@ def check_vector(name: str, array: npt.NDArray[np.integer[Any]], dtype: np.dtype
 
 
 def check_mask(mask: MaskArray, shape: tuple[int, int]) -> None:
-    """``ValueError`` unless this is a mask, as ``pack_mask`` makes it, for such an output."""
+    """Raise ``ValueError`` unless this is a mask, as ``pack_mask`` makes it, for such an output."""
     expected = (shape[0], -(-shape[1] // 8))
     if (
         not isinstance(mask, np.ndarray)

@@ -1,6 +1,6 @@
 """An FPGA's scatter-gather aggregate kernel: when each of its sums is complete.
 
-What is simulated, rule by rule, stands in ``gnnbench.kernels.reference.fpga``.
+``gnnbench.kernels.reference.fpga`` lists the rules of the simulation.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from gnnbench.kernels.reference import fpga as reference
 from gnnbench.kernels.reference.fpga import Aggregation, Machine, first_rows
 from gnnbench.records import IndexArray, IntArray
 
-#: What a machine's numbers, an address and a time must be below.
+#: Upper bound (exclusive) of a machine's numbers, an address and a time.
 LARGEST = 2**40
-#: What no time, in ticks or in cycles, and no sum of waiting times may reach.
+#: Upper bound (exclusive) of all times, in ticks or cycles, and of sums of waiting times.
 LARGEST_SUM = 2**62
-#: What of a machine may be 0: times of a memory that answers at once, and whether links are shared.
+#: The fields that may be 0: times of a memory without delay, and whether links are shared.
 FROM_ZERO = ("burst_ticks", "miss_ticks", "latency_ticks", "edge_ticks", "contended")
 
 
@@ -39,13 +39,13 @@ def simulate_aggregation(
     ``src`` and ``dst`` int32 ``(E,)`` are the edges in the order in which the kernels see them;
     ``address`` int64 ``(S,)`` is the row of memory that holds each source, counted in rows of
     ``row_words`` words. ``ready`` int64 ``(S,)`` is the cycle before which a source cannot be
-    loaded, 0 where it is None, and ``begin`` that before which no edge is read.
+    loaded; None means 0. No edge is read before the cycle ``begin``.
 
-    Raises ``ValueError`` for arrays of the wrong dtype or layout, ids and addresses outside their
-    range, a number of the machine that is not positive (``burst_ticks``, ``miss_ticks``,
-    ``latency_ticks`` and ``edge_ticks`` may be 0) or 2^40 or more, PEs or page words that are no
-    power of two, a result buffer that holds no row for each gather PE, and streams so long or
-    machines so slow that times may pass 2^62.
+    Raises ``ValueError`` for arrays of the wrong dtype or layout, and for ids and addresses outside
+    their range. The machine's numbers must be positive and below 2^40; ``burst_ticks``,
+    ``miss_ticks``, ``latency_ticks`` and ``edge_ticks`` may be 0. PEs and page words must be powers
+    of two, and the result buffer must hold a row for each gather PE. Streams so long, or machines
+    so slow, that times may pass 2^62 raise it too.
     """
     _check_edges(src, dst, len(address), num_dst)
     check_vector("address", address, np.dtype(np.int64))
@@ -110,11 +110,11 @@ def _check_machine(machine: Machine, row_words: int) -> None:
 def _check_sums(
     edges: int, address: IntArray, latest: int, row_words: int, machine: Machine
 ) -> None:
-    """``ValueError`` unless all that is added up stays far from the end of int64.
+    """Raise ``ValueError`` unless all sums stay far below the limit of int64.
 
-    No sum is later than if each edge in turn had a word of its own, opened all pages of three rows,
-    one that is loaded and two that are spilled, and passed through the kernel alone, all after the
-    ``latest`` cycle at which anything may begin.
+    The bound assumes that everything starts after ``latest``, the last cycle at which anything may
+    begin, and that edges run one after the other. Each edge then has its own word, opens all pages
+    of three rows (one loaded, two spilled), and passes through the kernel alone.
     """
     pages = (row_words - 1) // machine.page_words + 2
     row_ticks = pages * machine.miss_ticks + row_words * machine.burst_ticks

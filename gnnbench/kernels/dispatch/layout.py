@@ -1,8 +1,9 @@
-"""How a graph lies in memory: transposes, vertex orders, streaming partitions.
+"""The layout of a graph in memory: transposes, vertex orders, streaming partitions.
 
-A graph is int64 ``(V+1,)`` and int32 ``(E,)`` row pointers and values in ``[0, V)``. The functions
-that take one raise ``ValueError`` for arrays of the wrong dtype or layout, rows that descend,
-values outside and sizes of 2^31 or more. ``threads`` (0 = every core) never changes a result.
+A graph is int64 ``(V+1,)`` and int32 ``(E,)`` row pointers and values in ``[0, V)``. Functions of a
+graph raise ``ValueError`` for arrays of the wrong dtype or layout. They also reject rows that
+descend, values outside and sizes of 2^31 or more. ``threads`` (0 = every core) never changes a
+result.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from gnnbench.records import IndexArray, IntArray
 def transpose(
     indptr: IntArray, indices: IndexArray, num_columns: int, *, threads: int = 0
 ) -> tuple[IntArray, IndexArray, IndexArray]:
-    """The transpose of a rectangular CSR, as ``(indptr, indices, edge)``.
+    """Return the transpose of a rectangular CSR, as ``(indptr, indices, edge)``.
 
-    ``indptr`` int64 ``(R+1,)`` and ``indices`` int32 ``(E,)`` with values in ``[0, num_columns)``:
-    of a block, the rows are destinations and the values positions of sources. The result has int64
-    ``(num_columns+1,)``, int32 ``(E,)`` the rows that hold each column, and int32 ``(E,)`` which
-    entry of the original each was. Entries of a column stand in the order of the original.
+    ``indptr`` is int64 ``(R+1,)`` and ``indices`` int32 ``(E,)`` with values in
+    ``[0, num_columns)``. In a block, rows are destinations and values are positions of sources. The
+    result has int64 ``(num_columns+1,)``, int32 ``(E,)`` the rows that hold each column, and int32
+    ``(E,)`` which entry of the original each was. Entries of a column stand in the order of the
+    original.
 
     Raises ``ValueError`` as for a graph, and for ``num_columns`` outside ``[0, 2^31)``.
     """
@@ -46,7 +48,7 @@ def transpose(
 def sort_edges_by_source(
     indptr: IntArray, indices: IndexArray, *, threads: int = 0
 ) -> tuple[IndexArray, IndexArray, IndexArray]:
-    """A block's edges sorted by source, as ``(src, dst, edge)``, int32 ``(E,)`` each.
+    """Return a block's edges sorted by source, as ``(src, dst, edge)``, int32 ``(E,)`` each.
 
     HP-GNN (Lin et al. 2022, section 4.1) reduces memory traffic (RMT) by this layout: it loads a
     source's features once for all of its edges. Its second pass (RRA) renames the sources in the
@@ -61,7 +63,7 @@ def sort_edges_by_source(
     threads = resolve_threads(threads)
     compiled = load("layout")
     lowest, highest = indices.min(initial=0), int(indices.max(initial=-1))
-    # Columns are counted one by one, which is no way to sort a few large values.
+    # Counting visits every column, which is too slow for a few large values.
     sparse = highest > 2**20 + 8 * len(indices)
     if compiled is None or lowest < 0 or sparse:
         return reference.sort_edges_by_source(indptr, indices)
@@ -93,13 +95,14 @@ def sort_keys(keys: reference.Keys, low: int, high: int) -> reference.Keys:
 def reverse_cuthill_mckee(
     indptr: IntArray, indices: IndexArray, *, from_hubs: bool = False, threads: int = 0
 ) -> IndexArray:
-    """A permutation that brings neighbours close: the vertex at each new place, int32 ``(V,)``.
+    """Return a permutation that brings neighbours close: the vertex at each new place, int32
+    ``(V,)``.
 
-    Cuthill and McKee ("Reducing the bandwidth of sparse symmetric matrices", 1969), reversed
-    (George 1971): each component breadth-first from a vertex of lowest degree, a vertex's new
-    neighbours by degree. Of vertices of lowest degree the first in NumPy's ``argsort`` is chosen
-    and of equal neighbours the smallest id, so that where rows ascend, the order is the one of
-    ``scipy.sparse.csgraph.reverse_cuthill_mckee``.
+    The order is Cuthill and McKee's ("Reducing the bandwidth of sparse symmetric matrices", 1969),
+    reversed (George 1971). Each component is searched breadth-first from a vertex of lowest degree,
+    and a vertex's new neighbours by degree. Ties between vertices of lowest degree go to the first
+    in NumPy's ``argsort``, and ties between neighbours to the smallest id. If rows ascend,
+    ``scipy.sparse.csgraph.reverse_cuthill_mckee`` therefore gives the same order.
 
     ``from_hubs`` searches a second time, from a vertex of highest degree, which is often better in
     graphs with hubs, and keeps for each component the order of smaller bandwidth.
@@ -108,7 +111,7 @@ def reverse_cuthill_mckee(
     Raises ``ValueError`` as for every graph.
     """
     _check_matrix(indptr, indices)
-    # A sort that is not stable: int32, since the order of equal degrees depends on the dtype.
+    # The sort is not stable, so the order of equal degrees depends on the dtype: it must be int32.
     starts = np.argsort(np.diff(indptr).astype(np.int32)).astype(np.int32)
     threads = resolve_threads(threads)
     compiled = load("layout")
@@ -121,11 +124,11 @@ def reverse_cuthill_mckee(
 def bandwidth(
     indptr: IntArray, indices: IndexArray, order: IndexArray | None = None, *, threads: int = 0
 ) -> int:
-    """The largest distance between the places of two neighbours, 0 without edges.
+    """Return the largest distance between the places of two neighbours, 0 without edges.
 
     ``order`` int32 ``(V,)`` is a permutation as :func:`reverse_cuthill_mckee` returns it; without
-    it vertices stand as they are numbered. Raises ``ValueError`` as for every graph and for an
-    order that is no permutation.
+    it, vertices stand in the order of their ids. Raises ``ValueError`` as for every graph and for
+    an order that is no permutation.
     """
     _check_matrix(indptr, indices)
     if order is not None:
@@ -138,10 +141,10 @@ def bandwidth(
 
 
 def edge_cut(indptr: IntArray, indices: IndexArray, part: IndexArray, *, threads: int = 0) -> int:
-    """How many edges have their ends in different parts.
+    """Return the number of edges with their ends in different parts.
 
-    ``part`` int32 ``(V,)`` of any value. As in ``Graph.num_edges``, an undirected edge, stored
-    twice, counts twice. Raises ``ValueError`` as for every graph and for other parts.
+    ``part`` int32 ``(V,)`` of any value. An undirected edge, stored twice, counts twice, as in
+    ``Graph.num_edges``. Raises ``ValueError`` as for every graph and for other parts.
     """
     _check_matrix(indptr, indices)
     _check_vertices("part", part, len(indptr) - 1)
@@ -153,13 +156,14 @@ def edge_cut(indptr: IntArray, indices: IndexArray, part: IndexArray, *, threads
 
 
 def count_reuse_times(indices: IndexArray, num_columns: int) -> IntArray:
-    """How many of ``indices`` come again so many entries after the last equal one, int64 ``(B,)``.
+    """Return the histogram of the reuse times of ``indices``, int64 ``(B,)``.
+
+    An entry's reuse time is its distance to the last equal entry.
 
     ``indices`` int32 ``(E,)`` have values in ``[0, num_columns)``, which are rows that a sum reads
-    one after the other. Entries are counted in bins whose shortest reuse times
-    :func:`gnnbench.kernels.reference.layout.list_reuse_times` lists; those that come for the first
-    time are in the first. Raises ``ValueError`` for other values, dtypes or layouts, and for sizes
-    of 2^31 or more.
+    one after the other. :func:`gnnbench.kernels.reference.layout.list_reuse_times` lists the
+    shortest reuse time of each bin. First occurrences are in the first bin. Raises ``ValueError``
+    for other values, dtypes or layouts, and for sizes of 2^31 or more.
     """
     check_vector("indices", indices, np.dtype(np.int32))
     _check_sizes(num_columns, len(indices))
@@ -183,14 +187,14 @@ def partition_stream(
     order: IndexArray | None = None,
     seed: int = 0,
 ) -> IndexArray:
-    """The part of every vertex, int32 ``(V,)``, with few edges between parts.
+    """Return the part of every vertex, int32 ``(V,)``, with few edges between parts.
 
-    Vertices arrive one by one, in ``order`` (an int32 permutation) or shuffled by ``seed``, and
-    each goes, for good, to a part P of less than C = (1 + ``slack``) V / ``parts`` vertices (at
-    least V / ``parts``, rounded up): that of the highest score, of equal ones the smallest, of
-    these the first. To ``balance`` "work", a vertex counts as 1 + D(v) vertices in |P|, V and C,
-    those and its in-edges; a part may then exceed C by its last vertex. With N neighbours in P, the
-    score is
+    Vertices arrive one by one, in ``order`` (an int32 permutation) or shuffled by ``seed``. Each
+    goes, for good, to a part P of less than C vertices. C is (1 + ``slack``) V / ``parts``, or V /
+    ``parts`` rounded up if that is more. It goes to the part of highest score; ties go to the
+    smallest part, then to the first. With ``balance`` "work", a vertex counts as 1 + D(v) vertices
+    in |P|, V and C: itself and its in-edges. A part may then exceed C by its last vertex. With N
+    neighbours in P, the score is
 
     - "ldg": N (1 - |P| / C), linear deterministic greedy (Stanton and Kliot, "Streaming graph
       partitioning for large distributed graphs", 2012, section 4);
@@ -198,12 +202,12 @@ def partition_stream(
       for m undirected edges (Tsourakakis et al., "Fennel", 2014, section 4; its slack is 0.1). A
       vertex pays for all that it counts as, in units in which all of them count V.
 
-    Further ``passes`` stream the vertices again, with sizes counted anew and neighbours that have
-    not come yet where the pass before left them (Nishimura and Ugander, "Restreaming graph
-    partitioning", 2013). The memory needed is one number a vertex.
+    Further ``passes`` stream the vertices again and count sizes anew. Neighbours that have not
+    arrived yet are in the part that the last pass gave them (Nishimura and Ugander, "Restreaming
+    graph partitioning", 2013). The memory needed is one number a vertex.
 
-    Raises ``ValueError`` as for every graph, for an order that is no permutation, parts and passes
-    below 1, and a slack that is negative or not finite.
+    Raises ``ValueError`` as for every graph, and for an order that is no permutation. Parts and
+    passes must be at least 1, and the slack finite and not negative.
     """
     _check_matrix(indptr, indices)
     vertices = len(indptr) - 1

@@ -1,4 +1,4 @@
-"""Where rows stand in buffers from round to round: HongTu §6's position indices."""
+"""Places of rows in buffers from round to round: the position indices of HongTu, section 6."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gnnbench.records import BufferRows, Fetch, Unit
 
 
 class RoundPositions(Protocol):
-    """Gives each round's rows their places, in the order in which the rounds run."""
+    """Assignment of places to each round's rows, in the order in which the rounds run."""
 
     def follow(
         self,
@@ -21,26 +21,26 @@ class RoundPositions(Protocol):
         rows: dict[int, BufferRows],
         merged: bool,
     ) -> list[SlotPositions]:
-        """The positions of all slots of a round, in the order of its ``units``.
+        """Return the positions of all slots of a round, in the order of its ``units``.
 
-        ``fetches`` are theirs, one each; ``following`` are those of the next round, for which rows
-        stay, and empty where nothing does. ``rows`` is the room that each slot's buffers need in
-        this round, by slot, and ``merged`` says whether that is one buffer, in all rounds alike.
-        Who comes gets the lowest free place, in order; who stays keeps its own. A slot that is not
-        in a round has lost what it held.
+        ``fetches`` has one fetch for each unit. ``following`` has those of the next round, for
+        which rows stay, and is empty if none do. ``rows`` is the room that each slot's buffers need
+        in this round, by slot. ``merged`` says whether that is one buffer, in all rounds alike. A
+        new row gets the lowest free place, in order; a row that stays keeps its place. A slot that
+        is not in a round loses its rows.
 
-        Raises ``ValueError`` for fetches that leave a needed row out, bring one twice, keep one
-        that was not there, or take one from a transition set that does not hold it, and for ids
-        outside the graph or arrays of other types than the records say.
+        Raises ``ValueError`` for fetches that omit a needed row or load one twice. It rejects
+        keeping a row that was not there and copying one from a transition set without it. It also
+        rejects ids outside the graph and arrays of other types than the records state.
         """
         ...
 
 
 def open_rounds(num_vertices: int, *, threads: int = 0) -> RoundPositions:
-    """Positions of rows of a graph, before the first round; nobody stands anywhere.
+    """Return empty positions for the rows of a graph, before the first round.
 
-    A round's slots are worked on by ``threads``, 0 for every core. Raises ``ValueError`` for more
-    vertices than int32 can name.
+    ``threads`` work on a round's slots, 0 for every core. Raises ``ValueError`` for more vertices
+    than int32 can name.
     """
     if not 0 <= num_vertices < 2**31:
         raise ValueError(f"num_vertices is {num_vertices}; it must be from 0 to 2^31 - 1.")

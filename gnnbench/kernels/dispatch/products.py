@@ -1,8 +1,8 @@
 """Products of tall float32 matrices with a layer's weights, and their gradients: UPDATE.
 
 Bias, ReLU and their gradients belong to the same pass over the rows. The compiled loops need
-AVX-512. ``threads`` is 0 for every core; the gradients of weights and bias are sums of what each
-thread summed, and so depend on it in their last bits.
+AVX-512. ``threads`` is 0 for every core. The gradients of weights and bias are sums of per-thread
+sums, so their last bits depend on it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _AVX512 = 2
 
 
 def outrun_torch() -> bool:
-    """Whether the compiled loops run here, and faster than torch's product.
+    """Return whether the compiled loops run here and are faster than torch's product.
 
-    torch calls MKL, which uses AVX-512 on Intel's processors alone, and AVX2 on others.
+    torch calls MKL, which uses AVX-512 only on Intel's processors, and AVX2 on others.
     """
     compiled = _find_loops()
     return compiled is not None and not compiled.made_by_intel()
@@ -36,10 +36,10 @@ def multiply(
     relu: bool = False,
     threads: int = 0,
 ) -> FloatArray:
-    """``a w + bias``, ``(n, k) (k, f) + (f,) -> (n, f)``, and with ``relu`` no less than zero.
+    """Return ``a w + bias``, with ReLU if ``relu``: ``(n, k) (k, f) + (f,) -> (n, f)``.
 
     Arrays are float32; the rows of ``a`` and the bias are contiguous, ``w`` may have any strides.
-    Raises ``ValueError`` for others, and for shapes that do not match.
+    Raises ``ValueError`` for other arrays, and for shapes that do not match.
     """
     _check_rows("a", a, (len(a), len(w)))
     _check_weight(w)
@@ -64,11 +64,12 @@ def differentiate(
     of_a: bool = True,
     threads: int = 0,
 ) -> tuple[FloatArray | None, FloatArray | None, FloatArray]:
-    """The gradients of :func:`multiply` for ``a``, ``w`` and the bias, given its output's ``g``.
+    """Return the gradients of :func:`multiply` for ``a``, ``w`` and the bias, given its output's
+    ``g``.
 
-    ``g w^T`` ``(n, k)``, None unless ``of_a``; ``a^T g`` ``(k, f)``, None without ``a``; and the
-    sum of the rows of ``g``, ``(f,)``. ``output`` ``(n, f)`` is that of ReLU: ``g`` is zero where
-    it is. Arrays and errors are as in :func:`multiply`.
+    They are ``g w^T`` ``(n, k)``, None unless ``of_a``; ``a^T g`` ``(k, f)``, None without ``a``;
+    and the sum of the rows of ``g``, ``(f,)``. ``output`` ``(n, f)`` is ReLU's output: ``g`` counts
+    as zero wherever it is zero. Arrays and errors are as in :func:`multiply`.
     """
     _check_weight(w)
     _check_rows("g", g, (len(g), w.shape[1]))
@@ -90,7 +91,7 @@ def differentiate(
 
 
 def _find_loops() -> ModuleType | None:
-    """The compiled loops, where this processor has what they need."""
+    """Return the compiled loops, or None if this processor lacks their instructions."""
     compiled = load("products")
     if compiled is None or not compiled.runs() or limit_simd(_AVX512) < _AVX512:
         return None

@@ -21,18 +21,18 @@ def gather_rows(
     bfloat16: bool = False,
     threads: int = 0,
 ) -> Rows:
-    """``out[i] = source[ids[i]]``; returns ``out``.
+    """Gather rows: ``out[i] = source[ids[i]]``; return ``out``.
 
     ``source`` ``(V, D)`` is contiguous float32, float64, float16 or uint16, and may be read-only or
-    a memory map, of which only the rows named are read. ``ids`` are int64 or int32 ``(N,)``, in any
+    a memory map; only the rows in ``ids`` are read. ``ids`` are int64 or int32 ``(N,)``, in any
     order, repeats allowed. ``out`` ``(N, D)`` is the caller's contiguous buffer, or a new array, of
-    the dtype of ``source``; or float32 where ``source`` is float16, or is uint16 and ``bfloat16``
-    says that these are the bits of bfloat16: the values are then widened on the way. ``threads`` is
-    0 for every core.
+    the dtype of ``source``. It may also be float32 if ``source`` is float16, or is uint16 with
+    ``bfloat16``, which marks the bits of bfloat16; the values are then widened. ``threads`` is 0
+    for every core.
 
-    Raises ``ValueError`` for arrays of other dtypes, shapes or layouts, an ``out`` that is
-    read-only or shares memory with the inputs, and ids outside ``source``; ``out`` then holds
-    anything.
+    Raises ``ValueError`` for arrays of other dtypes, shapes or layouts, and for an ``out`` that is
+    read-only or shares memory with the inputs. Ids outside ``source`` raise it too; ``out`` is then
+    undefined.
     """
     _check_rows("source", source, bfloat16)
     _check_ids(ids)
@@ -72,16 +72,16 @@ def scatter_add_rows(
     bfloat16: bool = False,
     threads: int = 0,
 ) -> None:
-    """``target[ids[i]] += values[i]`` in place, for every i in order.
+    """Add rows in place: ``target[ids[i]] += values[i]``, for every i in order.
 
     ``target`` ``(V, D)`` and ``values`` ``(N, D)`` are contiguous, both float32, float64, float16,
-    or uint16 with ``bfloat16``, which says that these are the bits of bfloat16. ``ids`` are int64
-    or int32 ``(N,)``, in any order, repeats allowed. Every addition to an element rounds to its
-    type, to nearest and ties to even, in the order of i, whatever ``threads`` (0 = every core).
+    or uint16 with ``bfloat16``, which marks the bits of bfloat16. ``ids`` are int64 or int32
+    ``(N,)``, in any order, repeats allowed. Every addition to an element rounds to its type, to
+    nearest and ties to even, in the order of i, whatever ``threads`` (0 = every core).
 
-    Raises ``ValueError`` for arrays of other dtypes, shapes or layouts, a ``target`` that is
-    read-only or shares memory with the others, and ids outside ``target``, which then stays as it
-    was.
+    Raises ``ValueError`` for arrays of other dtypes, shapes or layouts, and for a ``target`` that
+    is read-only or shares memory with the others. Ids outside ``target`` raise it too; ``target``
+    then stays unchanged.
     """
     _check_rows("target", target, bfloat16)
     _check_ids(ids)
@@ -122,17 +122,19 @@ def move_rows(
     add: bool = False,
     threads: int = 0,
 ) -> None:
-    """``target[target_ids[i]] = source[source_ids[i]]``, or ``+=`` where ``add``, for every i in
-    order, without other rows between.
+    """Move rows: ``target[target_ids[i]] = source[source_ids[i]]``, or ``+=`` if ``add``, for i in
+    order.
+
+    There is no intermediate buffer.
 
     ``source`` ``(V, D)`` and ``target`` ``(W, D)`` are contiguous, both float32, float64 or
-    float16; ``source`` may be read-only or a memory map, of which only the rows named are read. Ids
-    are int64 or int32 ``(N,)``, in any order, repeats allowed. The result is that of one thread,
-    whatever ``threads`` (0 = every core).
+    float16; ``source`` may be read-only or a memory map; only the rows in ``source_ids`` are read.
+    Ids are int64 or int32 ``(N,)``, in any order, repeats allowed. The result does not depend on
+    ``threads`` (0 = every core).
 
-    Raises ``ValueError`` for arrays of other dtypes, shapes or layouts, a ``target`` that is
-    read-only or shares memory with the others, and ids outside either, all of which leave
-    ``target`` as it was.
+    Raises ``ValueError`` for arrays of other dtypes, shapes or layouts, and for a ``target`` that
+    is read-only or shares memory with the others. Ids outside either table raise it too. ``target``
+    then stays unchanged.
     """
     _check_move(source, source_ids, target, target_ids)
     workers = resolve_threads(threads)
@@ -167,7 +169,9 @@ def _check_move(
     target: Rows,
     target_ids: IntArray | IndexArray,
 ) -> None:
-    """Two tables of one dtype and width, apart in memory, and as many ids of either."""
+    """Check that the tables match in dtype and width, are apart in memory, and have equally many
+    ids.
+    """
     for name, rows in (("source", source), ("target", target)):
         _check_rows(name, rows, bfloat16=False)
     _check_ids(source_ids, "source_ids")

@@ -1,6 +1,6 @@
 """Drawing mini-batches: neighbour, layer-wise and subgraph sampling, and induced blocks.
 
-The three families are those of HP-GNN (Lin et al. 2022, section 2.3).
+HP-GNN distinguishes the same three families (Lin et al. 2022, section 2.3).
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ def sample_neighbours(
     int64, each once. ``fanouts`` run from the seeds outwards: ``fanouts[0]`` is the last block's.
 
     Without replacement, a vertex with at most that many in-neighbours, or a fan-out of 0, keeps all
-    of them, and a row's picks stand in the order of the graph's row. With ``replace``, each vertex
-    that has in-neighbours draws exactly that many times; they stand in the order drawn, a repeated
-    edge repeatedly.
+    of them. A row's picks stand in the order of the graph's row. With ``replace``, each vertex that
+    has in-neighbours draws exactly that many times. Its picks stand in the order drawn, and a
+    repeated edge is listed each time.
 
-    ``weights`` float32 or float64 ``(E,)`` make each draw proportional to the weight of the edge
-    (without them, all are alike); an edge of weight 0 is never drawn nor kept. Without replacement
-    this is successive sampling by exponential keys: the ``fanout`` smallest -log(u) / weight
-    (Efraimidis and Spirakis, "Weighted random sampling with a reservoir", 2006).
+    With ``weights``, float32 or float64 ``(E,)``, each draw is proportional to the edge's weight;
+    without them, it is uniform. An edge of weight 0 is never drawn nor kept. Without replacement
+    this is successive sampling by exponential keys. It takes the ``fanout`` smallest -log(u) /
+    weight (Efraimidis and Spirakis, "Weighted random sampling with a reservoir", 2006).
 
     Sources follow the destinations in the order in which they first appear. The blocks' ``src_ids``
-    are views of one array, each a prefix of the next outer one. What is drawn for a vertex depends
-    on (seed, epoch, distance from the seeds, vertex) alone, not on ``threads`` (0 = every core) and
-    not on the other seeds.
+    are views of one array, each a prefix of the next outer one. The draws for a vertex depend only
+    on (seed, epoch, distance from the seeds, vertex). They depend neither on ``threads`` (0 = every
+    core) nor on the other seeds.
 
     Raises ``ValueError`` for arrays of the wrong dtype or layout, seeds out of range or repeated,
-    negative fan-outs, a fan-out of 0 with replacement, and, in the rows that are read, bounds or
-    neighbours outside the graph and weights that are negative or have no finite sum.
+    negative fan-outs, and a fan-out of 0 with replacement. In the rows that are read, it rejects
+    bounds or neighbours outside the graph, and weights that are negative or have no finite sum.
     """
     check_graph(indptr, indices)
     check_vector("seeds", seeds, np.dtype(np.int64))
@@ -83,8 +83,10 @@ def sample_neighbours(
 def _cut_blocks(
     order: IntArray, layers: Sequence[tuple[int, IntArray, IndexArray]]
 ) -> tuple[Block, ...]:
-    """Blocks whose sources are prefixes of ``order``, input layer first; of each layer, from the
-    seeds outwards, its number of destinations and its CSR."""
+    """Return blocks, input layer first; their sources are prefixes of ``order``.
+
+    Each layer, from the seeds outwards, has its number of destinations and its CSR.
+    """
     num_src = [*(rows for rows, _, _ in layers), len(order)][1:]
     return tuple(
         Block(order[:size], rows, out, local)
@@ -95,7 +97,8 @@ def _cut_blocks(
 def induce_block(
     indptr: IntArray, indices: IndexArray, dst_ids: IntArray, *, threads: int = 0
 ) -> Block:
-    """The block of every in-edge of ``dst_ids``: these first, then the other sources ascending.
+    """Return the block of every in-edge of ``dst_ids``: these first, then the other sources
+    ascending.
 
     Dtypes and errors as for :func:`sample_neighbours`; edges stay in the order of the graph's rows.
     """
@@ -114,7 +117,8 @@ def induce_block(
 def induce_subgraph(
     indptr: IntArray, indices: IndexArray, ids: IntArray, *, threads: int = 0
 ) -> Block:
-    """The block of the edges with both ends in ``ids``, which are its destinations and sources.
+    """Return the block of the edges with both ends in ``ids``, which are its destinations and
+    sources.
 
     Dtypes and errors as for :func:`sample_neighbours`; edges stay in the order of the graph's rows.
     """
@@ -131,11 +135,12 @@ def induce_subgraph(
 
 
 def find_edges(indptr: IntArray, indices: IndexArray, block: Block) -> IntArray:
-    """Where each of a block's edges stands in the graph's ``indices``, int64 ``(E,)``; -1 for one
-    that the graph does not have.
+    """Return the position of each of a block's edges in the graph's ``indices``, int64 ``(E,)``.
 
-    Rows of the graph ascend; those of the block need not. Raises ``ValueError`` for offsets of a
-    block that are none.
+    It is -1 for an edge that the graph does not have.
+
+    Rows of the graph must ascend; rows of the block need not. Raises ``ValueError`` if ``indptr``
+    of the block is not a valid CSR.
     """
     check_graph(indptr, indices)
     count = block.num_dst
@@ -165,23 +170,24 @@ def sample_layers(
     importance: DoubleArray | None = None,
     threads: int = 0,
 ) -> LayerSample:
-    """Layer-wise sampling: ``budgets[l]`` new sources for the whole l-th layer from the seeds.
+    """Sample layer-wise: draw ``budgets[l]`` new sources for the whole l-th layer from the seeds.
 
-    Graph and seeds as for :func:`sample_neighbours`. The candidates of a layer are its
-    destinations' in-neighbours, without these themselves, which stay sources in any case. They are
-    drawn without replacement (as there, with one exponential key for a vertex), in proportion to
-    the sum over the layer's rows v of P_vu^2 with P = D'^-1/2 (A + I) D'^-1/2, D' = D + 1: LADIES
-    (Zou et al., "Layer-Dependent Importance Sampling", 2019, Algorithm 1), which draws the
-    destinations along with the others, so that part of its budget may go to what it has already.
+    Graph and seeds as for :func:`sample_neighbours`. The candidates of a layer are the
+    in-neighbours of its destinations that are not destinations, which stay sources in any case.
+    They are drawn without replacement, with one exponential key for each vertex. The law is LADIES
+    (Zou et al., "Layer-Dependent Importance Sampling", 2019, Algorithm 1): in proportion to the sum
+    over the layer's rows v of P_vu^2. Here P = D'^-1/2 (A + I) D'^-1/2 and D' = D + 1. LADIES
+    itself also draws the destinations, so part of its budget may go to vertices that it already
+    has.
 
-    With ``importance`` float64 ``(V,)``, the same for every layer, every vertex of some importance
-    is a candidate; with :func:`fastgcn_importance` this is FastGCN.
+    With ``importance`` float64 ``(V,)``, the same for every layer, every vertex of positive
+    importance is a candidate. With :func:`fastgcn_importance` this is FastGCN.
 
-    A block has the edges between its destinations and from the drawn sources, which stand after the
-    destinations, ascending. A layer with no more candidates than its budget takes all. ``weights``
-    are one over each source's probability to come in, given how late the first vertex came that was
-    left out; this makes estimates unbiased (Cohen and Kaplan, "Summarizing data using bottom-k
-    sketches", 2007).
+    A block has the edges between its destinations and from the drawn sources. The drawn sources
+    follow the destinations, ascending. A layer with no more candidates than its budget takes all.
+    ``weights`` are the inverse of each source's inclusion probability, given the key of the first
+    vertex left out. This makes estimates unbiased (Cohen and Kaplan, "Summarizing data using
+    bottom-k sketches", 2007).
 
     Raises ``ValueError`` as :func:`sample_neighbours` does, for budgets below 1, and for an
     importance that is negative, not finite or not of that shape.
@@ -212,7 +218,7 @@ def sample_layers(
 
 
 def fastgcn_importance(indptr: IntArray, indices: IndexArray) -> DoubleArray:
-    """Every vertex's squared column norm of P = D'^-1/2 (A + I) D'^-1/2, float64 ``(V,)``.
+    """Return every vertex's squared column norm of P = D'^-1/2 (A + I) D'^-1/2, float64 ``(V,)``.
 
     FastGCN (Chen, Ma and Xiao 2018, Algorithm 2) draws in proportion to it. ``ValueError`` for a
     malformed graph.
@@ -222,19 +228,20 @@ def fastgcn_importance(indptr: IntArray, indices: IndexArray) -> DoubleArray:
 
 
 def saint_node_sums(indptr: IntArray, indices: IndexArray) -> DoubleArray:
-    """Running sums of what :func:`sample_saint_nodes` draws in proportion to, float64 ``(V,)``.
+    """Return the running sums of the weights of :func:`sample_saint_nodes`, float64 ``(V,)``.
 
-    It is the squared column norm of D^-1 A: the sum of 1 / D(v)^2 over the rows v that u is in.
+    The weight is the squared column norm of D^-1 A: the sum of 1 / D(v)^2 over the rows v that u is
+    in.
     """
     _check_whole_graph(indptr, indices)
     return reference.saint_node_sums(indptr, indices)
 
 
 def saint_edge_sums(indptr: IntArray, indices: IndexArray) -> DoubleArray:
-    """Running sums of what :func:`sample_saint_edges` draws in proportion to, float64 ``(E,)``.
+    """Return the running sums of the weights of :func:`sample_saint_edges`, float64 ``(E,)``.
 
-    It is 1 / D(u) + 1 / D(v) for the edge u, v (a degree of 0, in a graph that is not symmetric,
-    adds nothing).
+    The weight is 1 / D(u) + 1 / D(v) for the edge u, v. A degree of 0, which occurs in graphs that
+    are not symmetric, adds nothing.
     """
     _check_whole_graph(indptr, indices)
     return reference.saint_edge_sums(indptr, indices)
@@ -250,11 +257,12 @@ def sample_saint_nodes(
     round: int,
     sums: DoubleArray | None = None,
 ) -> IntArray:
-    """GraphSAINT's node sampler (Zeng et al. 2020, Algorithm 2): sorted distinct ids, int64.
+    """Sample by GraphSAINT's node sampler (Zeng et al. 2020, Algorithm 2): sorted distinct ids,
+    int64.
 
-    ``budget`` vertices are drawn with replacement in proportion to the squared column norm of
-    D^-1 A, the paper's choice. ``sums`` are what :func:`saint_node_sums` returns for this graph;
-    without them every call computes them anew.
+    It draws ``budget`` vertices with replacement in proportion to the squared column norm of D^-1
+    A, the paper's choice. ``sums`` are what :func:`saint_node_sums` returns for this graph; without
+    them every call computes them anew.
 
     Raises ``ValueError`` for a malformed graph, a negative budget, sums of the wrong dtype or
     shape, and a graph without edges.
@@ -277,7 +285,8 @@ def sample_saint_edges(
     round: int,
     sums: DoubleArray | None = None,
 ) -> IntArray:
-    """GraphSAINT's edge sampler (Zeng et al. 2020, Algorithm 2): sorted distinct ids, int64.
+    """Sample by GraphSAINT's edge sampler (Zeng et al. 2020, Algorithm 2): sorted distinct ids,
+    int64.
 
     ``budget`` edges u, v are drawn with replacement in proportion to 1 / D(u) + 1 / D(v); the ids
     are their ends. ``sums`` are what :func:`saint_edge_sums` returns for this graph. Errors as for
@@ -303,12 +312,13 @@ def sample_saint_walks(
     epoch: int,
     round: int,
 ) -> IntArray:
-    """GraphSAINT's random-walk sampler (Zeng et al. 2020, Algorithm 2): sorted distinct ids, int64.
+    """Sample by GraphSAINT's random walks (Zeng et al. 2020, Algorithm 2): sorted distinct ids,
+    int64.
 
     ``roots`` vertices are drawn uniformly with replacement; from each, ``length`` steps go to a
     uniformly drawn in-neighbour, or stay where there is none. The ids are all vertices visited.
 
-    Raises ``ValueError`` for a malformed graph, negative counts, and roots in a graph of none.
+    Raises ``ValueError`` for a malformed graph, negative counts, and roots in an empty graph.
     """
     check_graph(indptr, indices)
     _check_counts(roots=roots, length=length)
@@ -364,9 +374,9 @@ def _check_weights(name: str, weights: WeightArray, length: int) -> None:
 class _Scratch(threading.local):
     """A thread's numbering of vertices, kept for graphs of one size: int32 ``(2, V + 1)``.
 
-    The first row maps a vertex to its number plus a base, which stands in the last column and which
-    each call raises above all that it wrote, so that no call has to clear what another touched.
-    The second row lists the vertices numbered.
+    The first row maps a vertex to its number plus a base, which stands in the last column. Each
+    call raises the base above all that it wrote, so no call has to clear the row. The second row
+    lists the numbered vertices.
     """
 
     def __init__(self) -> None:

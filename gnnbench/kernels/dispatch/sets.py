@@ -1,9 +1,9 @@
-"""Sets of vertex ids as bitmaps, and what many of them share.
+"""Sets of vertex ids as bitmaps, and the ids that sets share.
 
-Deduplicated communication counts these (HongTu, Wang et al. 2023, section 5): with N_ij the
-neighbours that partition i's chunk j needs, V_ori is the sum of their sizes. V_+p2p is the sum over
-the batches j of the size of the union of all N_ij. V_+ru is the size of the first batch's union
-plus, for every later batch, the size of its union without the union before.
+Deduplicated communication counts these (HongTu, Wang et al. 2023, section 5). N_ij are the
+neighbours that partition i's chunk j needs, and V_ori is the sum of their sizes. V_+p2p is the sum
+over the batches j of the size of the union of all N_ij. V_+ru is the size of the first batch's
+union plus, for every later batch, the size of its union without the last one.
 
 ``Bitmaps`` are uint64 ``(sets, words)``: bit k of word w is id 64 w + k. Their union, intersection
 and difference are NumPy's ``|``, ``&`` and ``& ~``. Ids go into them and come out of them as int64.
@@ -24,11 +24,11 @@ from gnnbench.records import IndexArray, IntArray
 
 
 def unique_ids(ids: IndexArray, universe: int) -> IndexArray:
-    """The distinct ids of an array, ascending int32.
+    """Return the distinct ids of an array, ascending int32.
 
-    ``ids`` is a contiguous int32 array in ``[0, universe)``, in any order. Takes memory for a bit
-    for each id of the universe, below 2^31. Raises ``ValueError`` for other arrays, ids outside the
-    universe and a universe that is too large.
+    ``ids`` is a contiguous int32 array in ``[0, universe)``, in any order. It takes one bit of
+    memory for each id of the universe, which is below 2^31. Raises ``ValueError`` for other arrays,
+    ids outside the universe and a universe that is too large.
     """
     if not 0 <= universe < 2**31:
         raise ValueError(f"universe is {universe}; it must be from 0 to 2^31 - 1.")
@@ -44,7 +44,7 @@ def unique_ids(ids: IndexArray, universe: int) -> IndexArray:
 
 
 def mark_sets(sets: Sequence[IntArray], universe: int, *, threads: int = 0) -> Bitmaps:
-    """Bitmaps of int64 arrays of ids in ``[0, universe)``, in any order, with repeats if need be.
+    """Return bitmaps of int64 arrays of ids in ``[0, universe)``, in any order, repeats allowed.
 
     All bitmaps of one universe have equally many words, a multiple of 8. ``threads``, here and
     below, is 0 for every core. Raises ``ValueError`` for other arrays and ids outside the universe.
@@ -68,7 +68,7 @@ def mark_sets(sets: Sequence[IntArray], universe: int, *, threads: int = 0) -> B
 
 
 def list_marks(bitmaps: Bitmaps, slab: Slab | None = None, *, threads: int = 0) -> list[IntArray]:
-    """The ids of every bitmap, ascending int64; cut from ``slab``, if there is one."""
+    """Return the ids of every bitmap, ascending int64; cut from ``slab``, if there is one."""
     workers = resolve_threads(threads)
     _check_bitmaps(bitmaps)
     compiled = load("sets")
@@ -87,15 +87,18 @@ def list_fetches(
     *,
     threads: int = 0,
 ) -> list[list[IntArray]]:
-    """What deduplicated communication moves in a round (HongTu, sections 5.1, 5.2 and 6), by slot.
+    """Return the rows that deduplicated communication moves in a round, by slot.
 
-    Of the ``s`` slots of a round, in rows of equally large bitmaps: ``needed`` N_ij; ``transition``
-    T_ij, disjoint or each equal to ``needed``; ``held``, the rows of T_i,j-1 that may stay; and
-    ``read``, those that were read from peers and may. A slot's lists are 3 + 2 s ascending int64
-    arrays, cut from ``slab``, if there is one: N_ij; T_ij without ``held``, and with it; of what it
-    needs and has not in T_ij the rows that are in each T_kj and were not ``read``, k from 0 to
-    s - 1; and in the same order those that were. Raises ``ValueError`` for tables of bitmaps of
-    different shapes.
+    See HongTu, sections 5.1, 5.2 and 6. Each table has one bitmap for each of the round's ``s``
+    slots. ``needed`` is N_ij. ``transition`` is T_ij, disjoint or each equal to ``needed``.
+    ``held`` are the rows of T_i,j-1 that may stay, and ``read`` the rows read from peers that may
+    stay.
+
+    A slot's lists are 3 + 2 s ascending int64 arrays, cut from ``slab`` if given. The first three
+    are N_ij, T_ij without ``held``, and T_ij within ``held``. The others cover the needed rows
+    outside T_ij. First, for each peer k from 0 to s - 1, come the rows in T_kj that were not
+    ``read``; then, for each k, the rows that were. Raises ``ValueError`` for tables of different
+    shapes.
     """
     workers = resolve_threads(threads)
     for other in (transition, held, read):
@@ -114,7 +117,7 @@ def list_fetches(
 
 
 def count_marks(bitmaps: Bitmaps) -> IntArray:
-    """How many ids every bitmap has, int64 ``(len(bitmaps),)``."""
+    """Return the number of ids of every bitmap, int64 ``(len(bitmaps),)``."""
     _check_bitmaps(bitmaps)
     compiled = load("sets")
     if compiled is None:
@@ -124,7 +127,7 @@ def count_marks(bitmaps: Bitmaps) -> IntArray:
 
 
 def count_shared_marks(bitmaps: Bitmaps, others: Bitmaps, *, threads: int = 0) -> IntArray:
-    """How many ids every bitmap shares with every other, int64 ``(len(bitmaps), len(others))``."""
+    """Count the ids that each pair of bitmaps shares: int64 ``(len(bitmaps), len(others))``."""
     workers = resolve_threads(threads)
     _check_bitmaps(bitmaps, others)
     compiled = load("sets")
@@ -136,7 +139,7 @@ def count_shared_marks(bitmaps: Bitmaps, others: Bitmaps, *, threads: int = 0) -
 
 
 def _count_words(universe: int) -> int:
-    """Words of a bitmap: whole cache lines."""
+    """Return the number of words of a bitmap: whole cache lines."""
     return -(-universe // 512) * 8
 
 

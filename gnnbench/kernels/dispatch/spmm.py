@@ -1,6 +1,6 @@
-"""Sparse accelerators' products Z = A H ⊙ M: their steps, what each takes, and the sums.
+"""Products Z = A H ⊙ M of sparse accelerators: their steps, the cost of each step, and the sums.
 
-What is simulated, rule by rule, stands in ``gnnbench.kernels.reference.spmm``.
+``gnnbench.kernels.reference.spmm`` lists the rules of the simulation.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from gnnbench.kernels.reference import spmm as reference
 from gnnbench.kernels.reference.spmm import WORD_FLOATS, Chunks, ReductionEngine, Steps
 from gnnbench.records import IndexArray, IntArray
 
-#: Ones in a byte.
+#: Number of ones in each byte value.
 _ONES = np.array([bin(byte).count("1") for byte in range(256)], dtype=np.uint8)
 
 
 def sort_sources(matrix: SparseMatrix) -> SparseMatrix:
-    """The matrix with every row's sources ascending, as tiles need them; itself where they are."""
+    """Return the matrix with every row's sources ascending, as tiles need them.
+
+    It returns ``matrix`` itself if its sources already ascend.
+    """
     steps = np.diff(matrix.indices)
     inside = np.ones(len(matrix.indices), dtype=np.bool_)
     inside[matrix.indptr[:-1][matrix.indptr[:-1] < len(inside)]] = False
@@ -38,8 +41,8 @@ def cut_chunks(
 ) -> Chunks:
     """Cut destinations into tiles, and the source rows that each tile reads into chunks.
 
-    A chunk has no more than ``chunk_rows`` rows. With ``window_rows`` above 1 rows between those
-    that are read are loaded too, as HyGCN's windows do; a window must fit in a chunk. Raises
+    A chunk has at most ``chunk_rows`` rows. With ``window_rows`` above 1, the unread rows between
+    the read rows of a window are loaded too, as by HyGCN. A window must fit in a chunk. Raises
     ``ValueError`` for sizes that are not positive.
     """
     for name, value in (
@@ -63,7 +66,7 @@ def cut_chunks(
 
 
 def count_edges(matrix: SparseMatrix, chunks: Chunks) -> tuple[IntArray, IntArray]:
-    """The edges of each chunk, and how many destinations they belong to; int64, one a chunk.
+    """Return the number of edges, and of their destinations, of each chunk; int64, one a chunk.
 
     Each row's sources must ascend.
     """
@@ -82,7 +85,7 @@ def count_edges(matrix: SparseMatrix, chunks: Chunks) -> tuple[IntArray, IntArra
 
 
 def count_reads(matrix: SparseMatrix) -> IndexArray:
-    """How many edges read each source, int32 ``(num_src,)``."""
+    """Return the number of edges that read each source, int32 ``(num_src,)``."""
     compiled = load("spmm")
     count = reference.count_reads if compiled is None else compiled.count_reads
     return count(matrix.indices, matrix.num_src)
@@ -91,11 +94,11 @@ def count_reads(matrix: SparseMatrix) -> IndexArray:
 def count_wanted(
     mask: MaskArray | None, num_dst: int, width: int, slice_features: int
 ) -> IndexArray:
-    """How many features of each row are wanted in each slice, int32 ``(D, slices)``.
+    """Return each row's number of wanted features in each slice, int32 ``(D, slices)``.
 
-    ``mask`` is that of :func:`~gnnbench.kernels.dispatch.aggregate`, None where all are wanted.
-    Slices are of ``slice_features``, a multiple of 8 unless there is only one; the last may be
-    narrower.
+    ``mask`` is as in :func:`~gnnbench.kernels.dispatch.aggregate`; None means that all are wanted.
+    A slice has ``slice_features`` features, a multiple of 8 unless there is only one slice; the
+    last may be narrower.
     """
     starts = np.arange(0, width, slice_features)
     widths = np.minimum(slice_features, width - starts)
@@ -124,12 +127,12 @@ def count_steps(
     slice_features: int,
     engine: ReductionEngine,
 ) -> Steps:
-    """What each chunk of a product takes of the engine.
+    """Return the engine's work for each chunk of a product.
 
     Each row's sources must ascend (:func:`sort_sources`). ``wanted`` int32 ``(D, slices)`` counts
     each row's wanted features in each slice, 0 to ``slice_features``. Raises ``ValueError`` for a
-    ``wanted`` of another shape or range, and an engine whose numbers are not positive, or whose
-    banks are no power of two.
+    ``wanted`` of another shape or range, and an engine with numbers that are not positive or a bank
+    count that is no power of two.
     """
     _check_engine(engine)
     if wanted.dtype != np.int32 or wanted.ndim != 2 or len(wanted) != matrix.num_dst:
@@ -158,7 +161,7 @@ def count_steps(
             engine,
             row_words,
         )
-    # Where a piece takes as long whatever is wanted of it, filling, all slices are like the first.
+    # If filling bounds every piece, wanted features do not matter, and all slices equal the first.
     alike = bool((cycles_of == cycles_of[:, :1]).all())
     numbers, lane_cycles = compiled.walk_chunks(
         matrix.indptr,
@@ -182,13 +185,14 @@ def count_steps(
 def overlap_steps(
     loads: IntArray, computes: IntArray, writes: IntArray, byte_ticks: int, cycle_ticks: int
 ) -> int:
-    """When the last of the steps is done, double buffered, in ticks from 0.
+    """Return the tick at which the last step ends, with double buffering, from tick 0 on.
 
-    Int64, one value a step: bytes loaded, cycles computed and bytes written, of so many ticks each.
-    A step loads once the memory is free and the step before the last, whose half of the buffers it
-    takes, is computed. It computes when it is loaded and the step before is computed. Its outputs
-    are written before the step after the next is loaded. Times are whole numbers of any size.
-    Raises ``ValueError`` for negative numbers and for arrays of different lengths.
+    ``loads`` [bytes], ``computes`` [cycles] and ``writes`` [bytes] are int64, one value a step; a
+    byte takes ``byte_ticks`` and a cycle ``cycle_ticks``. A step loads once the memory is free and
+    the step two before it, which used its half of the buffers, is computed. It computes once it is
+    loaded and the previous step is computed. Its outputs are written before the second next step is
+    loaded. Times are whole numbers of any size. Raises ``ValueError`` for negative numbers and for
+    arrays of different lengths.
     """
     steps = [np.ascontiguousarray(each, dtype=np.int64) for each in (loads, computes, writes)]
     if len({len(each) for each in steps}) > 1:
@@ -204,8 +208,10 @@ def overlap_steps(
 
 
 def piece_cycles(engine: ReductionEngine, slice_features: int) -> IntArray:
-    """Cycles of a piece by its edges and its wanted features, int64 ``(edges + 1, features + 1)``:
-    the longer of filling the local buffer and of the adders."""
+    """Return a piece's cycles by edges and wanted features, int64 ``(edges + 1, features + 1)``.
+
+    They are the longer of filling the local buffer and of the adders.
+    """
     row_words = -(-slice_features // WORD_FLOATS)
     edges = np.arange(engine.piece_edges(row_words) + 1, dtype=np.int64)[:, None]
     features = np.arange(slice_features + 1, dtype=np.int64)

@@ -1,11 +1,12 @@
-"""Graphs too large to store, counted: R-MAT edges by their numbers, and who is whose neighbour.
+"""Counts on graphs too large to store: R-MAT edges by their numbers, and neighbour sets.
 
-A stream is gone through as often as need be, first for degrees, then, with the vertices divided
-into pieces, for neighbour sets. These are kept as a line of bits for each vertex: whether it is an
-in-neighbour of anything in each piece. Threads, and how a stream is divided, change nothing.
+A stream is read several times: first for degrees, then, with the vertices divided into pieces, for
+neighbour sets. A neighbour set is a line of bits for each vertex. Bit p says whether the vertex is
+an in-neighbour of any vertex in piece p. Neither threads nor the division of a stream change a
+result.
 
-``threads`` is 0 for every core; ``advance`` hears how many edges were gone through since the last
-time.
+``threads`` is 0 for every core; ``advance`` is called with the number of edges read since the last
+call.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from gnnbench.records import Graph, IndexArray, IntArray
 Advance = Callable[[int], None]
 
 MOST_PIECES = 1 << 16
-#: Counts of one partition's rows in another's chunks.
+#: The most counts of one partition's rows in another's chunks.
 MOST_COUNTS = 1 << 24
 
-#: Threads that count degrees, each its own: together no larger than 512 pieces' lines.
+#: Threads with private degree counters: together no larger than the lines of 512 pieces.
 MOST_COUNTERS = 16
 
 # Edges between two calls of ``advance``: a fraction of a second.
@@ -43,9 +44,9 @@ _STRETCH = 1 << 23
 def count_degrees(
     stream: RmatStream, *, threads: int = 0, advance: Advance | None = None
 ) -> IndexArray:
-    """The degree of every vertex, int32 ``(V,)``; an edge counts as often as it comes.
+    """Return the degree of every vertex, int32 ``(V,)``; repeated edges count each time.
 
-    Takes 4 V bytes for each thread, of which it uses 16 at most.
+    It takes 4 V bytes for each thread and uses at most 16 threads.
     """
     workers = min(resolve_threads(threads), MOST_COUNTERS)
     add = reference.add_degrees if (compiled := load("streams")) is None else compiled.add_degrees
@@ -69,12 +70,12 @@ def mark_neighbours(
     threads: int = 0,
     advance: Advance | None = None,
 ) -> WordArray:
-    """Whose in-neighbour every vertex is: uint64 ``(V, ceil(pieces / 64))``.
+    """Return the pieces that each vertex is an in-neighbour of: uint64 ``(V, ceil(pieces / 64))``.
 
-    Bit p of line u, from the lowest of the first word on, is set where u has an edge to a vertex
-    with the label p. ``labels`` is a contiguous uint16 ``(V,)`` of values below ``pieces``, of
-    which there are at most 65,536. ``ValueError`` for other labels, and for a malformed graph.
-    Of a graph, an undirected edge is two.
+    Bit p of line u is set if u has an edge to a vertex with the label p. Bit 0 is the lowest of the
+    first word. ``labels`` is a contiguous uint16 ``(V,)`` of values below ``pieces``, which is at
+    most 65,536. An undirected edge of a graph is two edges. Raises ``ValueError`` for other labels,
+    and for a malformed graph.
     """
     count = source.vertices if isinstance(source, RmatStream) else source.num_vertices
     _check_labels(labels, pieces, count)
@@ -88,12 +89,12 @@ def mark_neighbours(
 
 
 def words_of_line(pieces: int) -> int:
-    """64-bit words in a line of :func:`mark_neighbours`."""
+    """Return the number of 64-bit words in a line of :func:`mark_neighbours`."""
     return -(-pieces // WORD_BITS)
 
 
 def counting_bytes(vertices: int, pieces: int, threads: int = 0) -> int:
-    """The most memory that counting a stream takes: its degrees, or its lines and labels."""
+    """Return the peak memory of counting a stream [bytes]: its degrees, or its lines and labels."""
     counters = min(resolve_threads(threads), MOST_COUNTERS)
     degree, label = 4, 2
     line = 8 * words_of_line(pieces)
@@ -103,12 +104,13 @@ def counting_bytes(vertices: int, pieces: int, threads: int = 0) -> int:
 def count_replicas(
     lines: WordArray, labels: LabelArray, pieces: int, *, threads: int = 0
 ) -> IntArray:
-    """How often all vertices together are replicated: int64 ``(2, log2(pieces))``.
+    """Return the replicas of all vertices together: int64 ``(2, log2(pieces))``.
 
     ``lines`` and ``labels`` are as in :func:`mark_neighbours`, ``pieces`` a power of two from 2 on.
     Column k is for ``pieces / 2^k`` partitions, of 2^k pieces with adjacent labels each. Row 0 sums
-    the partitions' in-neighbours; in row 1 they have their own vertices too. Divided by V, this is
-    HongTu's neighbour replication factor (Wang et al. 2023, section 3). ``ValueError`` for others.
+    the partitions' in-neighbours; row 1 also counts their own vertices. Divided by V, this is
+    HongTu's neighbour replication factor (Wang et al. 2023, section 3). Raises ``ValueError`` for
+    other arguments.
     """
     _check_lines(lines, labels, pieces)
     if pieces < 2 or pieces & (pieces - 1):
@@ -130,11 +132,11 @@ def count_chunks(
     pieces: int | None = None,
     threads: int = 0,
 ) -> ChunkMarks:
-    """What each of ``partitions`` times ``chunks`` chunks needs and brings in.
+    """Count the rows that each of ``partitions`` times ``chunks`` chunks needs and loads.
 
     ``lines`` and ``labels`` are as in :func:`mark_neighbours`, with ``pieces`` (by default one a
-    chunk) a multiple of the chunks: the first pieces make chunk 0 of partition 0, the next ones
-    its chunk 1, and so on. ``ValueError`` where they are not, and where the counts would not fit.
+    chunk) a multiple of the chunks. The first pieces make chunk 0 of partition 0, the next ones its
+    chunk 1, and so on. Raises ``ValueError`` if they are not, and if the counts would not fit.
     """
     whole = partitions * chunks
     total = whole if pieces is None else pieces

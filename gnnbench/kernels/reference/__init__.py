@@ -1,1 +1,1 @@
-"""The kernels in NumPy, one module a topic: slow, short, and what the compiled ones must equal."""
+"""The kernels in NumPy, one module a topic: short and slow references for the compiled kernels."""

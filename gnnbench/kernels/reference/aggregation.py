@@ -1,4 +1,4 @@
-"""Aggregation in NumPy, an edge after the other in the order of the rows."""
+"""Aggregation in NumPy, one edge after the other in the order of the rows."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ Float = npt.NDArray[np.floating]
 
 
 def check_matrix(indptr: IntArray, indices: IndexArray, num_src: int) -> int:
-    """0; 1 if rows descend or end past the indices; 2 if an index is outside [0, num_src)."""
+    """Return 0; 1 if rows descend or end past the indices; 2 if an index is outside [0,
+    num_src).
+    """
     if indptr[0] != 0 or indptr[-1] != len(indices) or (indptr[1:] < indptr[:-1]).any():
         return 1
     return 2 if len(indices) and (indices.min() < 0 or indices.max() >= num_src) else 0
 
 
 def edge_rows(indptr: IntArray) -> IntArray:
-    """The destination of every edge, int64 ``(E,)``."""
+    """Return the destination of every edge, int64 ``(E,)``."""
     return np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
 
 
@@ -54,7 +56,7 @@ def aggregate(
     if own is not None:
         out += own[:, None] * h[: len(out)]
     if mask is not None:
-        # Not a product, in which an infinity that is masked would become NaN.
+        # A product would turn a masked infinity into NaN.
         out[np.unpackbits(mask, axis=1, count=out.shape[1], bitorder="little") == 0] = 0
     if before is not None:
         out += before

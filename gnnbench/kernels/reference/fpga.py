@@ -1,61 +1,61 @@
 """An FPGA's aggregate kernel, cycle by cycle: the machine that HP-GNN's templates describe.
 
-HP-GNN is Lin, Zhang and Prasanna, FPGA 2022; "the paper" below. What its text, figures 5 to 7 and
-Equations 6 to 9 leave open is decided here and marked *assumed*. The rules are applied to an edge
-by the methods of :class:`_Die`, in the order of this list.
+HP-GNN is Lin, Zhang and Prasanna, FPGA 2022; "the paper" below. Decisions that its text, figures 5
+to 7 and Equations 6 to 9 leave open are marked *assumed*. The methods of :class:`_Die` apply the
+rules to an edge, in the order of this list.
 
-**Units.** The kernel counts cycles of its clock, memory counts ticks (picoseconds, unless a caller
-wants other ones); ``cycle_ticks`` relates the two. A *word* is 16 floats, a 512-bit lane of the
-kernel (Equation 8's 16); it is also one DDR4 burst: 8 transfers on a 64-bit channel are 64 bytes. A
-vertex's row is ``row_words`` words, f / 16 rounded up.
+**Units.** The kernel counts cycles of its clock, and memory counts ticks, by default picoseconds;
+``cycle_ticks`` relates the two. A *word* is 16 floats, a 512-bit lane of the kernel (Equation 8's
+16). It is also one DDR4 burst: 8 transfers on a 64-bit channel are 64 bytes. A vertex's row is
+``row_words`` words, f / 16 rounded up.
 
 **Tasks** (section 4.2). Destinations are cut into equal contiguous ranges, one a die. Each die has
-its own kernel and, *assumed*, the throughput of one DDR channel: X lies evenly over the channels,
-so a die's requests, which the all-to-all interconnect spreads over all of them, meet those of as
-many other dies. A row that two dies need is loaded by both. Edges come in the order of the stream.
+its own kernel and, *assumed*, the throughput of one DDR channel. X is spread evenly over the
+channels, and the all-to-all interconnect spreads each die's requests over all of them. A row that
+two dies need is loaded by both. Edges come in the order of the stream.
 
-**Load** (section 4.1). A die loads a row when the next of its edges has another source than the one
-before, so a stream sorted by source loads each source once (RMT). The loader runs ahead of the
-kernel, *assumed* without bound. The channel serves one request at a time, in order: it takes
+**Load** (section 4.1). A die loads a row when its next edge has another source than the last one. A
+stream sorted by source therefore loads each source once (RMT). The loader runs ahead of the kernel,
+*assumed* without bound. The channel serves one request at a time, in order. It takes
 ``burst_ticks`` a word and ``miss_ticks`` (tRP + tRCD) for each DRAM page that is not open in its
-bank; pages lie over the banks in turn. ``latency_ticks`` (CAS) delay a row and hold up nobody.
-The effective share alpha of the bandwidth follows from this. Refresh is left out, *assumed*.
+bank. Pages lie over the banks in turn. ``latency_ticks`` (CAS) delay a row but not the channel. The
+effective share alpha of the bandwidth follows from this. Refresh is left out, *assumed*.
 
-**Edges** lie in the order of the stream, ``EDGES_PER_WORD`` to a word: source, destination, weight
-and which operator it is for, four bytes each, as the generated design has them. The channel brings
-a word, which takes ``edge_ticks``, before the rows that its edges ask for, and none before the
-cycle ``begin``. An edge is there one cycle after its word has come. Equation 8 has rows alone, as
+**Edges** lie in the order of the stream, ``EDGES_PER_WORD`` to a word. An edge has its source,
+destination, weight and operator, four bytes each, as in the generated design. The channel brings a
+word, which takes ``edge_ticks``, before the rows that its edges request, and none before the cycle
+``begin``. An edge is available one cycle after its word has arrived. Equation 8 has rows alone, as
 if ``edge_ticks`` were 0.
 
 **Feature duplicator.** It hands one word a cycle to all scatter PEs at once, which hold the row in
-registers. A row is there one cycle after its last word has come, and ``row_words`` cycles after the
-row before at the earliest.
+registers. A row is available one cycle after its last word has arrived, and at the earliest
+``row_words`` cycles after the previous row.
 
 **Scatter.** The die's i-th edge goes to scatter PE i mod n (*assumed*: in turn). A PE works on an
 edge for ``row_words`` cycles, one word a cycle (Equation 8), and hands a word on one cycle later.
 It has room for ``fifo_updates`` updates that no gather PE has taken in full yet (*assumed*).
 
-**Butterfly network.** log2 n stages of two-way switches; stage k sets the k-th highest bit of the
-update's place to that of its gather PE. A link carries one word a cycle, and an update's words in
-one piece. Updates that want the same link pass in the order of the stream (*assumed*: the paper has
-no arbitration rule). So every destination's updates arrive in the order of the stream, which is the
-order of accumulation, and no delay can overtake another: with a shorter one nothing ends later.
-Twice the PEs end nothing later than the one cycle that their network's further stage takes, since
-each of its links carries a part of what one link of the smaller network does.
+**Butterfly network.** It has log2 n stages of two-way switches. Stage k replaces the k-th highest
+bit of the update's place by the same bit of its gather PE. A link carries one word a cycle, and an
+update's words without interruption. Updates that want the same link pass in the order of the stream
+(*assumed*: the paper has no arbitration rule). So every destination's updates arrive, and are
+accumulated, in the order of the stream. No delay can overtake another: shortening one makes nothing
+end later. With twice the PEs, each link carries a part of the load of one link of the smaller
+network. Nothing then ends later, except for the one cycle of the additional stage.
 
-**Gather and RAW resolver.** Destination v of a die is kept by gather PE v mod n, counted from the
-die's first. A word is read, added and written back within ``adder_cycles``; the next update of the
-same destination stalls until its word is there. An update's result is complete ``adder_cycles``
-after its last word was taken.
+**Gather and RAW resolver.** Gather PE v mod n keeps destination v of a die, counted from the die's
+first. A word is read, added and written back within ``adder_cycles``. The next update of the same
+destination stalls until its word is written. An update's result is complete ``adder_cycles`` after
+its last word was taken.
 
-**Result buffer.** Each gather PE keeps ``buffer_words`` / n words on the chip: row r of the PE
-lies in place r mod capacity. An update of a row that is not there spills the one that is, and reads
-back its own where that was spilled before; each takes a page miss and ``row_words`` bursts of the
-die's channel, before the rows that are not loaded yet, and the gather PE waits for it.
+**Result buffer.** Each gather PE keeps ``buffer_words`` / n words on the chip: row r of the PE lies
+in place r mod capacity. An update of an absent row spills the row in its place, and reads its own
+row back if that was spilled before. Each takes a page miss and ``row_words`` bursts of the die's
+channel, before the rows that are not loaded yet. The gather PE waits for it.
 
-Backward aggregation is the same machine on the transposed edges, whose sources are gradients that
-become ``ready`` while it runs. What comes after aggregation (update kernel, write-back) has no
-irregular part and stands in ``gnnbench_plugins.hpgnn.cycles``.
+Backward aggregation is the same machine on the transposed edges. Its sources are gradients that
+become ``ready`` while it runs. The steps after aggregation (update kernel, write-back) have no
+irregular part; ``gnnbench_plugins.hpgnn.cycles`` computes them.
 """
 
 from __future__ import annotations
@@ -67,17 +67,17 @@ import numpy as np
 from gnnbench.constants import Bound
 from gnnbench.records import IndexArray, IntArray
 
-#: In a word of 64 bytes.
+#: Edges in a word of 64 bytes.
 EDGES_PER_WORD: Bound[int] = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The aggregate kernels of all dies, and their memory; all whole numbers.
+    """The aggregate kernels of all dies, and their memory; all fields are whole numbers.
 
     ``pes`` is n, the scatter PEs of a die and its gather PEs, a power of two. ``page_words`` is a
-    power of two. ``contended`` False lets words of any number of updates share a link and a gather
-    PE, which no hardware can: it shows what conflicts cost.
+    power of two. With ``contended`` False, words of any number of updates share a link and a gather
+    PE. No hardware can do this; it shows the cost of conflicts.
     """
 
     dies: int
@@ -97,14 +97,15 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Aggregation:
-    """What :func:`simulate_aggregation` saw. Arrays are int64, one value a die, but the first.
+    """The counts of :func:`simulate_aggregation`: int64, one value a die, except for ``complete``.
 
-    ``complete`` ``(num_dst,)`` is the cycle at which each destination's last sum is there, 0 for
-    one without edges. ``cycles`` is when a die's last one is, ``loads`` how many rows it loaded,
-    ``channel_ticks`` how long its channel took for those, ``misses`` the pages opened for them,
-    ``spilled_rows`` the rows written or read again for want of buffer. ``conflict_cycles``,
-    ``hazard_cycles`` and ``load_cycles`` are summed over updates: waiting for a link or a gather
-    PE, for the RAW resolver, and of scatter PEs for a row or an edge.
+    ``complete`` ``(num_dst,)`` is the cycle at which each destination's sum is complete, 0 for one
+    without edges. ``cycles`` is the last such cycle of a die. ``loads`` is the number of rows that
+    it loaded, ``channel_ticks`` the channel's time for them, and ``misses`` the pages opened for
+    them. ``spilled_rows`` counts rows written or read again because the result buffer is too small.
+    The last three are waiting times summed over updates. ``conflict_cycles`` wait for a link or a
+    gather PE, and ``hazard_cycles`` for the RAW resolver. In ``load_cycles`` scatter PEs wait for a
+    row or an edge.
     """
 
     complete: IntArray
@@ -119,7 +120,7 @@ class Aggregation:
 
 
 def first_rows(num_dst: int, dies: int) -> IntArray:
-    """The first destination of each die, and ``num_dst``: int64 ``(dies+1,)``."""
+    """Return the first destination of each die, and ``num_dst``: int64 ``(dies+1,)``."""
     return np.arange(dies + 1, dtype=np.int64) * num_dst // dies
 
 
@@ -145,10 +146,10 @@ def simulate_aggregation(
 
 
 class _Die:
-    """A die's kernel and its channel: until when each part is taken, and what was counted.
+    """A die's kernel and its channel: the time until which each part is busy, and the counts.
 
-    ``num_dst`` destinations, counted from the die's first. Times are cycles, the channel's ticks.
-    The methods are the rules, in the order of the list above.
+    It has ``num_dst`` destinations, counted from the die's first. Times are cycles; the channel's
+    times are ticks. The methods are the rules, in the order of the list above.
     """
 
     def __init__(self, machine: Machine, row_words: int, num_dst: int, begin: int) -> None:
@@ -187,7 +188,7 @@ class _Die:
         )
 
     def take_edge(self, source: int, address: int, ready: int, v: int) -> int:
-        """The next edge of the stream: the cycle at which the sum of ``v`` is there with it."""
+        """Process the next edge of the stream; return the cycle at which it is added to ``v``."""
         if self.edges_seen % EDGES_PER_WORD == 0:
             self._read_edges()
         if self.held != source:
@@ -207,16 +208,16 @@ class _Die:
         return complete
 
     def _read_edges(self) -> None:
-        """The next word of edges."""
+        """Read the next word of edges."""
         self.channel_free += self.machine.edge_ticks
         self.edge_there = self._arrive(self.channel_free + self.machine.latency_ticks)
 
     def _arrive(self, ticks: int) -> int:
-        """The cycle after what has come at ``ticks``."""
+        """Return the cycle after an arrival at ``ticks``."""
         return -(-ticks // self.machine.cycle_ticks) + 1
 
     def _load(self, address: int, ready: int) -> int:
-        """The tick at which the row's last word has come."""
+        """Load a row; return the tick at which its last word has arrived."""
         machine, width = self.machine, self.row_words
         first_word = address * width
         first_page = first_word // machine.page_words
@@ -233,11 +234,11 @@ class _Die:
         return self.channel_free + machine.latency_ticks
 
     def _duplicate(self, loaded_ticks: int) -> None:
-        """Feature duplicator."""
+        """Pass a row through the feature duplicator."""
         self.row_there = max(self._arrive(loaded_ticks), self.row_there + self.row_words)
 
     def _scatter(self, pe: int, slot: int) -> int:
-        """The cycle at which the update's first word is handed on."""
+        """Scatter an edge; return the cycle at which the update's first word is passed on."""
         free = max(self.scatter_free[pe], self.taken[pe][slot])
         t = max(free, self.row_there, self.edge_there)
         self.starved += t - free
@@ -245,7 +246,7 @@ class _Die:
         return t + 1
 
     def _cross(self, pe: int, gather: int, t: int) -> int:
-        """Butterfly network, to where the gather PE is free."""
+        """Cross the butterfly network; return the cycle at which the gather PE is free."""
         unhindered = t + self.stages
         place = pe
         for stage in range(self.stages):
@@ -261,7 +262,7 @@ class _Die:
         return t
 
     def _hold_result(self, v: int, gather: int, t: int) -> int:
-        """Result buffer."""
+        """Return the cycle at which the result buffer holds the row of ``v``."""
         place = (gather, v // self.machine.pes % self.rows_kept)
         other = self.kept.get(place, v)
         self.kept[place] = v
@@ -275,7 +276,7 @@ class _Die:
         return max(t, -(-self.channel_free // self.machine.cycle_ticks))
 
     def _resolve_hazard(self, v: int, t: int) -> int:
-        """RAW resolver."""
+        """Return the cycle at which the RAW resolver lets the update start."""
         safe = max(t, self.last[v] + self.machine.adder_cycles)
         self.hazards += safe - t
         self.last[v] = safe

@@ -30,12 +30,12 @@ def check_csr(
 
 
 def name_rows(indptr: IntArray) -> IndexArray:
-    """The row of every entry, int32 ``(E,)``."""
+    """Return the row of every entry, int32 ``(E,)``."""
     return np.repeat(np.arange(len(indptr) - 1, dtype=np.int32), np.diff(indptr))
 
 
 def count_up(ids: IndexArray, length: int) -> IntArray:
-    """Row pointers, int64 ``(length + 1,)``, of rows that hold each id's occurrences."""
+    """Return row pointers, int64 ``(length + 1,)``, of rows that hold each id's occurrences."""
     counts: IntArray = np.bincount(ids, minlength=length)
     return np.concatenate(([0], np.cumsum(counts)))
 
@@ -65,7 +65,7 @@ def sort_keys(keys: Keys, low: int, high: int) -> Keys:
 
 
 def invert(order: IndexArray) -> IndexArray:
-    """Where each vertex stands in ``order``; ``ValueError`` unless each is there once."""
+    """Return each vertex's position in ``order``; ``ValueError`` unless each is there once."""
     if not np.array_equal(np.sort(order), np.arange(len(order))):
         raise ValueError(MALFORMED_ORDER)
     position = np.empty(len(order), dtype=np.int32)
@@ -86,9 +86,9 @@ def bandwidth(indptr: IntArray, indices: IndexArray, order: IndexArray | None = 
 def search_components(
     indptr: IntArray, indices: IndexArray, starts: IndexArray, rank: IndexArray
 ) -> list[tuple[int, list[int]]]:
-    """Every component's bandwidth and its vertices in Cuthill and McKee's order (1969).
+    """Return every component's bandwidth and its vertices in Cuthill and McKee's order (1969).
 
-    A component is searched breadth-first from where ``starts`` first meets it, a vertex's new
+    A component is searched breadth-first from its first vertex in ``starts``, and a vertex's new
     neighbours by rank. Its bandwidth is the largest distance from a vertex to its last neighbour
     found, which in a symmetric graph is the largest of all.
     """
@@ -136,8 +136,10 @@ def edge_cut(indptr: IntArray, indices: IndexArray, part: IndexArray) -> int:
 
 
 def list_reuse_times() -> IntArray:
-    """The shortest reuse time of each bin of ``count_reuse_times``: one bin for each below 8, and
-    then four an octave, up to 2^31."""
+    """Return the shortest reuse time of each bin of ``count_reuse_times``.
+
+    Times below 8 have one bin each; beyond are four bins an octave, up to 2^31.
+    """
     octaves = [np.arange(4, 8, dtype=np.int64) << octave for octave in range(1, 30)]
     return np.concatenate((np.arange(8, dtype=np.int64), *octaves))
 
@@ -157,7 +159,7 @@ def count_reuse_times(indices: IndexArray, num_columns: int) -> IntArray:
 
 
 def shuffle(length: int, seed: int) -> IndexArray:
-    """A random permutation, int32; no two keys are alike, so any sort gives the same."""
+    """Return a random permutation, int32; no two keys are alike, so any sort gives the same."""
     keys = derive_keys(seed, 0, 0, np.arange(length, dtype=np.int64))
     return np.argsort(keys).astype(np.int32)
 
@@ -191,7 +193,7 @@ def partition_stream(
             else:
                 scores = counts * (1.0 - sizes / capacity)
             scores[sizes >= capacity] = -np.inf
-            # The highest score, of equal ones the smallest part, of these the first.
+            # The highest score; ties go to the smallest part, then to the first.
             part[v] = np.lexsort((sizes, -scores))[0]
             sizes[part[v]] += loads[v]
     return part

@@ -1,4 +1,6 @@
-"""Where rows stand in buffers from round to round, in NumPy: HongTu §6's position indices."""
+"""Places of rows in buffers from round to round, in NumPy: HongTu's position indices (section
+6).
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,15 @@ _NOTHING: IntArray = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SlotPositions:
-    """What a slot moves in a round, int32, and the block that reads its buffer.
+    """The rows that a slot moves in a round, int32, and the block that reads its buffer.
 
-    ``positions`` are several lists one after the other, cut by ``lengths``: rows that cross from
-    the host and their places; the unit's input rows and theirs; the places of rows that leave for
-    the host, and these rows; then two lists for each slot of ``copied_from``, places here and in
-    that slot's transition buffer, and two for each of ``pushed_to``. ``vertices`` int64 are those
-    that stand at each place of the buffer that is read, vertex 0 at a free one; ``indices`` int32
-    are the block's edges as places. ``in_front`` says whether the block's first ``num_dst`` sources
-    stand at the first places, in their order.
+    ``positions`` concatenates several lists of the given ``lengths``. The first two are rows that
+    cross from the host and their places. Then come the unit's input rows and their places, and the
+    places of rows that leave for the host with these rows. Two lists follow for each slot of
+    ``copied_from``: places here and in that slot's transition buffer. Two more follow for each slot
+    of ``pushed_to``. ``vertices`` int64 has the vertex at each place of the buffer that is read, 0
+    at a free place. ``indices`` int32 are the block's edges as places. ``in_front`` says whether
+    the block's first ``num_dst`` sources stand at the first places, in their order.
     """
 
     positions: IndexArray
@@ -71,11 +73,11 @@ def nameless(unit: Unit) -> ValueError:
 
 
 class Places:
-    """Which vertex stands where in a buffer.
+    """The place of each vertex in a buffer.
 
-    Whoever comes gets the lowest free place, in order. So no place is behind the size of the
-    largest set so far, and whenever a place below the last one taken is free, someone stood there
-    before: every row of a buffer up to there has been written.
+    A new vertex gets the lowest free place, in order. So no place lies beyond the size of the
+    largest set so far. A free place below the last taken one was taken before, so every row of a
+    buffer up to there has been written.
     """
 
     def __init__(self, num_vertices: int) -> None:
@@ -84,13 +86,15 @@ class Places:
 
     @property
     def vertices(self) -> IntArray:
-        """Who stands at each place up to the last one taken; vertex 0 at a free one."""
+        """The vertex at each place up to the last one taken; vertex 0 at a free place."""
         extent = int(np.flatnonzero(self._at >= 0).max(initial=-1)) + 1
         return np.maximum(self._at[:extent], 0)
 
     def follow(self, present: IntArray, room: int) -> None:
-        """The next round's vertices, in a buffer of at least ``room`` places: who stays keeps its
-        place."""
+        """Place the next round's vertices in a buffer of at least ``room`` places.
+
+        Vertices that stay keep their places.
+        """
         more = np.full(max(0, room - len(self._at)), -1, dtype=np.int64)
         self._at = np.concatenate((self._at, more))
         leaves = (self._at >= 0) & ~np.isin(self._at, present)
@@ -102,7 +106,7 @@ class Places:
         self._place[comes] = free
 
     def find(self, ids: IntArray) -> IndexArray:
-        """Where each of ``ids`` stands, in any order; -1 where one does not."""
+        """Return the place of each of ``ids``, in any order; -1 for an absent one."""
         return self._place[ids]
 
 
@@ -111,8 +115,10 @@ class Places:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Source:
-    """Rows that a unit reads and that stand in the transition buffer of ``slot``: those that are
-    copied from there now, and those that stay in the neighbour buffer from the round before."""
+    """Rows that a unit reads and that lie in the transition buffer of ``slot``.
+
+    ``comes`` are copied from there now; ``stays`` stay in the neighbour buffer from the last round.
+    """
 
     slot: int
     comes: IntArray
@@ -121,8 +127,11 @@ class _Source:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sets:
-    """A fetch's sets: ``own`` are the needed rows of the own transition set, ``read`` those of the
-    peers', of which ``kept`` stay."""
+    """A fetch's sets.
+
+    ``own`` are the needed rows in the own transition set. ``read`` are the needed rows in the
+    peers' sets; ``kept`` are the part of ``read`` that stays.
+    """
 
     fetch: Fetch
     transition: IntArray
@@ -132,8 +141,10 @@ class _Sets:
     peers: tuple[_Source, ...]
 
     def own_source(self, before: _Sets | None) -> _Source:
-        """The own transition buffer, where that is a separate one: a row stays if it stays there
-        and was read in the round before."""
+        """Return the own transition buffer as a source, if it is a separate buffer.
+
+        A row stays if it stays there and was needed in the last round.
+        """
         stays = _NOTHING
         if before is not None:
             stays = _in_all(self.own, self.fetch.reused, before.fetch.needed)
@@ -170,7 +181,7 @@ class RoundPositions:
     def __init__(self, num_vertices: int) -> None:
         self._num_vertices = num_vertices
         self._before: dict[int, _Sets] = {}
-        #: By slot, the places in the transition and in the neighbour buffer; one where merged.
+        #: By slot, the places in the transition and in the neighbour buffer; one object if merged.
         self._places: dict[int, tuple[Places, Places]] = {}
 
     def follow(
@@ -191,7 +202,7 @@ class RoundPositions:
         return found
 
     def _settle(self, mine: _Sets, room: BufferRows) -> tuple[Places, Places]:
-        """A slot's places in this round; a slot that paused has lost what it held."""
+        """Return a slot's places in this round; a slot that paused has lost its rows."""
         places = self._places.get(mine.fetch.slot)
         if places is None:
             first = Places(self._num_vertices)
@@ -255,7 +266,7 @@ class RoundPositions:
 
 
 def _check_coverage(units: Sequence[Unit], now: dict[int, _Sets]) -> None:
-    """As many rows as a unit reads are needed and brought, and all that are needed are brought."""
+    """Check that each fetch needs and brings each row of its unit exactly once."""
     for unit in units:
         mine = now[unit.slot]
         fetch = mine.fetch
@@ -269,7 +280,9 @@ def _check_coverage(units: Sequence[Unit], now: dict[int, _Sets]) -> None:
 
 
 def _check_rows_are_there(now: dict[int, _Sets], before: dict[int, _Sets]) -> None:
-    """What is kept was there in the round before, and what is read of a peer is there now."""
+    """Check that kept rows were there in the last round, and that peers hold the rows read from
+    them.
+    """
     for slot, mine in now.items():
         last = before.get(slot)
         pairs = [

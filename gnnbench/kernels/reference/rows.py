@@ -16,12 +16,12 @@ ByteArray = npt.NDArray[np.uint8]
 
 
 def widen_bfloat(bits: npt.NDArray[np.uint16]) -> FloatArray:
-    """The float32 of the same value."""
+    """Return the values as float32."""
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
 def narrow_bfloat(values: FloatArray) -> npt.NDArray[np.uint16]:
-    """The nearest bfloat16, of two the even one; a NaN stays one."""
+    """Return the nearest bfloat16, ties to even; a NaN stays a NaN."""
     bits = values.view(np.uint32)
     quiet = (bits >> np.uint32(16)) | np.uint32(0x40)
     rounded = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)

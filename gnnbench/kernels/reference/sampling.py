@@ -1,8 +1,8 @@
 """Sampling in NumPy.
 
-Random numbers are counter-based (splitmix64's finaliser): the draws for a vertex follow from
-(seed, epoch, layer, vertex) alone, so neither threads nor the way a round is split over devices can
-change them. ``layer`` is the distance from the seeds, 0 for their own.
+Random numbers are counter-based (splitmix64's finaliser). The draws for a vertex follow from (seed,
+epoch, layer, vertex) alone, so neither threads nor the split of a round over devices can change
+them. ``layer`` is the distance from the seeds, 0 for the seeds.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ MALFORMED_WEIGHTS = (
 
 
 def mix(z: WordArray) -> WordArray:
-    """splitmix64's finaliser: a bijection of 64-bit words in which every bit depends on all."""
+    """Apply splitmix64's finaliser: a bijection of 64-bit words; each bit depends on all bits."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
 
 
 def derive_key(*words: int) -> WordArray:
-    """One key from several words (seed, epoch, layer), uint64 ``(1,)``."""
+    """Return one key from several words (seed, epoch, layer), uint64 ``(1,)``."""
     key = np.zeros(1, dtype=np.uint64)
     for word in words:
         key = mix(key + np.uint64((word + GOLDEN) & WORD))
@@ -45,25 +45,28 @@ def derive_key(*words: int) -> WordArray:
 
 
 def derive_keys(seed: int, epoch: int, layer: int, vertices: IntArray) -> WordArray:
-    """One random-number stream for each vertex, uint64 ``(len(vertices),)``."""
+    """Return one random-number stream for each vertex, uint64 ``(len(vertices),)``."""
     key = derive_key(seed, epoch, layer)
     return mix(key + vertices.astype(np.uint64) + np.uint64(GOLDEN))
 
 
 def draw_words(key: WordArray, count: int) -> WordArray:
-    """The first ``count`` random words of each stream; keys broadcast against the last axis."""
+    """Return the first ``count`` random words of each stream.
+
+    Keys broadcast against the last axis.
+    """
     return mix(key + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(GOLDEN))
 
 
 def scale(words: WordArray, bounds: IntArray | np.int64) -> IntArray:
-    """Integers below ``bounds``, nearly uniform (the bias is a bound over 2^32)."""
+    """Return integers below ``bounds``, nearly uniform: the bias is a bound over 2^32."""
     return (((words >> np.uint64(32)) * bounds.astype(np.uint64)) >> np.uint64(32)).astype(np.int64)
 
 
 def exponential(words: WordArray) -> DoubleArray:
-    """-log(u) of u uniform in (0, 1], by the series of atanh.
+    """Return -log(u) for u uniform in (0, 1], by the series of atanh.
 
-    Only operations that round alike everywhere, which libraries' logarithms do not.
+    All its operations round alike everywhere, unlike the logarithms of libraries.
     """
     m, e = np.frexp(((words >> np.uint64(11)) + np.uint64(1)).astype(np.float64) * 2.0**-53)
     low = m < 0.7071067811865476
@@ -77,10 +80,10 @@ def exponential(words: WordArray) -> DoubleArray:
 
 
 def draw_positions(keys: WordArray, degrees: IntArray, fanout: int) -> IntArray:
-    """``fanout`` distinct positions below each degree, ascending, int64 ``(rows, fanout)``.
+    """Draw ``fanout`` distinct positions below each degree, ascending, int64 ``(rows, fanout)``.
 
-    Floyd's subset sampling (Bentley and Floyd, "A sample of brilliance", 1987): for j from
-    d - fanout to d - 1, draw t from [0, j] *inclusive* and take t, or j where t is taken already.
+    The method is Floyd's subset sampling (Bentley and Floyd, "A sample of brilliance", 1987). For j
+    from d - fanout to d - 1, draw t from [0, j] *inclusive* and take t, or j if t is taken already.
     Leaving j out of the draw makes subsets with large positions too rare. Every degree must exceed
     ``fanout``.
     """
@@ -95,16 +98,16 @@ def draw_positions(keys: WordArray, degrees: IntArray, fanout: int) -> IntArray:
 
 
 def check_rows(indptr: IntArray, indices: IndexArray, vertices: IntArray) -> IntArray:
-    """Degrees of ``vertices``; ``ValueError`` when a row's bounds make no sense."""
+    """Return the degrees of ``vertices``; ``ValueError`` if a row's bounds are invalid."""
     begin, end = indptr[vertices], indptr[vertices + 1]
-    # A row of more than 2^31 - 1 could not be numbered.
+    # int32 cannot number a row of more than 2^31 - 1 edges.
     if ((begin < 0) | (end < begin) | (end > len(indices)) | (end - begin > 2**31 - 1)).any():
         raise ValueError(MALFORMED_ROWS)
     return end - begin
 
 
 def gather_rows(indptr: IntArray, degrees: IntArray, vertices: IntArray) -> IntArray:
-    """Positions in ``indices`` of every in-edge of ``vertices``, row after row."""
+    """Return the positions in ``indices`` of every in-edge of ``vertices``, row after row."""
     ends = np.cumsum(degrees)
     shift = np.repeat(indptr[vertices] - (ends - degrees), degrees)
     return shift + np.arange(len(shift), dtype=np.int64)
@@ -116,7 +119,7 @@ def check_ids(ids: IndexArray, num_vertices: int) -> None:
 
 
 def choose_smallest(keys: DoubleArray, count: int) -> IntArray:
-    """Positions of the ``count`` smallest keys, of equal ones the first; ascending."""
+    """Return the positions of the ``count`` smallest keys, ascending; ties go to the first."""
     last = np.partition(keys, count - 1)[count - 1]
     smaller = np.flatnonzero(keys < last)
     equal = np.flatnonzero(keys == last)[: count - len(smaller)]
@@ -124,10 +127,10 @@ def choose_smallest(keys: DoubleArray, count: int) -> IntArray:
 
 
 def draw_in_proportion(sums: DoubleArray, words: WordArray) -> IntArray:
-    """Positions drawn in proportion to weights of which ``sums`` are the running sums.
+    """Draw positions in proportion to weights; ``sums`` are the running sums of the weights.
 
-    A weight of zero adds nothing, so it is never the first above a target; the last that adds
-    something takes a target that is rounded up to the whole sum.
+    A weight of zero adds nothing, so its sum is never the first above a target. A target that is
+    rounded up to the whole sum goes to the last positive weight.
     """
     u = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
     last = np.searchsorted(sums, sums[-1], side="left")
@@ -136,7 +139,7 @@ def draw_in_proportion(sums: DoubleArray, words: WordArray) -> IntArray:
 
 
 def draw_row(weights: DoubleArray, fanout: int, key: WordArray, replace: bool) -> IntArray:
-    """Positions drawn from one row in proportion to its weights, int64."""
+    """Draw positions from one row in proportion to its weights, int64."""
     running = np.cumsum(weights)
     if not (weights >= 0).all() or not np.isfinite(running[-1:]).all():
         raise ValueError(MALFORMED_WEIGHTS)
@@ -160,7 +163,7 @@ def draw_neighbours(
     replace: bool = False,
     weights: WeightArray | None = None,
 ) -> tuple[IntArray, IndexArray]:
-    """Row pointers and global ids of the neighbours drawn for ``vertices``."""
+    """Draw neighbours of ``vertices``; return row pointers and global ids."""
     degrees = check_rows(indptr, indices, vertices)
     if weights is not None:
         rows = [np.empty(0, dtype=np.int64)]
@@ -249,14 +252,14 @@ def induce_subgraph(indptr: IntArray, indices: IndexArray, ids: IntArray) -> Blo
 
 
 def keep_edges(dst_ids: IntArray, out: IntArray, local: IndexArray) -> Block:
-    """The block of ``dst_ids`` alone that a row CSR becomes without the values below 0."""
+    """Return the block of ``dst_ids`` alone, from a CSR without its values below 0."""
     kept = local >= 0
     counts = np.concatenate(([0], np.cumsum(kept)))
     return Block(dst_ids, len(out) - 1, counts[out], local[kept])
 
 
 def race(key: int, ids: IntArray, weights: DoubleArray) -> DoubleArray:
-    """Exponential variables with rates ``weights``, one for each vertex of ``ids``."""
+    """Draw exponential variables with rates ``weights``, one for each vertex of ``ids``."""
     streams = mix(np.uint64(key) + ids.astype(np.uint64) + np.uint64(GOLDEN))
     with np.errstate(over="ignore"):
         return exponential(draw_words(streams[:, None], 1)[:, 0]) / weights
@@ -266,9 +269,9 @@ def race(key: int, ids: IntArray, weights: DoubleArray) -> DoubleArray:
 class LayerSample:
     """The blocks of a layer-wise sample, input layer first, and their sources' weights.
 
-    ``weights`` holds float64 ``(num_src,)`` for every block: one over the probability with which
-    the source came in, 1 for the destinations, which are always kept. An aggregation of a block
-    with every edge from u multiplied by u's weight has the whole layer's as its mean.
+    ``weights`` holds float64 ``(num_src,)`` for every block: the inverse of the source's inclusion
+    probability, and 1 for the destinations, which are always kept. Multiply every edge from u by
+    u's weight: the expected aggregation of the block is then the whole layer's.
     """
 
     blocks: tuple[Block, ...]
@@ -353,7 +356,7 @@ def find_edges(
 
 
 def invert(degrees: IntArray) -> DoubleArray:
-    """1 / degree, and 0 for a degree of 0."""
+    """Return 1 / degree, and 0 for a degree of 0."""
     return np.divide(1.0, degrees, out=np.zeros(len(degrees)), where=degrees > 0)
 
 

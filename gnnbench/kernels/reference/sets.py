@@ -12,7 +12,7 @@ Bitmaps = npt.NDArray[np.uint64]
 
 
 def check_inside(name: str, ids: IndexArray | IntArray, universe: int) -> None:
-    """``ValueError`` unless every id is in ``[0, universe)``."""
+    """Raise ``ValueError`` unless every id is in ``[0, universe)``."""
     if len(ids) and (ids.min() < 0 or ids.max() >= universe):
         raise ValueError(
             f"{name} holds {ids.min()} to {ids.max()}, outside a universe of {universe}; "

@@ -1,50 +1,50 @@
-"""Sparse accelerators: the steps in which one computes Z = A H ⊙ M, and what each step takes.
+"""Sparse accelerators: the steps that compute Z = A H ⊙ M, and the cost of each step.
 
 The machine is MixGCN's S-SpMM engine (its section 3.2.1 and Figure 4; "the paper" below); the tiles
-and windows serve its rivals too (``gnnbench_plugins.studies.mixgcn.rivals``). What the paper leaves
-open is decided here and marked *assumed*. Everything counts; cycles of the memory are added
-elsewhere.
+and windows serve its rivals too (``gnnbench_plugins.studies.mixgcn.rivals``). Decisions that the
+paper leaves open are marked *assumed*. This module counts; memory cycles are added elsewhere.
 
-**Words.** A word is 16 floats, 64 bytes. A slice of H of some features has rows of ``row_words``.
+**Words.** A word is 16 floats, 64 bytes. A slice is a range of H's features; its rows have
+``row_words``.
 
 **Tiles** (*assumed*; the paper says what the buffers hold, not in which order). Destinations are
-cut into tiles of ``tile_rows``, whose outputs stay in the output buffer until they are done: no
-partial sum ever leaves the chip. A tile takes its slices of features one after the other. The
+cut into tiles of ``tile_rows``. A tile's outputs stay in the output buffer until they are complete:
+no partial sum leaves the chip. A tile processes its slices of features one after the other. The
 source rows that a tile's edges read are cut, in the order of their ids, into chunks of
-``chunk_rows``, what one half of the node feature buffer holds. One tile, slice and chunk is a
+``chunk_rows``, which fill one half of the node feature buffer. One tile, slice and chunk is a
 *step*. Every source row that a tile reads is loaded once for each slice, and rows that it does not
-read are not. ``window_rows`` above 1 is HyGCN's way: a window of so many rows slides on to the
-first row that is read, shrinks to the last one that is, and all rows between them are loaded.
+read are not. ``window_rows`` above 1 models HyGCN. A window of that size slides to the first row
+that is read, then shrinks to the last one that is. All rows between them are loaded.
 
-**Index decoder.** It hands out the edges of a step destination by destination, sources ascending.
-Destinations of which nothing is wanted, in no slice, are passed over: neither their edges nor rows
-that only they read cost anything.
+**Index decoder.** It issues the edges of a step destination by destination, sources ascending. It
+skips destinations with no wanted feature in any slice: neither their edges nor rows that only they
+read cost anything.
 
-**Lanes.** The reduction engine has ``lanes``, each of ``lane_adders`` adders and a local double
-buffer, half of which holds ``local_words`` (*assumed*: the paper has neither number). An edge
-brings a whole row into a local buffer, so a *piece* of work is up to ``local_words // row_words``
-edges of one destination, one at least. Pieces go, in order, to the lane that is free first; a
-destination of many edges has many pieces, and the reduction network joins their sums. The
-distribution network fills ``fill_words`` words a cycle into each lane.
+**Lanes.** The reduction engine has ``lanes``. Each has ``lane_adders`` adders and a local double
+buffer; half of the buffer holds ``local_words`` (*assumed*: the paper has neither number). An edge
+brings a whole row into a local buffer. A *piece* of work is therefore up to
+``local_words // row_words`` edges of one destination, at least one. Pieces go, in order, to the
+lane that is free first. A destination of many edges has many pieces, and the reduction network
+joins their sums. The distribution network fills ``fill_words`` words a cycle into each lane.
 
 **Mask.** The multiplexers take the wanted features from the local buffer and pack them (*assumed*
-without gaps, over the edges of a piece), so a piece of e edges and w wanted features takes ``ceil(e
-w / lane_adders)`` cycles of the adders. Filling the next piece overlaps it (local double buffers):
-the piece takes the longer of the two.
+without gaps, over the edges of a piece). A piece of e edges and w wanted features takes
+``ceil(e w / lane_adders)`` cycles of the adders. Filling the next piece overlaps it (local double
+buffers): the piece takes the longer of the two.
 
 **Banks.** Word j of source row u lies in bank (u row_words + j) mod ``banks`` of the node feature
-buffer, with row_words rounded up to a power of two. A bank reads one word a cycle. Lanes that want
-the same row at the same time share one read: the fat tree copies it. "The same time" is one window
-of ``lanes`` pieces' worth of edges (*assumed*). Requests queue at the banks, so a step takes at
-least as long as its busiest bank.
+buffer. Here row_words is rounded up to a power of two. A bank reads one word a cycle. Lanes that
+need a row at the same time share one read: the fat tree copies it. "The same time" is one window of
+``lanes`` pieces' worth of edges (*assumed*). Requests queue at the banks, so a step takes at least
+as long as its busiest bank.
 
 **Order of accumulation.** An output is the sum over its edges with ascending sources, each added to
-what is there, starting from 0: chunks follow each other in that order, lanes that share a
-destination are joined in it, and so the sums are those of the kernel ``aggregate``, to the bit.
+the running sum, starting from 0. Chunks follow each other in this order, and lanes that share a
+destination are joined in it. The sums therefore equal the kernel ``aggregate``'s bit for bit.
 
-Fewer wanted outputs, more lanes, adders, banks or words a cycle never take longer: each piece takes
-no more cycles, pieces are independent and handed out in the same order, and a greedy list of
-independent pieces ends no later when one of them is shorter or a lane is added.
+Fewer wanted outputs, more lanes, adders, banks or words a cycle never take longer. Each piece takes
+no more cycles, and pieces are independent and issued in the same order. A greedy list of
+independent pieces ends no later if one of them is shorter or a lane is added.
 """
 
 from __future__ import annotations
@@ -74,20 +74,20 @@ class ReductionEngine:
     banks: int
 
     def piece_edges(self, row_words: int) -> int:
-        """Edges whose rows half a local buffer holds."""
+        """Return the number of edges in a full piece: half a local buffer holds their rows."""
         return max(1, self.local_words // row_words)
 
     def bank_groups(self, row_words: int) -> int:
-        """Sets of banks that hold one row each."""
+        """Return the number of bank groups; each holds one row."""
         return max(1, self.banks >> (row_words - 1).bit_length())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunks:
-    """How tiles are cut: chunks ``first[t]`` to ``first[t + 1]`` are tile t's.
+    """The cut of tiles into chunks: tile t has the chunks ``first[t]`` to ``first[t + 1]``.
 
-    A chunk has the sources from ``begin`` on, to where the tile's next one begins, and loads
-    ``rows`` rows of them. Int64.
+    A chunk has the sources from ``begin`` to the ``begin`` of the tile's next chunk, and loads
+    ``rows`` of them. All are int64.
     """
 
     tile_rows: int
@@ -103,11 +103,11 @@ class Chunks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Steps:
-    """What the chunks take; int64, one value a chunk, ``lane_cycles`` ``(chunks, slices)``.
+    """The costs of chunks; int64, one value a chunk, ``lane_cycles`` ``(chunks, slices)``.
 
-    ``edges`` are those of destinations of which something is wanted, ``segments`` the destinations
-    that have any, ``loaded_rows`` the rows that they read. ``bank_cycles`` is the busiest bank's
-    time. ``lane_cycles`` is when the last lane ends.
+    ``edges`` counts edges of destinations with any wanted feature, ``segments`` the destinations
+    with such edges, and ``loaded_rows`` the rows that they read. ``bank_cycles`` is the busiest
+    bank's time. ``lane_cycles`` is when the last lane ends.
     """
 
     edges: IntArray
@@ -125,7 +125,7 @@ def cut_chunks(
     chunk_rows: int,
     window_rows: int,
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """``first``, ``begin`` and ``rows`` of :class:`Chunks`."""
+    """Return ``first``, ``begin`` and ``rows`` of :class:`Chunks`."""
     first, begin, rows = [0], [], []
     for v in range(0, len(indptr) - 1, tile_rows):
         last = min(v + tile_rows, len(indptr) - 1)
@@ -157,7 +157,7 @@ def cut_chunks(
 def list_segments(
     indptr: IntArray, indices: IndexArray, num_src: int, chunks: Chunks
 ) -> Iterator[tuple[int, list[tuple[int, IndexArray]]]]:
-    """For each chunk, its destinations with the sources of their edges in it; tile by tile."""
+    """Yield for each chunk its destinations with the sources of their edges in it; tile by tile."""
     num_dst = len(indptr) - 1
     for tile in range(len(chunks.first) - 1):
         v = tile * chunks.tile_rows

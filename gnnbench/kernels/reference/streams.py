@@ -1,7 +1,7 @@
 """R-MAT edges by their numbers, and neighbour sets as bits, in NumPy.
 
-Random numbers are counter-based (splitmix64): an edge follows from (seed, its number) alone, so any
-block of a stream can be drawn by anyone, any number of times.
+Random numbers are counter-based (splitmix64). An edge follows from (seed, its number) alone, so any
+thread can draw any block of a stream, any number of times.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ MALFORMED = "the graph's rows or ids are malformed; store it as CSR with ids in 
 class RmatStream:
     """``edges`` undirected R-MAT edges (Chakrabarti et al. 2004) that are stored nowhere.
 
-    Each descends ceil(log2 V) times into a quadrant of the adjacency matrix, a, b or c with
-    probability ``quadrants`` (rounded to 2^-15) and d with the rest; where V is no power of two,
-    an edge that lands outside is drawn again, as a self loop always is. Ids are then shuffled. An
-    edge may come more than once.
+    Each edge descends ceil(log2 V) times into a quadrant of the adjacency matrix: a, b or c with
+    probability ``quadrants`` (rounded to 2^-15), else d. Self loops are drawn again, and so are
+    edges outside the graph if V is no power of two. Ids are then shuffled. An edge may occur more
+    than once.
     """
 
     vertices: int
@@ -60,17 +60,17 @@ class RmatStream:
 
     @property
     def levels(self) -> int:
-        """Bits of an id."""
+        """The number of bits of an id."""
         return (self.vertices - 1).bit_length()
 
     @property
     def words(self) -> int:
-        """Random words that an edge takes."""
+        """The number of random words that an edge takes."""
         return -(-self.levels // LANES)
 
     @property
     def steps(self) -> tuple[int, int, int]:
-        """2^15 less where quadrants b, c and d begin among 2^15 numbers, in every lane."""
+        """2^15 minus the first numbers, among 2^15, of quadrants b, c and d, in every lane."""
         a, b, c = self.quadrants
         whole = 1 << LANE_BITS
         begins = (round(whole * part) for part in (a, a + b, a + b + c))
@@ -83,7 +83,7 @@ class RmatStream:
 
     @property
     def factors(self) -> tuple[int, ...]:
-        """Of the shuffle's rounds: odd, so that each is a permutation."""
+        """The factors of the shuffle's rounds: odd, so that each round is a permutation."""
         return tuple(int(derive_key(self.seed, k)[0]) & 0xFFFFFFFF | 1 for k in range(ROUNDS))
 
     @property
@@ -101,12 +101,13 @@ class RmatStream:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkMarks:
-    """What m partitions of n chunks each need and bring in, counted; int64.
+    """Counts of the rows that m partitions of n chunks each need and load; int64.
 
-    N_ij are the rows that chunk j of partition i needs, its own among them; T_kj those of the
-    union of all N_ij that belong to partition k. ``neighbours`` and ``kept`` are ``(n, m, m)``: of
-    [j, i, k] the rows of N_ij that belong to k, and of those what is in N_i,j-1 too. ``transition``
-    and ``loaded`` are ``(n, m)``: of [j, k] the rows of T_kj, and those not in T_k,j-1.
+    N_ij are the rows that chunk j of partition i needs, including its own. T_kj is the part of the
+    union of all N_ij, over i, that belongs to partition k. ``neighbours`` and ``kept`` are
+    ``(n, m, m)``. At [j, i, k] they count the rows of N_ij that belong to k, and the ones among
+    them that are also in N_i,j-1. ``transition`` and ``loaded`` are ``(n, m)``. At [j, k] they
+    count the rows of T_kj, and the ones not in T_k,j-1.
     """
 
     neighbours: IntArray
@@ -137,14 +138,15 @@ def draw_edges(stream: RmatStream, first: int, count: int) -> tuple[IndexArray, 
 
 
 def _attempt(stream: RmatStream, numbers: WordArray, attempt: int) -> tuple[IntArray, IntArray]:
-    """Both ends of edges, before the shuffle; they may be outside the graph, or one."""
+    """Return both ends of edges before the shuffle; edges outside and self loops are included."""
     key = mix(np.array([(stream.seed_key + attempt * GOLDEN) & WORD], dtype=np.uint64))
     one, lanes = np.uint64(1), np.uint64(in_lanes(1))
     rows, columns = np.zeros((2, len(numbers)), dtype=np.uint64)
     for word in range(stream.words):
         counter = numbers * np.uint64(stream.words) + np.uint64(word + 1)
         drawn = mix(key + counter * np.uint64(GOLDEN)) & np.uint64(in_lanes(2**LANE_BITS - 1))
-        # The highest bit of each lane: whether it is in quadrant b or beyond, in c, in d.
+        # The highest bit of each lane says whether the number is in quadrant b or beyond, in c or
+        # beyond, in d.
         b, c, d = ((drawn + np.uint64(step)) >> np.uint64(LANE_BITS) for step in stream.steps)
         rows = rows << one | (c & lanes)
         columns = columns << one | ((b ^ c ^ d) & lanes)
@@ -152,7 +154,7 @@ def _attempt(stream: RmatStream, numbers: WordArray, attempt: int) -> tuple[IntA
 
 
 def _join_lanes(stream: RmatStream, bits: WordArray) -> IntArray:
-    """The ids whose bits stand in four lanes, as many as there were words in each."""
+    """Return ids assembled from the bits in four lanes of each word."""
     ids = np.zeros(len(bits), dtype=np.uint64)
     for lane in range(LANES):
         ids |= (bits >> np.uint64(16 * lane) & np.uint64(0xFFFF)) << np.uint64(lane * stream.words)
@@ -160,7 +162,7 @@ def _join_lanes(stream: RmatStream, bits: WordArray) -> IntArray:
 
 
 def _shuffle(stream: RmatStream, ids: IntArray) -> IndexArray:
-    """A permutation of [0, 2^levels), again for what it puts outside the vertices."""
+    """Apply a permutation of [0, 2^levels), repeatedly until the result is a vertex."""
     mask = np.uint64(stream.mask)
     left = np.arange(len(ids))
     shuffled = ids.astype(np.uint64)
@@ -175,7 +177,7 @@ def _shuffle(stream: RmatStream, ids: IntArray) -> IndexArray:
 
 
 def add_degrees(stream: RmatStream, first: int, count: int, degrees: IndexArray) -> None:
-    """Add one for each end of ``count`` edges; any row of ``degrees`` may get it."""
+    """Add one for each end of ``count`` edges, in any row of ``degrees``."""
     for ends in draw_edges(stream, first, count):
         degrees[0] += np.bincount(ends, minlength=stream.vertices).astype(np.int32)
 
@@ -193,7 +195,7 @@ def mark_edges(
 
 
 def mark_rows(graph: Graph, first: int, last: int, labels: LabelArray, lines: WordArray) -> None:
-    """Set the bits of the rows ``first`` to ``last``; ``ValueError`` for what is no graph."""
+    """Set the bits of the rows ``first`` to ``last``; ``ValueError`` for a malformed graph."""
     bounds = graph.indptr[first : last + 1]
     lengths = np.diff(bounds)
     if bounds[0] < 0 or bounds[-1] > len(graph.indices) or (lengths < 0).any():
@@ -210,7 +212,7 @@ def _mark(vertices: IndexArray, pieces: LabelArray, lines: WordArray) -> None:
 
 
 def _unpack(lines: WordArray) -> BoolArray:
-    """Lines as truth values, ``(V, 64 W)``."""
+    """Return lines as truth values, ``(V, 64 W)``."""
     octets = lines.astype("<u8").view(np.uint8)
     return np.unpackbits(octets, axis=1, bitorder="little").astype(np.bool_)
 
@@ -235,7 +237,7 @@ def count_chunks(
     """See :func:`gnnbench.kernels.dispatch.streams.count_chunks`."""
     marked = _unpack(lines)[:, :pieces]
     marked[np.arange(len(labels)), labels] = True
-    # (V, m, n), and to which partition each vertex belongs, (V, m).
+    # (V, m, n), and the partition of each vertex, (V, m).
     by_chunk = marked.reshape(len(labels), partitions, chunks, -1)
     needed: BoolArray = np.logical_or.reduce(by_chunk, axis=3)
     owned = (labels // (pieces // partitions))[:, None] == np.arange(partitions)

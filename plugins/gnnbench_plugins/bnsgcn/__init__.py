@@ -1,7 +1,7 @@
-"""BNS-GCN (Wan et al., MLSys 2022): full-graph training on partitions that draw their halos anew in
+"""BNS-GCN (Wan et al., MLSys 2022): full-graph training on partitions that sample their halos in
 every epoch.
 
-``communication`` holds the sampling; the partition is the one that ``partition`` has.
+``communication`` holds the sampling; the partition is the one of ``partition``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How faithful strategy 'bnsgcn' is to BNS-GCN."""
+"""Fidelity of strategy 'bnsgcn' to BNS-GCN."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sample of the halo."""
+"""Exchange of a sample of the halo."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ from gnnbench.records import BoolArray, IntArray
 
 @dataclass(frozen=True)
 class BNSGCNCommunication(SampledExchange):
-    """Every device keeps each row of its halo, its boundary set B_i, with probability p in an epoch
-    and does without the others: BNS-GCN's Algorithm 1.
+    """A sample of the halo: BNS-GCN's Algorithm 1.
 
-    What was drawn, U_i, holds for all layers of the epoch, forward and backward. Rows of U_i cross
-    and no others, and so do their gradients. They are multiplied by 1/p, so that a sum over
-    neighbours is on average what it is over the whole halo. Devices draw independently of each
-    other; both ends of a transfer know what was drawn by drawing from the same seed.
+    In each epoch every device keeps each row of its halo, its boundary set B_i, with probability p,
+    and omits the others.
+
+    The sample U_i holds for all layers of the epoch, forward and backward. Only rows of U_i and
+    their gradients are transferred. They are multiplied by 1/p, so the expected sum over neighbours
+    equals the sum over the whole halo. Devices draw independently. Both ends of a transfer know the
+    sample, because they draw from the same seed.
     """
 
     name: ClassVar[str] = "bnsgcn"
@@ -50,7 +52,7 @@ class BNSGCNCommunication(SampledExchange):
         return 1 / self.rate if self.rate else 1.0
 
     def draw(self, seed: int, epoch: int, slot: int, ids: IntArray) -> BoolArray:
-        """Each of ``ids`` by itself, with probability p."""
+        """Return which of ``ids`` are kept, each independently with probability p."""
         return np.random.default_rng((seed, epoch, slot)).random(len(ids)) < self.rate
 
     def open(self, owner: IntArray) -> TrafficSession:

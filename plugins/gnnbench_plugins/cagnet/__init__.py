@@ -1,6 +1,6 @@
 """CAGNET (Tripathy, Yelick, Buluc, SC 2020): full-graph training by broadcasts, in one dimension.
 
-``sampler`` deals the vertices out at random, ``communication`` broadcasts.
+``sampler`` partitions the vertices at random, ``communication`` broadcasts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How faithful strategy 'cagnet' is to CAGNET."""
+"""Fidelity of strategy 'cagnet' to CAGNET."""
 
 from __future__ import annotations
 

@@ -10,13 +10,13 @@ from gnnbench.parts import Broadcast
 
 @dataclass(frozen=True)
 class BroadcastCommunication(Broadcast):
-    """A device broadcasts all rows of its partition to all others at every layer, needed or not.
+    """A broadcast of all rows of each partition to all devices at every layer, needed or not.
 
-    CAGNET's 1D algorithm: a block of rows of the adjacency matrix, and of features, on every
-    device. A broadcast to m - 1 peers takes as many copies of the shard, so that a layer costs
-    (m - 1) |V| f values forward and, above the first, as many backward; where partitions are cut
-    into chunks, for each round of them. "Redundant communication due to not considering the sparse
-    pattern of the adjacency matrix" (MixGCN, section 5.1).
+    This is CAGNET's 1D algorithm: every device has a block of rows of the adjacency matrix and of
+    the features. A broadcast to m - 1 peers takes m - 1 copies of the shard. A layer therefore
+    costs (m - 1) |V| f values forward and, above the first, as many backward. If partitions are cut
+    into chunks, each round of chunks costs that. "Redundant communication due to not considering
+    the sparse pattern of the adjacency matrix" (MixGCN, section 5.1).
     """
 
     name: ClassVar[str] = "cagnet"

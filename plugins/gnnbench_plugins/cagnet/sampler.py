@@ -1,4 +1,4 @@
-"""Vertices dealt out at random."""
+"""Random partitions of vertices."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from gnnbench.records import Round, Unit
 
 @dataclass(frozen=True)
 class RandomPartitionSampler(FullGraphSampler):
-    """A part of |V| / m vertices drawn at random for each device.
+    """A random part of |V| / m vertices for each device.
 
-    Their degrees even out, so that computation is balanced; most edges are cut. "CAGNET and Sancus
-    have balanced computation because [they adopt] random partition" (MixGCN, section 4.3).
+    Degrees average out, so computation is balanced, but most edges are cut. "CAGNET and Sancus have
+    balanced computation because [they adopt] random partition" (MixGCN, section 4.3).
     """
 
     name: ClassVar[str] = "random"
@@ -27,7 +27,7 @@ class RandomPartitionSampler(FullGraphSampler):
     def chunks(
         self, setting: Setting, num_slots: int, capacity: DeviceCapacity | None = None
     ) -> Chunks:
-        """One unit per slot; a slot that is left without a vertex has none."""
+        """Return one unit per slot; a slot without vertices has none."""
         graph, workload = setting.dataset.graph, setting.workload
         owner = deal_out(graph.num_vertices, num_slots, workload.seed)
         parts = [np.flatnonzero(owner == slot) for slot in range(num_slots)]

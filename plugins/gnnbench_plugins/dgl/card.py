@@ -1,4 +1,4 @@
-"""What strategy 'dgl' uses of the Deep Graph Library."""
+"""The functions of the Deep Graph Library that strategy 'dgl' uses."""
 
 from __future__ import annotations
 

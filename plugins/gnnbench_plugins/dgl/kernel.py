@@ -27,10 +27,10 @@ LIBRARY = Path(__file__).with_name("library.toml")
 
 
 class DGLAdjacency(Adjacency):
-    """A block as a DGL block made from its CSC, with 32-bit ids where they suffice.
+    """A block as a DGL block made from its CSC, with 32-bit ids if they suffice.
 
-    DGL's autograd does the rest: it multiplies by the reversed block for rows and takes sampled
-    dot products for weights, so that no ``(E, f)`` messages exist.
+    DGL's autograd multiplies by the reversed block for rows and takes sampled dot products for
+    weights, so no ``(E, f)`` messages exist.
     """
 
     def __init__(self, block: Block, dtype: torch.dtype, device: torch.device) -> None:
@@ -56,7 +56,7 @@ class DGLAdjacency(Adjacency):
         return out if into is None else into.add_(out)
 
     def sum_scaled(self, h: Tensor, scaling: Scaling) -> Tensor:
-        """Rows scaled before and after, as ``GraphConv`` does: an unweighted sum is fastest."""
+        """Scale rows before and after an unweighted sum, the fastest sum, as ``GraphConv`` does."""
         total = self._sum(self._graph, h * scaling.src.unsqueeze(1), None)
         own = self.own_rows(h)
         return total.mul_(scaling.dst.unsqueeze(1)).addcmul_(own, scaling.own.unsqueeze(1))
@@ -108,13 +108,13 @@ class DGLAdjacency(Adjacency):
 
     @cached_property
     def _reversed(self) -> DGLGraph:
-        """The reversed block: the same arrays read as CSR, so that edges keep their ids."""
+        """The reversed block: the same arrays read as CSR, so edges keep their ids."""
         return self._make("csr", self.block.num_dst, self.block.num_src)
 
     def _make(self, layout: str, num_src: int, num_dst: int) -> DGLGraph:
         indptr = torch.from_numpy(self.block.indptr).to(self._ids)
         indices = torch.from_numpy(self.block.indices).to(self._ids)
-        # Left to DGL, ids in order are no array at all, and its libxsmm products insist on one.
+        # By default DGL stores no array for ids in order, but its libxsmm products require one.
         ids = torch.arange(self.block.num_edges, dtype=self._ids)
         graph = self._dgl.create_block(
             (layout, (indptr, indices, ids)), num_src_nodes=num_src, num_dst_nodes=num_dst
@@ -132,15 +132,15 @@ class DGLAdjacency(Adjacency):
 
 @dataclass
 class DGLKernel(Kernel):
-    """``dgl.ops`` on blocks."""
+    """A kernel that uses ``dgl.ops`` on blocks."""
 
     name: ClassVar[str] = "dgl"
     summary: ClassVar[str] = "Deep Graph Library's sparse products"
     device_kinds: ClassVar[frozenset[DeviceKind]] = frozenset({"cpu", "gpu"})
     library: ClassVar[Library] = read_library(LIBRARY)
-    #: ``GraphConv`` scales sources' and destinations' rows around a sum without weights, to which
-    #: the own rows, scaled as well, are added; a mean is a sum that is divided by degrees, and put
-    #: beside the own rows. Biases are added after the product.
+    #: ``GraphConv`` scales source and destination rows around a sum without weights, and adds the
+    #: scaled own rows. A mean is a sum divided by degrees, concatenated with the own rows. Biases
+    #: are added after the product.
     aggregation: ClassVar[Aggregation] = Aggregation(
         index_bytes=read_library(LIBRARY).index_bytes,
         weighted=frozenset(),
@@ -157,24 +157,33 @@ class DGLKernel(Kernel):
     update_passes: ClassVar[Bound[Passes]] = ((1, 1), (1, 0))
 
     def begin(self, setting: Setting) -> None:
-        """DGL must be there; it is imported once there is something to compute."""
+        """Check that DGL is installed; it is imported at the first computation."""
         find_dgl()
 
     def projects_first(self, layer: int, setting: Setting, mode: Mode) -> bool:
-        """As ``GraphConv`` and ``SAGEConv`` do where rows become narrower; ``GINConv`` never."""
+        """Return whether UPDATE precedes AGGREGATE: in ``GraphConv`` and ``SAGEConv`` if rows get
+        narrower.
+
+        ``GINConv`` never does so.
+        """
         shape = setting.layers[layer]
         return setting.workload.model != "gin" and shape.in_features > shape.out_features
 
     def operations(self, work: Work, device: Device) -> tuple[Operation, ...]:
-        """On a CPU sums with one weight an edge are not on the path of vector instructions, nor are
-        its softmax and the dot products of edges' ends, and degrees are counted by one core."""
+        """Return the operations, with DGL's slow paths on a CPU.
+
+        Sums with edge weights, softmax and dot products of edges' ends use no vector instructions
+        there, and one core counts degrees.
+        """
         if work.op == "update":
             return super().operations(work, device)
         return self.aggregation.list_operations(work, scalar=device.kind == "cpu")
 
     def adjacency_bytes(self, block: BlockSize, layer: LayerShape, itemsize: int) -> int:
-        """The CSC, and the same arrays once more as the reversed block's CSR, both with the edges'
-        ids; where a layer has values on edges, their ends in 64 bits."""
+        """Return the bytes of the CSC and of the reversed block's CSR, both with edge ids.
+
+        A layer with values on edges also has their ends in 64 bits.
+        """
         size = 2 * 4 * (block.num_dst + 1 + 2 * block.num_edges) + itemsize * block.num_dst
         if layer.edge_features:
             size += 16 * block.num_edges

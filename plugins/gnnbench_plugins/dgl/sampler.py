@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def as_block(drawn: DGLGraph, source_ids: torch.Tensor) -> Block:
-    """A DGL block, which lists its destinations first among its sources, as one of ours."""
+    """Convert a DGL block, which lists its destinations first among its sources."""
     indptr, indices, _ = drawn.adj_tensors("csc")
     return Block(
         src_ids=source_ids.numpy(),
@@ -35,10 +35,12 @@ def as_block(drawn: DGLGraph, source_ids: torch.Tensor) -> Block:
 
 @dataclass
 class DGLSampler(NeighbourSampler):
-    """``dgl.dataloading.NeighborSampler``, seeded for every batch from the workload's seed, the
-    epoch and the batch's first vertex, which no other batch of the epoch has.
+    """``dgl.dataloading.NeighborSampler``, seeded for every batch.
 
-    The draws depend on the whole batch, hence not split-invariant.
+    The seed comes from the workload's seed, the epoch and the batch's first vertex, which is unique
+    in the epoch.
+
+    The draws depend on the whole batch, so they are not split-invariant.
     """
 
     name: ClassVar[str] = "dgl"
@@ -60,7 +62,8 @@ class DGLSampler(NeighbourSampler):
         self._graph = dgl.graph(
             ("csc", (*csc, torch.empty(0, dtype=torch.int64))), num_nodes=graph.num_vertices
         )
-        # Ours run from the seeds outwards with 0 for every neighbour, DGL's the other way with -1.
+        # Our fan-outs run from the seeds outwards with 0 for every neighbour; DGL's run inwards
+        # with -1.
         fanouts = [fanout or -1 for fanout in reversed(setting.workload.fanouts)]
         self._drawer = dgl.dataloading.NeighborSampler(fanouts, fused=False)
 
@@ -83,9 +86,9 @@ class DGLSampler(NeighbourSampler):
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Run DGL on one thread, then on as many as before (torch shares the setting).
+    """Run DGL on one thread in the body, then restore the thread count, which torch shares.
 
-    Each of DGL's threads has its own generator, seeded by the order in which threads first came.
+    Each DGL thread has its own generator, seeded by the order in which threads started.
     """
     threads = load_dgl().utils
     before = threads.get_num_threads()

@@ -1,7 +1,8 @@
-"""DistDGL (Zheng et al., 2020): mini-batches whose seeds are trained where their partition is.
+"""DistDGL (Zheng et al., 2020): mini-batches with seeds trained on the device that has their
+partition.
 
 ``placement`` holds the partition, and DistDGLv2's static hybrid (Zheng et al., 2022), which also
-prefetches (``hyscale``'s communication). Sampling, and features on the host, are the plain ones.
+prefetches (``hyscale``'s communication). Sampling and features on the host are the plain parts.
 """
 
 from __future__ import annotations

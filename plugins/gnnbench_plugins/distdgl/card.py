@@ -1,10 +1,10 @@
-"""How faithful strategies 'distdgl' and 'distdgl-v2' are to the systems that they name."""
+"""Fidelity of strategies 'distdgl' and 'distdgl-v2' to these systems."""
 
 from __future__ import annotations
 
 from gnnbench.records import Card
 
-#: What both leave out of the systems' servers.
+#: Features of the systems' servers that both omit.
 _LEFT_OUT = (
     "sampling at the servers that own the vertices: the host samples the whole graph",
     "the key-value store: features lie on one host, and no row comes from another machine",

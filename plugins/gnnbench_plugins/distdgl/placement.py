@@ -1,4 +1,4 @@
-"""Seeds go to the trainer that has their partition."""
+"""Placement of seeds on the trainer that has their partition."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from gnnbench.records import BatchProfile, HostThreads, IntArray, Share
 
 
 class PartitionShares(SeedSession):
-    """Each trainer's seeds in the order in which they were drawn; ``owner`` is the trainer of each
-    vertex, int64 ``(V,)``."""
+    """Each trainer's seeds, in the order of their draw.
+
+    ``owner`` is the trainer of each vertex, int64 ``(V,)``.
+    """
 
     def __init__(self, owner: IntArray, num_trainers: int, threads: HostThreads) -> None:
         self._owner = owner
@@ -34,12 +36,13 @@ class PartitionShares(SeedSession):
 
 @dataclass(frozen=True)
 class DistDGLPlacement(SeedPlacement):
-    """Every accelerator trains the seeds of one partition; the host does where there is none.
+    """One partition for each accelerator, which trains its seeds; without accelerators, the host
+    does.
 
     A round's seeds are drawn from all partitions at once, so that every strategy takes the same
-    steps: a trainer has on average its partition's share of them, where in DistDGL each draws a
-    batch of the same size from its own. Partitions have about as many vertices each, METIS's; that
-    they have as many training vertices, which DistDGL asks METIS for, is not seen to.
+    steps. A trainer has on average its partition's share of them; in DistDGL each trainer draws a
+    batch of fixed size from its own partition. METIS balances vertices. It does not balance
+    training vertices, as DistDGL requires.
     """
 
     name: ClassVar[str] = "distdgl"
@@ -58,19 +61,19 @@ class DistDGLPlacement(SeedPlacement):
         )
 
     def _partition(self, setting: Setting) -> IntArray:
-        """The slot that has each vertex's partition, int64 ``(V,)``."""
+        """Return the slot that has each vertex's partition, int64 ``(V,)``."""
         graph, count = setting.dataset.graph, len(self.owners(setting.platform))
         return partition(graph, count, choose_partitioner(graph), setting.workload.seed)
 
     def owners(self, platform: Platform) -> tuple[Device, ...]:
-        """The devices that have a partition each."""
+        """Return the devices that each have a partition."""
         return platform.accelerators[: self.accelerators or None] or (platform.host,)
 
     def trainers(self, platform: Platform) -> tuple[Device, ...]:
         return self.owners(platform)
 
     def sockets(self, setting: Setting, owner: IntArray) -> IntArray:
-        """A partition's rows lie where its owner is attached, as in DistDGL's key-value store."""
+        """Return the socket of each row: its owner's, as in DistDGL's key-value store."""
         platform = setting.platform
         devices = self.owners(platform)
         if devices == (platform.host,):
@@ -80,8 +83,10 @@ class DistDGLPlacement(SeedPlacement):
 
 
 class StaticMapping(SeedSession):
-    """Each accelerator's seeds in the order in which they were drawn; the CPU, which is the last
-    slot, has the last of each partition."""
+    """Each accelerator's seeds, in the order of their draw.
+
+    The CPU, in the last slot, has the last seeds of each partition.
+    """
 
     def __init__(self, accelerators: PartitionShares, cpu_share: float) -> None:
         self._accelerators = accelerators
@@ -106,12 +111,12 @@ class StaticMapping(SeedSession):
 
 @dataclass(frozen=True)
 class DistDGLv2Placement(DistDGLPlacement):
-    """The same, and the CPU trains a fixed part of every partition's seeds beside them.
+    """DistDGL's placement, in which the CPU also trains a fixed part of every partition's seeds.
 
-    Of DistDGLv2 this is what HyScale-GNN §VI-E2 says: it uses "both the processor and the
-    accelerator", on partitions, with "a static task mapping". How much goes to the CPU is an option
-    here, and its cores are divided once: with prefetching a quarter each to sampling and loading
-    and the rest to training, without it all of them to each in turn.
+    It follows HyScale-GNN's description of DistDGLv2 (section VI-E2): it uses "both the processor
+    and the accelerator", on partitions, with "a static task mapping". The CPU's share is an option
+    here. Its cores are divided once. With prefetching, sampling and loading get a quarter each, and
+    training the rest. Without it, all cores work on each stage in turn.
     """
 
     name: ClassVar[str] = "distdgl-v2"
@@ -127,7 +132,7 @@ class DistDGLv2Placement(DistDGLPlacement):
         return None
 
     def trainers(self, platform: Platform) -> tuple[Device, ...]:
-        """The accelerators, and after them the host."""
+        """Return the accelerators, followed by the host."""
         owners = self.owners(platform)
         return owners if platform.host in owners else (*owners, platform.host)
 
@@ -143,6 +148,6 @@ class DistDGLv2Placement(DistDGLPlacement):
 
 
 def divide_cores(host: Device) -> HostThreads:
-    """A quarter of the cores each to sampling and loading, and the rest to training."""
+    """Return a quarter of the cores each to sampling and loading, and the rest to training."""
     ahead = max(1, host.cores // 4)
     return HostThreads(ahead, ahead, max(1, host.cores - 2 * ahead))

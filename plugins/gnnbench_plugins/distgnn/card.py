@@ -1,4 +1,4 @@
-"""How faithful strategy 'distgnn' is to DistGNN."""
+"""Fidelity of strategy 'distgnn' to DistGNN."""
 
 from __future__ import annotations
 

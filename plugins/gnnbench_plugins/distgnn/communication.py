@@ -21,13 +21,15 @@ from gnnbench.records import BoolArray, IntArray
 
 @dataclass(frozen=True)
 class DistGNNCommunication(StaleExchange):
-    """What a node reads of each peer is dealt into r bins, of which one is sent in an epoch, and
-    read r epochs later: DistGNN's cd-r. In between it crosses behind the computation.
+    """Delayed halos: DistGNN's cd-r.
 
-    DistGNN cuts vertices and sends partial aggregates between the copies of one; here edges are
-    cut, and the rows at their far ends are sent, which every model can read. The bins are its own,
-    at every layer and both ways: a row, and its gradient, is r to 2 r - 1 epochs old, and zero
-    until it first arrives.
+    The rows that a node reads from each peer are divided into r bins. One bin is sent in each epoch
+    and read r epochs later. Its transfer overlaps the computation in between.
+
+    DistGNN cuts vertices and sends partial aggregates between the copies of a vertex. Here edges
+    are cut, and the rows at their far ends are sent, which every model can read. The bins are
+    DistGNN's, at every layer and in both directions. A row or a gradient is r to 2 r - 1 epochs
+    old, and zero until it first arrives.
     """
 
     name: ClassVar[str] = "distgnn"
@@ -51,7 +53,7 @@ class DistGNNCommunication(StaleExchange):
         return None
 
     def choose_crossing(self, epoch: int, layer: int, what: PeerData, ids: IntArray) -> BoolArray:
-        """Bin e mod r in epoch e."""
+        """Return the rows of bin e mod r in epoch e."""
         bins = np.arange(len(ids), dtype=np.int64) % self.delay
         return np.equal(bins, epoch % self.delay, dtype=np.bool_)
 

@@ -11,9 +11,10 @@ from gnnbench.platforms.machine import Device, Platform
 
 @dataclass(frozen=True)
 class DistGNNPlacement(PartitionPlacement):
-    """The platform's CPU nodes train; where it describes none, its host does, all sockets as one.
+    """Training on the platform's CPU nodes, or on its host, with all sockets as one, if it has
+    none.
 
-    Accelerators of other kinds are left alone.
+    Other accelerators are unused.
     """
 
     name: ClassVar[str] = "distgnn"

@@ -1,4 +1,4 @@
-"""This project's own kernels on one device, the machine's CPU."""
+"""gnnbench's native kernels on one device, the machine's CPU."""
 
 from __future__ import annotations
 

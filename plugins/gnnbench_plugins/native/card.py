@@ -1,4 +1,4 @@
-"""What strategy 'native' is."""
+"""Description of strategy 'native'."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""NeuGraph (Ma et al., USENIX ATC 2019): full-graph training on a graph that is cut into a grid of
-chunks, whose vertex data is streamed from the host while intermediates stay on the devices.
+"""NeuGraph (Ma et al., USENIX ATC 2019): full-graph training on a grid of chunks.
+
+Vertex data is streamed from the host, and intermediates stay on the devices.
 
 ``sampler`` cuts the grid, ``communication`` streams its pieces, and ``memory`` keeps what UPDATE's
 backward pass needs.

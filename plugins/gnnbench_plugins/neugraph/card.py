@@ -1,4 +1,4 @@
-"""How faithful strategy 'neugraph' is to NeuGraph."""
+"""Fidelity of strategy 'neugraph' to NeuGraph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of a chunk's pieces, which cross one after the other."""
+"""Transfers of rows for a chunk's pieces, one after the other."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from gnnbench.parts import StreamedLoading, option
 
 @dataclass(frozen=True)
 class NeuGraphCommunication(StreamedLoading):
-    """The host picks the rows that a piece's edges read, and those alone cross; the rows of a
-    chunk's own vertices stay while its pieces are worked on."""
+    """Transfers of only the rows that a piece's edges read, selected by the host.
+
+    The rows of a chunk's own vertices stay while its pieces are computed.
+    """
 
     name: ClassVar[str] = "neugraph"
     summary: ClassVar[str] = "the rows that a piece reads, while the device works on the last one"

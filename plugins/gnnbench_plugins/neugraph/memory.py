@@ -1,4 +1,4 @@
-"""What stays on the devices between forward and backward: all that layers make."""
+"""Memory that keeps all intermediates of layers on the devices between forward and backward."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from gnnbench.parts import Intermediates, LayerShape, OffloadingMemory
 
 @dataclass(frozen=True)
 class NeuGraphMemory(OffloadingMemory):
-    """Representations and gradients of every layer in host memory, and on every device all
-    intermediates of its chunks: HongTu §2.4 of NeuGraph and NeutronStar."""
+    """Representations and gradients of every layer on the host, and intermediates of chunks on
+    devices.
+
+    HongTu, section 2.4, describes NeuGraph and NeutronStar so.
+    """
 
     name: ClassVar[str] = "neugraph"
     summary: ClassVar[str] = "vertex data on the host, intermediates stay on the devices"

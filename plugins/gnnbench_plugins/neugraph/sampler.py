@@ -1,4 +1,4 @@
-"""A graph as a grid: chunks of destinations by chunks of sources."""
+"""A graph cut into a grid: chunks of destinations by chunks of sources."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from gnnbench.partitioning import choose_partitioner, cut_ranges, partition
 from gnnbench.parts import Chunks, DeviceCapacity, GridSampler, Setting, option
 from gnnbench.records import Block, Graph, IndexArray, IntArray, Round, Unit
 
-#: What ``chunks_per_device = 0`` goes up to, by doubling.
+#: The most chunks that ``chunks_per_device = 0`` tries, by doubling.
 MOST_CHUNKS: Bound[int] = 256
 
 
 @dataclass(frozen=True)
 class NeuGraphSampler(GridSampler):
-    """P chunks of vertices, as many for each device, with few edges between those of different
-    devices. A device has the in-edges of its chunks in P pieces each, by the chunk of their
-    sources: a chunk's edges within itself, and then those from the chunks behind it in turn.
+    """P chunks of vertices, equally many for each device, with few edges between devices.
+
+    The in-edges of a chunk are cut into P pieces, by the chunk of their sources. The first piece
+    has the chunk's internal edges; the others follow in the cyclic order of chunks.
     """
 
     name: ClassVar[str] = "neugraph"
@@ -75,8 +76,10 @@ class NeuGraphSampler(GridSampler):
 
 
 def cut_grid(graph: Graph, members: Sequence[IntArray], count: int) -> tuple[Round, ...]:
-    """The rounds of ``count`` chunks of each device's vertices: for each chunk of theirs one for
-    every chunk of sources."""
+    """Return the rounds for ``count`` chunks of each device's vertices.
+
+    Each chunk of a device has one round for every chunk of sources.
+    """
     cuts = [cut_ranges(graph, ids, count) for ids in members]
     chunk_of = np.empty(graph.num_vertices, dtype=np.int32)
     for number, ids in enumerate(ids for slot in cuts for ids in slot):
@@ -97,7 +100,7 @@ def cut_grid(graph: Graph, members: Sequence[IntArray], count: int) -> tuple[Rou
 def cut_pieces(
     graph: Graph, ids: IntArray, chunk_of: IndexArray, own: int, pieces: int
 ) -> list[Block]:
-    """The in-edges of a chunk ``ids`` by the chunks of their sources, its ``own`` first."""
+    """Return the in-edges of the chunk ``ids`` by chunk of source, its ``own`` first."""
     whole = induce_block(graph.indptr, graph.indices, ids)
     count, sources = whole.num_dst, whole.src_ids
     rows = np.repeat(np.arange(count, dtype=np.int32), np.diff(whole.indptr))
@@ -121,7 +124,7 @@ def cut_pieces(
 
 
 def keep_round(setting: Setting, round_: Round) -> Round:
-    """A round whose blocks are kept as the setting keeps them."""
+    """Return a round with its blocks stored as the setting stores them."""
     units = [
         Unit(unit.slot, tuple(setting.keep(block) for block in unit.blocks))
         for unit in round_.units
@@ -130,7 +133,7 @@ def keep_round(setting: Setting, round_: Round) -> Round:
 
 
 def describe_grid(graph: Graph, owner: IntArray, partitioner: str, rounds: Sequence[Round]) -> str:
-    """The grid, and how often a vertex's row crosses to a device in a pass over it."""
+    """Describe the grid, and the number of transfers of a vertex's row in one pass."""
     units = [unit for round_ in rounds for unit in round_.units]
     chunks = len({unit.output_ids.tobytes() for unit in units})
     others = sum(unit.blocks[0].num_src - unit.blocks[0].num_dst for unit in units)

@@ -1,8 +1,9 @@
-"""NeutronStar (Wang et al., SIGMOD 2022): full-graph training on partitions whose devices compute
-some rows of others themselves and read the rest, as is cheaper.
+"""NeutronStar (Wang et al., SIGMOD 2022): full-graph training on partitions.
 
-``dependencies`` has the choice, its Algorithm 4, ``prices`` what it goes by, and ``sampler`` makes
-units of it; the partition is the one that ``partition`` has.
+A device computes some remote rows itself and reads the others, whichever is cheaper.
+
+``dependencies`` has the choice, NeutronStar's Algorithm 4, and ``prices`` its cost model.
+``sampler`` makes units of it. The partition is the one of ``partition``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How faithful strategy 'neutronstar' is to NeutronStar."""
+"""Fidelity of strategy 'neutronstar' to NeutronStar."""
 
 from __future__ import annotations
 

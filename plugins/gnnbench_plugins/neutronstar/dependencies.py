@@ -1,8 +1,8 @@
-"""Which rows of others a device computes itself: NeutronStar's Algorithm 4.
+"""The choice of remote rows that a device computes itself: NeutronStar's Algorithm 4.
 
-Layer l reads h^{l-1} of the in-neighbours of a device's vertices. Of those that are others', R^l
-are computed by the device itself (DepCache), with all that they depend on and it does not have, and
-C^l are read of their owners (DepComm).
+Layer l reads h^{l-1} of the in-neighbours of a device's vertices. The remote ones among them are
+split in two. The device computes R^l itself (DepCache), with all missing dependencies, and reads
+C^l from their owners (DepComm).
 """
 
 from __future__ import annotations
@@ -20,17 +20,20 @@ from gnnbench.parts import LayerShape
 from gnnbench.records import BoolArray, Graph, IntArray
 from gnnbench_plugins.neutronstar.prices import Prices
 
-#: Which rows above the features are computed: those that are cheaper so, all, or none.
+#: The remote rows above the features that are computed: the cheaper ones, all, or none.
 Split = Literal["auto", "cached", "communicated"]
 Seconds = npt.NDArray[np.float64]
-#: A set of so large a share of the vertices is found by marks instead of by sorting.
+#: A set of more than one in this many vertices is found by marks instead of by sorting.
 MARKED_SHARE: Bound[int] = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Subtree:
-    """What a device lacks of all that some rows depend on: by layer, h^0 first, the vertices whose
-    rows it would have to compute, or, of h^0, to hold. That takes ``seconds`` in an epoch."""
+    """The missing dependencies of some rows.
+
+    By layer, h^0 first, they are the vertices with rows that the device would have to compute, or,
+    for h^0, to hold. They take ``seconds`` in an epoch.
+    """
 
     rows: Sequence[IntArray]
     seconds: float
@@ -38,10 +41,11 @@ class Subtree:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the choice goes by, the same for all devices.
+    """The rules of the choice, equal for all devices.
 
-    ``keeps`` says whether features stay on a device that has read them once; else they cross in
-    every epoch. ``spare_bytes`` is what a device has for rows of others, None for no bound.
+    ``keeps`` says whether features stay on a device after their first transfer; else they are
+    transferred in every epoch. ``spare_bytes`` is a device's memory for remote rows, None for no
+    bound.
     """
 
     split: Split
@@ -50,11 +54,11 @@ class Rules:
 
 
 class Dependencies:
-    """The rows of others that one device has, and how.
+    """The remote rows that one device has, and how it gets them.
 
-    By layer, h^0 first, and vertex: ``present`` are the rows that the device has when the next
-    layer reads them, its own among them, and ``cached`` those of others that it computes, or, of
-    h^0, keeps. ``spent_bytes`` is what these take.
+    Both masks are by layer, h^0 first, and vertex. ``present`` marks the rows that the device has
+    when the next layer reads them, including its own. ``cached`` marks the remote rows that it
+    computes, or, for h^0, keeps. ``spent_bytes`` is the memory of the cached rows.
     """
 
     def __init__(
@@ -74,33 +78,38 @@ class Dependencies:
         self.cached = [np.zeros_like(own) for _ in layers]
         self.spent_bytes = 0
         read = self._find_neighbours(np.flatnonzero(own))
-        #: What the device's own vertices read of others.
+        #: The remote vertices that the device's own vertices read.
         self.halo = read[~own[read]]
 
     def decide(self) -> None:
-        """Divide the halo of every layer, the first one's first."""
+        """Divide the halo of every layer, from the first layer on."""
         for layer in range(len(self._layers)):
             self._divide(layer)
 
     # ------------------------------------------------------------------ a layer
 
     def _divide(self, layer: int) -> None:
-        """Compute the rows of a layer that cost less so than to be read, the cheapest first, as
-        long as there is room; read the others."""
+        """Choose the rows of a layer to compute: the ones cheaper to compute than to read.
+
+        The cheapest come first, while there is room. The others are read.
+        """
         limits_s = self._price(layer)
         cheap = self._price_alone(layer, self.halo) < limits_s
         rows, limits_s = self.halo[cheap], limits_s[cheap]
         alike = layer == 0 or (layer == 1 and self._rules.keeps) or self._rules.split == "cached"
         if alike and self._rules.spare_bytes is None:
-            # What one of them costs says nothing of another, and there is room for all.
+            # The costs of rows are independent here, and there is room for all.
             self._take(self._measure(layer, rows, np.inf))
         else:
             self._divide_in_turn(layer, dict(zip(rows.tolist(), limits_s.tolist(), strict=True)))
         self.present[layer][self.halo] = True
 
     def _divide_in_turn(self, layer: int, limits_s: Mapping[int, float]) -> None:
-        """The same one by one. What a row costs falls as others bring in what it depends on, and so
-        each is measured again when its turn comes; those that cost too much at first come last."""
+        """Choose the rows of a layer one by one.
+
+        A row's cost falls as other rows bring in its dependencies, so it is measured again at its
+        turn. Rows that cost too much at first come last.
+        """
         at_first = {}
         for row, limit_s in limits_s.items():
             seconds = self._measure(layer, np.array([row]), limit_s).seconds
@@ -111,15 +120,14 @@ class Dependencies:
                 self._take(subtree)
 
     def _price(self, layer: int) -> Seconds:
-        """What the rows of the halo may cost to be computed: less than to be read of their
-        owners."""
+        """Return the limits below which rows of the halo are computed: the cost of reading them."""
         read_s: Seconds = self._prices.sent_s[layer, self._owner[self.halo]]
         if layer and self._rules.split != "auto":
             return np.full_like(read_s, np.inf if self._rules.split == "cached" else 0.0)
         return read_s
 
     def _price_alone(self, layer: int, rows: IntArray) -> Seconds:
-        """What rows of a layer cost without all that they depend on."""
+        """Return the cost of rows of a layer without their dependencies."""
         if layer:
             edges_s = self._degrees[rows] * self._prices.edge_s[layer]
             return np.asarray(self._prices.vertex_s[layer] + edges_s, dtype=np.float64)
@@ -127,8 +135,10 @@ class Dependencies:
         return np.zeros_like(read_s) if self._rules.keeps else read_s
 
     def _measure(self, layer: int, rows: IntArray, limit_s: float) -> Subtree:
-        """What rows of a layer lack of all that they depend on; as far down as it costs less than
-        ``limit_s``."""
+        """Return the missing dependencies of rows of a layer.
+
+        The search stops at the layer at which they cost ``limit_s`` or more.
+        """
         found, seconds = list[IntArray](), 0.0
         for below in range(layer, -1, -1):
             new = rows[~self.present[below][rows]]
@@ -141,12 +151,12 @@ class Dependencies:
         return Subtree(found[::-1], seconds)
 
     def _find_neighbours(self, ids: IntArray) -> IntArray:
-        """The in-neighbours of vertices, each once, ascending."""
+        """Return the in-neighbours of vertices, each once, ascending."""
         starts, counts = self._graph.indptr[ids], self._degrees[ids]
         before = np.cumsum(counts) - counts
         places = np.repeat(starts - before, counts) + np.arange(int(counts.sum()))
         sources, num_vertices = self._graph.indices[places], self._graph.num_vertices
-        # Marks take a pass over all vertices, which pays where many of them are asked about.
+        # Marks take a pass over all vertices, which pays off for many sources.
         few = MARKED_SHARE * len(sources) < num_vertices
         found = np.unique(sources) if few else unique_ids(sources, num_vertices)
         return found.astype(np.int64)
@@ -158,8 +168,11 @@ class Dependencies:
         return spare is None or self.spent_bytes + self.count_bytes(subtree) <= spare
 
     def count_bytes(self, subtree: Subtree) -> int:
-        """What a subtree takes on a device: features that stay there, and of every row that is
-        computed its in-edges, 32 bits each, and what is made of it."""
+        """Return the bytes of a subtree on a device.
+
+        Features count if they stay. Each computed row counts its in-edges, 32 bits each, and its
+        intermediates.
+        """
         features, *computed = subtree.rows
         size = len(features) * self._layers[0].in_features * self._item if self._rules.keeps else 0
         for shape, ids in zip(self._layers, computed, strict=False):

@@ -1,4 +1,4 @@
-"""What a row takes: T_v, T_e and T_c of NeutronStar's cost model, out of a platform's rates."""
+"""The time of a row: T_v, T_e and T_c of NeutronStar's cost model, from a platform's rates."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from gnnbench.platforms.machine import Device, Platform
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prices:
-    """Seconds of one device in an epoch, forward and backward, by layer, h^0 being layer 0.
+    """Seconds of one device in an epoch, forward and backward, by layer; h^0 is layer 0.
 
-    A row of a layer takes ``vertex_s``, and ``edge_s`` for each of its in-edges, to be computed;
-    nothing, of the features. Read of a peer it takes ``sent_s[layer, slot]``, float64 ``(L, m)``.
+    Computing a row of a layer takes ``vertex_s``, and ``edge_s`` for each of its in-edges; a row of
+    features takes nothing. Reading a row from a peer takes ``sent_s[layer, slot]``, float64
+    ``(L, m)``.
     """
 
     vertex_s: Sequence[float]
@@ -32,11 +33,11 @@ def price_rows(
     slot: int,
     item: int,
 ) -> Prices:
-    """The prices of the device ``slot`` of several, of values of ``item`` bytes.
+    """Return the prices of the device ``slot``, for values of ``item`` bytes.
 
-    T_e and T_v are those of HyScale-GNN's Equations 11 and 12 without the launch, which a row more
-    does not make longer; T_c is a value's time on the link between two devices, whose latency does
-    not depend on it either. What goes back is as much as what comes, but of features nothing.
+    T_e and T_v follow HyScale-GNN's Equations 11 and 12 without the launch, which one more row does
+    not lengthen. T_c is a value's time on the link between two devices, without its latency, for
+    the same reason. Gradients return as many bytes as rows bring; features have no gradients.
     """
     device = devices[slot]
     vertex_s, edge_s = [0.0], [0.0]
@@ -51,7 +52,7 @@ def price_rows(
             flops = device.update.at(shape.out_features)
         products = 3 if gradients else 2
         edge_s.append((1 + gradients) * width * item / bandwidth)
-        # Wherever the products are, there is one row of each for a vertex more.
+        # Each additional vertex adds one row to each product, wherever it is computed.
         macs = shape.macs_per_row + shape.source_macs + shape.destination_macs
         vertex_s.append(products * 2 * macs / flops)
     sent_s = np.zeros((len(layers), len(devices)))

@@ -1,4 +1,4 @@
-"""Units whose blocks have what their device computes of others."""
+"""Units with blocks that include the remote rows that their device computes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from gnnbench_plugins.neutronstar.prices import price_rows
 
 @dataclass(frozen=True)
 class NeutronStarSampler(LayeredSampler):
-    """A METIS partition a device, and of what its vertices depend on what is better computed again
-    than read: NeutronStar's hybrid of DepCache and DepComm."""
+    """A METIS partition a device, with NeutronStar's hybrid of DepCache and DepComm.
+
+    Dependencies that are cheaper to recompute than to read are added to the partition.
+    """
 
     name: ClassVar[str] = "neutronstar"
     summary: ClassVar[str] = "one-level partition, and rows of others that are cheaper computed"
@@ -45,7 +47,7 @@ class NeutronStarSampler(LayeredSampler):
     def chunks(
         self, setting: Setting, num_slots: int, capacity: DeviceCapacity | None = None
     ) -> Chunks:
-        """One unit per slot; a slot whose partition is empty has none."""
+        """Return one unit per slot; a slot with an empty partition has none."""
         graph, named = setting.dataset.graph, choose_partitioner(setting.dataset.graph)
         owner = partition(graph, num_slots, named, setting.workload.seed)
         units, kept, found = [], {}, []
@@ -79,7 +81,7 @@ class NeutronStarSampler(LayeredSampler):
 
 
 def _make_blocks(setting: Setting, members: IntArray, chosen: Dependencies) -> tuple[Block, ...]:
-    """A block for each layer, from the last one down; layers that compute the same share it."""
+    """Return a block for each layer; layers that compute the same rows share one."""
     graph = setting.dataset.graph
     blocks: list[Block] = []
     computed = members
@@ -96,7 +98,7 @@ def _make_blocks(setting: Setting, members: IntArray, chosen: Dependencies) -> t
 
 
 def _describe(found: list[Dependencies]) -> tuple[str, ...]:
-    """What devices keep, compute and read of others."""
+    """Describe the remote rows that devices keep, compute and read."""
     halos = sum(len(each.halo) for each in found)
     if not halos:
         return ()

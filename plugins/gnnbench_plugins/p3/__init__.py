@@ -1,6 +1,6 @@
-"""P3 (Gandhi and Iyer, OSDI 2021): mini-batches whose first layer is parallel by features.
+"""P3 (Gandhi and Iyer, OSDI 2021): mini-batches with a feature-parallel first layer.
 
-``placement`` holds the columns, ``communication`` says what crosses instead of features.
+``placement`` divides the columns; ``communication`` transfers activations instead of features.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How faithful strategy 'p3' is to P3."""
+"""Fidelity of strategy 'p3' to P3."""
 
 from __future__ import annotations
 

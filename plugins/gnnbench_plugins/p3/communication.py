@@ -1,4 +1,4 @@
-"""Partial activations instead of features."""
+"""Transfers of partial activations instead of features."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from gnnbench.parts import Bundle, OfMiniBatches, Setting, ShardExchange
 
 @dataclass(frozen=True)
 class P3Communication(OfMiniBatches, ShardExchange):
-    """Products of the first layer cross, and their gradients: a device sends its part of every
-    mini-batch's product A X W, all rows of the hidden width, to the device that trains it.
+    """Transfers of the first layer's partial products and their gradients.
 
-    Blocks of the first layer go to all devices. Weights of the first layer stay where their columns
-    are, so that only those above it are averaged. P3 overlaps rounds as well; here one ends before
-    the next is sampled.
+    A device sends its part of every mini-batch's product A X W, all rows of the hidden width, to
+    the device that trains the mini-batch.
+
+    Blocks of the first layer go to all devices. Weights of the first layer stay with their columns,
+    so only the weights above are averaged. P3 also overlaps rounds; here a round ends before the
+    next is sampled.
     """
 
     name: ClassVar[str] = "p3"

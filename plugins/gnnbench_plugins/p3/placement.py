@@ -1,4 +1,4 @@
-"""Which columns of the features each accelerator has, and which seeds."""
+"""Placement of feature columns and of seeds on accelerators."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from gnnbench_plugins.reference.data_parallel import DataParallelPlacement
 
 @dataclass(frozen=True)
 class P3Placement(DataParallelPlacement, ColumnPlacement):
-    """The first layer by ranges of columns, as even as they can be, the layers above by seeds.
+    """The first layer split into even ranges of columns, and the layers above split by seeds.
 
-    The devices must be described: the push runs on this machine's processor.
+    The devices must be modelled: the push runs on this machine's processor.
     """
 
     name: ClassVar[str] = "p3"
@@ -58,7 +58,7 @@ class P3Placement(DataParallelPlacement, ColumnPlacement):
     def shard_aggregate(
         self, num_vertices: int, width: int, platform: Platform
     ) -> tuple[Shard, ...]:
-        """Device i of m has the columns [i f / m, (i + 1) f / m) of all vertices, if any."""
+        """Return shards: device i of m has all vertices' columns [i f / m, (i + 1) f / m)."""
         columns = divide_evenly(width, len(self.trainers(platform)))
         return tuple(
             Shard(slot, (0, num_vertices), (begin, end))

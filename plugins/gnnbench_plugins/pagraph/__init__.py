@@ -1,7 +1,7 @@
 """PaGraph (Lin et al., SoCC 2020): mini-batches on GPUs that keep the hottest feature rows.
 
-``memory`` holds the cache. It goes with any placement and with any communication that brings rows
-from the host, HyScale-GNN's too; here seeds are trained by the accelerators alone.
+``memory`` holds the cache. It works with any placement, and with any communication that transfers
+rows from the host, such as HyScale-GNN's. In this strategy only the accelerators train.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How faithful strategy 'pagraph' is to PaGraph."""
+"""Fidelity of strategy 'pagraph' to PaGraph."""
 
 from __future__ import annotations
 

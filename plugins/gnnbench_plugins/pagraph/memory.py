@@ -1,4 +1,4 @@
-"""A static cache of feature rows on every accelerator, by degree or by what was drawn before."""
+"""A static cache of feature rows on every accelerator, by degree or by earlier samples."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from gnnbench.records import IntArray
 
 @dataclass(frozen=True)
 class PaGraphMemory(PreSampledCache):
-    """Features on the host, and on each accelerator a copy of those of the vertices that are drawn
-    most often: by ``policy``, those that most others have as a neighbour, or those that most of the
-    mini-batches read that were drawn before the run.
+    """Features on the host, and on each accelerator a copy of the most frequently drawn rows.
 
-    The cache is filled once and never changes, so that only rows that it misses are loaded and
-    cross. It takes ``cache_bytes``, or all that mini-batches leave free. PaGraph, whose policy is
-    the degree, also partitions the graph, for a cache of each device's own; here seeds may be
-    anywhere, and so all devices keep the same vertices, as many as each has room for.
+    By ``policy``, these are the vertices that are most often a neighbour, or the vertices that most
+    mini-batches of a presampling read.
 
-    The other policy is GNNLab's PreSC#K (Yang et al., EuroSys 2022): K epochs are sampled that
-    nobody trains on, and the vertices are ordered by how many of their mini-batches read them,
-    which a sampler that is not uniform, or training vertices that are few, makes another order than
-    that of degrees. Of vertices that were drawn as often the lowest ids come first.
+    The cache is filled once and never changes, so only missing rows are loaded and transferred. It
+    takes ``cache_bytes``, or all memory that mini-batches leave free. PaGraph uses the degree, and
+    also partitions the graph, so each device has a different cache. Here seeds may be on any
+    device, so all devices keep the same vertices, up to the room of each.
+
+    The other policy is GNNLab's PreSC#K (Yang et al., EuroSys 2022). K epochs are sampled without
+    training, and vertices are ordered by the number of mini-batches that read them. This order
+    differs from the degrees if the sampler is not uniform, or if there are few training vertices.
+    Ties go to the lowest ids.
     """
 
     name: ClassVar[str] = "pagraph"

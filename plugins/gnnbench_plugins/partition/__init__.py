@@ -1,4 +1,4 @@
-"""Partition parallelism (MixGCN, sections 2.2 and 3.1.1) and the variant of it that DistDGL is.
+"""Partition parallelism (MixGCN, sections 2.2 and 3.1.1), and DistDGL as a variant of it.
 
 ``partition`` is its Algorithm 1: a METIS partition a device, whose halo crosses at every layer, so
 that volume and memory grow with the halo (MixGCN, Proposition 3.2). All of its parts exist already.

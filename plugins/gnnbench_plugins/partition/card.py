@@ -1,4 +1,4 @@
-"""What strategies 'partition' and 'distdgl-full-graph' stand for."""
+"""Description of strategies 'partition' and 'distdgl-full-graph'."""
 
 from __future__ import annotations
 

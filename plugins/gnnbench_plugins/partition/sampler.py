@@ -1,4 +1,4 @@
-"""Units that need nothing of each other between layers."""
+"""Units that exchange nothing between layers."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from gnnbench.records import Round, Unit
 
 @dataclass(frozen=True)
 class MultiHopSampler(LayeredSampler):
-    """A METIS partition a device, and all that its vertices depend on within L hops.
+    """A METIS partition a device, with all dependencies of its vertices within L hops.
 
     DistDGL's way of full-graph training "collects all L-hop neighbors (where L is the layer number)
     before each training iteration, thereby avoiding inter-layer communication" (MixGCN, section
-    5.1). Block l has every vertex of l hops fewer as a destination, in whosever partition it lies,
-    so that a device computes again what others compute too.
+    5.1). Each block has the vertices of one hop fewer as destinations, in whatever partition they
+    lie. Devices therefore repeat each other's computation.
     """
 
     name: ClassVar[str] = "multi-hop"
@@ -31,7 +31,7 @@ class MultiHopSampler(LayeredSampler):
     def chunks(
         self, setting: Setting, num_slots: int, capacity: DeviceCapacity | None = None
     ) -> Chunks:
-        """One unit per slot, of L blocks; a slot whose partition is empty has none."""
+        """Return one unit per slot, of L blocks; a slot with an empty partition has none."""
         graph, workload = setting.dataset.graph, setting.workload
         named = choose_partitioner(graph)
         owner = partition(graph, num_slots, named, workload.seed)

@@ -1,6 +1,6 @@
-"""PipeGCN (Wan et al., ICLR 2022): full-graph training whose halo is of the epoch before.
+"""PipeGCN (Wan et al., ICLR 2022): full-graph training with the halo of the last epoch.
 
-``communication`` holds the delay; the partition is the one that ``partition`` has.
+``communication`` holds the delay; the partition is the one of ``partition``.
 """
 
 from __future__ import annotations

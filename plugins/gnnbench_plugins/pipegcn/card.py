@@ -1,4 +1,4 @@
-"""How faithful strategy 'pipegcn' is to PipeGCN."""
+"""Fidelity of strategy 'pipegcn' to PipeGCN."""
 
 from __future__ import annotations
 

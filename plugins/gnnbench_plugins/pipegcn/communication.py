@@ -1,4 +1,4 @@
-"""The halo of an earlier epoch."""
+"""Exchange of the halo of an earlier epoch."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ from gnnbench.records import IntArray
 
 @dataclass(frozen=True)
 class PipeGCNCommunication(StaleExchange):
-    """What a unit reads of its peers, at every layer, is what they sent in the epoch before, and
-    so are the gradients that they return; what is sent now crosses behind the computation.
+    """Halos and gradients of the last epoch, at every layer.
 
-    As in PipeGCN's own program there is nothing to read in the first epoch: rows of peers, the
-    features among them, and the gradients that they return are zero. Every row crosses in every
-    epoch, features too.
+    A unit reads the rows and gradients that its peers sent in the last epoch. The rows sent now
+    overlap the computation.
 
-    Smoothed, what is read is an average over the epochs (PipeGCN-F of rows, -G of gradients, -GF of
-    both): of what it was, the share ``decay`` stays when more arrives. As in PipeGCN's own program
-    it starts at zero and is not corrected for that, so that after t arrivals of the same row it is
-    1 - decay^t times that row.
+    In the first epoch nothing can be read, as in PipeGCN's own program: rows of peers, including
+    features, and their gradients are zero. Every row is transferred in every epoch, including
+    features.
+
+    With smoothing, a unit reads a moving average over the epochs (PipeGCN-F of rows, -G of
+    gradients, -GF of both). The share ``decay`` of the average stays at each arrival. The average
+    starts at zero without correction, as in PipeGCN's own program. After t arrivals of an unchanged
+    row it is 1 - decay^t times that row.
     """
 
     name: ClassVar[str] = "pipegcn"

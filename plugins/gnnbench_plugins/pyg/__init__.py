@@ -1,4 +1,4 @@
-"""PyTorch Geometric as a peer: its message passing and, where it can draw, its own sampler.
+"""PyTorch Geometric as a peer: its message passing and, if it can draw, its own sampler.
 
 ``pyg-multi-gpu`` is HyScale-GNN's multi-GPU baseline (Figure 10).
 """
@@ -47,7 +47,7 @@ def gnnbench_strategy() -> list[Strategy]:
             name="pyg-multi-gpu",
             summary="PyTorch Geometric on all accelerators, features on the host",
             source="HyScale-GNN, section VI-E1 and Figure 10: the multi-GPU baseline",
-            # PyG's own sampler draws others for a vertex when a round is split otherwise.
+            # PyG's own sampler draws other neighbours of a vertex if a round is split differently.
             bundles={"mini-batch": Parts("neighbour", "data-parallel", "vanilla", "host", "pyg")},
             plain="data-parallel",
             card=PYG_MULTI_GPU,

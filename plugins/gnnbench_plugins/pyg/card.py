@@ -1,10 +1,10 @@
-"""What strategies 'pyg' and 'pyg-multi-gpu' use of PyTorch Geometric."""
+"""The functions of PyTorch Geometric that strategies 'pyg' and 'pyg-multi-gpu' use."""
 
 from __future__ import annotations
 
 from gnnbench.records import Card
 
-#: What both call.
+#: Functions that both call.
 _CALLS = (
     "aggregation with constant weights by `torch_geometric.edge_index.EdgeIndex`, which keeps the "
     "transpose for the backward pass, and where there is none by "
@@ -12,7 +12,7 @@ _CALLS = (
     "the same over an edge index; attention by `torch_geometric.utils.softmax`",
     "who multiplies by W first is as in its GCNConv (always) and SAGEConv (never)",
 )
-#: What both do otherwise.
+#: Differences that both have.
 _OWN = (
     "layers, parameters, optimiser and loss are this project's, so that rows can be held equal: "
     "PyG's own modules are not called",

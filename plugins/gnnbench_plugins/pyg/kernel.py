@@ -29,10 +29,10 @@ LIBRARY = Path(__file__).with_name("library.toml")
 
 
 def require_pyg() -> None:
-    """Import PyG; raises ``MissingDependency`` where it cannot be imported."""
+    """Import PyG; raise ``MissingDependency`` if it cannot be imported."""
     try:
         with warnings.catch_warnings():
-            # What PyG itself runs into when torch is newer than it.
+            # A warning of torch about PyG, if torch is newer.
             warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated")
             import gnnbench_plugins.pyg.propagation  # noqa: F401
     except ImportError as error:
@@ -51,10 +51,12 @@ def _needs_gradient(operand: Tensor) -> bool:
 
 
 class PyGAdjacency(Adjacency):
-    """A block as the matrix ``(D, S)`` that PyG multiplies by: an ``EdgeIndex``, which keeps the
-    transpose for its backward pass, and a sparse CSR tensor where no gradient is asked for.
+    """A block as the matrix ``(D, S)`` of PyG's products.
 
-    32-bit indices, because they are what MKL's sparse product takes without converting them.
+    It is an ``EdgeIndex``, which keeps the transpose for its backward pass, or a sparse CSR tensor
+    if no gradient is needed.
+
+    Indices have 32 bits, which MKL's sparse product takes without conversion.
     """
 
     def __init__(self, block: Block, dtype: torch.dtype, device: torch.device) -> None:
@@ -69,7 +71,7 @@ class PyGAdjacency(Adjacency):
         from gnnbench_plugins.pyg.propagation import SUM
 
         if weight is not None and _needs_gradient(weight):
-            # A sparse tensor's values carry no gradient, so trained weights ride on messages.
+            # A sparse tensor's values carry no gradient, so trained weights need messages.
             out: Tensor = SUM(self._edge_index, h, weight, (self.block.num_src, self.block.num_dst))
         elif _needs_gradient(h):
             out = self._edges.matmul(h, self._values(weight))
@@ -130,15 +132,19 @@ class PyGAdjacency(Adjacency):
 
     @cached_property
     def _edges(self) -> EdgeIndex:
-        """PyG's ``EdgeIndex``, in CSR order: destinations, and sources below them. The other way
-        round, as its layers have it, the backward pass of a bipartite block has the wrong shape
-        (2.8.1)."""
+        """PyG's ``EdgeIndex``, in CSR order: destinations above sources.
+
+        PyG's layers have sources above destinations, but the backward pass of a bipartite block
+        then has the wrong shape (2.8.1).
+        """
         from torch_geometric.edge_index import EdgeIndex
 
         return EdgeIndex(self._csr(None))
 
     def _values(self, weight: Tensor | None) -> Tensor | None:
-        """What ``EdgeIndex`` multiplies by; its own ones are of torch's default dtype."""
+        """Return the values of ``EdgeIndex``; its implicit ones would have torch's default
+        dtype.
+        """
         if weight is not None:
             return weight.detach()
         return None if self._dtype is torch.get_default_dtype() else self._ones
@@ -151,18 +157,18 @@ class PyGAdjacency(Adjacency):
 
 @dataclass
 class PyGKernel(Kernel):
-    """``MessagePassing``, fused with its aggregation wherever the weights are constants.
+    """A kernel that uses ``MessagePassing``, fused with its aggregation if weights are constant.
 
-    What has a gradient goes by ``EdgeIndex``: torch's product with a sparse CSR tensor transposes
-    that in each backward pass anew.
+    Products with a gradient use ``EdgeIndex``, because torch's product with a sparse CSR tensor
+    transposes it again in each backward pass.
     """
 
     name: ClassVar[str] = "pyg"
     summary: ClassVar[str] = "PyTorch Geometric's message passing"
     device_kinds: ClassVar[frozenset[DeviceKind]] = frozenset({"cpu", "gpu"})
     library: ClassVar[Library] = read_library(LIBRARY)
-    #: Sums with constant weights are products of a sparse tensor, which reads a value an edge;
-    #: attention, whose weights are trained, writes a message for every edge.
+    #: Sums with constant weights are products of a sparse tensor, which reads a value an edge.
+    #: Attention has trained weights and writes a message for every edge.
     aggregation: ClassVar[Aggregation] = replace(
         PLAIN,
         index_bytes=read_library(LIBRARY).index_bytes,
@@ -173,18 +179,23 @@ class PyGKernel(Kernel):
     update_passes: ClassVar[Bound[Passes]] = ((1, 1), (1, 0))
 
     def begin(self, setting: Setting) -> None:
-        """PyG must be there; it is imported once there is something to compute."""
+        """Check that PyG is installed; it is imported at the first computation."""
         if importlib.util.find_spec("torch_geometric") is None:
             raise MissingDependency(_say_missing("it is not installed"))
 
     def projects_first(self, layer: int, setting: Setting, mode: Mode) -> bool:
-        """As ``GCNConv`` does always, and ``SAGEConv`` never."""
+        """Return whether UPDATE precedes AGGREGATE: always in ``GCNConv``, never in
+        ``SAGEConv``.
+        """
         return setting.workload.model == "gcn"
 
     def adjacency_bytes(self, block: BlockSize, layer: LayerShape, itemsize: int) -> int:
-        """Both CSRs; of ``EdgeIndex`` the other end of each edge in either order, and which edge
-        each of the transpose's is; ones, its own and those of the CSR tensor; in-degrees; and where
-        a layer has values on edges, PyG's ``edge_index``."""
+        """Return the bytes of both CSRs, of ``EdgeIndex``'s caches, of ones and of in-degrees.
+
+        ``EdgeIndex`` caches the other end of each edge in either order, and the permutation of the
+        transpose. It and the CSR tensor each have ones. A layer with values on edges also has PyG's
+        ``edge_index``.
+        """
         size = super().adjacency_bytes(block, layer, itemsize)
         ends = 16 if layer.edge_features else 0
         return size + (16 + 8 + ends) * block.num_edges + itemsize * block.num_dst
@@ -196,9 +207,11 @@ class PyGKernel(Kernel):
 
 @dataclass
 class PyGMessages(PyGKernel):
-    """PyG over an ``edge_index``, as its samplers return it: every sum makes its messages, a row an
-    edge, and adds them where they belong. It computes as ``PyGKernel`` does; what it costs is that
-    of others' programs, and it is not offered."""
+    """PyG over an ``edge_index``, as its samplers return it.
+
+    Every sum makes messages, a row an edge, and scatters them. It computes as ``PyGKernel`` does.
+    It prices other people's programs and is not offered as a part.
+    """
 
     aggregation: ClassVar[Aggregation] = replace(
         PyGKernel.aggregation, weighted=frozenset({"scaled"}), messages=True

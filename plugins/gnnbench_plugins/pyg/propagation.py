@@ -1,4 +1,4 @@
-"""PyG's message passing for one block. Importing this module imports ``torch_geometric``."""
+"""PyG's message passing for one block; importing this module imports ``torch_geometric``."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from torch_geometric.utils import spmm
 
 
 class Propagation(MessagePassing):  # type: ignore[misc]
-    """Sums or averages source rows, each scaled by its edge's weight.
+    """A sum or mean of source rows, each scaled by its edge's weight.
 
-    Propagated over a sparse CSR tensor it is PyG's memory-efficient aggregation: no ``(E, f)``
-    messages, the weights are the tensor's values and constants. Propagated over a ``(2, E)`` edge
-    index the messages exist, and with them the gradient of ``weight``.
+    Over a sparse CSR tensor it is PyG's memory-efficient aggregation: there are no ``(E, f)``
+    messages, and the weights are the tensor's values and constant. Over a ``(2, E)`` edge index the
+    messages exist, and with them the gradient of ``weight``.
     """
 
     def forward(
         self, edge_index: Adj, h: Tensor, weight: OptTensor = None, size: Size = None
     ) -> Tensor:
-        """``(S, f) -> (D, f)``; ``weight`` ``(E,)`` and ``size`` ``(S, D)`` with an edge index."""
+        """Aggregate, ``(S, f) -> (D, f)``; an edge index needs ``weight`` ``(E,)`` and ``size``
+        ``(S, D)``.
+        """
         # propagate_type: (x: OptPairTensor, weight: OptTensor)
         out: Tensor = self.propagate(edge_index, x=(h, None), weight=weight, size=size)
         return out
@@ -36,10 +38,10 @@ class Propagation(MessagePassing):  # type: ignore[misc]
 
 
 def accept_sparse_warnings() -> None:
-    """Have torch say now, unheard, what it says once a process about compressed sparse tensors."""
+    """Trigger torch's one-time warnings on compressed sparse tensors while they are ignored."""
     checks = torch.sparse.check_sparse_tensor_invariants
     if not checks.is_enabled():  # type: ignore[no-untyped-call]
-        # Already off; switching it off by name keeps torch from asking for a decision.
+        # Already off; switching it off explicitly avoids a warning of torch.
         checks.disable()  # type: ignore[no-untyped-call]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta", UserWarning)

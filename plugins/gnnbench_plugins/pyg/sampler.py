@@ -27,7 +27,7 @@ INSTALL = (
 
 
 def can_draw() -> bool:
-    """Whether a library that PyG's sampler draws with is installed; imports nothing."""
+    """Return whether a library that PyG's sampler needs is installed, without importing it."""
     if importlib.util.find_spec("pyg_lib"):
         return True
     # torch-sparse imports torch-scatter without declaring it.
@@ -35,12 +35,13 @@ def can_draw() -> bool:
 
 
 def blocks_of(output: SamplerOutput, num_seeds: int, num_layers: int) -> tuple[Block, ...]:
-    """A sampled subgraph of PyG as L blocks, input layer first.
+    """Return a sampled subgraph of PyG as L blocks, input layer first.
 
     PyG draws a vertex's neighbours once, when the vertex is first reached, and numbers vertices in
-    that order; so the destinations of layer l are a prefix of ``output.node``, and its edges those
-    that end in the prefix (what ``torch_geometric.utils.trim_to_layer`` keeps). The prefixes follow
-    from ``row`` and ``col``: torch-sparse does not report the sizes of the hops.
+    that order. The destinations of layer l are therefore a prefix of ``output.node``. Its edges are
+    the ones that end in the prefix, as ``torch_geometric.utils.trim_to_layer`` keeps them. The
+    prefixes are found from ``row`` and ``col``, because torch-sparse does not report the sizes of
+    the hops.
     """
     node, row, col = output.node.numpy(), output.row.numpy(), output.col.numpy()
     order = np.argsort(col, kind="stable")
@@ -67,11 +68,11 @@ def blocks_of(output: SamplerOutput, num_seeds: int, num_layers: int) -> tuple[B
 
 @dataclass
 class PyGSampler(NeighbourSampler):
-    """``torch_geometric.sampler.NeighborSampler``, what ``NeighborLoader`` draws with.
+    """``torch_geometric.sampler.NeighborSampler``, the sampler of ``NeighborLoader``.
 
-    Its draws come from torch's generator, seeded for every batch from the workload's seed, the
-    epoch and the batch's first vertex, which no other batch of the epoch has. They depend on the
-    whole batch, hence not split-invariant.
+    Its draws come from torch's generator, seeded for every batch. The seed comes from the
+    workload's seed, the epoch and the batch's first vertex, which is unique in the epoch. The draws
+    depend on the whole batch, so they are not split-invariant.
     """
 
     name: ClassVar[str] = "pyg"

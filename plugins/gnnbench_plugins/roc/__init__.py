@@ -1,8 +1,10 @@
-"""ROC (Jia et al., MLSys 2020): full-graph training on ranges of vertices whose cost a linear model
-has learned, with what layers keep for the backward pass on the host where devices have no room.
+"""ROC (Jia et al., MLSys 2020): full-graph training on ranges of vertices that a learned linear
+cost model balances.
 
-``cost`` has the model, ``sampler`` learns it and cuts the graph by it, ``memory`` has the dynamic
-program that chooses what waits on the host.
+If devices have no room, the data that layers keep for the backward pass is swapped to the host.
+
+``cost`` has the model, ``sampler`` learns it and cuts the graph by it. ``memory`` has the dynamic
+program that chooses the layers to swap.
 """
 
 from __future__ import annotations

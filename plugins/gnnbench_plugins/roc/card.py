@@ -1,4 +1,4 @@
-"""How faithful strategy 'roc' is to ROC."""
+"""Fidelity of strategy 'roc' to ROC."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What a vertex costs a device: ROC's linear model of a layer's run time.
+"""The cost of a vertex on a device: ROC's linear model of a layer's run time.
 
-t(l, G) is the sum over the vertices v of G, and over five features, of w_i(l) x_i(v). The features
-are a vertex itself, the number of its neighbours, the number |C(v)| of blocks of consecutive ids
-that these make, and how many accesses of a warp's width it takes to load the neighbours, and their
-rows, block by block.
+t(l, G) is the sum over the vertices v of G, and over five features, of w_i(l) x_i(v). The first
+three are the vertex itself, the number of its neighbours, and the number |C(v)| of blocks of
+consecutive ids among them. The last two are the accesses of a warp's width that load the
+neighbours, and their rows, block by block.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ import scipy
 from gnnbench.constants import Bound
 from gnnbench.records import Graph, IntArray
 
-#: Values that the threads of a warp load at once.
+#: Values that the threads of a warp load in one access.
 WARP: Bound[int] = 32
 FEATURES: Bound[int] = 5
 Numbers = npt.NDArray[np.float64]
 
 
 class VertexFeatures:
-    """x_1 .. x_5 of every vertex, added up from the first one on, so that a range has its own by
-    two lookups; int64 ``(V+1,)`` each.
+    """Prefix sums of x_1 .. x_5 over vertices, int64 ``(V+1,)`` each; two lookups give a range's
+    sums.
 
-    Of a layer x_5 is what loading rows of its width takes, the others are the same for all.
+    x_5 depends on the width of a layer's rows; the others are equal for all layers.
     """
 
     def __init__(self, graph: Graph, widths: tuple[int, ...]) -> None:
-        """``widths`` are by layer how many values a row has that is summed."""
+        """Compute the sums; ``widths`` are the values in an aggregated row, by layer."""
         ends, lengths = _find_blocks(graph)
         self._plain = [
             np.arange(graph.num_vertices + 1, dtype=np.int64),
@@ -44,12 +44,14 @@ class VertexFeatures:
         self._widths = widths
 
     def of_ranges(self, layer: int, bounds: IntArray) -> Numbers:
-        """By range, the sums of its vertices' features, ``(n, FEATURES)``."""
+        """Return the sums of the features over each range's vertices, ``(n, FEATURES)``."""
         sums = [each[bounds] for each in (*self._plain, self._loads[self._widths[layer]])]
         return np.diff(np.stack(sums, axis=1).astype(np.float64), axis=0)
 
     def cost(self, weights: Sequence[Numbers]) -> Numbers:
-        """What all vertices before each cost by the ``weights`` of every layer, ``(V+1,)``."""
+        """Return prefix sums of the vertices' costs by the ``weights`` of every layer,
+        ``(V+1,)``.
+        """
         total = np.zeros(len(self._plain[0]))
         for layer, of_layer in enumerate(weights):
             columns = (*self._plain, self._loads[self._widths[layer]])
@@ -60,14 +62,18 @@ class VertexFeatures:
 
 @lru_cache(maxsize=1)
 def find_features(graph: Graph, widths: tuple[int, ...]) -> VertexFeatures:
-    """The features of a graph's vertices; the last ones are kept, since every platform that a
-    question is asked about wants them."""
+    """Return the features of a graph's vertices.
+
+    The last result is cached, because every platform of a question needs it.
+    """
     return VertexFeatures(graph, widths)
 
 
 def _find_blocks(graph: Graph) -> tuple[IntArray, IntArray]:
-    """Runs of consecutive ids in the rows of a graph: how many there are before each vertex,
-    ``(V+1,)``, and how long each is."""
+    """Find runs of consecutive ids in the rows of a graph.
+
+    Returns the number of runs before each vertex, ``(V+1,)``, and each run's length.
+    """
     first = np.ones(graph.num_edges, dtype=bool)
     np.not_equal(graph.indices[1:], graph.indices[:-1] + 1, out=first[1:])
     first[graph.indptr[:-1][graph.degrees > 0]] = True
@@ -77,17 +83,17 @@ def _find_blocks(graph: Graph) -> tuple[IntArray, IntArray]:
 
 
 def _sum_up(ends: IntArray, values: IntArray) -> IntArray:
-    """The sums of blocks' ``values`` over all vertices before each, exact."""
+    """Return exact prefix sums over vertices of blocks' ``values``."""
     total = np.zeros(len(values) + 1, dtype=np.int64)
     np.cumsum(values, out=total[1:])
     return total[ends]
 
 
 def learn_weights(samples: Sequence[tuple[Numbers, Numbers]]) -> Numbers:
-    """The weights, none below zero, by which features come nearest to seconds, by least squares.
+    """Return the non-negative least-squares weights that predict seconds from features.
 
-    A sample is an epoch's: the features of its ranges, ``(n, FEATURES)``, and their seconds,
-    ``(n,)``. Columns are scaled first, so that none counts for more by being larger.
+    A sample is an epoch: the features of its ranges, ``(n, FEATURES)``, and their seconds,
+    ``(n,)``. Columns are scaled first, so that large ones do not dominate.
     """
     features, seconds = (np.concatenate(parts) for parts in zip(*samples, strict=True))
     scale = np.maximum(features.max(axis=0), 1.0)
@@ -97,7 +103,9 @@ def learn_weights(samples: Sequence[tuple[Numbers, Numbers]]) -> Numbers:
 
 
 def cut_evenly(cost: Numbers, ranges: int) -> IntArray:
-    """Bounds, int64 ``(ranges+1,)``, of ranges that cost about the same, ``cost`` being what all
-    vertices before each cost; by bisection."""
+    """Return bounds, int64 ``(ranges+1,)``, of ranges of about equal cost, by bisection.
+
+    ``cost`` has the prefix sums of the vertices' costs.
+    """
     inner = np.searchsorted(cost, cost[-1] * np.arange(1, ranges) / ranges)
     return np.concatenate(([0], inner, [len(cost) - 1])).astype(np.int64)

@@ -1,4 +1,4 @@
-"""What waits on the host between forward and backward: ROC's dynamic program."""
+"""The choice of layers to swap to the host between forward and backward: ROC's dynamic program."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import ClassVar, Literal
 
 from gnnbench.parts import SwappingMemory, option
 
-#: The most that is held beside what stays, and the layers that are swapped.
+#: The peak of memory beside the kept layers, and the swapped layers.
 _Way = tuple[int, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
 class RocMemory(SwappingMemory):
-    """Vertex data on the devices; of what layers keep for the backward pass, as little crosses to
-    the host and back as lets the rest fit."""
+    """Vertex data on the devices, with as few kept bytes of layers swapped to the host as will
+    fit."""
 
     name: ClassVar[str] = "roc"
     summary: ClassVar[str] = "on the devices, intermediates on the host where there is no room"
@@ -41,13 +41,12 @@ class RocMemory(SwappingMemory):
 def find_least(
     kept: Sequence[int], working: Sequence[int], rows: Sequence[int], free_bytes: int
 ) -> frozenset[int] | None:
-    """The layers to swap, so that the fewest bytes cross and what is held at a time fits; None
-    where nothing makes it fit.
+    """Return the layers to swap with the fewest transferred bytes; None if no choice fits.
 
-    Layer by layer, of all ways that leave the same bytes on the device, and have swapped the last
-    layer or have not, the one with the least peak beside them: a layer that is swapped is there
-    while it is worked on, and its rows while the next one is. The last layer stays, since its
-    backward pass follows its forward pass.
+    The program goes layer by layer. A state is the bytes left on the device, and whether the last
+    layer was swapped. The way with the least peak beside these bytes is kept. A swapped layer is on
+    the device during its own computation, and its rows during the next layer's. The final layer
+    stays, since its backward pass follows its forward pass.
     """
     ways: dict[tuple[int, bool], _Way] = {(0, False): (0, ())}
     for layer, (size, beside) in enumerate(zip(kept, working, strict=True)):

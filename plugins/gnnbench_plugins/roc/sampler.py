@@ -1,4 +1,4 @@
-"""Ranges of vertices, cut by what a linear model has learned that they cost."""
+"""Ranges of vertices, cut by a learned linear cost model."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from gnnbench_plugins.reference.sampler import WholeGraphSampler, balance_ranges
 from gnnbench_plugins.roc.cost import Numbers, cut_evenly, find_features, learn_weights
 
 MOST_LEARNED: Bound[int] = 100
-#: An epoch is not gone through again for a busiest device that is nearer to the mean than this.
+#: Learning stops once the busiest device is nearer to the mean than this share.
 EVEN: Bound[float] = 0.01
 
 
 @dataclass(frozen=True)
 class RocSampler(WholeGraphSampler):
-    """A contiguous range of vertices for each device, as many as cost it the same.
+    """Contiguous ranges of vertices of equal cost, one for each device.
 
-    What a vertex costs is learned of epochs: each device's time in a layer is a sample, and the
-    next epoch is cut by the model that all samples so far make. The cut of the epoch whose busiest
-    device was the least busy is trained on.
+    The cost of a vertex is learned from epochs. Each device's time in a layer is a sample, and the
+    model fitted to all samples so far cuts the next epoch. Training uses the cut with the least
+    imbalance.
     """
 
     name: ClassVar[str] = "roc"
@@ -87,7 +87,7 @@ class RocSampler(WholeGraphSampler):
         return chosen, (note,)
 
     def _cut_at(self, bounds: IntArray) -> RocSampler:
-        """The same with a cut that is not learned again."""
+        """Return a copy with a fixed cut, without further learning."""
         cut = replace(self)
         object.__setattr__(cut, "_bounds", tuple(bounds.tolist()))
         return cut
@@ -99,8 +99,11 @@ class RocSampler(WholeGraphSampler):
 
 
 def time_layers(bundle: Bundle, setting: Setting, count: int) -> Numbers:
-    """What each of ``count`` devices computes in an epoch, seconds ``(L, count)``, forward and
-    backward; of an epoch that is gone through by its sizes."""
+    """Return the modelled compute seconds ``(L, count)`` of devices in an epoch, forward and
+    backward.
+
+    The epoch is planned from sizes.
+    """
     places = {
         device.name: slot for slot, device in enumerate(bundle.placement.trainers(setting.platform))
     }

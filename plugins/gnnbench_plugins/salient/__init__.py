@@ -1,8 +1,9 @@
-"""SALIENT (Kaler et al., MLSys 2022): mini-batches that threads prepare whole, transferred ahead.
+"""SALIENT (Kaler et al., MLSys 2022): mini-batches that threads prepare end to end and that are
+transferred ahead.
 
-``sampler`` has the threads, each of which draws a mini-batch and picks its rows; ``communication``
-the transfers that overlap training, features in half precision, and the ring of distributed data
-parallel training; ``memory`` a copy of the features on every node.
+``sampler`` has the threads; each draws a mini-batch and gathers its rows. ``communication`` has the
+transfers that overlap training, features in half precision, and the ring of distributed data
+parallel training. ``memory`` has a copy of the features on every node.
 """
 
 from __future__ import annotations

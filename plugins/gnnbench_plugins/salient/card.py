@@ -1,4 +1,4 @@
-"""How faithful strategy 'salient' is to SALIENT."""
+"""Fidelity of strategy 'salient' to SALIENT."""
 
 from __future__ import annotations
 

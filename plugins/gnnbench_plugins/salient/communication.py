@@ -1,4 +1,4 @@
-"""Transfers beside training, features in half precision, and gradients in a ring."""
+"""Transfers that overlap training, half-precision features, and a ring all-reduce of gradients."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from gnnbench_plugins.reference.rounding import round_to_half
 
 @dataclass(frozen=True)
 class SalientCommunication(Prefetching, RoundedLoading, RingReduction):
-    """Every unit's input set crosses, while the mini-batch before is trained on.
+    """A transfer of every unit's input rows that overlaps training on the last mini-batch.
 
-    A transfer has a stream of its own, and the one that trains waits for nothing but its end. A
-    device so has two mini-batches: the one in use, and the next. In half precision the host keeps
-    the features so, which halves what is picked and what crosses, and the device makes them single
-    precision again: other maths. Gradients are averaged as by distributed data parallel training.
+    A transfer has a separate stream, and the training stream waits only for its end. A device
+    therefore holds two mini-batches: the one in use, and the next. With half precision the host
+    stores half-precision features. This halves the gathered and transferred bytes; the device
+    converts them to single precision, which changes the results. Gradients are averaged as by
+    distributed data parallel training.
     """
 
     name: ClassVar[str] = "salient"

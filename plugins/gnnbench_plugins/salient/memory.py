@@ -10,8 +10,11 @@ from gnnbench.parts import LoadingMemory
 
 @dataclass(frozen=True)
 class SalientMemory(LoadingMemory):
-    """Features stay in host memory, all of them in that of each node, so that a mini-batch is
-    prepared without the network. Of a machine with one host it is the plain memory ``host``."""
+    """All features in the host memory of each node.
+
+    A mini-batch is prepared without the network. On a machine with one host it equals the plain
+    memory ``host``.
+    """
 
     name: ClassVar[str] = "salient"
     summary: ClassVar[str] = "features on the host, all of them on that of each node"

@@ -1,4 +1,4 @@
-"""Threads that prepare a whole mini-batch each, several of them at once."""
+"""Threads that each prepare a whole mini-batch, in parallel."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from gnnbench_plugins.reference.sampler import NeighbourSampler
 
 @dataclass
 class SalientSampler(NeighbourSampler):
-    """GraphSAGE's sampling, as plain as the reference's; what differs is who does it.
+    """GraphSAGE's sampling, like the reference's, but done by other threads.
 
-    A device has threads of its own on the host. Each takes the next mini-batch, draws it, picks its
-    rows into pinned memory, and hands it over without a copy between processes. As many are under
-    way as there are threads, so that one of them need not be fast.
+    Each device has dedicated threads on the host. A thread takes the next mini-batch, draws it,
+    gathers its rows into pinned memory, and passes it on without a copy between processes. Each
+    thread has one mini-batch in flight, so a single one need not be fast.
     """
 
     name: ClassVar[str] = "salient"

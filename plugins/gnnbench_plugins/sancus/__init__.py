@@ -1,7 +1,7 @@
 """SANCUS (Peng et al., PVLDB 2022): full-graph training on several GPUs that skips broadcasts.
 
-``communication`` holds the broadcasts and the bound on how old a copy may be; the rest is there
-already: parts of the graph drawn at random (MixGCN, section 4.3), a device each.
+``communication`` holds the broadcasts and the bound on the age of a copy. The other parts exist
+already: random parts of the graph (MixGCN, section 4.3), one a device.
 """
 
 from __future__ import annotations

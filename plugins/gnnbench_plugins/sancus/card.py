@@ -1,4 +1,4 @@
-"""How faithful strategy 'sancus' is to SANCUS."""
+"""Fidelity of strategy 'sancus' to SANCUS."""
 
 from __future__ import annotations
 

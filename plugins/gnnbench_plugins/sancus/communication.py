@@ -1,4 +1,4 @@
-"""Broadcasts that are skipped while the copies that peers have are new enough."""
+"""Broadcasts that are skipped while the peers' copies are recent enough."""
 
 from __future__ import annotations
 
@@ -22,22 +22,25 @@ from gnnbench.records import BoolArray, IntArray
 
 @dataclass(frozen=True)
 class SancusCommunication(Broadcast, AdaptiveExchange):
-    """A device broadcasts all rows of its partition to all others, unless their copies will do.
+    """A broadcast of all rows of each partition to all devices, unless their copies are recent
+    enough.
 
-    Between devices a broadcast to m - 1 peers takes as many copies of the shard, so that a layer
-    costs (m - 1) |V| f rows' bytes in an epoch in which it is broadcast, and nothing in others;
-    where partitions are cut into chunks, it costs that for each round of them.
+    A broadcast to m - 1 peers takes m - 1 copies of the shard. A layer therefore costs (m - 1) |V|
+    f values in an epoch in which it is broadcast, and nothing in others. If partitions are cut into
+    chunks, each round of chunks costs that.
 
-    SANCUS bounds the staleness of embeddings by several metrics, of which two are here: the epochs
-    for which a copy is used again, fixed for all devices and layers, as its public program has it;
-    and how much a partition's rows of a layer have changed since they were last broadcast, by the
-    Frobenius norm, so that each device skips its own broadcasts of each layer while it may. For
-    that it keeps what it broadcast, and tells all others, in every epoch and layer, how large the
-    change is: so all know who broadcasts. Features, which never change, cross once.
+    SANCUS bounds the staleness of embeddings by several metrics; two are implemented here. The
+    first is the number of epochs for which a copy is reused, fixed for all devices and layers, as
+    in its public program. The second is the change of a partition's rows of a layer since their
+    last broadcast, by the Frobenius norm. Each device then skips its broadcast of a layer while the
+    change is small enough. It keeps the rows that it last broadcast. It sends the size of the
+    change to all others in every epoch and layer, so all devices know who broadcasts. Features
+    never change and are transferred once.
 
-    The paper's text is not at hand, but its abstract, what HongTu (section 2.4, Table 2) says of
-    it, and its public program. That changes are relative to what was broadcast, the default bound,
-    and that gradients cross in every epoch, as wide as the rows that they belong to, is a reading.
+    The sources are the paper's abstract, its description in HongTu (section 2.4, Table 2), and its
+    public program; the paper's full text was not available. Three details are interpretations:
+    changes are relative to the last broadcast, the default bound, and gradients of full width are
+    transferred in every epoch.
     """
 
     name: ClassVar[str] = "sancus"
@@ -84,7 +87,7 @@ class SancusCommunication(Broadcast, AdaptiveExchange):
         return None
 
     def choose_crossing(self, epoch: int, layer: int, what: PeerData, ids: IntArray) -> BoolArray:
-        """All rows every ``staleness + 1`` epochs; the features not again."""
+        """Return all rows every ``staleness + 1`` epochs; features only once."""
         due = layer > 0 and epoch % (self.staleness + 1) == 0
         return np.full(len(ids), due)
 
