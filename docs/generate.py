@@ -16,9 +16,9 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from gnnbench import plugins
+from gnnbench.host.toml import read_toml
 from gnnbench.records import Cell, LedgerEntry, Parts, Strategy, Table
-from gnnbench.studies import Ledger
-from gnnbench.toml import read_toml
+from gnnbench.reproduce.studies import Ledger
 from gnnbench.units import format_si
 
 ROOT = Path(__file__).resolve().parents[1]

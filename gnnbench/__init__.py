@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from gnnbench import datasets, platforms, plugins
+    from gnnbench import datasets, plugins
+    from gnnbench import machines as platforms
     from gnnbench.api import AdviceResult, ComparisonResult, PlanResult, advise, compare, plan
 
 __all__ = [
@@ -31,14 +32,14 @@ __all__ = [
 
 #: Names of ``gnnbench.api`` that the package exports.
 _OFFERED = ("AdviceResult", "ComparisonResult", "PlanResult", "advise", "compare", "plan")
-_MODULES = ("datasets", "platforms", "plugins")
+_MODULES = {"datasets": "datasets", "platforms": "machines", "plugins": "plugins"}
 
 
 def __getattr__(name: str) -> object:
     if name in _OFFERED:
         return getattr(importlib.import_module("gnnbench.api"), name)
     if name in _MODULES:
-        return importlib.import_module(f"gnnbench.{name}")
+        return importlib.import_module(f"gnnbench.{_MODULES[name]}")
     raise AttributeError(f"module 'gnnbench' has no attribute {name!r}")
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import NoReturn
 
-from gnnbench import signals
+from gnnbench.host import signals
 
 #: Switches off plugins of torch and of pydantic. To find plugins, both read the entry points of
 #: every installed package, and stop at a damaged one.

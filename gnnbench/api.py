@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from gnnbench.errors import UsageError
-from gnnbench.preparation import (
+from gnnbench.host.waiting import wait_briefly
+from gnnbench.jobs.preparation import (
     AdviceJob,
     Job,
     PlanJob,
@@ -38,7 +39,6 @@ from gnnbench.preparation import (
     read_swaps,
     show_value,
 )
-from gnnbench.waiting import wait_briefly
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
     from gnnbench.advice import Advice
     from gnnbench.comparison import Progress
     from gnnbench.datasets import ScalingChoice
+    from gnnbench.jobs.planning import PlannedJob
+    from gnnbench.jobs.preparation import ChosenStrategy
+    from gnnbench.machines.machine import Platform
     from gnnbench.parts import LayerClass
-    from gnnbench.planning import PlannedJob
-    from gnnbench.platforms.machine import Platform
     from gnnbench.plugins import Registry
-    from gnnbench.preparation import ChosenStrategy
     from gnnbench.records import (
         Comparison,
         Dataset,
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
         Strategy,
         Table,
     )
-    from gnnbench.results.schema import ResultDocument
+    from gnnbench.report.results.schema import ResultDocument
 
 #: A strategy by name, ``"hongtu:kernel=dgl"`` with another part, or an object.
 StrategyLike: TypeAlias = "str | Strategy"
@@ -170,7 +170,7 @@ def plan(
 
     Raises ``UsageError`` and related errors for unknown names and jobs that cannot be planned.
     """
-    from gnnbench.planning import make_plan, prepare_plan
+    from gnnbench.jobs.planning import make_plan, prepare_plan
 
     sizes = _check_sizes(dataset is not None, vertices, edges, dims)
     registry, ((name, own_swaps),), model_name = _load_plugins([strategy], model, plugins)
@@ -272,7 +272,7 @@ class ComparisonResult:
     @property
     def answer(self) -> tuple[str, ...]:
         """Who is fastest in each group, by how much and why, in sentences."""
-        from gnnbench.ranking import group_runs
+        from gnnbench.comparison.ranking import group_runs
         from gnnbench.report.verdict import summarise
 
         return tuple(summarise(group_runs(self.comparison)))
@@ -280,7 +280,7 @@ class ComparisonResult:
     @property
     def document(self) -> ResultDocument:
         """The content of the result file, as written by ``--json``."""
-        from gnnbench.results.schema import to_document
+        from gnnbench.report.results.schema import to_document
 
         return to_document(self.comparison)
 
@@ -288,13 +288,13 @@ class ComparisonResult:
         """Return a row for every run: its setting, its outcome, and every metric by name.
 
         Metrics are in unprefixed SI units. ``provenance`` is the provenance of the times."""
-        from gnnbench.results.frames import list_lines, to_frame
+        from gnnbench.report.results.frames import list_lines, to_frame
 
         return to_frame(list_lines(self.document))
 
     def samples(self) -> DataFrame:
         """Return a row for every raw sample of every metric, such as each epoch's time."""
-        from gnnbench.results.frames import make_samples
+        from gnnbench.report.results.frames import make_samples
 
         return make_samples(self.document)
 
@@ -303,8 +303,8 @@ class ComparisonResult:
 
         It is a ``.json`` result file, an ``.html`` page, or the frame as ``.csv``."""
         from gnnbench.report.html import write_html
-        from gnnbench.results.output import write_text
-        from gnnbench.results.schema import write_json
+        from gnnbench.report.results.output import write_text
+        from gnnbench.report.results.schema import write_json
 
         target = _choose_file(path, ".json", ".html", ".csv")
         if target.suffix == ".json":
@@ -345,8 +345,8 @@ class PlanResult:
 
         Raises ``UsageError`` for a drawn graph, which has only tables.
         """
-        from gnnbench.results.frames import describe_run, describe_setting, to_frame
-        from gnnbench.results.schema import RunEntry, describe_runs
+        from gnnbench.report.results.frames import describe_run, describe_setting, to_frame
+        from gnnbench.report.results.schema import RunEntry, describe_runs
 
         if not self.runs:
             raise UsageError("a graph that was drawn has no run; its counts are in tables.")
@@ -356,8 +356,8 @@ class PlanResult:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the plan as ``.json``, as ``gnnbench plan --json`` does. Returns the path."""
-        from gnnbench.results.output import write_text
-        from gnnbench.results.plans import make_plan_document
+        from gnnbench.report.results.output import write_text
+        from gnnbench.report.results.plans import make_plan_document
 
         target, job = _choose_file(path, ".json"), self.job
         content = make_plan_document(
@@ -418,7 +418,7 @@ class AdviceResult:
         answer, ``settings`` and ``why``. The epoch is expected between ``epoch_time_low`` and
         ``epoch_time_high``."""
         from gnnbench.advice.tables import list_lines
-        from gnnbench.results.frames import to_frame
+        from gnnbench.report.results.frames import to_frame
 
         return to_frame(list(list_lines(self.advice)))
 
@@ -427,7 +427,7 @@ class AdviceResult:
 
         Returns the path."""
         from gnnbench.advice.documents import describe_advice
-        from gnnbench.results.output import write_text
+        from gnnbench.report.results.output import write_text
 
         target = _choose_file(path, ".json", ".csv")
         if target.suffix == ".csv":

@@ -21,7 +21,7 @@ from gnnbench.parts import (
     Placement,
 )
 from gnnbench.records import Strategy
-from gnnbench.studies import Planner, Reproduction
+from gnnbench.reproduce.studies import Planner, Reproduction
 
 PROJECT = "gnnbench"
 

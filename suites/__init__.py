@@ -1,5 +1,5 @@
 """Benchmarks that asv runs: epoch times, transferred bytes, and speeds of samplers."""
 
-from gnnbench.waiting import wait_briefly
+from gnnbench.host.waiting import wait_briefly
 
 wait_briefly()  # as the command line does, before torch is imported

@@ -28,11 +28,11 @@ from gnnbench.advice.search import find_space
 from gnnbench.advice.variations import with_device_memory
 from gnnbench.comparison import compare, make_setting
 from gnnbench.comparison.request import PlannedRow, Request
-from gnnbench.cores import count_cores
+from gnnbench.datasets.partitioning import remember_partitions
 from gnnbench.errors import GnnbenchError, IncompatibleParts
-from gnnbench.partitioning import remember_partitions
+from gnnbench.host.cores import count_cores
+from gnnbench.machines.describe import LOCAL, load_platform
 from gnnbench.parts import Setting
-from gnnbench.platforms.describe import LOCAL, load_platform
 from gnnbench.plugins import Registry, assemble, load
 from gnnbench.price.folds import digest
 from gnnbench.price.wall_clock import WallClock

@@ -24,8 +24,8 @@ from gnnbench.advice.pricing import Pricer
 from gnnbench.advice.search import Effort
 from gnnbench.comparison.request import PlannedRow
 from gnnbench.errors import GnnbenchError, IncompatibleParts
-from gnnbench.platforms import list_platforms, load_platform
-from gnnbench.platforms.machine import Device, Platform
+from gnnbench.machines import list_platforms, load_platform
+from gnnbench.machines.machine import Device, Platform
 from gnnbench.plugins import Registry, load
 from gnnbench.probing.kernels import draw_block
 from gnnbench.records import Dataset, Workload

@@ -33,8 +33,8 @@ import click
 from gnnbench import plugins
 from gnnbench.comparison import PlannedRow, make_setting, options_for, plan_ablation, plan_rows
 from gnnbench.errors import GnnbenchError
+from gnnbench.jobs.preparation import Job, make_request
 from gnnbench.plugins import Registry, assemble
-from gnnbench.preparation import Job, make_request
 from gnnbench.price.epochs import price_epochs
 from gnnbench.statistics import Difference, compare_pairs, compare_samples
 from gnnbench.units import format_si

@@ -13,7 +13,7 @@ from typing import ClassVar
 from gnnbench import datasets, plugins
 from gnnbench.comparison import Request, compare, make_setting
 from gnnbench.kernels.pages import keep_pages
-from gnnbench.platforms.describe import FALLBACK, LOCAL, load_platform
+from gnnbench.machines.describe import FALLBACK, LOCAL, load_platform
 from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import Dataset, Metric, Mode, Workload
 from gnnbench.run import accelerators_here, make_engine

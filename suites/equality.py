@@ -24,8 +24,8 @@ from gnnbench.comparison.equality import FLOOR, Judgement, Reference
 from gnnbench.comparison.plain import PlainTraining, Shared
 from gnnbench.comparison.request import Request
 from gnnbench.errors import GnnbenchError
+from gnnbench.machines.describe import load_platform
 from gnnbench.parts import Bundle, MiniBatchSampler, Setting
-from gnnbench.platforms.describe import load_platform
 from gnnbench.plugins import Registry, assemble
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Dataset, Mode, Parts, Workload

@@ -13,8 +13,8 @@ from gnnbench import datasets, plugins
 from gnnbench.comparison import make_setting
 from gnnbench.lowering.capacity import plan_rounds
 from gnnbench.lowering.movement import plan_movement
+from gnnbench.machines import load_platform
 from gnnbench.parts import Setting
-from gnnbench.platforms import load_platform
 from gnnbench.price.folds import digest
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import RoundTraffic

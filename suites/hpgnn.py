@@ -11,9 +11,9 @@ from typing import ClassVar
 
 from gnnbench import datasets
 from gnnbench.kernels.dispatch import fpga
+from gnnbench.machines import load_platform
 from gnnbench.models import build
 from gnnbench.parts import Setting
-from gnnbench.platforms import load_platform
 from gnnbench.records import Workload
 from gnnbench_plugins.hpgnn.boards import load_board
 from gnnbench_plugins.hpgnn.cycles import make_machine, run_iteration

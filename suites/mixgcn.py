@@ -11,9 +11,9 @@ from typing import ClassVar
 
 from gnnbench import datasets, plugins
 from gnnbench.kernels.dispatch import bandwidth, reverse_cuthill_mckee
+from gnnbench.machines import load_platform
 from gnnbench.models import build
 from gnnbench.parts import Setting
-from gnnbench.platforms import load_platform
 from gnnbench.records import Dataset, Workload
 from gnnbench_plugins.mixgcn.ordering import count_rounds, count_stages, keep_order, reorder
 from gnnbench_plugins.mixgcn.outlook import foresee

@@ -28,12 +28,12 @@ from statistics import fmean, median
 
 from gnnbench import datasets, plugins
 from gnnbench.comparison import Options, make_setting
-from gnnbench.design_phase import DESIGN_EPOCHS, DesignPhase, run_design_phase, with_rates
 from gnnbench.kernels.pages import keep_pages
+from gnnbench.machines import load_platform
+from gnnbench.machines.machine import Platform
+from gnnbench.machines.probe import probe
 from gnnbench.parts import Bundle, SeedPlacement, Setting
-from gnnbench.platforms import load_platform
-from gnnbench.platforms.machine import Platform
-from gnnbench.platforms.probe import probe
+from gnnbench.price.design_phase import DESIGN_EPOCHS, DesignPhase, run_design_phase, with_rates
 from gnnbench.price.folds import busy_by_stage
 from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import BatchProfile, EpochTrace, Stage

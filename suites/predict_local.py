@@ -39,19 +39,19 @@ import torch
 
 from gnnbench import datasets, plugins
 from gnnbench.comparison import Options, make_setting
-from gnnbench.design_phase import with_design_phase
 from gnnbench.errors import GnnbenchError, words_of
 from gnnbench.kernels.pages import keep_pages, trim_heap
+from gnnbench.machines import load_platform
+from gnnbench.machines.local import count_physical_cores
+from gnnbench.machines.machine import Platform
+from gnnbench.machines.probe import probe
+from gnnbench.machines.timing import torch_threads
+from gnnbench.machines.workers import take_cores
 from gnnbench.models import build
 from gnnbench.models.products import projected_layers
 from gnnbench.parts import Bundle, Setting, option_fields
-from gnnbench.platforms import load_platform
-from gnnbench.platforms.local import count_physical_cores
-from gnnbench.platforms.machine import Platform
-from gnnbench.platforms.probe import probe
-from gnnbench.platforms.timing import torch_threads
-from gnnbench.platforms.workers import take_cores
 from gnnbench.plugins import Registry
+from gnnbench.price.design_phase import with_design_phase
 from gnnbench.price.epochs import price_epochs
 from gnnbench.price.wall_clock import WallClock
 from gnnbench.probing import probe_libraries

@@ -15,7 +15,7 @@ from statistics import median
 
 import click
 
-from gnnbench.platforms.machine import Platform
+from gnnbench.machines.machine import Platform
 from gnnbench.records import Mode
 from gnnbench.units import format_si
 

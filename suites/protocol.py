@@ -30,11 +30,11 @@ import torch
 
 from gnnbench import datasets, plugins
 from gnnbench.lowering.units import needs_aggregate_gradient
+from gnnbench.machines import load_platform
+from gnnbench.machines.describe import LOCAL
 from gnnbench.models import BoundBlock, Degrees, build
 from gnnbench.models.products import keeps_sparse, projected_layers
 from gnnbench.parts import Bundle, MiniBatchSampler, Setting
-from gnnbench.platforms import load_platform
-from gnnbench.platforms.describe import LOCAL
 from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import Block, Dataset, IntArray, PartKind, Workload
 from gnnbench.run import make_engine

@@ -26,10 +26,10 @@ from statistics import median
 import torch
 
 from gnnbench import datasets, plugins
+from gnnbench.check.graphs import make_platform
 from gnnbench.comparison import Options, Request, compare
-from gnnbench.conformance.graphs import make_platform
+from gnnbench.comparison.ranking import find_difference, group_runs
 from gnnbench.plugins import Registry
-from gnnbench.ranking import find_difference, group_runs
 from gnnbench.records import Workload
 from gnnbench.report.verdict import summarise
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from gnnbench.kernels.dispatch import gather_rows
-from gnnbench.platforms.timing import read_clock
+from gnnbench.machines.timing import read_clock
 
 #: The pieces: a product of two square matrices, a pass over three arrays of 32 MiB, and a gather of
 #: an eighth of the rows of a table of 128 MiB. Each takes a few milliseconds.

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gnnbench.cli import main
-from gnnbench.waiting import wait_briefly
+from gnnbench.host.waiting import wait_briefly
 from tests.watchdog import Watchdog
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from functools import cache
 
-from gnnbench.conformance.graphs import Kind, make_platform
+from gnnbench.check.graphs import Kind, make_platform
+from gnnbench.machines.machine import Platform
 from gnnbench.parts import Setting
-from gnnbench.platforms.machine import Platform
 
 
 @cache

@@ -15,11 +15,11 @@ from gnnbench.advice.variations import Variation, list_variations
 from gnnbench.comparison import compare
 from gnnbench.comparison.progress import Progress
 from gnnbench.comparison.request import PlannedRow, Request
+from gnnbench.datasets.partitioning import remember_partitions
 from gnnbench.errors import IncompatibleParts, UsageError
 from gnnbench.kernels.pages import keep_pages
-from gnnbench.model_error import error_of
-from gnnbench.partitioning import remember_partitions
-from gnnbench.platforms.describe import LOCAL, local_path
+from gnnbench.machines.describe import LOCAL, local_path
+from gnnbench.price.model_error import error_of
 from gnnbench.records import Comparison, Mode, RunResult
 
 

@@ -9,7 +9,7 @@ from gnnbench.advice.advise import Answer, advise
 from gnnbench.advice.pricing import Watch
 from gnnbench.advice.questions import Question
 from gnnbench.errors import UsageError
-from gnnbench.platforms.machine import Platform
+from gnnbench.machines.machine import Platform
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from gnnbench.advice.pricing import LINK_METRICS, Pricer, Watch, find_kind, read_metric
 from gnnbench.advice.questions import Question
+from gnnbench.comparison.ranking import Kind
 from gnnbench.comparison.request import PlannedRow
-from gnnbench.partitioning import remember_partitions
-from gnnbench.ranking import Kind
+from gnnbench.datasets.partitioning import remember_partitions
 from gnnbench.records import PART_KINDS, RunResult
 
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 from gnnbench.advice.questions import MODES, Question
 from gnnbench.advice.variations import with_device_memory
 from gnnbench.comparison.rows import check_names
-from gnnbench.platforms.machine import Platform
-from gnnbench.plugins import Registry
-from gnnbench.preparation import (
+from gnnbench.jobs.preparation import (
     AdviceJob,
     load_dataset,
     load_machine,
     make_workload,
     note_unused_weights,
 )
+from gnnbench.machines.machine import Platform
+from gnnbench.plugins import Registry
 
 #: The number of choices trained where times are measured, for graphs of at most this many stored
 #: edges, with epochs of seconds.

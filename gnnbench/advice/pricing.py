@@ -10,15 +10,15 @@ import numpy as np
 from gnnbench.advice.questions import Question
 from gnnbench.advice.recall import Recall, with_recall
 from gnnbench.comparison.planned import plan_run
+from gnnbench.comparison.ranking import Kind
 from gnnbench.comparison.request import PlannedRow, Request
 from gnnbench.comparison.rows import options_for
 from gnnbench.comparison.run import describe_failure, empty_result, name_sampling
 from gnnbench.errors import GnnbenchError, IncompatibleParts
+from gnnbench.machines.machine import Platform
 from gnnbench.models import build
 from gnnbench.parts import Bundle, HaloExchange, Setting
-from gnnbench.platforms.machine import Platform
 from gnnbench.plugins import assemble
-from gnnbench.ranking import Kind
 from gnnbench.records import BYTE_KINDS, Parts, RunResult
 
 #: The number of mini-batch rounds that stand for an epoch while combinations are screened.

@@ -8,8 +8,8 @@ from itertools import product
 
 from gnnbench.comparison.request import Options, PlannedRow
 from gnnbench.comparison.rows import name_swaps
+from gnnbench.machines.machine import Platform
 from gnnbench.parts import modes_of
-from gnnbench.platforms.machine import Platform
 from gnnbench.plugins import Registry
 from gnnbench.records import PART_KINDS, Dataset, Mode, PartKind, Parts, Workload
 

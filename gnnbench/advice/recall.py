@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import fields, replace
 
+from gnnbench.machines.machine import Platform
 from gnnbench.parts import (
     Chunks,
     DeviceCapacity,
@@ -18,7 +19,6 @@ from gnnbench.parts import (
     Part,
     Setting,
 )
-from gnnbench.platforms.machine import Platform
 from gnnbench.plugins import Registry
 from gnnbench.records import Block, IntArray, PartKind, Round
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from gnnbench.advice.pricing import LINK_METRICS, read_metric
 from gnnbench.advice.search import Final
+from gnnbench.comparison.ranking import find_difference, make_row
 from gnnbench.comparison.request import PlannedRow
-from gnnbench.ranking import find_difference, make_row
 from gnnbench.records import RunResult
 from gnnbench.report.verdict import tell_times, widest_gap
 from gnnbench.units import format_si

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from gnnbench.advice.advise import Advice, Answer, Choice
 from gnnbench.advice.pricing import LINK_METRICS, read_metric
 from gnnbench.advice.sentences import describe_row
-from gnnbench.ranking import MODE_TITLES
+from gnnbench.comparison.ranking import MODE_TITLES
 from gnnbench.records import Cell, Table, TableRow
-from gnnbench.results.frames import Value, describe_run, describe_setting
-from gnnbench.results.schema import RunEntry, describe_runs
+from gnnbench.report.results.frames import Value, describe_run, describe_setting
+from gnnbench.report.results.schema import RunEntry, describe_runs
 from gnnbench.units import format_si
 
 _COLUMNS = ("epoch", "at least", "at most", "peak device", "links")

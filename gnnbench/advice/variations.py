@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from gnnbench.errors import UsageError
-from gnnbench.platforms.machine import Link, Platform
+from gnnbench.machines.machine import Link, Platform
 from gnnbench.units import format_si
 
 

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 import click
 
-from gnnbench import __version__, signals
+from gnnbench import __version__
 from gnnbench.cli.ablate import ablate
 from gnnbench.cli.advise import advise
 from gnnbench.cli.compare import compare
@@ -29,8 +29,9 @@ from gnnbench.cli.reproduce import reproduce
 from gnnbench.cli.screen import complain, escape, guarded_output
 from gnnbench.cli.sweep import report, sweep
 from gnnbench.errors import GnnbenchError, Interrupted, is_host_memory_error
-from gnnbench.files import explain, is_full
-from gnnbench.waiting import wait_briefly
+from gnnbench.host import signals
+from gnnbench.host.files import explain, is_full
+from gnnbench.host.waiting import wait_briefly
 
 
 class UnexpectedEnd(Exception):

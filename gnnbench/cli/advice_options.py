@@ -35,7 +35,7 @@ from gnnbench.cli.options import (
     swap_option,
     threads_option,
 )
-from gnnbench.preparation import AdviceJob, list_names, read_size
+from gnnbench.jobs.preparation import AdviceJob, list_names, read_size
 
 if TYPE_CHECKING:
     from gnnbench.advice import Question

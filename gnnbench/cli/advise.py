@@ -10,7 +10,7 @@ from gnnbench.cli.advice_options import AdviceOptions, PlanProgress, advice_opti
 from gnnbench.cli.compare import ProgressBar
 from gnnbench.cli.options import open_console, print_rows, write_document
 from gnnbench.cli.values import Number
-from gnnbench.limits import Real, Whole
+from gnnbench.jobs.limits import Real, Whole
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -94,7 +94,7 @@ def answer_within(question: Question, within_s: float, options: AdviceOptions) -
     """Print the platform of least power that trains all epochs in ``within_s`` seconds."""
     from gnnbench.advice import find_cheapest
     from gnnbench.advice.documents import describe_offers, describe_question
-    from gnnbench.platforms.describe import LOCAL, list_platforms, load_platform
+    from gnnbench.machines.describe import LOCAL, list_platforms, load_platform
 
     names = [entry.name for entry in list_platforms() if entry.name != LOCAL]
     with PlanProgress(len(names) * 2) as progress:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Literal
 import click
 from click.core import ParameterSource
 
-from gnnbench import preparation, signals
 from gnnbench.cli.earlier import compare_earlier
 from gnnbench.cli.options import (
     STDOUT,
@@ -34,8 +33,10 @@ from gnnbench.cli.values import (
     read_list,
 )
 from gnnbench.errors import UsageError
-from gnnbench.limits import MOST_NEIGHBOURS, Whole
-from gnnbench.rank import PATIENCE_S, is_watched
+from gnnbench.host import signals
+from gnnbench.host.rank import PATIENCE_S, is_watched
+from gnnbench.jobs import preparation
+from gnnbench.jobs.limits import MOST_NEIGHBOURS, Whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from gnnbench.comparison import PlannedRow, Request
+    from gnnbench.jobs.preparation import ChosenStrategy
     from gnnbench.plugins import Registry
-    from gnnbench.preparation import ChosenStrategy
     from gnnbench.records import Comparison, Mode, PartKind
     from gnnbench.run.collectives import Processes
 
@@ -181,7 +182,7 @@ def run_rows(
 
 def made_of_cores(platform: str | None) -> bool:
     """Return whether a platform's devices are this machine's cores, each a process."""
-    from gnnbench.platforms.describe import is_made_of_cores
+    from gnnbench.machines.describe import is_made_of_cores
 
     return platform is not None and is_made_of_cores(platform)
 
@@ -304,10 +305,11 @@ def write_results(
 ) -> None:
     """Print the table and ``print_more``, then write the files that the options name.
 
-    Raises as :func:`gnnbench.results.output.write_all` does, after all others have been written.
+    Raises as :func:`gnnbench.report.results.output.write_all` does, after all others have been
+    written.
     """
     from gnnbench.report.comparison import print_comparison
-    from gnnbench.results.output import write_all
+    from gnnbench.report.results.output import write_all
 
     json_path, trace_path, html_path = options.json_path, options.trace_path, options.html_path
     console = open_console(json_path)
@@ -319,7 +321,7 @@ def write_results(
 
     outputs: list[tuple[str, Callable[[], None]]] = [("the table", print_all)]
     if json_path is not None:
-        from gnnbench.results.schema import to_document, write_json
+        from gnnbench.report.results.schema import to_document, write_json
 
         target: Path | Literal["-"] = "-" if json_path == STDOUT else json_path
         name = "standard output" if json_path == STDOUT else str(json_path)

@@ -243,7 +243,7 @@ def write_ids(made: Imported, target: Path, ids_path: Path, *, overwrite: bool) 
 
     Raises ``UsageError`` if another file is in the way.
     """
-    from gnnbench.results.output import write_text
+    from gnnbench.report.results.output import write_text
 
     if os.path.lexists(ids_path) and not overwrite:
         raise UsageError(
@@ -298,7 +298,7 @@ def choose_target(
     Raises ``UsageError`` before any work starts if it cannot be written.
     """
     from gnnbench import datasets as catalogue
-    from gnnbench.results.output import check_output, make_folder
+    from gnnbench.report.results.output import check_output, make_folder
 
     target = out_path
     if target is None:

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from gnnbench.cli.options import Json, check_files, open_console, write_document
 
 if TYPE_CHECKING:
-    from gnnbench.results.earlier import Change, Pairing
+    from gnnbench.report.results.earlier import Change, Pairing
 
 #: Parameters that are allowed beside two files.
 _ALLOWED = ("earlier", "json_path")
@@ -29,7 +29,7 @@ def compare_earlier(files: Sequence[Path], json_path: Path | None) -> int:
     check_files(json_path, files=files)
 
     from gnnbench.report.earlier import print_change
-    from gnnbench.results.earlier import hold_against
+    from gnnbench.report.results.earlier import hold_against
 
     change = hold_against(*files)
     print_change(change, open_console(json_path))

@@ -19,7 +19,7 @@ import click
 
 from gnnbench.cli.screen import complain, escape, make_console
 from gnnbench.cli.values import Number
-from gnnbench.limits import MODEL_NAMES, MODES, RULES, SCALINGS, Real, Whole
+from gnnbench.jobs.limits import MODEL_NAMES, MODES, RULES, SCALINGS, Real, Whole
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -69,7 +69,7 @@ class FilePath(click.Path):
 
 def _check_json(ctx: click.Context, _: click.Parameter, value: Path | None) -> Path | None:
     if value == STDOUT and not ctx.resilient_parsing:
-        from gnnbench.results.output import set_aside_standard_output
+        from gnnbench.report.results.output import set_aside_standard_output
 
         ctx.with_resource(set_aside_standard_output())
     elif value is not None:
@@ -372,7 +372,7 @@ def has_subcommand(ctx: click.Context, *given: object) -> bool:
 def check_file(path: Path) -> None:
     """Refuse an output file that could not be written, before any work is done."""
     if path != STDOUT:
-        from gnnbench.results.output import check_output
+        from gnnbench.report.results.output import check_output
 
         check_output(path)
 
@@ -398,7 +398,7 @@ def check_files(
     if not outputs:
         return
 
-    from gnnbench.results.output import check_outputs
+    from gnnbench.report.results.output import check_outputs
 
     inputs = [*files, *(Path(text.partition("=")[2].strip()) for text in settings)]
     if dataset is not None:
@@ -407,7 +407,7 @@ def check_files(
 
         inputs += list_files(find_dataset(dataset) or Path(dataset))
     if platform is not None:
-        from gnnbench.platforms.describe import find_file as find_platform
+        from gnnbench.machines.describe import find_file as find_platform
 
         inputs.append(find_platform(platform) or Path(platform))
     if plugins:
@@ -425,7 +425,7 @@ def open_console(json_path: Path | None) -> Console:
 def write_document(content: Mapping[str, Json], path: Path) -> None:
     """Write a small document as strict JSON to a file or standard output."""
     text = json.dumps({"schema": 1, **content}, indent=2, allow_nan=False) + "\n"
-    from gnnbench.results.output import write_standard_output, write_text
+    from gnnbench.report.results.output import write_standard_output, write_text
 
     if path == STDOUT:
         write_standard_output(text)

@@ -37,13 +37,13 @@ from gnnbench.cli.options import (
     write_document,
 )
 from gnnbench.cli.values import read_list
-from gnnbench.limits import LARGEST
-from gnnbench.preparation import PlanJob, list_names
+from gnnbench.jobs.limits import LARGEST
+from gnnbench.jobs.preparation import PlanJob, list_names
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gnnbench.planning import PlannedJob
+    from gnnbench.jobs.planning import PlannedJob
     from gnnbench.records import Mode, RunResult, Table
 
 
@@ -116,7 +116,7 @@ def plan(line: CommandLine, /, strategy: str, **typed: object) -> int:
         options.extra_plugins, list_names([(strategy, ())], job.model, job.swaps)
     )
 
-    from gnnbench.planning import make_plan, prepare_plan
+    from gnnbench.jobs.planning import make_plan, prepare_plan
 
     found = prepare_plan(job, registry)
     with Stopwatch() as watch:
@@ -173,7 +173,7 @@ def write_plan(
     path: Path,
 ) -> None:
     """Write the plan as JSON: its tables, and the ``runs`` as ``compare`` writes them."""
-    from gnnbench.results.plans import make_plan_document
+    from gnnbench.report.results.plans import make_plan_document
 
     content = make_plan_document(
         line.words,

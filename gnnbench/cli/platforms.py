@@ -20,10 +20,10 @@ from gnnbench.cli.options import (
     write_document,
 )
 from gnnbench.cli.values import Number
-from gnnbench.limits import Real
+from gnnbench.jobs.limits import Real
 
 if TYPE_CHECKING:
-    from gnnbench.platforms.machine import Platform
+    from gnnbench.machines.machine import Platform
 
 
 #: In seconds.
@@ -50,7 +50,7 @@ def list_platforms(json_path: Path | None) -> int:
 
 
 def print_list(json_path: Path | None) -> int:
-    from gnnbench.platforms import describe
+    from gnnbench.machines import describe
 
     check_files(json_path, files=describe.find_all_files())
     entries = describe.list_platforms()
@@ -70,7 +70,7 @@ def print_list(json_path: Path | None) -> int:
 @shared_options
 def show(name: str, json_path: Path | None) -> int:
     """Show every number of a platform, and its source."""
-    from gnnbench.platforms import describe
+    from gnnbench.machines import describe
 
     check_files(json_path, platform=name)
     print_platform(describe.load_platform(name), json_path)
@@ -96,9 +96,9 @@ def show(name: str, json_path: Path | None) -> int:
 @shared_options
 def probe(seconds: float, out_path: Path | None, save: bool, json_path: Path | None) -> int:
     """Measure this machine and describe it as a platform."""
-    from gnnbench.platforms.describe import local_path
-    from gnnbench.platforms.show import to_toml
-    from gnnbench.results.output import make_folder, write_all, write_text
+    from gnnbench.machines.describe import local_path
+    from gnnbench.machines.show import to_toml
+    from gnnbench.report.results.output import make_folder, write_all, write_text
 
     kept = local_path() if save else None
     if kept is not None:
@@ -106,8 +106,8 @@ def probe(seconds: float, out_path: Path | None, save: bool, json_path: Path | N
     check_files(json_path, out_path, kept)
 
     from gnnbench import plugins
-    from gnnbench.platforms.local import save_local
-    from gnnbench.platforms.probe import probe as measure
+    from gnnbench.machines.local import save_local
+    from gnnbench.machines.probe import probe as measure
     from gnnbench.probing import probe_libraries
 
     machine = measure(seconds)
@@ -134,7 +134,7 @@ def probe(seconds: float, out_path: Path | None, save: bool, json_path: Path | N
 
 def print_platform(platform: Platform, json_path: Path | None) -> None:
     """Print a platform as rows of key, value, mark and source; its JSON also has SI numbers."""
-    from gnnbench.platforms.show import show_platform
+    from gnnbench.machines.show import show_platform
 
     console = open_console(json_path)
     console.print(f"{platform.name}: {platform.description}", style="bold")

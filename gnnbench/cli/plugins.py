@@ -239,12 +239,12 @@ def check_plugin(
     The exit status is 1 if a check fails, or could not reach what it is to judge.
     """
     from gnnbench.cli.compare import parse_settings
-    from gnnbench.preparation import load_dataset
+    from gnnbench.jobs.preparation import load_dataset
 
     check_files(json_path, dataset=dataset, plugins=extra_plugins, settings=settings)
     registry = load_registry(extra_plugins, [_find_named(name)])
 
-    from gnnbench.conformance import check_strategy
+    from gnnbench.check import check_strategy
 
     outcomes = check_strategy(
         registry,

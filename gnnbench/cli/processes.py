@@ -29,10 +29,10 @@ from pathlib import Path
 from typing import IO
 
 import gnnbench
-from gnnbench import signals
 from gnnbench.errors import GnnbenchError
-from gnnbench.rank import DONE, JOINED, LOOPBACK, REPORT_FD, STORE_FD, WATCHED, find_loopback
-from gnnbench.results.output import find_standard_output
+from gnnbench.host import signals
+from gnnbench.host.rank import DONE, JOINED, LOOPBACK, REPORT_FD, STORE_FD, WATCHED, find_loopback
+from gnnbench.report.results.output import find_standard_output
 
 #: Exit statuses of a rank that lost the others, and of one that waited for them in vain. Both are
 #: another rank's fault.

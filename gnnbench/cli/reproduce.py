@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from gnnbench.constants import MarkedNumber
     from gnnbench.plugins import Registry
-    from gnnbench.studies import LeftOut
+    from gnnbench.reproduce.studies import LeftOut
 
 
 @click.command(short_help="Print tables of the papers beside ours, with the errors.")
@@ -66,9 +66,9 @@ def reproduce(
     refuse_left_out(registry, names)
     chosen = [registry.reproduction(name) for name in dict.fromkeys(names)]
 
+    from gnnbench.report.results.tables import describe_entries, describe_numbers, make_document
     from gnnbench.report.tables import print_table
-    from gnnbench.results.tables import describe_entries, describe_numbers, make_document
-    from gnnbench.studies import Inventory, Ledger
+    from gnnbench.reproduce.studies import Inventory, Ledger
 
     prepared = [offered() for offered in chosen]
     tables = [table for reproduction in prepared for table in reproduction.run()]
@@ -127,7 +127,7 @@ def refuse_left_out(registry: Registry, names: Sequence[str]) -> None:
 
 def print_list(registry: Registry, json_path: Path | None) -> int:
     """Print each reproduction with how far it is from its paper, then what has none, and why."""
-    from gnnbench.agreement import describe_outcome, read_outcomes
+    from gnnbench.reproduce.agreement import describe_outcome, read_outcomes
 
     offered = sorted(registry.reproductions.items())
     origins, outcomes = registry.reproduction_origins, read_outcomes()

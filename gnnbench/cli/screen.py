@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, TextIO, TypeVar
 import click
 
 from gnnbench.errors import GnnbenchError
-from gnnbench.files import explain
+from gnnbench.host.files import explain
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleRenderable, RenderHook

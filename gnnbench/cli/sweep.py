@@ -19,7 +19,7 @@ from gnnbench.cli.options import (
 )
 from gnnbench.cli.values import Number
 from gnnbench.errors import UsageError
-from gnnbench.limits import Whole
+from gnnbench.jobs.limits import Whole
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -82,8 +82,8 @@ def sweep(
     """
     check_files(json_path, files=[file])
 
-    from gnnbench.platforms import load_platform
-    from gnnbench.results.output import check_output, make_folder
+    from gnnbench.machines import load_platform
+    from gnnbench.report.results.output import check_output, make_folder
     from gnnbench.sweep import find_tasks, open_executor, read_grid
 
     grid = read_grid(file)
@@ -127,7 +127,7 @@ def check_inputs(grid: Grid, store: Path, json_path: Path | None) -> None:
     It reads its kept runs, and every dataset, platform, plugin and option value that its
     configurations name.
     """
-    from gnnbench.results.kept import list_kept
+    from gnnbench.report.results.kept import list_kept
 
     kept = list_kept(store) if store.is_dir() else ()
     check_files(json_path, files=kept, plugins=grid.plugins)
@@ -141,7 +141,7 @@ def check_inputs(grid: Grid, store: Path, json_path: Path | None) -> None:
 
 def list_grid_names(grid: Grid) -> list[tuple[str, str]]:
     """Return the names of strategies, parts and models in a grid, each once."""
-    from gnnbench.preparation import list_names, parse_strategies
+    from gnnbench.jobs.preparation import list_names, parse_strategies
 
     used = dict.fromkeys((each.strategy, each.model) for each in grid.configurations)
     named = [list_names(parse_strategies(strategies), model) for strategies, model in used]
@@ -150,7 +150,7 @@ def list_grid_names(grid: Grid) -> list[tuple[str, str]]:
 
 def refuse_measured(configurations: tuple[Configuration, ...]) -> None:
     """Refuse measured platforms: runs side by side would disturb each other's times."""
-    from gnnbench.platforms import load_platform
+    from gnnbench.machines import load_platform
 
     for name in dict.fromkeys(each.platform for each in configurations):
         if not load_platform(name).virtual:
@@ -163,7 +163,7 @@ def refuse_measured(configurations: tuple[Configuration, ...]) -> None:
 def name_this_machine() -> str:
     """Return the name under which results of this machine are kept."""
     from gnnbench.comparison import describe_machine
-    from gnnbench.results.kept import identify_machine
+    from gnnbench.report.results.kept import identify_machine
 
     return identify_machine(describe_machine())
 
@@ -211,14 +211,14 @@ def report(
     The files of two stores may be copied into one. Runs that two machines share are then compared,
     together with the differences between the machines.
     """
-    from gnnbench.results.kept import list_kept, read_kept
+    from gnnbench.report.results.kept import list_kept, read_kept
 
     check_files(json_path, html_path, csv_path, files=list_kept(store))
 
     from gnnbench.report.kept import tabulate_kept
+    from gnnbench.report.results.tables import make_document
     from gnnbench.report.tables import print_table
     from gnnbench.report.tables_html import write_tables
-    from gnnbench.results.tables import make_document
 
     kept, damaged = [], []
     for path in list_kept(store):
@@ -236,8 +236,8 @@ def report(
     if html_path is not None:
         write_tables(tables, html_path)
     if csv_path is not None:
-        from gnnbench.results.frames import frame_kept, to_csv
-        from gnnbench.results.output import write_text
+        from gnnbench.report.results.frames import frame_kept, to_csv
+        from gnnbench.report.results.output import write_text
 
         write_text(csv_path, to_csv(frame_kept(kept)))
     if json_path is not None:

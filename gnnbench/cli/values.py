@@ -10,7 +10,7 @@ import re
 
 import click
 
-from gnnbench.limits import Real, Whole
+from gnnbench.jobs.limits import Real, Whole
 
 #: More processes than any one machine has devices.
 MOST_PROCESSES = 1024

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gnnbench.capacity import show_bytes
 from gnnbench.cli.compare import parse_settings, parse_swaps
 from gnnbench.cli.options import ComparisonOptions
-from gnnbench.cores import memory_bytes
-from gnnbench.preparation import load_machine
+from gnnbench.host.cores import memory_bytes
+from gnnbench.jobs.capacity import show_bytes
+from gnnbench.jobs.preparation import load_machine
 
 if TYPE_CHECKING:
     from gnnbench.comparison import PlannedRow
+    from gnnbench.jobs.preparation import ChosenStrategy
     from gnnbench.plugins import Registry
-    from gnnbench.preparation import ChosenStrategy
 
 #: Bytes of a rank that has loaded only the interpreter, torch and the plugins.
 RANK_BYTES = 200_000_000

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
-from gnnbench.mapped import count_written, is_mapped, let_go
+from gnnbench.host.mapped import count_written, is_mapped, let_go
 from gnnbench.records import Dataset
 
 #: Copies are kept of data sets that take at most this share of the free memory.

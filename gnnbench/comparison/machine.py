@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import psutil
 import torch
 
-from gnnbench.cores import Periods
+from gnnbench.host.cores import Periods
 from gnnbench.kernels.pages import are_kept
 
 

@@ -13,8 +13,8 @@ import gnnbench
 from gnnbench.comparison.request import PlannedRow, Request
 from gnnbench.comparison.rows import options_for
 from gnnbench.errors import GnnbenchError, UsageError
+from gnnbench.machines.machine import Platform
 from gnnbench.parts import Setting
-from gnnbench.platforms.machine import Platform
 from gnnbench.plugins import Registry, assemble
 from gnnbench.price.clocks import clock_for
 from gnnbench.run import Evidence, Training

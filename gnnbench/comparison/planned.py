@@ -8,11 +8,11 @@ from gnnbench.comparison.request import PlannedRow, Request
 from gnnbench.comparison.rows import options_for
 from gnnbench.comparison.run import empty_result, name_stated, note_predictions, state_work
 from gnnbench.errors import DeviceOutOfMemory
-from gnnbench.metrics import summarise, with_error
 from gnnbench.parts import Setting
 from gnnbench.plugins import Registry, assemble
 from gnnbench.price.dry_run import DryRun
 from gnnbench.price.folds import Digest
+from gnnbench.price.metrics import summarise, with_error
 from gnnbench.records import EpochTrace, RunResult
 
 

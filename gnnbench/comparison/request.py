@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gnnbench.platforms.machine import Platform
+from gnnbench.machines.machine import Platform
 from gnnbench.records import Dataset, Mode, PartKind, Parts, Workload
 
 #: How many updates of a run are computed again by default: the first, the last, and one that is

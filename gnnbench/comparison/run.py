@@ -23,7 +23,6 @@ from gnnbench.comparison.progress import Progress
 from gnnbench.comparison.request import PlannedRow, Request
 from gnnbench.comparison.rows import options_for
 from gnnbench.comparison.yardstick import Paces
-from gnnbench.design_phase import with_design_phase
 from gnnbench.errors import (
     DeviceOutOfMemory,
     GnnbenchError,
@@ -32,8 +31,7 @@ from gnnbench.errors import (
     StageFailed,
     words_of,
 )
-from gnnbench.metrics import summarise, with_error
-from gnnbench.model_error import find_kind
+from gnnbench.machines.machine import Platform
 from gnnbench.models import GNN, build
 from gnnbench.models.products import projected_layers
 from gnnbench.parts import (
@@ -45,10 +43,12 @@ from gnnbench.parts import (
     Setting,
     option_fields,
 )
-from gnnbench.platforms.machine import Platform
 from gnnbench.plugins import Registry, assemble
 from gnnbench.price.clocks import clock_for
+from gnnbench.price.design_phase import with_design_phase
 from gnnbench.price.folds import Digest, digest
+from gnnbench.price.metrics import summarise, with_error
+from gnnbench.price.model_error import find_kind
 from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import (
     EpochTrace,

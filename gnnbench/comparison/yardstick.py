@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from gnnbench.kernels.dispatch import gather_rows
-from gnnbench.metrics import YARDSTICK
 from gnnbench.parts import Setting
+from gnnbench.price.metrics import YARDSTICK
 from gnnbench.records import Metric
 
 #: A product of two square matrices, and all rows of a table of 2 MiB in another order.

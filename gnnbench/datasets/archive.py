@@ -21,7 +21,7 @@ import numpy.typing as npt
 from gnnbench.datasets.memory import check_memory
 from gnnbench.datasets.npy import PIECE_BYTES, Header, parse_header
 from gnnbench.errors import DatasetError, reason_of
-from gnnbench.files import FileRefused, open_input
+from gnnbench.host.files import FileRefused, open_input
 
 _SUFFIX = ".npy"
 #: Room for a header.
@@ -43,8 +43,7 @@ class Archive:
                 f"{path}: {error.reason}; give the path of a .npz dataset."
             ) from error
         try:
-            with self._reading("the list of its members"):
-                self._zip = zipfile.ZipFile(self._stream)
+            self._zip = self._open_zip()
             self._members: dict[str, zipfile.ZipInfo] = {}
             for member in self._zip.infolist():
                 name = member.filename.removesuffix(_SUFFIX)
@@ -110,6 +109,21 @@ class Archive:
                 data = stream.read(count * width * header.dtype.itemsize)
                 yield np.frombuffer(data, header.dtype).reshape(count, *header.shape[1:])
             stream.read(1)
+
+    def _open_zip(self) -> zipfile.ZipFile:
+        start = self._stream.read(6)
+        self._stream.seek(0)
+        try:
+            return zipfile.ZipFile(self._stream)
+        except Exception as error:  # zipfile raises whatever its parser stumbles on
+            reason = "it is no zip archive of arrays, as numpy.savez writes it"
+            if start.startswith(b"\x93NUMPY"):
+                reason = "it holds a single array; store several by name with numpy.savez"
+            elif start.startswith(b"PK"):
+                reason = "its list of members is damaged or missing; it may have been cut off"
+            elif not start:
+                reason = "it is empty"
+            raise self._refuse(reason) from error
 
     @contextlib.contextmanager
     def _reading(self, what: str) -> Iterator[None]:

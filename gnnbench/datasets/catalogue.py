@@ -21,8 +21,8 @@ from gnnbench.datasets.npz import as_integers, load_npz
 from gnnbench.datasets.standins import STAND_INS, find_stand_in, make_stand_in
 from gnnbench.datasets.synthetic import DEFAULT_SIZES, make_rmat, make_sbm
 from gnnbench.errors import DatasetError
-from gnnbench.files import explain, user_cache
-from gnnbench.mapped import let_go
+from gnnbench.host.files import explain, user_cache
+from gnnbench.host.mapped import let_go
 from gnnbench.records import Dataset, Graph
 
 #: Of symmetric graphs, and of directed ones.

@@ -83,7 +83,7 @@ from gnnbench.datasets.synthetic import (
 )
 from gnnbench.datasets.topology import MAX_VERTICES, check_offsets, sort_unique
 from gnnbench.errors import DatasetError
-from gnnbench.mapped import AnyArray
+from gnnbench.host.mapped import AnyArray
 from gnnbench.records import Dataset, FloatArray, Graph, IntArray
 
 #: Of so many rows drawn at random, every column is nearly of mean 0 and deviation 1.

@@ -27,7 +27,7 @@ from gnnbench.datasets.pickles import arrays_only
 from gnnbench.datasets.raw import RawGraph, assemble
 from gnnbench.datasets.topology import AnyArray
 from gnnbench.errors import DatasetError, GnnbenchError, MissingDependency, reason_of
-from gnnbench.files import publish_folder
+from gnnbench.host.files import publish_folder
 from gnnbench.records import Dataset, IntArray
 
 if TYPE_CHECKING:

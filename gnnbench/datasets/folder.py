@@ -33,8 +33,8 @@ from gnnbench.datasets.npy import ArrayFile
 from gnnbench.datasets.streaming import Digests, check_stored
 from gnnbench.datasets.topology import check_offsets
 from gnnbench.errors import DatasetError, GnnbenchError
-from gnnbench.files import FileRefused, explain, publish_folder, read_text
-from gnnbench.mapped import AnyArray
+from gnnbench.host.files import FileRefused, explain, publish_folder, read_text
+from gnnbench.host.mapped import AnyArray
 from gnnbench.records import Dataset, FeatureScaling, Graph
 
 MANIFEST = "manifest.json"

@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from gnnbench.datasets.memory import check_memory
 from gnnbench.errors import DatasetError
-from gnnbench.files import FileRefused, open_input
+from gnnbench.host.files import FileRefused, open_input
+from gnnbench.host.mapped import AnyArray, map_array
 from gnnbench.kernels.faults import watch
-from gnnbench.mapped import AnyArray, map_array
 
 #: How much of an array is read at a time.
 PIECE_BYTES = 1 << 22
@@ -109,7 +109,7 @@ class ArrayFile:
         return np.array(self.map(), order="C")
 
     def map(self) -> AnyArray:
-        """The array, mapped (``gnnbench.mapped``). Raises :class:`DatasetError`."""
+        """The array, mapped (``gnnbench.host.mapped``). Raises :class:`DatasetError`."""
         try:
             with open_input(self.path) as stream:
                 shape, columns = self.header.shape, self.header.by_columns

@@ -35,7 +35,7 @@ from gnnbench.datasets.raw import RawGraph
 from gnnbench.datasets.scipy_files import make_csr
 from gnnbench.datasets.topology import AnyArray, as_edge_weights, check_csr, find_fault
 from gnnbench.errors import DatasetError, GnnbenchError
-from gnnbench.files import explain, publish
+from gnnbench.host.files import explain, publish
 from gnnbench.records import Dataset, Graph
 
 SPARSE_NAMES = ("x_data", "x_indices", "x_indptr", "x_shape")

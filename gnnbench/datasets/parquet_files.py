@@ -12,7 +12,7 @@ import numpy as np
 
 from gnnbench.datasets.topology import AnyArray
 from gnnbench.errors import DatasetError, reason_of
-from gnnbench.files import FileRefused, open_input
+from gnnbench.host.files import FileRefused, open_input
 
 _ENDINGS = (".parquet", ".pq")
 _ROWS = 1 << 20

@@ -12,10 +12,9 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from gnnbench.cores import count_cores
 from gnnbench.datasets.npy import ArrayWriter
 from gnnbench.datasets.topology import Repairs
-from gnnbench.kernels.dispatch import sort_keys
+from gnnbench.host.cores import count_cores
 from gnnbench.records import BoolArray, IndexArray, IntArray
 
 Keys = npt.NDArray[np.uint64]
@@ -69,6 +68,8 @@ class KeyFiles:
         Threads pack them.
         """
 
+        from gnnbench.kernels.dispatch import sort_keys
+
         def divide(each: Given) -> list[Keys]:
             keys = sort_keys(pack(each), self._low, self._bits)
             # Bits above are the same in all keys, and 0 unless the files divide one of others.
@@ -90,6 +91,8 @@ class KeyFiles:
 
         Threads do the work. The ``last`` time the files are deleted.
         """
+
+        from gnnbench.kernels.dispatch import sort_keys
 
         def load(part: tuple[Path, int, bool]) -> Made:
             path, low, gone = part

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from gnnbench.datasets.construct import MASK_NAMES
 from gnnbench.datasets.npy import ArrayFile, ArrayWriter
 from gnnbench.errors import DatasetError
-from gnnbench.mapped import AnyArray
+from gnnbench.host.mapped import AnyArray
 from gnnbench.records import Graph, IntArray, begin_digest
 
 #: In which order a data set's digest goes over its arrays (``gnnbench.records.Dataset.digest``).

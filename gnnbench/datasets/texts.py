@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from gnnbench.errors import DatasetError, reason_of
-from gnnbench.files import FileRefused, open_input
+from gnnbench.host.files import FileRefused, open_input
 
 #: What an edge takes at the peak: its ids, sorted, numbered anew and made symmetric.
 BYTES_PER_EDGE = 120

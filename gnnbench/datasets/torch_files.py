@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 from gnnbench.datasets.topology import AnyArray
 from gnnbench.errors import DatasetError
-from gnnbench.files import FileRefused, open_input
+from gnnbench.host.files import FileRefused, open_input
 
 
 def load_torch(file: Path, missing: str) -> object:

@@ -11,8 +11,8 @@ import weakref
 from pathlib import Path
 
 from gnnbench.errors import GnnbenchError
+from gnnbench.host.mapped import AnyArray, find_mapping
 from gnnbench.kernels.native import load
-from gnnbench.mapped import AnyArray, find_mapping
 
 
 def watch(array: AnyArray, path: Path) -> None:

@@ -12,7 +12,7 @@ import warnings
 from functools import cache
 from types import ModuleType
 
-from gnnbench.cores import count_cores
+from gnnbench.host.cores import count_cores
 
 #: The modules that ``cython_ext/NAME.pyx`` build to, ``gnnbench.kernels._NAME``.
 TOPICS = (

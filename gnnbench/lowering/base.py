@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from gnnbench.lowering.frame import Frame
 from gnnbench.lowering.memory import describe_store
 from gnnbench.lowering.stages.averaging import Reduction
+from gnnbench.machines.machine import Device
 from gnnbench.models import Layer
 from gnnbench.parts import (
     Bundle,
@@ -15,7 +16,6 @@ from gnnbench.parts import (
     Session,
     Setting,
 )
-from gnnbench.platforms.machine import Device
 from gnnbench.program import Item, Ledger
 from gnnbench.records import PartKind
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from gnnbench.footprint import ChunkSize, size_of
+from gnnbench.lowering.footprint import ChunkSize, size_of
 from gnnbench.lowering.movement import largest_buffers
 from gnnbench.lowering.working_sets import choose_sets
+from gnnbench.machines.machine import Device
 from gnnbench.parts import Bundle, LayerShape, OffloadingMemory, RowTransfer, TrafficSession
-from gnnbench.platforms.machine import Device
 from gnnbench.program import Ledger
 from gnnbench.records import IntArray, Round, RoundTraffic
 

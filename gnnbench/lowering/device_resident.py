@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from gnnbench.footprint import size_of, sparse_bytes
 from gnnbench.lowering.base import Lowering
+from gnnbench.lowering.footprint import size_of, sparse_bytes
 from gnnbench.lowering.shards import Progress, ShardPlan, Shards, Staleness
 from gnnbench.lowering.stages.changes import Changes, ReadChange
 from gnnbench.lowering.stages.chunking import Chunking

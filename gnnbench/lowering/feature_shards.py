@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from gnnbench.errors import PluginError
-from gnnbench.footprint import mask_bytes
 from gnnbench.lowering.base import Lowering
+from gnnbench.lowering.footprint import mask_bytes
 from gnnbench.lowering.memory import (
     ADAM_ARRAYS,
     allocate_host_graph,
@@ -31,9 +31,9 @@ from gnnbench.lowering.memory import (
 )
 from gnnbench.lowering.shardings import GraphShardings, Range, Shardings
 from gnnbench.lowering.units import size_backward, update_gemms
+from gnnbench.machines.machine import Device
 from gnnbench.models import Layer
 from gnnbench.parts import Bundle, FullGraphSampler, Setting, ShardPlacement, divide_evenly
-from gnnbench.platforms.machine import Device
 from gnnbench.program import Buffer, Collective, Free, Hold, Item, Ledger, Step
 from gnnbench.records import Form, Stage, Work
 

@@ -12,6 +12,7 @@ import torch
 from gnnbench.kernels.read_order import BlockOrder
 from gnnbench.lowering.homes import Homes
 from gnnbench.lowering.rounds import Pipeline, RoundUnderWay, open_pipeline
+from gnnbench.machines.machine import Device
 from gnnbench.models import Layer
 from gnnbench.models.products import keeps_sparse, projected_layers
 from gnnbench.parts import (
@@ -23,7 +24,6 @@ from gnnbench.parts import (
     SeedPlacement,
     Setting,
 )
-from gnnbench.platforms.machine import Device
 from gnnbench.program import Buffer, Step
 from gnnbench.records import Block, BlockSize, ByteKind, IntArray, Loading, ReadOrder, Work
 

@@ -11,7 +11,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from gnnbench.platforms.machine import Device, Platform
+from gnnbench.machines.machine import Device, Platform
 from gnnbench.records import IndexArray, IntArray
 
 

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnnbench.footprint import ChunkSize, HostKind, HostTensor, choose_spilled, size_of
+from gnnbench.lowering.footprint import ChunkSize, HostKind, HostTensor, choose_spilled, size_of
 from gnnbench.lowering.homes import Homes
 from gnnbench.lowering.movement import SlotMovement
+from gnnbench.machines.machine import DISK, Device, Platform
 from gnnbench.parts import Setting
-from gnnbench.platforms.machine import DISK, Device, Platform
 from gnnbench.program import Free, Hold, Ledger
 from gnnbench.records import Block, BlockSize, BoolArray, BufferRows, IndexArray, IntArray
 from gnnbench.units import format_si

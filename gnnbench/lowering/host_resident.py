@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from gnnbench.footprint import ChunkSize, host_tensors, reads_topology
 from gnnbench.lowering.base import Lowering
+from gnnbench.lowering.footprint import ChunkSize, host_tensors, reads_topology
 from gnnbench.lowering.homes import Homes
 from gnnbench.lowering.host_plan import (
     HostPlan,

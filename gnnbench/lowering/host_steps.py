@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Literal
 
-from gnnbench.footprint import HostKind, crossing_topology_bytes
+from gnnbench.lowering.footprint import HostKind, crossing_topology_bytes
 from gnnbench.lowering.homes import Homes
 from gnnbench.lowering.host_plan import HostPlan, HostRows, PeerCopy, UnitPlan, page_bytes
+from gnnbench.machines.machine import DISK, Device, Route
 from gnnbench.models import Layer
 from gnnbench.models.saved import SavedSizes
 from gnnbench.parts import Setting
-from gnnbench.platforms.machine import DISK, Device, Route
 from gnnbench.program import Step
 from gnnbench.records import IndexArray, IntArray, Stage, Work
 

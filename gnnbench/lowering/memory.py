@@ -6,8 +6,8 @@ import numpy as np
 
 from gnnbench.constants import Bound
 from gnnbench.lowering.homes import Homes
+from gnnbench.machines.machine import Device, Platform
 from gnnbench.parts import Bundle, DeviceMemory, Memory, Setting
-from gnnbench.platforms.machine import Device, Platform
 from gnnbench.program import Ledger
 
 #: The name in a ledger of the data set's topology.

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from gnnbench.footprint import DEVICE_BUFFERS, ROUNDS_UNDER_WAY
 from gnnbench.lowering.feature_cache import Admission
+from gnnbench.lowering.footprint import DEVICE_BUFFERS, ROUNDS_UNDER_WAY
 from gnnbench.lowering.movement import SlotMovement
 from gnnbench.program import Buffer, Take
 from gnnbench.records import HostThreads, IndexArray, IntArray, Share, Unit

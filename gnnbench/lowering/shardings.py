@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from gnnbench.kernels.dispatch import induce_block
+from gnnbench.machines.machine import Platform
 from gnnbench.parts import ShardPlacement
-from gnnbench.platforms.machine import Platform
 from gnnbench.records import Block, BlockSize, Dataset, IntArray, Round, Shard
 
 Range = tuple[int, int]

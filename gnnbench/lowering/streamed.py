@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from gnnbench.footprint import reads_topology
+from gnnbench.lowering.footprint import reads_topology
 from gnnbench.lowering.host_plan import UnitPlan
 from gnnbench.lowering.host_resident import HostResidentLowering, in_turn, recompute
 from gnnbench.lowering.memory import compute_resource

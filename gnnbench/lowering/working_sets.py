@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import product
 from typing import Literal
 
-from gnnbench.footprint import (
+from gnnbench.lowering.footprint import (
     ChunkSize,
     adds_apart,
     adjacency_bytes,

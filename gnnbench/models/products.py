@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from gnnbench.machines.machine import Device
 from gnnbench.models import PROJECTED
 from gnnbench.parts import Bundle, GridSampler, Setting
-from gnnbench.platforms.machine import Device
 
 
 def projected_layers(bundle: Bundle, setting: Setting) -> frozenset[int]:

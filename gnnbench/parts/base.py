@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from gnnbench.errors import UsageError
-from gnnbench.files import explain
-from gnnbench.mapped import shelve
-from gnnbench.platforms.machine import Platform
+from gnnbench.host.files import explain
+from gnnbench.host.mapped import shelve
+from gnnbench.machines.machine import Platform
 from gnnbench.records import Dataset, Mode, PartKind, Workload
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
+from gnnbench.machines.machine import DeviceKind, Platform
 from gnnbench.parts.base import LayerShape, Part, Setting, modes_of
 from gnnbench.parts.communication import (
     Communication,
@@ -30,7 +31,6 @@ from gnnbench.parts.sampler import (
     MiniBatchSampler,
     StagedSampler,
 )
-from gnnbench.platforms.machine import DeviceKind, Platform
 from gnnbench.records import Mode, PartKind
 
 #: Stages that a host runs at once: sampling, loading and training.

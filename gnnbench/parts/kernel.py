@@ -12,18 +12,18 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from gnnbench.costs import (
+from gnnbench.machines.costs import (
     Library,
     Operation,
     price_calls,
     price_measured,
     price_operations,
 )
-from gnnbench.costs.aggregation import Aggregation
-from gnnbench.costs.loading import UNMEASURED
-from gnnbench.costs.passes import RELU, Passes, update
+from gnnbench.machines.costs.aggregation import Aggregation
+from gnnbench.machines.costs.loading import UNMEASURED
+from gnnbench.machines.costs.passes import RELU, Passes, update
+from gnnbench.machines.machine import Device, DeviceKind, LibraryRates
 from gnnbench.parts.base import LayerShape, Part, Setting
-from gnnbench.platforms.machine import Device, DeviceKind, LibraryRates
 from gnnbench.records import Block, BlockSize, Mode, PartKind, Work
 
 #: By form of AGGREGATE, torch's reads and writes of destination rows besides the sum over
@@ -289,7 +289,7 @@ class Kernel(Part):
     def seconds(self, work: Work, device: Device) -> float:
         """Return the modelled duration of ``work`` on a described device.
 
-        On a CPU or GPU it is the time of the ``operations`` (``gnnbench.costs``), at the library's
+        On a CPU or GPU it is the time of the ``operations`` (``machines.costs``), at the library's
         measured rates if the platform has them. HyScale-GNN's equations apply to other
         accelerators, and if the platform has rates of AGGREGATE or UPDATE as a whole. Equation 11
         is t_aggregate = |E| f S_feat / BW; Equation 12 is t_update = MACs / (N freq), with N freq =

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
+from gnnbench.machines.machine import Device
 from gnnbench.parts.base import LayerShape, OfFullGraphs, OfMiniBatches, Part, Session, Setting
 from gnnbench.parts.options import option
-from gnnbench.platforms.machine import Device
 from gnnbench.records import BlockSize, BoolArray, IntArray, PartKind
 from gnnbench.units import format_si
 
@@ -196,7 +196,7 @@ class OffloadingMemory(OfFullGraphs, Memory):
     """A memory with the whole graph's vertex data on the host, within a budget, and beyond it on
     disk.
 
-    :func:`gnnbench.footprint.choose_spilled` chooses the data on disk once for a run.
+    :func:`gnnbench.lowering.footprint.choose_spilled` chooses the data on disk once for a run.
     """
 
     host_bytes: int = option(0, "cap on the host's memory; 0 = the platform's", unit="bytes")

@@ -10,9 +10,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from gnnbench.machines.machine import Device, Platform
 from gnnbench.parts.base import OfFullGraphs, OfMiniBatches, Part, Session, Setting
 from gnnbench.parts.options import option_fields
-from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import BatchProfile, HostThreads, IntArray, PartKind, Shard, Share, StageTimes
 
 #: The shares of a round, each with its seeds.
@@ -124,7 +124,7 @@ class SeedPlacement(OfMiniBatches, Placement):
 
     def wants_design_phase(self) -> bool:
         """Return whether a few rounds before a measured run should measure rates, see
-        ``gnnbench.design_phase``."""
+        ``gnnbench.price.design_phase``."""
         return False
 
 

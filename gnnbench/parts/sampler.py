@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
-from gnnbench.costs import Library
+from gnnbench.machines.costs import Library
 from gnnbench.parts.base import OfFullGraphs, OfMiniBatches, Part, Setting
 from gnnbench.parts.options import option_fields
 from gnnbench.records import Block, FloatArray, IntArray, Loading, PartKind, Round, Workload

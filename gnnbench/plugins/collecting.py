@@ -10,6 +10,7 @@ from typing import Any
 
 import pluggy
 
+from gnnbench.host.signals import is_interrupt
 from gnnbench.models import MODELS
 from gnnbench.plugins.checking import (
     check_bundles,
@@ -22,8 +23,7 @@ from gnnbench.plugins.origin import HARNESS, Origin
 from gnnbench.plugins.problems import Broken, describe, report
 from gnnbench.plugins.registry import Registry
 from gnnbench.records import PART_KINDS, Strategy
-from gnnbench.signals import is_interrupt
-from gnnbench.studies import Planner, Reproduction
+from gnnbench.reproduce.studies import Planner, Reproduction
 
 
 @dataclass(slots=True)

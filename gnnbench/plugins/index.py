@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import gnnbench
-from gnnbench.files import FileRefused, publish, read_text, user_cache
+from gnnbench.host.files import FileRefused, publish, read_text, user_cache
 from gnnbench.plugins.listing import Listing, list_offers
 from gnnbench.plugins.sources import BUNDLED, find_entries
 

@@ -9,7 +9,7 @@ import pluggy
 
 import gnnbench
 from gnnbench import hookspecs
-from gnnbench.files import resolve
+from gnnbench.host.files import resolve
 from gnnbench.parts import closest
 from gnnbench.plugins.collecting import Plugin, collect
 from gnnbench.plugins.offers import find_plugins, name_object

@@ -27,7 +27,7 @@ from gnnbench.parts import (
 from gnnbench.plugins.origin import HARNESS, Origin
 from gnnbench.plugins.problems import refuse
 from gnnbench.records import PART_KINDS, PartKind, Strategy
-from gnnbench.studies import Planner, Reproduction
+from gnnbench.reproduce.studies import Planner, Reproduction
 
 #: Base classes of each kind of part; an offered class must derive from one of them.
 BASES: Mapping[PartKind, tuple[type[Part], ...]] = {

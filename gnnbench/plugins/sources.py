@@ -17,10 +17,10 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from gnnbench.files import resolve
+from gnnbench.host.files import resolve
+from gnnbench.host.signals import is_interrupt
 from gnnbench.plugins.origin import Origin
 from gnnbench.plugins.problems import Broken, describe, describe_at, line_within
-from gnnbench.signals import is_interrupt
 
 GROUP = "gnnbench"
 BUNDLED = "gnnbench_plugins"

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from gnnbench.platforms.machine import Device, Platform
+from gnnbench.machines.machine import Device, Platform
 from gnnbench.price.schedule import Task, schedule
 from gnnbench.records import STAGES, EpochTrace, Provenance, Scheduled, Span, Stage
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 
 from gnnbench.constants import Bound
-from gnnbench.costs import Library
-from gnnbench.costs.bounds import FASTEST, Peaks, describe_work, find_peaks, least_seconds
-from gnnbench.costs.loading import (
+from gnnbench.errors import PluginError
+from gnnbench.machines.costs import Library
+from gnnbench.machines.costs.bounds import FASTEST, Peaks, describe_work, find_peaks, least_seconds
+from gnnbench.machines.costs.loading import (
     UNMEASURED,
     limit_rate,
     price_copy,
     price_rows,
     price_sampling,
 )
-from gnnbench.errors import PluginError
+from gnnbench.machines.machine import Device, Link, Platform
 from gnnbench.parts import Kernel, MiniBatchSampler, Sampler
-from gnnbench.platforms.machine import Device, Link, Platform
 from gnnbench.records import Provenance, Work
 
 #: The most prices that are remembered; then the memory of prices is cleared.
@@ -40,7 +40,7 @@ class ModelClock:
     device.
 
     Raises ``PluginError`` if a kernel or a sampler's library states an impossible time. Such a time
-    is not finite, or below the device's least time (:func:`gnnbench.costs.bounds.least_seconds`).
+    is not finite, or below the device's least time (``machines.costs.bounds.least_seconds``).
     """
 
     provenance: Provenance = "modelled"

@@ -15,11 +15,11 @@ from statistics import median
 
 import numpy as np
 
+from gnnbench.machines.caches import make_sweep
+from gnnbench.machines.machine import Device, LibraryRates
+from gnnbench.machines.timing import round_rate
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Setting
-from gnnbench.platforms.caches import make_sweep
-from gnnbench.platforms.machine import Device, LibraryRates
-from gnnbench.platforms.timing import round_rate
 from gnnbench.price.wall_clock import WallClock
 from gnnbench.probing.samplers import make_dataset
 from gnnbench.records import EpochTrace, Provenance, Work, Workload

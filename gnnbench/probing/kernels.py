@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnbench.costs.operation import OperationKind
+from gnnbench.machines.caches import make_sweep
+from gnnbench.machines.costs.operation import OperationKind
+from gnnbench.machines.machine import Device, LibraryRates, RateCurve
+from gnnbench.machines.timing import round_rate, time_runs, torch_threads
 from gnnbench.parts import Adjacency, Kernel
-from gnnbench.platforms.caches import make_sweep
-from gnnbench.platforms.machine import Device, LibraryRates, RateCurve
-from gnnbench.platforms.timing import round_rate, time_runs, torch_threads
 from gnnbench.records import Block
 
 WIDTHS = (4, 16, 64, 256, 1024)

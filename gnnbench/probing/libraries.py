@@ -11,10 +11,10 @@ from gnnbench import plugins
 from gnnbench.constants import MEASURED
 from gnnbench.errors import GnnbenchError, words_of
 from gnnbench.kernels.pages import keep_pages
+from gnnbench.machines.libraries import best_of, list_numbers
+from gnnbench.machines.machine import Device, LibraryRates, Platform, RateCurve
 from gnnbench.models import build
 from gnnbench.parts import Bundle, MiniBatchSampler, Part, Setting
-from gnnbench.platforms.libraries import best_of, list_numbers
-from gnnbench.platforms.machine import Device, LibraryRates, Platform, RateCurve
 from gnnbench.plugins import Registry
 from gnnbench.probing.calls import Calls, measure_calls
 from gnnbench.probing.kernels import KernelProbe

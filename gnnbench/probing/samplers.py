@@ -9,10 +9,10 @@ from statistics import median
 import numpy as np
 import torch
 
+from gnnbench.machines.caches import make_sweep
+from gnnbench.machines.machine import LibraryRates
+from gnnbench.machines.timing import round_rate, time_runs, torch_threads
 from gnnbench.parts import MiniBatchSampler, Setting
-from gnnbench.platforms.caches import make_sweep
-from gnnbench.platforms.machine import LibraryRates
-from gnnbench.platforms.timing import round_rate, time_runs, torch_threads
 from gnnbench.probing.kernels import LEAST_SHARE
 from gnnbench.records import Dataset, Graph
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from gnnbench.mapped import shelve_pieces
+from gnnbench.host.mapped import shelve_pieces
 
 IntArray = npt.NDArray[np.int64]
 IndexArray = npt.NDArray[np.int32]

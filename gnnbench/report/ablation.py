@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.console import Console
 
-from gnnbench.ranking import Row, find_difference, group_runs
+from gnnbench.comparison.ranking import Row, find_difference, group_runs
 from gnnbench.records import Ablation, Comparison
 from gnnbench.report.verdict import tell_interval, widest_gap
 from gnnbench.report.writer import Writer, pad

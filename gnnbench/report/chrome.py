@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gnnbench.records import Comparison, Provenance, RunResult, Scheduled
-from gnnbench.results.output import write_text
+from gnnbench.report.results.output import write_text
 
 #: A JSON value as deep as an event needs.
 Event = dict[str, str | int | float | dict[str, str | int | float]]

@@ -9,8 +9,8 @@ from typing import Literal
 
 from rich.cells import cell_len
 
-from gnnbench.model_error import format_factor
-from gnnbench.ranking import Group, Row, find_winner
+from gnnbench.comparison.ranking import Group, Row, find_winner
+from gnnbench.price.model_error import format_factor
 from gnnbench.records import STAGES, Equivalence, Metric, Provenance, Stage
 from gnnbench.report.writer import Styled, pad
 from gnnbench.statistics import Difference

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.console import Console
 
-from gnnbench.model_error import describe_error
-from gnnbench.ranking import Group, Row, group_runs, level_of, list_devices
+from gnnbench.comparison.ranking import Group, Row, group_runs, level_of, list_devices
+from gnnbench.price.model_error import describe_error
 from gnnbench.records import STAGES, Comparison, Provenance, RunResult
 from gnnbench.report.columns import (
     ALL_PROVENANCES,

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.console import Console
 
-from gnnbench.ranking import MODE_TITLES, level_of
+from gnnbench.comparison.ranking import MODE_TITLES, level_of
 from gnnbench.records import Mode
 from gnnbench.report.columns import format_range
+from gnnbench.report.results.earlier import UNKNOWN, Change, Pairing
 from gnnbench.report.writer import Writer, pad
-from gnnbench.results.earlier import UNKNOWN, Change, Pairing
 from gnnbench.statistics import Difference
 from gnnbench.units import format_si
 

@@ -16,8 +16,8 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from gnnbench.model_error import format_factor
-from gnnbench.ranking import Group, Row, find_winner, group_runs, list_devices
+from gnnbench.comparison.ranking import Group, Row, find_winner, group_runs, list_devices
+from gnnbench.price.model_error import format_factor
 from gnnbench.records import STAGES, Comparison, Metric, Provenance
 from gnnbench.report.chrome import time_provenance
 from gnnbench.report.columns import (
@@ -38,6 +38,9 @@ from gnnbench.report.comparison import (
     title_line,
 )
 from gnnbench.report.page import WAYS, render_page
+from gnnbench.report.results.frames import list_lines
+from gnnbench.report.results.output import write_text
+from gnnbench.report.results.schema import dump_json, to_document
 from gnnbench.report.svg import (
     NUM_SERIES,
     Bar,
@@ -48,9 +51,6 @@ from gnnbench.report.svg import (
     reduce_timeline,
 )
 from gnnbench.report.verdict import describe_noise, summarise
-from gnnbench.results.frames import list_lines
-from gnnbench.results.output import write_text
-from gnnbench.results.schema import dump_json, to_document
 from gnnbench.units import format_si
 
 _MARKS: dict[Provenance, str] = {"measured": "●", "modelled": "◇", "quoted": "□"}

@@ -11,9 +11,9 @@ from statistics import median
 from pydantic import JsonValue
 
 from gnnbench.records import Cell, Metric, Table, TableRow
-from gnnbench.results.earlier import hold_documents
-from gnnbench.results.kept import Kept
-from gnnbench.results.schema import MetricEntry, RunEntry
+from gnnbench.report.results.earlier import hold_documents
+from gnnbench.report.results.kept import Kept
+from gnnbench.report.results.schema import MetricEntry, RunEntry
 from gnnbench.units import format_si
 
 _COLUMNS = ("epoch", "host links", "peak device", "test accuracy", "runs")

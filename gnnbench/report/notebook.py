@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gnnbench.ranking import group_runs
+from gnnbench.comparison.ranking import group_runs
 from gnnbench.records import Comparison, Table
 from gnnbench.report.columns import deciding_columns
 from gnnbench.report.comparison import figures_line, made_up_lines, title_line

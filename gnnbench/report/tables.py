@@ -15,7 +15,9 @@ from numbers import Integral
 from rich.cells import cell_len
 from rich.console import Console
 
-from gnnbench.agreement import (
+from gnnbench.records import Cell, Contradiction, Provenance, Table
+from gnnbench.report.writer import Writer, pad, wrap
+from gnnbench.reproduce.agreement import (
     compares_words,
     describe_agreement,
     describe_fits,
@@ -23,8 +25,6 @@ from gnnbench.agreement import (
     measure_agreement,
     same_words,
 )
-from gnnbench.records import Cell, Contradiction, Provenance, Table
-from gnnbench.report.writer import Writer, pad, wrap
 from gnnbench.units import format_si
 
 _ORDER: tuple[Provenance, ...] = ("measured", "modelled", "quoted")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from gnnbench.agreement import describe_fits
 from gnnbench.records import Cell, Table, TableRow
 from gnnbench.report.page import render_page
+from gnnbench.report.results.output import write_text
 from gnnbench.report.svg import draw_lines
 from gnnbench.report.tables import format_error, format_quantity, sum_up_agreement
-from gnnbench.results.output import write_text
+from gnnbench.reproduce.agreement import describe_fits
 
 
 def write_tables(tables: Sequence[Table], path: Path) -> None:

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gnnbench.parts import UNSHUFFLED
-from gnnbench.ranking import (
+from gnnbench.comparison.ranking import (
     Group,
     Row,
     compare_reaching,
@@ -17,6 +16,7 @@ from gnnbench.ranking import (
     list_level,
     longest_stage,
 )
+from gnnbench.parts import UNSHUFFLED
 from gnnbench.records import STAGES, Comparison, Provenance
 from gnnbench.statistics import (
     FEWEST_SEEDS,

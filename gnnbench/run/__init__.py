@@ -12,9 +12,9 @@ from gnnbench.errors import IncompatibleParts
 from gnnbench.kernels.pages import return_large_arrays
 from gnnbench.lowering.base import collect_idle, collect_notes, collect_predictions
 from gnnbench.lowering.working_sets import is_streamed
+from gnnbench.machines.machine import Platform
 from gnnbench.models import GNN
 from gnnbench.parts import Bundle, OffloadingMemory, Session, Setting
-from gnnbench.platforms.machine import Platform
 from gnnbench.records import EpochTrace, PartKind, Trace
 from gnnbench.run.base import Engine
 from gnnbench.run.collectives import Processes

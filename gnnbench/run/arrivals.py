@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from gnnbench.platforms.machine import Link, Platform
+from gnnbench.machines.machine import Link, Platform
 from gnnbench.program import Step
 from gnnbench.run.recorder import HOST, Recorder
 from gnnbench.run.timers import Moment

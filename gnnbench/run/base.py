@@ -14,13 +14,13 @@ from torch import Tensor
 
 from gnnbench.constants import Bound
 from gnnbench.errors import DeviceOutOfMemory
+from gnnbench.host.mapped import ReadAhead
 from gnnbench.lowering import Lowering
 from gnnbench.lowering.memory import masks_gradients, open_ledger
-from gnnbench.mapped import ReadAhead
+from gnnbench.machines.machine import Device
 from gnnbench.models import Degrees, Layer
 from gnnbench.models.products import keeps_sparse, projected_layers
 from gnnbench.parts import Bundle, Setting
-from gnnbench.platforms.machine import Device
 from gnnbench.program import Item
 from gnnbench.records import Block, EpochTrace, IntArray
 from gnnbench.run.arrivals import Arrivals, LimitedLinks

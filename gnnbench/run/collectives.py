@@ -22,7 +22,7 @@ from torch import distributed as group
 from torch.distributed.rendezvous import rendezvous
 
 from gnnbench.errors import GnnbenchError, UsageError
-from gnnbench.rank import DONE, JOINED, PATIENCE_S, find_loopback, open_store_socket, report
+from gnnbench.host.rank import DONE, JOINED, PATIENCE_S, find_loopback, open_store_socket, report
 
 #: The time limit for rank 0's work that needs no other rank.
 ALONE = datetime.timedelta(days=30)

@@ -15,7 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnbench.footprint import (
+from gnnbench.kernels.buffers import pool
+from gnnbench.kernels.dispatch import induce_block
+from gnnbench.kernels.pages import trim_heap
+from gnnbench.lowering.footprint import (
     HostTensor,
     adjacency_bytes,
     intermediate_bytes,
@@ -23,9 +26,6 @@ from gnnbench.footprint import (
     message_bytes,
     size_of,
 )
-from gnnbench.kernels.buffers import pool
-from gnnbench.kernels.dispatch import induce_block
-from gnnbench.kernels.pages import trim_heap
 from gnnbench.lowering.homes import Homes
 from gnnbench.lowering.host_plan import HostPlan, shares_features
 from gnnbench.lowering.memory import host_capacity, host_graph_bytes

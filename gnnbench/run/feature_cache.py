@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from gnnbench.lowering.feature_cache import Admission, FeatureCache
+from gnnbench.machines.machine import Device
 from gnnbench.parts import Setting
-from gnnbench.platforms.machine import Device
 from gnnbench.records import IndexArray, IntArray
 from gnnbench.run.features import feature_rows
 

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gnnbench.host.mapped import is_mapped
 from gnnbench.kernels.csr import csr_tensor
 from gnnbench.kernels.dispatch import gather_rows
-from gnnbench.mapped import is_mapped
 from gnnbench.parts import Setting
 from gnnbench.records import FloatArray, IndexArray, IntArray
 from gnnbench.run.replicas import torch_dtype

@@ -11,13 +11,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from gnnbench.host.mapped import ReadAhead
 from gnnbench.kernels.dispatch import scatter_add_rows
 from gnnbench.lowering.host_plan import shares_features
 from gnnbench.lowering.host_resident import HostResidentLowering
 from gnnbench.lowering.movement import SlotMovement
 from gnnbench.lowering.stages.unit_passes import UnitKey
 from gnnbench.lowering.working_sets import Held
-from gnnbench.mapped import ReadAhead
 from gnnbench.records import IndexArray, IntArray
 from gnnbench.run.base import Here
 from gnnbench.run.execute import Bodies

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.errors import UsageError
-from gnnbench.footprint import HostTensor
+from gnnbench.lowering.footprint import HostTensor
 from gnnbench.lowering.host_plan import HostPlan
 from gnnbench.program import Ledger
 from gnnbench.units import format_si

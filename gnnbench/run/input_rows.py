@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gnnbench.host.mapped import ReadAhead
 from gnnbench.lowering.feature_cache import Admission
 from gnnbench.lowering.mini_batch import MiniBatchLowering
 from gnnbench.lowering.movement import Exchange, SlotMovement
 from gnnbench.lowering.rounds import Load
-from gnnbench.mapped import ReadAhead
 from gnnbench.records import IndexArray, IntArray
 from gnnbench.run.base import Here
 from gnnbench.run.execute import Bodies

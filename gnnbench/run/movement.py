@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnbench.footprint import staged_rows
 from gnnbench.kernels.buffers import pool
 from gnnbench.kernels.dispatch import gather_rows, move_rows
+from gnnbench.lowering.footprint import staged_rows
 from gnnbench.lowering.movement import Exchange, SlotMovement
 from gnnbench.records import BufferRows, IndexArray
 from gnnbench.run.zero_copy import see_from

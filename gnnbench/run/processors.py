@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.errors import DeviceOutOfMemory
-from gnnbench.platforms.machine import Device
+from gnnbench.machines.machine import Device
 from gnnbench.run.timers import StreamTimer
 
 #: The context for a body that needs no change.

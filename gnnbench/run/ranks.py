@@ -21,7 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from gnnbench.platforms.machine import Device, Platform
+from gnnbench.machines.machine import Device, Platform
 from gnnbench.program import Collective, Item, Step
 from gnnbench.records import BYTE_KINDS, ByteKind, EpochTrace
 from gnnbench.run.arrivals import Arrivals

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.optim.adam import adam
 
+from gnnbench.machines.machine import Device
 from gnnbench.models import GNN, build
 from gnnbench.parts import Setting
-from gnnbench.platforms.machine import Device
 from gnnbench.records import Workload
 
 

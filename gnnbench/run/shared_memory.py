@@ -29,8 +29,8 @@ from torch import Tensor
 from torch import distributed as group
 
 from gnnbench.constants import Bound
-from gnnbench.platforms.machine import Platform
-from gnnbench.rank import PATIENCE_S
+from gnnbench.host.rank import PATIENCE_S
+from gnnbench.machines.machine import Platform
 from gnnbench.run.arrivals import Lanes, Until
 from gnnbench.run.collectives import Pending, Processes, Store
 

@@ -9,8 +9,8 @@ from string import Template
 
 from gnnbench import plugins
 from gnnbench.errors import GnnbenchError, UsageError
-from gnnbench.files import explain, is_full, publish_folder
-from gnnbench.results.output import make_folder
+from gnnbench.host.files import explain, is_full, publish_folder
+from gnnbench.report.results.output import make_folder
 
 __all__ = ["create"]
 

@@ -1,7 +1,7 @@
 """Sweeps: every combination of data sets, models, strategies, platforms and seeds, each run once.
 
 ``grid`` reads the file and makes its configurations, ``running`` carries one out and keeps its
-result (``gnnbench.results.kept``), and ``executors`` choose the process in which that happens.
+result (``report.results.kept``), and ``executors`` choose the process in which that happens.
 """
 
 from gnnbench.sweep.executors import EXECUTORS, Executor, open_executor

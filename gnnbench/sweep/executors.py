@@ -26,7 +26,8 @@ from typing import Literal, Protocol, get_args
 
 import gnnbench
 from gnnbench.errors import GnnbenchError, MissingDependency, UsageError
-from gnnbench.results.kept import (
+from gnnbench.host.waiting import wait_briefly
+from gnnbench.report.results.kept import (
     KeptHeader,
     KeptStatus,
     identify_machine,
@@ -36,7 +37,6 @@ from gnnbench.results.kept import (
 )
 from gnnbench.sweep.running import Task, run_task
 from gnnbench.sweep.turns import hold_machine, is_measured
-from gnnbench.waiting import wait_briefly
 
 ExecutorName = Literal["local", "ray", "slurm"]
 EXECUTORS: tuple[ExecutorName, ...] = get_args(ExecutorName)

@@ -13,9 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from gnnbench.datasets import ScalingChoice
 from gnnbench.errors import UsageError
-from gnnbench.files import FileRefused
-from gnnbench.preparation import Job, parse_settings, parse_strategies
-from gnnbench.toml import read_toml
+from gnnbench.host.files import FileRefused
+from gnnbench.host.toml import read_toml
+from gnnbench.jobs.preparation import Job, parse_settings, parse_strategies
 
 T = TypeVar("T")
 #: More combinations than this are a mistake: they would take years.

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, cast
 
 import gnnbench
 from gnnbench.errors import GnnbenchError, UsageError
-from gnnbench.files import open_input
-from gnnbench.preparation import parse_strategies
+from gnnbench.host.files import open_input
+from gnnbench.host.waiting import wait_briefly
+from gnnbench.jobs.preparation import parse_strategies
 from gnnbench.records import PART_KINDS
-from gnnbench.results.kept import (
+from gnnbench.report.results.kept import (
     Kept,
     KeptHeader,
     KeptStatus,
@@ -29,9 +30,8 @@ from gnnbench.results.kept import (
     read_kept,
     write_kept,
 )
-from gnnbench.results.schema import ResultDocument
+from gnnbench.report.results.schema import ResultDocument
 from gnnbench.sweep.grid import Configuration
-from gnnbench.waiting import wait_briefly
 
 if TYPE_CHECKING:
     from gnnbench.plugins import Registry
@@ -112,7 +112,7 @@ def find_key(configuration: Configuration, contents: dict[str, str], sources: So
     the digests of files from one configuration to the next.
     """
     from gnnbench.datasets import find_file as find_dataset
-    from gnnbench.platforms.describe import find_file as find_platform
+    from gnnbench.machines.describe import find_file as find_platform
     from gnnbench.plugins import find_file as find_plugin
 
     names = (configuration.dataset, configuration.platform, *configuration.plugins)
@@ -227,9 +227,9 @@ def run_task(task: Task) -> tuple[KeptStatus, str]:
 
 def _compare(configuration: Configuration) -> ResultDocument:
     from gnnbench.comparison import compare
+    from gnnbench.jobs.preparation import make_request
     from gnnbench.plugins import load
-    from gnnbench.preparation import make_request
-    from gnnbench.results.schema import to_document
+    from gnnbench.report.results.schema import to_document
 
     registry = load(configuration.plugins)
     comparison = compare(

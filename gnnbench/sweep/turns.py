@@ -17,7 +17,7 @@ LOCK = "gnnbench-measured.lock"
 def is_measured(task: Task) -> bool:
     """Whether a task's times are measured on the machine that carries it out."""
     from gnnbench.errors import GnnbenchError
-    from gnnbench.platforms import load_platform
+    from gnnbench.machines import load_platform
 
     try:
         return not load_platform(task.configuration.platform).virtual

@@ -23,10 +23,10 @@ from gnnbench.comparison import Request, make_setting
 from gnnbench.datasets.dgl_library import load_dgl
 from gnnbench.errors import MissingDependency
 from gnnbench.kernels.csr import csr_tensor
+from gnnbench.machines.describe import LOCAL, load_platform
 from gnnbench.models import build
 from gnnbench.models.layers import GATLayer
 from gnnbench.parts import MiniBatchSampler, Setting
-from gnnbench.platforms.describe import LOCAL, load_platform
 from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import Dataset, Mode, Workload
 from gnnbench.run import make_engine

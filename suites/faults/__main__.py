@@ -18,7 +18,7 @@ import torch
 
 from gnnbench import plugins
 from gnnbench.comparison.plain import Shared
-from gnnbench.limits import LARGEST
+from gnnbench.jobs.limits import LARGEST
 from gnnbench.parts import MiniBatchSampler, Setting
 from gnnbench.plugins import Registry, with_swap
 from gnnbench.records import Dataset, Parts

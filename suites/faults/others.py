@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gnnbench.machines.machine import Device, Platform
 from gnnbench.parts import (
     Bundle,
     CacheMemory,
@@ -24,7 +25,6 @@ from gnnbench.parts import (
     TrafficSession,
     option,
 )
-from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import Fetch, IntArray, Round, RoundTraffic, Share, Unit
 from gnnbench_plugins.pipegcn.communication import PipeGCNCommunication
 from gnnbench_plugins.reference.communication import VanillaCommunication

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gnnbench.costs import Library
 from gnnbench.kernels import dispatch
+from gnnbench.machines.costs import Library
 from gnnbench.parts import UNIFORM, Chunks, DeviceCapacity, Setting
 from gnnbench.records import Block, IndexArray, IntArray, Unit, Workload
 from gnnbench_plugins.reference.sampler import NeighbourSampler, WholeGraphSampler

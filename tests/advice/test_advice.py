@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gnnbench import comparison, datasets, partitioning
+from gnnbench import comparison, datasets
 from gnnbench.advice import Question, advise, find_cheapest, make_matrix
 from gnnbench.advice.documents import describe_question
 from gnnbench.advice.matrix import find_front
@@ -27,12 +27,13 @@ from gnnbench.advice.variations import (
 )
 from gnnbench.comparison import Request, make_setting
 from gnnbench.comparison.planned import plan_run
+from gnnbench.datasets import partitioning
+from gnnbench.datasets.partitioning import edge_cut
 from gnnbench.errors import IncompatibleParts, UsageError
-from gnnbench.model_error import read_errors
-from gnnbench.partitioning import edge_cut
+from gnnbench.machines import load_platform
 from gnnbench.parts import Bundle, list_tried, option_fields, parse_option
-from gnnbench.platforms import load_platform
 from gnnbench.plugins import load
+from gnnbench.price.model_error import read_errors
 from gnnbench.records import Graph, Parts, Workload
 from gnnbench.units import format_si
 from suites.advised import check_choices, find_fault, make_question

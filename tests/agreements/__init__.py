@@ -4,7 +4,7 @@
 that has words whether they are the paper's. Nothing says that errors are small: the reproductions
 do. They say which cells a change has moved, and whether away from the paper. After a change that
 was meant, ``python -m tests.agreements --write`` makes the table anew, and its difference belongs
-into the commit that explains it; and with it the counts of ``gnnbench/agreement.toml``.
+into the commit that explains it; and with it the counts of ``gnnbench/reproduce/agreement.toml``.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from gnnbench.agreement import compares_words, find_error, same_words
+from gnnbench.host.toml import read_toml
 from gnnbench.records import Table
-from gnnbench.toml import read_toml
+from gnnbench.reproduce.agreement import compares_words, find_error, same_words
 
 __all__ = ["BASELINE", "REPRODUCTIONS", "choose", "collect_errors", "compare", "load", "write"]
 

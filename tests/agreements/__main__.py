@@ -7,7 +7,7 @@ import argparse
 import sys
 
 from gnnbench import plugins
-from gnnbench.agreement import count_outcome, read_outcomes, write_outcomes
+from gnnbench.reproduce.agreement import count_outcome, read_outcomes, write_outcomes
 from tests.agreements import BASELINE, REPRODUCTIONS, choose, collect_errors, compare, load, write
 
 

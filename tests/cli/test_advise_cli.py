@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from gnnbench.cli import main
-from gnnbench.platforms import describe
+from gnnbench.machines import describe
 from gnnbench.records import PART_KINDS
 from tests.commands import one_sentence, read_document
 

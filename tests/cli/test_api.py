@@ -14,7 +14,7 @@ import torch
 import gnnbench
 from gnnbench.datasets import load
 from gnnbench.errors import IncompatibleParts, PluginError, UsageError
-from gnnbench.platforms import load_platform
+from gnnbench.machines import load_platform
 from gnnbench.records import Parts, Strategy
 from gnnbench_plugins.reference.kernel import TorchKernel
 from tests.commands import run_python

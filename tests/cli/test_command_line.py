@@ -13,8 +13,8 @@ import gnnbench.cli
 import gnnbench.comparison
 import gnnbench.datasets
 import gnnbench.plugins
-from gnnbench import limits, preparation
 from gnnbench.errors import DatasetError, GnnbenchError, Interrupted
+from gnnbench.jobs import limits, preparation
 from gnnbench.models import MODELS
 from gnnbench.records import PART_KINDS
 from tests.commands import one_sentence, run_python
@@ -206,7 +206,7 @@ def test_outputs_are_refused_before_anything_runs(run, answer, tmp_path, option)
 
 def test_an_output_that_cannot_be_written_leaves_the_others(run, answer, tmp_path, monkeypatch):
     """A full disk, from whichever of the three outputs on."""
-    from gnnbench.results import output
+    from gnnbench.report.results import output
 
     words = answer(make_comparison(make_run("a")))
     real = output.publish

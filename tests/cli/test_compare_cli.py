@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from gnnbench.cli import main
 from gnnbench.datasets import find_shared_data
-from gnnbench.results.schema import read_json
+from gnnbench.report.results.schema import read_json
 from tests.commands import read_runs
 
 GRAPH = "sbm:vertices=120,edges=600,features=8,classes=3"

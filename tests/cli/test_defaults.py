@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from gnnbench.datasets import build, load, save_npz
 from gnnbench.datasets.synthetic import draw_blocks, make_class_features
-from gnnbench.limits import MODEL_NAMES
+from gnnbench.jobs.limits import MODEL_NAMES
 from tests.commands import read_document
 
 pytestmark = pytest.mark.usefixtures("one_thread")

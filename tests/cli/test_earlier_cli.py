@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gnnbench.records import Metric
-from gnnbench.results.schema import to_document, write_json
+from gnnbench.report.results.schema import to_document, write_json
 from tests.report.example_comparison import do_work, make_comparison, make_failure, make_run
 
 

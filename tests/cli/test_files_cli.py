@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import gnnbench.comparison
-import gnnbench.platforms.probe as probing
+import gnnbench.machines.probe as probing
 from gnnbench.cli.screen import Output
 from gnnbench.datasets import build, save_npz
 from gnnbench.errors import GnnbenchError
-from gnnbench.platforms.describe import BUNDLED, FALLBACK
+from gnnbench.machines.describe import BUNDLED, FALLBACK
 from tests.commands import one_sentence, read_document
 
 BIDI = "\u202e"

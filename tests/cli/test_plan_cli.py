@@ -4,7 +4,7 @@ import psutil
 import pytest
 
 import gnnbench.datasets
-from gnnbench.model_error import describe_error
+from gnnbench.price.model_error import describe_error
 from tests.commands import one_sentence, read_document, read_runs
 from tests.plugins.test_plugin_page import EXAMPLES
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from gnnbench import probing
-from gnnbench.platforms import load_platform, probe
-from gnnbench.platforms.describe import local_path
-from gnnbench.platforms.local import describe_unmeasured
-from gnnbench.platforms.machine import LibraryRates
+from gnnbench.machines import load_platform, probe
+from gnnbench.machines.describe import local_path
+from gnnbench.machines.local import describe_unmeasured
+from gnnbench.machines.machine import LibraryRates
 from gnnbench.probing import Probed, Unmeasured
 from tests.commands import one_sentence
 

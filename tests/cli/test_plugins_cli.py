@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-import gnnbench.conformance
+import gnnbench.check
 from gnnbench import datasets
-from gnnbench.conformance import CheckOutcome, graphs
+from gnnbench.check import CheckOutcome, graphs
 from tests.commands import one_sentence, read_document
 
 PLUGIN = """
@@ -70,7 +70,7 @@ def test_a_plugin_file_is_listed(run, tmp_path):
 )
 def test_check_exits_1_when_a_check_fails(run, monkeypatch, status, code):
     outcomes = (CheckOutcome("same-maths", status, "because.", "a promise"),)
-    monkeypatch.setattr(gnnbench.conformance, "check_strategy", lambda *_, **__: outcomes)
+    monkeypatch.setattr(gnnbench.check, "check_strategy", lambda *_, **__: outcomes)
     result = run("plugins", "check", "reference", "--json", "-")
     assert result.exit_code == code
     document = json.loads(result.stdout)

@@ -112,7 +112,7 @@ def test_ranks_that_are_stopped_all_at_once_are_not_waited_for(waiting):
 #: Three ranks: ranks 0 and 2 wait for rank 1, which does nothing.
 HANGING = """
 import sys, time, torch
-from gnnbench import signals
+from gnnbench.host import signals
 from gnnbench.run.collectives import PeerLost, join
 processes = join(5)
 try:
@@ -140,7 +140,7 @@ def test_a_rank_that_hangs_is_named_after_as_long_as_was_asked_for(monkeypatch, 
 #: them; an exit handler stands for that here.
 ENDING = """
 import atexit, os
-from gnnbench import signals
+from gnnbench.host import signals
 from gnnbench.run.collectives import join, leave
 for where in ("inside", "outside"):
     if os.fork() == 0:
@@ -318,7 +318,7 @@ def test_a_rank_of_another_number_is_told_so(run, monkeypatch):
 #: A rank's beginning: what it needs to report, and which one it is.
 BEGIN = """
 import os, sys, time
-from gnnbench.rank import DONE, JOINED, report
+from gnnbench.host.rank import DONE, JOINED, report
 rank = int(os.environ["RANK"])
 """
 

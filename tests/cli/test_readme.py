@@ -8,12 +8,12 @@ import click
 import pytest
 
 from gnnbench import plugins
+from gnnbench.check import graphs
 from gnnbench.cli import main
 from gnnbench.cli.compare import parse_fanouts, parse_settings, parse_strategies, parse_swaps
 from gnnbench.cli.options import CommandLine
 from gnnbench.comparison import Request, Variant, check_options, plan_rows
-from gnnbench.conformance import graphs
-from gnnbench.platforms import load_platform
+from gnnbench.machines import load_platform
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))

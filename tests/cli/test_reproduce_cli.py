@@ -2,7 +2,7 @@
 
 import json
 
-from gnnbench.agreement import describe_outcome, read_outcomes
+from gnnbench.reproduce.agreement import describe_outcome, read_outcomes
 from tests.commands import one_sentence, read_document
 
 NAMES = ["hongtu-table1", "hongtu-table6", "hongtu-table7", "hongtu-table9"]
@@ -35,7 +35,7 @@ def test_one_of_somebody_elses_has_no_state(run, tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(
         "from gnnbench.hookspecs import hookimpl\n"
-        "from gnnbench.studies import Reproduction\n"
+        "from gnnbench.reproduce.studies import Reproduction\n"
         "class Mine(Reproduction):\n"
         "    name, summary = 'mine', 'a table of mine'\n"
         "    def run(self): return ()\n"
@@ -100,7 +100,7 @@ def test_tables_as_a_web_page(run, tmp_path):
 NAPS = """
 from gnnbench.hookspecs import hookimpl
 from gnnbench.records import LedgerEntry, Table
-from gnnbench.studies import Ledger
+from gnnbench.reproduce.studies import Ledger
 
 
 class Naps(Ledger):
@@ -137,7 +137,7 @@ def test_constants_are_printed_and_written_with_their_marks(run):
     result = run("reproduce", "constants", "--json", "-")
     constants = json.loads(result.stdout)["constants"]
     marks = {(each["place"], each["name"]): each for each in constants}
-    loading = marks["gnnbench/platforms/epyc7763x2-4xu250.toml", "host.gather"]
+    loading = marks["gnnbench/machines/epyc7763x2-4xu250.toml", "host.gather"]
     assert (loading["mark"], loading["fitted_on"]) == ("fitted", ["hyscale-figure9 (saturation)"])
     assert loading["value"] == "205 GB/s"
     screen = run("reproduce", "constants").stdout

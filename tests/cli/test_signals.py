@@ -43,7 +43,7 @@ start()
 #: signal where a function is called, and writes to files of its own. The exit statuses are printed.
 CALLING = """
 import importlib, json, os, signal, sys
-import gnnbench.cli.compare, gnnbench.comparison, gnnbench.report, gnnbench.results.schema
+import gnnbench.cli.compare, gnnbench.comparison, gnnbench.report, gnnbench.report.results.schema
 from gnnbench import plugins
 from gnnbench.__main__ import start
 plugins.load()
@@ -109,7 +109,7 @@ IN_TRAINING = {
     "gnnbench_plugins.hongtu.sampler:read_sets": signal.SIGINT,
     "gnnbench.run.evaluate:Evaluator.evaluate": signal.SIGTERM,
 }
-AFTER = {"gnnbench.results.schema:to_document": signal.SIGHUP}
+AFTER = {"gnnbench.report.results.schema:to_document": signal.SIGHUP}
 IGNORED, STAGE = "ignored", "stage"
 #: One thread that does not prefetch.
 UNPREFETCHED = ("compare", "--plugins", "hyscale", "--dataset", GRAPH, "--platform", "local")

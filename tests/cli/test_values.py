@@ -7,12 +7,13 @@ import subprocess
 import click
 import pytest
 
-from gnnbench import capacity, datasets, plugins
+from gnnbench import datasets, plugins
 from gnnbench.cli import values
 from gnnbench.errors import UsageError
-from gnnbench.limits import Whole
+from gnnbench.jobs import capacity
+from gnnbench.jobs.limits import Whole
+from gnnbench.machines import probe
 from gnnbench.parts import parse_option
-from gnnbench.platforms import probe
 from tests.commands import one_sentence, run_python
 
 #: The module; the package's attribute of that name is the command.
@@ -201,7 +202,7 @@ def test_threads_that_cannot_be_started_are_refused_with_how_many_can(
 def test_threads_are_counted_up_to_the_limit_of_the_system():
     """In a process of its own, whose address space has no room for the stacks of many."""
     program = (
-        "from gnnbench.capacity import count_startable as count\n"
+        "from gnnbench.jobs.capacity import count_startable as count\n"
         "few, many = count(8), count(100_000)\n"
         "print(few, many)\n"
     )

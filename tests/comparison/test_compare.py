@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from gnnbench import plugins
+from gnnbench.check.graphs import make_dataset, make_workload
 from gnnbench.comparison import Request, Variant, choose_modes, compare, plan_rows
 from gnnbench.comparison.equality import FLOOR
-from gnnbench.conformance.graphs import make_dataset, make_workload
 from gnnbench.errors import IncompatibleParts, UsageError
 from gnnbench.records import Parts, Strategy
 from suites.faults.kernels import kernel

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from gnnbench import datasets, plugins
+from gnnbench.check.graphs import make_dataset, make_platform, make_workload
 from gnnbench.cli.compare import exit_status
 from gnnbench.comparison import PlannedRow, Request, compare, make_setting
 from gnnbench.comparison.bends import Bends
 from gnnbench.comparison.equality import Deviation, Judgement, Reference, Rows
 from gnnbench.comparison.plain import PlainTraining, Shared
-from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.parts import UNIFORM
 from gnnbench.plugins import assemble, with_swap
 from gnnbench.price.model_clock import ModelClock

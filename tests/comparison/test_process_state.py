@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from gnnbench import plugins
+from gnnbench.check.graphs import make_dataset, make_platform, make_workload
 from gnnbench.comparison import Request, compare
 from gnnbench.comparison.process_state import SETTINGS, ProcessState, RandomStreams
-from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.ranking import group_runs
+from gnnbench.comparison.ranking import group_runs
 from gnnbench.report.verdict import summarise
 from gnnbench_plugins.reference.kernel import TorchKernel
 from suites.faults.fault import make_part, offer

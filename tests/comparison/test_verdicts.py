@@ -15,16 +15,16 @@ import torch
 from rich.console import Console
 
 from gnnbench import plugins
+from gnnbench.check.graphs import make_dataset, make_platform, make_workload
 from gnnbench.cli.compare import exit_status
 from gnnbench.comparison import PlannedRow, Request, compare
 from gnnbench.comparison import run as row_runs
-from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.comparison.ranking import group_runs
 from gnnbench.parts import SeedPlacement, option
-from gnnbench.ranking import group_runs
 from gnnbench.records import PART_KINDS
 from gnnbench.report.comparison import print_comparison
+from gnnbench.report.results.schema import dump_json, to_document
 from gnnbench.report.verdict import summarise
-from gnnbench.results.schema import dump_json, to_document
 from gnnbench_plugins.reference.communication import VanillaCommunication
 from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.reference.memory import HostMemory

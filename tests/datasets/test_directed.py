@@ -11,10 +11,10 @@ import torch
 from torch_geometric.nn import GCNConv
 
 from gnnbench import datasets, plugins
-from gnnbench.conformance.graphs import make_dataset, make_platforms, make_workload
+from gnnbench.check.graphs import make_dataset, make_platforms, make_workload
+from gnnbench.datasets.partitioning.metis import partition_metis
 from gnnbench.errors import DatasetError
 from gnnbench.models import BoundBlock, Degrees, build
-from gnnbench.partitioning.metis import partition_metis
 from gnnbench.parts import Setting
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Graph

@@ -9,17 +9,17 @@ import torch
 from torch_geometric.data import Data
 
 from gnnbench import datasets, plugins
+from gnnbench.check.graphs import make_platforms, make_workload
 from gnnbench.comparison import Request, Variant, compare, make_setting
 from gnnbench.comparison.dataset_guard import DatasetGuard
 from gnnbench.comparison.planned import plan_run
 from gnnbench.comparison.rows import plan_row
-from gnnbench.conformance.graphs import make_platforms, make_workload
 from gnnbench.errors import DatasetError, IncompatibleParts
-from gnnbench.footprint import ChunkSize, adjacency_bytes, crossing_topology_bytes
+from gnnbench.jobs.preparation import Job, make_request
+from gnnbench.lowering.footprint import ChunkSize, adjacency_bytes, crossing_topology_bytes
 from gnnbench.lowering.memory import host_graph_bytes
 from gnnbench.models import build
 from gnnbench.parts import Setting
-from gnnbench.preparation import Job, make_request
 from gnnbench.records import BlockSize
 from tests.datasets.test_directed import (
     dense_of,

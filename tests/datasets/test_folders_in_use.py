@@ -16,14 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gnnbench.parts.base
-from gnnbench import comparison, datasets, mapped, plugins
+from gnnbench import comparison, datasets, plugins
+from gnnbench.check.graphs import make_platform
 from gnnbench.comparison import Request, compare
 from gnnbench.comparison.dataset_guard import DatasetGuard
-from gnnbench.conformance.graphs import make_platform
 from gnnbench.datasets import npy
 from gnnbench.errors import UsageError
+from gnnbench.host import mapped
+from gnnbench.host.mapped import ReadAhead, count_written
 from gnnbench.kernels.slabs import SMALLEST_BYTES
-from gnnbench.mapped import ReadAhead, count_written
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Block, Workload
 from gnnbench.run import Evidence, Training, features, input_rows
@@ -193,11 +194,11 @@ def test_rows_are_asked_for_a_round_before(made, monkeypatch):
     monkeypatch.setattr("gnnbench.run.base.ReadAhead", Asked)
     bring, ends, aheads = HostMovement._bring_rows, [], set()
 
-    def note(engine, number, round_index, slot):
-        move, said = engine._moves[round_index, slot], engine._ahead.said
-        aheads.add(engine._ahead)
+    def note(movement, number, round_index, slot):
+        move, said = movement.moves[round_index, slot], movement._ahead.said
+        aheads.add(movement._ahead)
         before = ("asked", move.host_ids.tolist()) in said
-        bring(engine, number, round_index, slot)
+        bring(movement, number, round_index, slot)
         if number == 0:
             assert before == (round_index > 0)
             assert ("walked", move.host_ids.tolist()) in said

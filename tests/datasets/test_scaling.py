@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from gnnbench import datasets, limits
+from gnnbench import datasets
 from gnnbench.datasets import SCALING_CHOICES, build, choose_scaling, load, scale_features
 from gnnbench.errors import DatasetError
+from gnnbench.jobs import limits
 
 VERTICES, WIDTH = 60, 9
 

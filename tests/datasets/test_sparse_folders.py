@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from gnnbench import datasets
 from gnnbench.comparison.dataset_guard import DatasetGuard
 from gnnbench.errors import DatasetError
-from gnnbench.mapped import FileMapping, is_mapped, let_go
+from gnnbench.host.mapped import FileMapping, is_mapped, let_go
 
 VERTICES, FEATURES = 300, 60
 

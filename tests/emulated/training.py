@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from gnnbench import plugins
-from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.check.graphs import make_dataset, make_platform, make_workload
 from gnnbench.datasets import build
 from gnnbench.models import build as build_model
 from gnnbench.parts import Setting

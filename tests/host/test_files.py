@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from gnnbench.errors import GnnbenchError, PlatformError, UsageError
-from gnnbench.files import FileRefused, open_input, publish
-from gnnbench.platforms.describe import load_platform
-from gnnbench.results.output import check_output, check_outputs, write_all, write_text
-from gnnbench.toml import LIMIT_BYTES, MAX_DEPTH, read_toml
+from gnnbench.host.files import FileRefused, open_input, publish
+from gnnbench.host.toml import LIMIT_BYTES, MAX_DEPTH, read_toml
+from gnnbench.machines.describe import load_platform
+from gnnbench.report.results.output import check_output, check_outputs, write_all, write_text
 
 
 @pytest.fixture(params=["nameless", "named", "named without links"])
@@ -104,7 +104,7 @@ def test_what_appears_meanwhile_is_not_replaced_unless_asked(tmp_path):
 
 def test_not_even_a_link_under_the_very_name_is_written_through(tmp_path, monkeypatch):
     monkeypatch.delattr(os, "O_TMPFILE")
-    monkeypatch.setattr("gnnbench.files._draw_name", lambda: "known.tmp")
+    monkeypatch.setattr("gnnbench.host.files._draw_name", lambda: "known.tmp")
     victim = tmp_path / "victim"
     victim.write_text("precious")
     (tmp_path / "known.tmp").symlink_to(victim)
@@ -117,7 +117,7 @@ def test_not_even_a_link_under_the_very_name_is_written_through(tmp_path, monkey
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from gnnbench.files import publish
+from gnnbench.host.files import publish
 with publish(Path(sys.argv[1])) as stream:
     stream.write(b"x" * 100_000)
     stream.flush()
@@ -138,7 +138,7 @@ def test_nothing_is_left_by_a_process_that_is_killed(tmp_path):
 BETWEEN_LINK_AND_NAME = """
 import os, signal, sys
 from pathlib import Path
-from gnnbench.files import publish
+from gnnbench.host.files import publish
 os.replace = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 with publish(Path(sys.argv[1])) as stream:
     stream.write(b"x")
@@ -312,7 +312,8 @@ def test_two_names_of_a_file_that_is_not_there_yet_are_one(tmp_path):
 
 def test_the_file_that_standard_output_goes_to_is_no_output(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from gnnbench.results.output import check_output\n"
+        "import sys; from pathlib import Path\n"
+        "from gnnbench.report.results.output import check_output\n"
         "check_output(Path(sys.argv[1]))"
     )
     path = tmp_path / "out"

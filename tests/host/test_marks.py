@@ -6,9 +6,9 @@ import pytest
 
 from gnnbench.constants import MARKS, find_marked
 from gnnbench.errors import PlatformError
-from gnnbench.platforms.describe import read_platform
-from gnnbench.platforms.show import show_platform, to_toml
-from gnnbench.toml import read_toml
+from gnnbench.host.toml import read_toml
+from gnnbench.machines.describe import read_platform
+from gnnbench.machines.show import show_platform, to_toml
 from gnnbench_plugins import __path__ as plugins_path
 
 ROOT = Path(__file__).resolve().parents[2]

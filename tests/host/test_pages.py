@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from gnnbench import plugins, run
-from gnnbench.conformance.graphs import fit_workload, make_dataset, make_this_host
+from gnnbench.check.graphs import fit_workload, make_dataset, make_this_host
 from gnnbench.kernels.pages import MALLOC_VARIABLES, count_kept_bytes
+from gnnbench.machines import probe
+from gnnbench.machines.local import load_local, save_local
 from gnnbench.models import build
 from gnnbench.parts import Setting
-from gnnbench.platforms import probe
-from gnnbench.platforms.local import load_local, save_local
 from gnnbench.price.wall_clock import WallClock
 from tests.commands import run_python
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from gnnbench.waiting import SPINS, VARIABLES, wait_briefly
+from gnnbench.host.waiting import SPINS, VARIABLES, wait_briefly
 
 #: The command line, with a command that loads torch's OpenMP.
 COMMAND = [sys.executable, "-m", "gnnbench", "plugins", "list"]

@@ -20,7 +20,7 @@ import sys, threading
 from pathlib import Path
 import numpy as np
 from gnnbench.datasets.npy import ArrayFile
-from gnnbench.mapped import map_array
+from gnnbench.host.mapped import map_array
 file = ArrayFile.find(Path(sys.argv[1]))
 array = file.map()
 if len(sys.argv) > 2:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from gnnbench import plugins
-from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.check.graphs import make_dataset, make_platform, make_workload
 from gnnbench.kernels import autograd
 from gnnbench.kernels.autograd import Factors
 from gnnbench.kernels.dispatch import aggregation

@@ -14,13 +14,13 @@ import scipy.sparse as sp
 import torch
 
 from gnnbench import plugins
-from gnnbench.conformance.graphs import make_dataset, make_platform
+from gnnbench.check.graphs import make_dataset, make_platform
 from gnnbench.errors import UsageError
-from gnnbench.footprint import sparse_bytes
 from gnnbench.kernels import autograd
 from gnnbench.kernels.autograd import Factors
 from gnnbench.kernels.csr import csr_tensor
 from gnnbench.kernels.dispatch.aggregation import SparseMatrix, pack_mask
+from gnnbench.lowering.footprint import sparse_bytes
 from gnnbench.models import MODELS, build
 from gnnbench.models.products import keeps_sparse, projected_layers
 from gnnbench.parts import Setting

@@ -14,7 +14,7 @@ import scipy.sparse.csgraph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.check.graphs import make_dataset, make_platform, make_workload
 from gnnbench.kernels import dispatch
 from gnnbench.kernels.dispatch import sampling
 from gnnbench.kernels.native import load

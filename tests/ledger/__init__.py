@@ -13,8 +13,8 @@ import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from gnnbench.host.toml import read_toml
 from gnnbench.records import LedgerEntry
-from gnnbench.toml import read_toml
 
 __all__ = ["BASELINE", "compare", "load", "write"]
 

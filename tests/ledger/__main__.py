@@ -7,7 +7,7 @@ import argparse
 import re
 import sys
 
-from gnnbench.model_error import estimate_errors, write_errors
+from gnnbench.price.model_error import estimate_errors, write_errors
 from gnnbench_plugins.studies.validation.ledger import make_entry
 from gnnbench_plugins.studies.validation.prediction import predict
 from gnnbench_plugins.studies.validation.published import read_sources

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from gnnbench import plugins
-from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.check.graphs import make_dataset, make_platform, make_workload
 from gnnbench.models import build
 from gnnbench.parts import GridSampler, Setting, StreamedLoading
 from gnnbench.price.model_clock import ModelClock

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gnnbench import plugins
-from gnnbench.conformance.graphs import make_dataset, make_workload
+from gnnbench.check.graphs import make_dataset, make_workload
 from gnnbench.lowering.feature_cache import FeatureCache
 from gnnbench.models import build
 from gnnbench.parts import CacheMemory, CacheSession, Setting, Turnover

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from gnnbench import plugins
-from gnnbench.conformance.graphs import make_dataset, make_workload
+from gnnbench.check.graphs import make_dataset, make_workload
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.price.model_clock import ModelClock

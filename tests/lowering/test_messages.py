@@ -10,7 +10,7 @@ import pytest
 from torch.profiler import ProfilerActivity, profile
 
 from gnnbench import plugins
-from gnnbench.conformance.graphs import make_this_host
+from gnnbench.check.graphs import make_this_host
 from gnnbench.datasets import build
 from gnnbench.models import build as build_model
 from gnnbench.parts import Setting

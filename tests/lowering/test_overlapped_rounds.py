@@ -7,8 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from gnnbench import footprint, plugins
-from gnnbench.conformance.graphs import make_dataset, make_workload
+from gnnbench import plugins
+from gnnbench.check.graphs import make_dataset, make_workload
+from gnnbench.lowering import footprint
 from gnnbench.lowering.capacity import plan_rounds
 from gnnbench.lowering.movement import largest_buffers
 from gnnbench.lowering.working_sets import OverlappedSets

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from gnnbench import plugins
-from gnnbench.conformance.graphs import make_dataset, make_this_host, make_workload
+from gnnbench.check.graphs import make_dataset, make_this_host, make_workload
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.price.wall_clock import WallClock

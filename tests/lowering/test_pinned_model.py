@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gnnbench.errors import DatasetError, MissingDependency
+from gnnbench.machines import list_platforms
 from gnnbench.models import MODELS
 from gnnbench.parts import option_fields
-from gnnbench.platforms import list_platforms
 from tests import pins
 from tests.pins.combinations import Combination, parse_line
 from tests.pins.recording import load_registry, plan

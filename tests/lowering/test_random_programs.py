@@ -13,14 +13,14 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
+from gnnbench.check.faults import find_timeline_fault
 from gnnbench.comparison import compare, make_setting, options_for
 from gnnbench.comparison.planned import plan_run
 from gnnbench.comparison.request import PlannedRow, Request
-from gnnbench.conformance.faults import find_timeline_fault
 from gnnbench.errors import GnnbenchError, IncompatibleParts
+from gnnbench.machines.describe import load_platform
 from gnnbench.models import MODELS
 from gnnbench.parts import option_fields
-from gnnbench.platforms.describe import load_platform
 from gnnbench.plugins import assemble, with_swap
 from gnnbench.records import PART_KINDS, Workload
 from tests import pins

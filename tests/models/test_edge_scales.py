@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from gnnbench import plugins
+from gnnbench.check.graphs import make_dataset, make_platforms, make_workload
 from gnnbench.comparison import Request, Variant, compare
-from gnnbench.conformance.graphs import make_dataset, make_platforms, make_workload
 from gnnbench.errors import PluginError
+from gnnbench.machines import load_platform
 from gnnbench.models import BoundBlock, Degrees, EdgeValues, build, list_scales
 from gnnbench.parts import UNIFORM, Setting
-from gnnbench.platforms import load_platform
 from gnnbench.plugins import assemble
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Unit

@@ -15,9 +15,9 @@ import torch
 from click.testing import CliRunner
 
 from gnnbench import plugins
+from gnnbench.check.graphs import make_dataset, make_workload
 from gnnbench.cli import main
 from gnnbench.comparison import Request, compare
-from gnnbench.conformance.graphs import make_dataset, make_workload
 from gnnbench.errors import PluginError, UsageError
 from gnnbench.models import MODELS, BoundBlock, Degrees, TorchLayer, build, glorot
 from gnnbench.records import Block

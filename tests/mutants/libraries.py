@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gnnbench.waiting import wait_briefly
+from gnnbench.host.waiting import wait_briefly
 
 wait_briefly()
 

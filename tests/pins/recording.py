@@ -27,9 +27,9 @@ from gnnbench.comparison import (
 )
 from gnnbench.datasets import scale_features
 from gnnbench.errors import DeviceOutOfMemory
+from gnnbench.machines.describe import load_platform
+from gnnbench.machines.machine import Platform
 from gnnbench.parts import Bundle, Setting
-from gnnbench.platforms.describe import load_platform
-from gnnbench.platforms.machine import Platform
 from gnnbench.plugins import Registry, assemble
 from gnnbench.price import folds
 from gnnbench.price.clocks import clock_for

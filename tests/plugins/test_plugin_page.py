@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gnnbench import conformance, plugins
+from gnnbench import check as conformance
+from gnnbench import plugins
 from gnnbench.records import PART_KINDS
 
 PAGE = Path(__file__).parents[2] / "docs" / "plugins.md"

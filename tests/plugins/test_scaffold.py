@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gnnbench import plugins, scaffold
+from gnnbench.check import graphs
 from gnnbench.comparison import Request, compare
-from gnnbench.conformance import graphs
 from gnnbench.errors import UsageError
 from gnnbench.models import build
 from gnnbench.parts import Setting

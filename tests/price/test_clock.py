@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gnnbench.errors import PlatformError
-from gnnbench.platforms.machine import Device, Link, Platform
+from gnnbench.machines.machine import Device, Link, Platform
 from gnnbench.plugins import load
 from gnnbench.price import model_clock
 from gnnbench.price.model_clock import ModelClock

@@ -7,10 +7,11 @@ import dataclasses
 import pytest
 import torch
 
-from gnnbench import footprint, plugins
-from gnnbench.conformance.graphs import make_dataset, make_workload
-from gnnbench.footprint import ChunkSize, HostTensor, choose_spilled
+from gnnbench import plugins
+from gnnbench.check.graphs import make_dataset, make_workload
+from gnnbench.lowering import footprint
 from gnnbench.lowering.capacity import plan_rounds
+from gnnbench.lowering.footprint import ChunkSize, HostTensor, choose_spilled
 from gnnbench.lowering.movement import largest_buffers
 from gnnbench.lowering.working_sets import WorkingSets
 from gnnbench.models import MODELS, build

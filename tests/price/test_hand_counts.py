@@ -14,9 +14,9 @@ import dataclasses
 import pytest
 
 from gnnbench import plugins
+from gnnbench.machines.machine import Device, Link, Platform, RateCurve
 from gnnbench.models import build
 from gnnbench.parts import Setting
-from gnnbench.platforms.machine import Device, Link, Platform, RateCurve
 from gnnbench.price.folds import busy_by_stage, digest, energy
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Parts, Workload

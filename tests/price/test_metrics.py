@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gnnbench.metrics import summarise
-from gnnbench.platforms.machine import Device, Link, Platform
+from gnnbench.machines.machine import Device, Link, Platform
 from gnnbench.price.folds import busy_by_stage, busy_seconds, digest, energy, imbalance, lay_out
+from gnnbench.price.metrics import summarise
 from gnnbench.records import BYTE_KINDS, EpochTrace, Scheduled, Span, Trace, Work
 from gnnbench.statistics import count_warmup
 

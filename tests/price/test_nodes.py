@@ -15,13 +15,13 @@ import pytest
 from gnnbench import plugins
 from gnnbench.errors import DeviceOutOfMemory, PlatformError
 from gnnbench.lowering.homes import Homes
-from gnnbench.metrics import summarise
+from gnnbench.machines import load_platform, to_toml
+from gnnbench.machines.machine import Device, Link, Platform
 from gnnbench.models import build
 from gnnbench.parts import Setting
-from gnnbench.platforms import load_platform, to_toml
-from gnnbench.platforms.machine import Device, Link, Platform
 from gnnbench.price.dry_run import DryRun
 from gnnbench.price.folds import digest
+from gnnbench.price.metrics import summarise
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Parts, Trace, Workload
 from gnnbench.run import train

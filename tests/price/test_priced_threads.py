@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from gnnbench import plugins
-from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.costs.library import read_devices
+from gnnbench.check.graphs import make_dataset, make_platform, make_workload
+from gnnbench.machines.costs.library import read_devices
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.price.model_clock import ModelClock

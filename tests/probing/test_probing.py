@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from gnnbench import plugins
-from gnnbench.costs import Library
+from gnnbench.machines import load_platform, show_platform, to_toml
+from gnnbench.machines.costs import Library
+from gnnbench.machines.libraries import CURVES, RATES, SECONDS, best_of
+from gnnbench.machines.local import describe_unmeasured
+from gnnbench.machines.machine import LibraryRates, Platform, RateCurve
+from gnnbench.machines.timing import time_runs
 from gnnbench.parts import Adjacency
-from gnnbench.platforms import load_platform, show_platform, to_toml
-from gnnbench.platforms.libraries import CURVES, RATES, SECONDS, best_of
-from gnnbench.platforms.local import describe_unmeasured
-from gnnbench.platforms.machine import LibraryRates, Platform, RateCurve
-from gnnbench.platforms.timing import time_runs
 from gnnbench.probing import Probed, calls, kernels, libraries, probe_libraries, samplers
 from gnnbench.probing.calls import Calls
 from gnnbench.probing.kernels import Amounts, KernelProbe, draw_block, split_time
@@ -55,7 +55,7 @@ def machine() -> Platform:
 @pytest.fixture
 def clock(small, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [0.0]
-    monkeypatch.setattr("gnnbench.platforms.timing.read_clock", lambda threads: lambda: now[0])
+    monkeypatch.setattr("gnnbench.machines.timing.read_clock", lambda threads: lambda: now[0])
     return now
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.lowering.memory import open_ledger
-from gnnbench.platforms.describe import load_platform
+from gnnbench.machines.describe import load_platform
 from gnnbench.program import Ledger, Step
 from gnnbench.records import Span, Work
 from gnnbench.run.recorder import Recorder

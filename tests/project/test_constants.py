@@ -18,8 +18,8 @@ PRICING = (
     "gnnbench/costs",
     "gnnbench/datasets/standins.py",
     "gnnbench/datasets/synthetic.py",
-    "gnnbench/design_phase.py",
-    "gnnbench/footprint.py",
+    "gnnbench/price/design_phase.py",
+    "gnnbench/lowering/footprint.py",
     "gnnbench/kernels/reference/fpga.py",
     "gnnbench/kernels/reference/spmm.py",
     "gnnbench/platforms",
@@ -118,9 +118,9 @@ def test_numbers_are_marked():
 def test_every_kind_of_constant_is_listed():
     found = {(number.place, number.name): number for number in list_constants()}
     for place, name, mark in (
-        ("gnnbench/platforms/epyc7763x2-4xu250.toml", "host.aggregate", "fitted"),
-        ("gnnbench/platforms/epyc7763x2-4xu250.toml", "accelerators.fpga.flops", "quoted"),
-        ("gnnbench/platforms/epyc7763x2-4xu250.toml", "links.host-fpga.latency", "assumed"),
+        ("gnnbench/machines/epyc7763x2-4xu250.toml", "host.aggregate", "fitted"),
+        ("gnnbench/machines/epyc7763x2-4xu250.toml", "accelerators.fpga.flops", "quoted"),
+        ("gnnbench/machines/epyc7763x2-4xu250.toml", "links.host-fpga.latency", "assumed"),
         ("gnnbench_plugins/hpgnn/u250.toml", "rho2", "quoted"),
         ("gnnbench.datasets.standins", "WEB_EXPONENT", "quoted"),
         ("gnnbench_plugins.mixgcn.machines", "Spu.clock_hz", "quoted"),

@@ -20,7 +20,7 @@ from selenium.webdriver.common.keys import Keys
 
 from gnnbench.records import Card
 from gnnbench.report.html import write_html
-from gnnbench.results.schema import dump_json, to_document
+from gnnbench.report.results.schema import dump_json, to_document
 from tests.report.example_comparison import every_status
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)

@@ -6,8 +6,8 @@ from rich.console import Console
 
 from gnnbench.records import Ablation
 from gnnbench.report.ablation import print_steps
-from gnnbench.results.frames import make_samples
-from gnnbench.results.schema import to_document
+from gnnbench.report.results.frames import make_samples
+from gnnbench.report.results.schema import to_document
 from tests.report.example_comparison import make_comparison, make_run
 
 

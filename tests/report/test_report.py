@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from gnnbench.ranking import group_runs, list_devices
+from gnnbench.comparison.ranking import group_runs, list_devices
 from gnnbench.records import Card, Equivalence, Metric
 from gnnbench.report.chrome import lanes, trace_events, write_chrome_trace
 from gnnbench.report.columns import format_equivalence

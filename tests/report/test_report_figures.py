@@ -9,9 +9,9 @@ import pytest
 
 from gnnbench.records import Cell, Table, TableRow
 from gnnbench.report import page as pages
+from gnnbench.report.results.tables import make_document
 from gnnbench.report.svg import Bar, Segment, draw_bars, draw_curves, draw_lines
 from gnnbench.report.tables_html import make_page, write_tables
-from gnnbench.results.tables import make_document
 
 FIGURE = Table(
     name="figure9",

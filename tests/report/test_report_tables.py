@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from gnnbench.agreement import measure_agreement
 from gnnbench.records import Cell, Contradiction, Table, TableRow
+from gnnbench.report.results.tables import make_document
 from gnnbench.report.tables import format_quantity, print_table, sum_up_agreement
 from gnnbench.report.tables_html import make_page
-from gnnbench.results.tables import make_document
+from gnnbench.reproduce.agreement import measure_agreement
 
 TABLE = Table(
     name="t",

@@ -8,7 +8,7 @@ import pytest
 
 from gnnbench.errors import UsageError
 from gnnbench.records import Equivalence, Metric
-from gnnbench.results.schema import dump_json, read_json, to_document, write_json
+from gnnbench.report.results.schema import dump_json, read_json, to_document, write_json
 from tests.report.example_comparison import FAULT, every_status, make_comparison, make_run
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gnnbench import plugins
-from gnnbench.agreement import (
+from gnnbench.records import Cell, Table, TableRow
+from gnnbench.reproduce.agreement import (
     Outcome,
     count_outcome,
     describe_agreement,
@@ -14,7 +15,6 @@ from gnnbench.agreement import (
     measure_agreement,
     read_outcomes,
 )
-from gnnbench.records import Cell, Table, TableRow
 from tests.agreements import QUICK, REPRODUCTIONS, collect_errors, compare, load
 
 pytestmark = pytest.mark.usefixtures("one_thread")

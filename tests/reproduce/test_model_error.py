@@ -9,14 +9,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gnnbench import model_error
-from gnnbench.model_error import ModelError, estimate_errors, find_kind, read_errors, write_errors
-from gnnbench.platforms import load_platform
-from gnnbench.ranking import find_difference, find_doubt, group_runs
+from gnnbench.comparison.ranking import find_difference, find_doubt, group_runs
+from gnnbench.machines import load_platform
+from gnnbench.price import model_error
+from gnnbench.price.model_error import (
+    ModelError,
+    estimate_errors,
+    find_kind,
+    read_errors,
+    write_errors,
+)
 from gnnbench.records import EpochWork, LedgerEntry, Metric
 from gnnbench.report.comparison import provenance_line
+from gnnbench.report.results.schema import dump_json, to_document
 from gnnbench.report.verdict import summarise
-from gnnbench.results.schema import dump_json, to_document
 from tests.report.example_comparison import make_comparison, make_run
 
 

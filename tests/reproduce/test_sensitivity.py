@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from gnnbench.sensitivity import (
+from gnnbench.reproduce.sensitivity import (
     Assumption,
     Quantity,
     find_contradictions,

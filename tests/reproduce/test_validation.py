@@ -10,14 +10,14 @@ from typing import get_args
 
 import pytest
 
-from gnnbench.costs.library import DEVICES, read_devices
 from gnnbench.errors import UsageError
-from gnnbench.model_error import estimate_errors, read_errors
-from gnnbench.platforms import load_platform
+from gnnbench.host.toml import read_toml
+from gnnbench.machines import load_platform
+from gnnbench.machines.costs.library import DEVICES, read_devices
+from gnnbench.price.model_error import estimate_errors, read_errors
 from gnnbench.records import LedgerEntry, MachineKind
+from gnnbench.report.results.tables import describe_entries, make_document
 from gnnbench.report.tables import sum_up_agreement
-from gnnbench.results.tables import describe_entries, make_document
-from gnnbench.toml import read_toml
 from gnnbench_plugins.dgl.kernel import LIBRARY as DGL_LIBRARY
 from gnnbench_plugins.pyg.kernel import LIBRARY as PYG_LIBRARY
 from gnnbench_plugins.studies.validation import mini_batches

@@ -13,7 +13,7 @@ from functools import partial
 
 import torch
 
-from gnnbench.conformance.graphs import fit_workload, make_dataset, make_platform, with_memory
+from gnnbench.check.graphs import fit_workload, make_dataset, make_platform, with_memory
 from gnnbench.datasets import load
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts
 from gnnbench.models import build

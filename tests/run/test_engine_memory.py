@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gnnbench import plugins
-from gnnbench.conformance.graphs import make_dataset, make_workload
+from gnnbench.check.graphs import make_dataset, make_workload
 from gnnbench.kernels import autograd
 from gnnbench.kernels.buffers import pool
 from gnnbench.kernels.dispatch.aggregation import SparseMatrix

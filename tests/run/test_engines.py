@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import torch
 
 from gnnbench import plugins
-from gnnbench.conformance.graphs import make_dataset, make_workload
+from gnnbench.check.graphs import make_dataset, make_workload
 from gnnbench.datasets import build
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.models import MODELS, BoundBlock, Degrees

@@ -12,10 +12,10 @@ import scipy.sparse as sp
 import torch
 
 from gnnbench import datasets, plugins
-from gnnbench.conformance.graphs import make_dataset, make_graph, make_platform, make_workload
+from gnnbench.check.graphs import make_dataset, make_graph, make_platform, make_workload
+from gnnbench.host.mapped import shelve
 from gnnbench.lowering import host_resident
 from gnnbench.lowering.memory import host_graph_bytes
-from gnnbench.mapped import shelve
 from gnnbench.models import MODELS, PROJECTED, BoundBlock, Degrees, build
 from gnnbench.parts import Setting
 from gnnbench.price.model_clock import ModelClock

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from gnnbench.conformance.graphs import make_platform
+from gnnbench.check.graphs import make_platform
 from gnnbench.errors import DeviceOutOfMemory, UsageError
-from gnnbench.footprint import HostTensor
+from gnnbench.lowering.footprint import HostTensor
 from gnnbench.lowering.homes import Homes
 from gnnbench.lowering.host_plan import PAGE_BYTES, HostPlan, page_bytes
-from gnnbench.platforms.machine import DISK
+from gnnbench.machines.machine import DISK
 from gnnbench.program import Ledger
 from gnnbench.run.host_store import HostStore
 

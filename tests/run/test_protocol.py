@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from gnnbench.errors import DeviceOutOfMemory, StageFailed
-from gnnbench.footprint import ROUNDS_UNDER_WAY
+from gnnbench.lowering.footprint import ROUNDS_UNDER_WAY
 from gnnbench.lowering.rounds import open_pipeline
 from gnnbench.run.protocol import Steps, Trainer, run_in_turn, run_on_threads
 from gnnbench.run.timers import StreamTimer

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from gnnbench.conformance.graphs import make_platform
+from gnnbench.check.graphs import make_platform
 from gnnbench.price.wall_clock import WallClock
 from gnnbench.program import Buffer, Collective, Hold, Ledger, Step
 from gnnbench.records import Work

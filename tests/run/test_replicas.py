@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.check.graphs import make_dataset, make_platform, make_workload
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.run.replicas import Replicas

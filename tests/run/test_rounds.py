@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gnnbench import plugins
-from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.check.graphs import make_dataset, make_platform, make_workload
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.records import Graph

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnbench.conformance.graphs import make_platform
+from gnnbench.check.graphs import make_platform
 from gnnbench.run import shared_memory
 from gnnbench.run.collectives import Processes
 from gnnbench.run.shared_memory import (

@@ -21,7 +21,7 @@ from click.testing import CliRunner
 
 from gnnbench import plugins
 from gnnbench.cli import main
-from gnnbench.model_error import describe_share, format_factor, read_errors
+from gnnbench.price.model_error import describe_share, format_factor, read_errors
 from gnnbench.report.tables import sum_up_agreement
 from gnnbench_plugins.studies import list_constants
 from gnnbench_plugins.studies.validation.constants import count_marks

@@ -6,9 +6,9 @@ import pytest
 
 from gnnbench import datasets, plugins
 from gnnbench.comparison import make_setting
-from gnnbench.design_phase import summarise_rounds, with_design_phase
+from gnnbench.machines.machine import Device, Platform
 from gnnbench.models import build
-from gnnbench.platforms.machine import Device, Platform
+from gnnbench.price.design_phase import summarise_rounds, with_design_phase
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import BatchProfile, BlockSize, EpochTrace, HostThreads, Span, Work
 from gnnbench_plugins.hyscale.performance import Split, predict, trainer_seconds

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from gnnbench import datasets, plugins
-from gnnbench.platforms.machine import Device, Platform, RateCurve
-from gnnbench.platforms.workers import take_cores
+from gnnbench.machines.machine import Device, Platform, RateCurve
+from gnnbench.machines.workers import take_cores
 from gnnbench.records import EpochTrace, Span, Work
 from suites import predictions
 from suites.yardstick import Lengths, Yardstick, find_slowdown, middle, shorter

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from gnnbench.results.kept import list_kept
+from gnnbench.report.results.kept import list_kept
 from gnnbench.sweep import executors, read_grid
 from gnnbench.sweep.executors import LocalExecutor, carry_out, keep_loss
 from gnnbench.sweep.running import Task

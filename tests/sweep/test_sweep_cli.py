@@ -16,9 +16,9 @@ from click.testing import CliRunner
 
 from gnnbench.cli import main
 from gnnbench.errors import UsageError
-from gnnbench.preparation import Job
-from gnnbench.results.frames import frame_kept
-from gnnbench.results.kept import list_kept, name_kept, read_kept
+from gnnbench.jobs.preparation import Job
+from gnnbench.report.results.frames import frame_kept
+from gnnbench.report.results.kept import list_kept, name_kept, read_kept
 from gnnbench.sweep import EXECUTORS, find_tasks, read_grid
 from tests.commands import one_sentence, read_document, run_python
 

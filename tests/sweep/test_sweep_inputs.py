@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from gnnbench import datasets, plugins
 from gnnbench.cli import main
-from gnnbench.results.frames import to_csv
-from gnnbench.results.kept import list_kept
+from gnnbench.report.results.frames import to_csv
+from gnnbench.report.results.kept import list_kept
 from gnnbench.sweep import read_grid
 from gnnbench.sweep.running import SourceDigests, find_key
 from tests.commands import one_sentence

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from gnnbench import datasets, plugins
+from gnnbench.check.graphs import make_dataset, make_workload
 from gnnbench.comparison import Request, compare
-from gnnbench.conformance.graphs import make_dataset, make_workload
 from gnnbench.lowering.device_resident import DeviceResidentLowering
 from gnnbench.lowering.memory import Ledger, open_ledger
+from gnnbench.machines import load_platform
+from gnnbench.machines.machine import Platform
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Setting
-from gnnbench.platforms import load_platform
-from gnnbench.platforms.machine import Platform
 from gnnbench.plugins import Registry
 from gnnbench.price.folds import digest
 from gnnbench.price.model_clock import ModelClock

@@ -13,7 +13,7 @@ from gnnbench.datasets.formats import apart_reader
 from gnnbench.datasets.memory import check_memory
 from gnnbench.datasets.topology import AnyArray
 from gnnbench.errors import DatasetError
-from gnnbench.files import FileRefused, open_input
+from gnnbench.host.files import FileRefused, open_input
 
 #: How long a process may take: to begin, and for each byte of its file.
 _START_S, _BYTE_S = 60.0, 1e-6

@@ -14,7 +14,7 @@ from gnnbench.datasets.content import EDGE_FEATURES_IGNORED, as_classes, choose_
 from gnnbench.datasets.pickles import ArrayUnpickler
 from gnnbench.datasets.raw import RawGraph
 from gnnbench.errors import DatasetError, reason_of
-from gnnbench.files import FileRefused, open_input
+from gnnbench.host.files import FileRefused, open_input
 from gnnbench.records import IntArray
 
 _PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph")

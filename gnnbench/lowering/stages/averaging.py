@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from gnnbench.lowering.frame import Frame, RoundFrame
 from gnnbench.lowering.memory import ADAM_ARRAYS, compute_resource
 from gnnbench.lowering.rounds import SYNCHRONISE, RoundUnderWay
-from gnnbench.platforms.machine import Device
+from gnnbench.machines.machine import Device
 from gnnbench.program import Buffer, Item, Section, Step
 from gnnbench.records import Work
 

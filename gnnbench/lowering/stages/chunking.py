@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gnnbench.footprint import ChunkSize, adjacency_bytes
 from gnnbench.lowering.capacity import TrainerCapacity, plan_rounds
+from gnnbench.lowering.footprint import ChunkSize, adjacency_bytes
 from gnnbench.lowering.frame import Frame
 from gnnbench.lowering.memory import allocate_host_graph, allocate_model
 from gnnbench.parts import Chunks, FullGraphSampler, RowTransfer, TrafficSession

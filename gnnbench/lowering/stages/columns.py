@@ -26,8 +26,8 @@ from gnnbench.lowering.stages.propagation import (
     size_update,
 )
 from gnnbench.lowering.stages.transfer import make_pick
+from gnnbench.machines.machine import Device
 from gnnbench.parts import ColumnPlacement
-from gnnbench.platforms.machine import Device
 from gnnbench.program import Buffer, Free, Hold, Item, Ledger, Section, Step, Take
 from gnnbench.records import Block, Unit, Work
 

@@ -8,15 +8,15 @@ from functools import partial
 
 import numpy as np
 
-from gnnbench.footprint import reserved_bytes, sparse_bytes
 from gnnbench.lowering.feature_cache import FeatureCache, count_drawn, open_cache
+from gnnbench.lowering.footprint import reserved_bytes, sparse_bytes
 from gnnbench.lowering.frame import RoundFrame
 from gnnbench.lowering.host_plan import page_bytes
 from gnnbench.lowering.memory import feature_store_bytes, stays_on_disk
 from gnnbench.lowering.movement import MovementPlanner, SlotMovement
 from gnnbench.lowering.rounds import LOAD, Load, RoundUnderWay
+from gnnbench.machines.machine import DISK, Device
 from gnnbench.parts import CacheMemory, RowTransfer, TrafficSession
-from gnnbench.platforms.machine import DISK, Device
 from gnnbench.program import Buffer, Item, Ledger, Section, Step, Take
 from gnnbench.records import BatchProfile, IntArray, Round, RoundTraffic, Work
 

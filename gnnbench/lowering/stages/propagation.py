@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from gnnbench.footprint import layer_bytes, size_of
+from gnnbench.lowering.footprint import layer_bytes, size_of
 from gnnbench.lowering.frame import RoundFrame
 from gnnbench.lowering.memory import compute_resource
 from gnnbench.lowering.rounds import PROPAGATE, RoundUnderWay
 from gnnbench.lowering.units import needs_aggregate_gradient, size_backward, update_gemms
+from gnnbench.machines.machine import Device
 from gnnbench.models import Layer
 from gnnbench.parts import LayerShape
-from gnnbench.platforms.machine import Device
 from gnnbench.program import Buffer, Drop, Item, Section, Step, Take
 from gnnbench.records import Block, Share, Unit, Work
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gnnbench.footprint import ChunkSize, in_flight_bytes, kept_bytes, mask_bytes, size_of
+from gnnbench.lowering.footprint import ChunkSize, in_flight_bytes, kept_bytes, mask_bytes, size_of
 from gnnbench.lowering.frame import Frame
 from gnnbench.lowering.shards import Progress, ShardUnit
 from gnnbench.program import Hold, Ledger

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from gnnbench.datasets.partitioning import deal_out
 from gnnbench.kernels import dispatch
-from gnnbench.partitioning import deal_out
 from gnnbench.parts import Chunks, DeviceCapacity, FullGraphSampler, Setting
 from gnnbench.records import Round, Unit
 

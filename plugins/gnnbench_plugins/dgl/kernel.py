@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from gnnbench.constants import Bound
-from gnnbench.costs import Library, Operation, read_library
-from gnnbench.costs.aggregation import Aggregation
-from gnnbench.costs.passes import Passes
 from gnnbench.datasets.dgl_library import find_dgl, load_dgl
 from gnnbench.errors import MissingDependency
+from gnnbench.machines.costs import Library, Operation, read_library
+from gnnbench.machines.costs.aggregation import Aggregation
+from gnnbench.machines.costs.passes import Passes
+from gnnbench.machines.machine import Device, DeviceKind
 from gnnbench.parts import Adjacency, Kernel, LayerShape, Scaling, Setting
-from gnnbench.platforms.machine import Device, DeviceKind
 from gnnbench.records import Block, BlockSize, Mode, Work
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import torch
 
-from gnnbench.costs import Library, read_library
 from gnnbench.datasets.dgl_library import load_dgl
+from gnnbench.machines.costs import Library, read_library
 from gnnbench.parts import Setting, option
 from gnnbench.records import Block, IntArray, Loading
 from gnnbench_plugins.dgl.kernel import LIBRARY

@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from gnnbench.partitioning import choose_partitioner, partition
+from gnnbench.datasets.partitioning import choose_partitioner, partition
+from gnnbench.machines.machine import Device, Platform
 from gnnbench.parts import Bundle, Handed, SeedPlacement, SeedSession, Setting, option
-from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import BatchProfile, HostThreads, IntArray, Share
 
 

@@ -17,7 +17,7 @@ from gnnbench.parts import (
     Placement,
 )
 from gnnbench.records import Ablation, Parts, Strategy
-from gnnbench.studies import Planner
+from gnnbench.reproduce.studies import Planner
 from gnnbench_plugins.hongtu.card import HONGTU, HONGTU_IM
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
 from gnnbench_plugins.hongtu.in_memory_planner import InMemoryPlanner

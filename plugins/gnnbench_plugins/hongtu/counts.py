@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from gnnbench.errors import UsageError
-from gnnbench.footprint import ChunkSize
+from gnnbench.lowering.footprint import ChunkSize
 from gnnbench.lowering.homes import Homes
 from gnnbench.lowering.host_plan import HostRows, PeerCopy, UnitPlan
 from gnnbench.lowering.shards import Read, Shards, ShardUnit
+from gnnbench.machines.machine import Platform
 from gnnbench.parts import Communication, RowSharing
-from gnnbench.platforms.machine import Platform
 from gnnbench.records import BlockSize, BufferRows, IntArray
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 from gnnbench.errors import IncompatibleParts
 from gnnbench.parts import Bundle
 from gnnbench.records import Cell, Dataset, PartKind, Table, TableRow
-from gnnbench.studies import Planner, PlanRequest
+from gnnbench.reproduce.studies import Planner, PlanRequest
 from gnnbench_plugins.hongtu.counts import ChunkCounts
 from gnnbench_plugins.hongtu.memory import InMemory
 from gnnbench_plugins.hongtu.outlook import Outlook

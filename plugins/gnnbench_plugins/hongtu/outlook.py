@@ -15,6 +15,7 @@ from gnnbench.lowering import choose_lowering
 from gnnbench.lowering.device_resident import DeviceResidentLowering
 from gnnbench.lowering.host_resident import HostResidentLowering
 from gnnbench.lowering.memory import allocate_host_graph, masks_gradients
+from gnnbench.machines.machine import Link, Platform
 from gnnbench.models import build
 from gnnbench.models.products import projected_layers
 from gnnbench.parts import (
@@ -25,7 +26,6 @@ from gnnbench.parts import (
     PartitionPlacement,
     Setting,
 )
-from gnnbench.platforms.machine import Link, Platform
 from gnnbench.price.dry_run import price_epoch
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.program import Ledger

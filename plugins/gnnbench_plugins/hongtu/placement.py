@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from gnnbench.machines.machine import Device, Platform
 from gnnbench.parts import PartitionPlacement, Setting, option
-from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import IntArray
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import psutil
 
 from gnnbench.constants import Bound
+from gnnbench.datasets.partitioning import cut_ranges
 from gnnbench.errors import IncompatibleParts, UsageError
 from gnnbench.kernels.dispatch import (
     ChunkMarks,
@@ -30,7 +31,6 @@ from gnnbench.kernels.reference.streams import LabelArray
 from gnnbench.lowering.capacity import TrainerCapacity
 from gnnbench.lowering.memory import open_ledger
 from gnnbench.models import build
-from gnnbench.partitioning import cut_ranges
 from gnnbench.parts import Bundle, Setting
 from gnnbench.records import (
     Cell,
@@ -43,7 +43,7 @@ from gnnbench.records import (
     Table,
     TableRow,
 )
-from gnnbench.studies import Planner, PlanRequest
+from gnnbench.reproduce.studies import Planner, PlanRequest
 from gnnbench.units import format_si
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
 from gnnbench_plugins.hongtu.counts import ChunkCounts, PartitionHomes, plan_units
@@ -414,7 +414,7 @@ def choose_least(
 def cut_balanced(degrees: IndexArray, ranges: int) -> IntArray:
     """Return the bounds of ranges of consecutive vertices, int64 ``(ranges + 1,)``.
 
-    Follows :func:`gnnbench.partitioning.cut_ranges`, for all vertices at once and without an array
+    Follows ``datasets.partitioning.cut_ranges``, for all vertices at once and without an array
     of their sums: a vertex weighs its degree and one.
     """
     stretch = 1 << 20

@@ -9,8 +9,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from gnnbench.constants import Bound
+from gnnbench.datasets.partitioning import choose_partitioner, cut_ranges, partition
 from gnnbench.kernels.dispatch import edge_cut, induce_block
-from gnnbench.partitioning import choose_partitioner, cut_ranges, partition
 from gnnbench.parts import Chunks, DeviceCapacity, FullGraphSampler, Setting, option
 from gnnbench.records import Block, Graph, IntArray, Round, Unit
 from gnnbench.units import format_si

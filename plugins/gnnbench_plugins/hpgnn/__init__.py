@@ -13,7 +13,7 @@ from __future__ import annotations
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Communication, FullGraphSampler, Kernel, MiniBatchSampler, Placement
 from gnnbench.records import Parts, Strategy
-from gnnbench.studies import Planner
+from gnnbench.reproduce.studies import Planner
 from gnnbench_plugins.hpgnn.card import CARD
 from gnnbench_plugins.hpgnn.communication import HpgnnCommunication
 from gnnbench_plugins.hpgnn.kernel import HpgnnKernel

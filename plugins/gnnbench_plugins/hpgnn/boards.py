@@ -13,8 +13,9 @@ from typing import Annotated
 from pydantic import Field, ValidationError
 
 from gnnbench.errors import UsageError
-from gnnbench.files import FileRefused
-from gnnbench.platforms.schema import (
+from gnnbench.host.files import FileRefused
+from gnnbench.host.toml import read_toml
+from gnnbench.machines.schema import (
     Bandwidth,
     Capacity,
     Count,
@@ -25,7 +26,6 @@ from gnnbench.platforms.schema import (
     TomlTable,
     suggest,
 )
-from gnnbench.toml import read_toml
 
 BUNDLED = Path(__file__).parent
 

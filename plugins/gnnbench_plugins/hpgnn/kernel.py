@@ -9,8 +9,8 @@ import torch
 
 from gnnbench.constants import Constant
 from gnnbench.kernels.reference.fpga import Machine
+from gnnbench.machines.machine import Device, DeviceKind
 from gnnbench.parts import Bundle, LayerShape, OfMiniBatches, Setting, option
-from gnnbench.platforms.machine import Device, DeviceKind
 from gnnbench.records import Block, Mode, Work
 from gnnbench_plugins.hpgnn.adjacency import HpgnnAdjacency, Running
 from gnnbench_plugins.hpgnn.boards import Board, find_board

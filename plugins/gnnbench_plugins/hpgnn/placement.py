@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from gnnbench.errors import UsageError
+from gnnbench.machines.machine import Device, Platform
 from gnnbench.parts import (
     Bundle,
     Handed,
@@ -17,7 +18,6 @@ from gnnbench.parts import (
     hand_out,
     option,
 )
-from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import BatchProfile, HostThreads, IntArray, Share, Workload
 from gnnbench_plugins.hpgnn.boards import Board, find_board, load_board
 from gnnbench_plugins.hpgnn.design import (

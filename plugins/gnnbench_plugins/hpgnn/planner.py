@@ -10,7 +10,7 @@ from gnnbench.errors import UsageError
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Setting
 from gnnbench.records import BatchProfile, Dataset, PartKind, Table, Unit, Workload
-from gnnbench.studies import Planner, PlanRequest
+from gnnbench.reproduce.studies import Planner, PlanRequest
 from gnnbench.units import format_si
 from gnnbench_plugins.hpgnn.design import tabulate
 from gnnbench_plugins.hpgnn.placement import HpgnnPlacement

@@ -14,9 +14,9 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from gnnbench.footprint import sparse_bytes
+from gnnbench.lowering.footprint import sparse_bytes
+from gnnbench.machines.machine import Device, Platform
 from gnnbench.parts import LayerShape
-from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import BatchProfile, HostThreads, Stage, StageTimes, Workload
 from gnnbench.units import format_si
 

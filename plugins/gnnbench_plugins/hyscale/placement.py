@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import ClassVar, Literal
 
+from gnnbench.machines.machine import Device, Platform
 from gnnbench.parts import (
     Bundle,
     Handed,
@@ -19,7 +20,6 @@ from gnnbench.parts import (
     hand_out,
     option,
 )
-from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import BatchProfile, HostThreads, IntArray, Share, StageTimes
 from gnnbench.units import format_si
 from gnnbench_plugins.hyscale.drm import Assignment, Balancer, decide

@@ -14,7 +14,7 @@ from __future__ import annotations
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Communication, FullGraphSampler, Kernel, MiniBatchSampler, Placement
 from gnnbench.records import Ablation, Parts, Strategy
-from gnnbench.studies import Planner
+from gnnbench.reproduce.studies import Planner
 from gnnbench_plugins.mixgcn.card import CARD
 from gnnbench_plugins.mixgcn.communication import MixGCNCommunication
 from gnnbench_plugins.mixgcn.kernel import SpuKernel

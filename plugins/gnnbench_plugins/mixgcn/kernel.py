@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from gnnbench.constants import Bound
-from gnnbench.costs.passes import RELU, Passes
 from gnnbench.kernels.dispatch import SparseMatrix, pack_mask, sort_sources, transpose
 from gnnbench.kernels.dispatch.checks import MaskArray
+from gnnbench.machines.costs.passes import RELU, Passes
+from gnnbench.machines.machine import Device, DeviceKind
 from gnnbench.parts import Bundle, OfFullGraphs, Setting, option
-from gnnbench.platforms.machine import Device, DeviceKind
 from gnnbench.records import Block, Mode, Work
 from gnnbench_plugins.mixgcn.machines import Spu
 from gnnbench_plugins.mixgcn.placement import MixGCNPlacement

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from gnnbench.lowering.shardings import Piece
+from gnnbench.machines.machine import Device, Platform
 from gnnbench.parts import Bundle, Part, Setting, ShardPlacement, divide_evenly, option
-from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import Shard
 from gnnbench.units import format_si
 from gnnbench_plugins.mixgcn.outlook import foresee, share_out

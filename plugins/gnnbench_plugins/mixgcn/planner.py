@@ -26,7 +26,7 @@ from gnnbench.lowering.shardings import Piece
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Setting
 from gnnbench.records import BlockSize, Cell, Dataset, PartKind, Table, TableRow
-from gnnbench.studies import Planner, PlanRequest
+from gnnbench.reproduce.studies import Planner, PlanRequest
 from gnnbench_plugins.mixgcn.ordering import (
     Ordering,
     count_stages,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from gnnbench.machines.machine import Device, Platform
 from gnnbench.parts import LayerShape
-from gnnbench.platforms.machine import Device, Platform
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from gnnbench.datasets.partitioning import choose_partitioner, partition
 from gnnbench.kernels.dispatch import induce_block
-from gnnbench.partitioning import choose_partitioner, partition
 from gnnbench.parts import Chunks, DeviceCapacity, LayeredSampler, Setting, option
 from gnnbench.records import Block, IntArray, Round, Unit
 from gnnbench.units import format_si

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from gnnbench.machines.machine import Platform
 from gnnbench.parts import (
     Bundle,
     ColumnPlacement,
@@ -13,7 +14,6 @@ from gnnbench.parts import (
     ShardExchange,
     divide_evenly,
 )
-from gnnbench.platforms.machine import Platform
 from gnnbench.records import Shard
 from gnnbench_plugins.reference.data_parallel import DataParallelPlacement
 

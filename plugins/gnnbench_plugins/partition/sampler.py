@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from gnnbench.datasets.partitioning import choose_partitioner, partition
 from gnnbench.kernels import dispatch
-from gnnbench.partitioning import choose_partitioner, partition
 from gnnbench.parts import Chunks, DeviceCapacity, LayeredSampler, Setting
 from gnnbench.records import Round, Unit
 

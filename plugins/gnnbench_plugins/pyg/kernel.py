@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from gnnbench.constants import Bound
-from gnnbench.costs import Library, read_library
-from gnnbench.costs.aggregation import Aggregation
-from gnnbench.costs.passes import Passes
 from gnnbench.errors import MissingDependency
+from gnnbench.machines.costs import Library, read_library
+from gnnbench.machines.costs.aggregation import Aggregation
+from gnnbench.machines.costs.passes import Passes
+from gnnbench.machines.machine import DeviceKind
 from gnnbench.parts import Adjacency, Kernel, LayerShape, Setting
 from gnnbench.parts.kernel import PLAIN
-from gnnbench.platforms.machine import DeviceKind
 from gnnbench.records import Block, BlockSize, Mode
 
 if TYPE_CHECKING:

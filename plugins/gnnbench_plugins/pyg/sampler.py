@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import torch
 
-from gnnbench.costs import Library, read_library
 from gnnbench.errors import MissingDependency
+from gnnbench.machines.costs import Library, read_library
 from gnnbench.parts import Bundle, Setting
 from gnnbench.records import Block, IntArray, Loading
 from gnnbench_plugins.pyg.kernel import LIBRARY, require_pyg

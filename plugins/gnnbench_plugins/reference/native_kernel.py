@@ -15,16 +15,16 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from gnnbench.constants import Bound
-from gnnbench.costs import Operation
-from gnnbench.costs.aggregation import Aggregation
-from gnnbench.costs.passes import Passes
 from gnnbench.errors import UsageError
 from gnnbench.kernels import autograd
 from gnnbench.kernels.autograd import Factors
 from gnnbench.kernels.dispatch.aggregation import SparseMatrix
 from gnnbench.kernels.dispatch.checks import MaskArray
+from gnnbench.machines.costs import Operation
+from gnnbench.machines.costs.aggregation import Aggregation
+from gnnbench.machines.costs.passes import Passes
+from gnnbench.machines.machine import Device, DeviceKind
 from gnnbench.parts import Adjacency, Kernel, LayerShape, Scaling, Setting
-from gnnbench.platforms.machine import Device, DeviceKind
 from gnnbench.records import Block, BlockSize, Mode, Work
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from gnnbench.machines.machine import Device, Platform
 from gnnbench.parts import Bundle, PartitionPlacement, SeedPlacement, Setting, option
-from gnnbench.platforms.machine import Device, Platform
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from gnnbench.agreement import format_share
 from gnnbench.constants import Bound
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.parts import Bundle, Part, Setting, option
 from gnnbench.price.dry_run import DryRun
 from gnnbench.records import IntArray
+from gnnbench.reproduce.agreement import format_share
 from gnnbench_plugins.reference.sampler import WholeGraphSampler, balance_ranges
 from gnnbench_plugins.roc.cost import Numbers, cut_evenly, find_features, learn_weights
 

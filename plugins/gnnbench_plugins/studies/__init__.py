@@ -15,7 +15,7 @@ from types import ModuleType
 import gnnbench
 import gnnbench_plugins
 from gnnbench.constants import MarkedNumber, find_constants, find_marked, read_number
-from gnnbench.toml import read_toml
+from gnnbench.host.toml import read_toml
 
 PACKAGES = (gnnbench, gnnbench_plugins)
 

@@ -12,7 +12,7 @@ import pytest
 
 from gnnbench import datasets
 from gnnbench.comparison import Request, compare
-from gnnbench.platforms import load_platform
+from gnnbench.machines import load_platform
 from gnnbench.records import Workload
 from tests.systems.training import registry
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gnnbench.conformance.graphs import make_platform
+from gnnbench.check.graphs import make_platform
 from gnnbench.datasets import build
 from gnnbench.lowering.capacity import plan_rounds
 from gnnbench.records import Block, Parts, Round, Unit

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gnnbench.agreement import measure_agreement
 from gnnbench.records import Cell, Table, TableRow
+from gnnbench.reproduce.agreement import measure_agreement
 from gnnbench_plugins.studies.hongtu import figures
 from gnnbench_plugins.studies.hongtu.headlines import judge_ratios, pair_systems
 from gnnbench_plugins.studies.hongtu.quoted import LARGE, PARTITIONS, PaperGraph

@@ -12,8 +12,8 @@ from functools import cache
 import pytest
 
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts, PlatformError
-from gnnbench.metrics import summarise
 from gnnbench.price.folds import digest
+from gnnbench.price.metrics import summarise
 from gnnbench.records import Parts
 from gnnbench.run import host_resident
 from tests.systems.training import assert_same_training, registry, setting_for

@@ -10,16 +10,16 @@ import pytest
 
 from gnnbench import datasets
 from gnnbench.comparison import Request, compare
+from gnnbench.datasets.partitioning import cut_ranges
 from gnnbench.errors import IncompatibleParts
+from gnnbench.jobs.planning import SilentPasses
 from gnnbench.kernels.dispatch import RmatStream
 from gnnbench.kernels.reference.streams import draw_edges
+from gnnbench.machines import describe
 from gnnbench.models import MODELS, build
-from gnnbench.partitioning import cut_ranges
 from gnnbench.parts import Setting
-from gnnbench.planning import SilentPasses
-from gnnbench.platforms import describe
 from gnnbench.records import Workload
-from gnnbench.studies import PlanRequest
+from gnnbench.reproduce.studies import PlanRequest
 from gnnbench_plugins.hongtu.in_memory_planner import InMemoryPlanner, InMemoryProspect
 from gnnbench_plugins.hongtu.planner import HongTuPlanner, Prospect, count, cut_balanced
 from tests.systems.training import bundle_of, epoch_s, load_dense, registry, run, sent

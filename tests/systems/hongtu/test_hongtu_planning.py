@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnbench import datasets
-from gnnbench.conformance.graphs import make_dataset, make_workload
+from gnnbench.check.graphs import make_dataset, make_workload
+from gnnbench.datasets.partitioning import edge_cut as partitioning
+from gnnbench.datasets.partitioning import partition
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.kernels.dispatch import edge_cut, partition_stream
+from gnnbench.machines import load_platform
 from gnnbench.models import build
-from gnnbench.partitioning import edge_cut as partitioning
-from gnnbench.partitioning import partition
 from gnnbench.parts import Setting
-from gnnbench.platforms import load_platform
 from gnnbench.records import Parts, Workload
 from gnnbench.units import format_si
 from gnnbench_plugins.hongtu import search

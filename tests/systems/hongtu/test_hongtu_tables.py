@@ -9,16 +9,16 @@ from functools import cache
 import numpy as np
 import pytest
 
-from gnnbench.agreement import describe_fits, measure_agreement
 from gnnbench.errors import UsageError
 from gnnbench.lowering.host_plan import HostRows
+from gnnbench.machines import load_platform
+from gnnbench.machines.machine import RateCurve
 from gnnbench.models import build
 from gnnbench.parts import Setting
-from gnnbench.platforms import load_platform
-from gnnbench.platforms.machine import RateCurve
 from gnnbench.price.folds import Digest, digest
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Parts, Table, Work, Workload
+from gnnbench.reproduce.agreement import describe_fits, measure_agreement
 from gnnbench.run import train
 from gnnbench_plugins.hongtu.counts import ChunkCounts, PartitionHomes
 from gnnbench_plugins.hongtu.outlook import Outlook, foresee, make_setting

@@ -16,15 +16,15 @@ from gnnbench import datasets, plugins
 from gnnbench.comparison import Request, compare
 from gnnbench.datasets.synthetic import RMAT_QUADRANTS
 from gnnbench.errors import IncompatibleParts, UsageError
+from gnnbench.jobs.planning import SilentPasses
 from gnnbench.kernels.dispatch import RmatStream, fpga
 from gnnbench.kernels.reference.fpga import Machine
+from gnnbench.machines import load_platform
 from gnnbench.models import MODELS, build
 from gnnbench.parts import LayerShape, Setting
-from gnnbench.planning import SilentPasses
-from gnnbench.platforms import load_platform
 from gnnbench.plugins import Registry, assemble
 from gnnbench.records import Block, RunResult, Workload
-from gnnbench.studies import PlanRequest
+from gnnbench.reproduce.studies import PlanRequest
 from gnnbench_plugins.hpgnn.boards import BUNDLED, find_board, load_board
 from gnnbench_plugins.hpgnn.cycles import (
     Datapath,

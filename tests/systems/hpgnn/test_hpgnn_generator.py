@@ -20,9 +20,9 @@ from gnnbench.errors import UsageError
 from gnnbench.kernels import dispatch
 from gnnbench.kernels.dispatch import fpga
 from gnnbench.kernels.reference.fpga import first_rows
+from gnnbench.machines import load_platform
 from gnnbench.models import BoundBlock, Degrees, build
 from gnnbench.parts import Setting
-from gnnbench.platforms import load_platform
 from gnnbench.records import Dataset, RunResult, Workload
 from gnnbench_plugins.hpgnn.boards import load_board
 from gnnbench_plugins.hpgnn.cycles import make_machine

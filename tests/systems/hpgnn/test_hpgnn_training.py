@@ -14,12 +14,12 @@ import pytest
 import torch
 
 from gnnbench import datasets, plugins
+from gnnbench.check.faults import find_unit_fault
 from gnnbench.comparison import Request, Variant, compare
-from gnnbench.conformance.faults import find_unit_fault
 from gnnbench.errors import IncompatibleParts, UsageError
+from gnnbench.machines import load_platform
 from gnnbench.models import build
 from gnnbench.parts import LayerShape, Setting
-from gnnbench.platforms import load_platform
 from gnnbench.plugins import Registry
 from gnnbench.records import RunResult, Unit, Workload
 from gnnbench_plugins.hpgnn import kernel as hpgnn_kernel

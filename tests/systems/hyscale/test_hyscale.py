@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnbench import datasets
+from gnnbench.machines import load_platform
+from gnnbench.machines.machine import Device, Link, Platform
 from gnnbench.parts import LayerShape, Setting
-from gnnbench.platforms import load_platform
-from gnnbench.platforms.machine import Device, Link, Platform
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import BatchProfile, HostThreads, StageTimes, Workload
 from gnnbench.run import train

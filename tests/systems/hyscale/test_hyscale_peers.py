@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gnnbench import datasets
 from gnnbench.errors import StageFailed
-from gnnbench.footprint import mini_batch_bytes
+from gnnbench.lowering.footprint import mini_batch_bytes
 from gnnbench.parts import EverythingCrosses, Setting
 from gnnbench.price.dry_run import DryRun
 from gnnbench.price.model_clock import ModelClock

@@ -23,8 +23,8 @@ from gnnbench.errors import (
     StageFailed,
 )
 from gnnbench.lowering.mini_batch import MiniBatchLowering
+from gnnbench.machines.machine import Device, Link, Platform, RateCurve
 from gnnbench.parts import hand_out
-from gnnbench.platforms.machine import Device, Link, Platform, RateCurve
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import HostThreads, Parts, Share, StageTimes, Workload

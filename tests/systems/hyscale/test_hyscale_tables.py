@@ -10,14 +10,14 @@ import pytest
 import scipy.sparse as sp
 
 from gnnbench import datasets
-from gnnbench.agreement import measure_agreement
 from gnnbench.comparison import Request, compare
 from gnnbench.comparison import run as comparison_run
-from gnnbench.footprint import sparse_bytes
+from gnnbench.lowering.footprint import sparse_bytes
+from gnnbench.machines import load_platform
+from gnnbench.machines.machine import Platform, RateCurve
 from gnnbench.parts import LayerShape, Setting
-from gnnbench.platforms import load_platform
-from gnnbench.platforms.machine import Platform, RateCurve
 from gnnbench.records import BatchProfile, HostThreads, StageTimes, Workload
+from gnnbench.reproduce.agreement import measure_agreement
 from gnnbench_plugins.hpgnn.design import Batch
 from gnnbench_plugins.hyscale.performance import (
     Prediction,

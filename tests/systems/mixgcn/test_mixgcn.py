@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gnnbench import datasets
-from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.check.graphs import make_dataset, make_platform, make_workload
 from gnnbench.lowering.feature_shards import ring_steps
 from gnnbench.lowering.shardings import find_shard_fault
 from gnnbench.parts import divide_evenly

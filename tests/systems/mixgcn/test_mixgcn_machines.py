@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnbench import plugins
-from gnnbench.agreement import find_error, measure_agreement
 from gnnbench.comparison import PlannedRow, Request, compare
 from gnnbench.datasets import standins
 from gnnbench.datasets.synthetic import make_sbm
 from gnnbench.kernels.dispatch import SparseMatrix, induce_block, pack_mask, spmm, transpose
 from gnnbench.kernels.dispatch.checks import MaskArray
 from gnnbench.kernels.reference.spmm import ReductionEngine
-from gnnbench.platforms import load_platform
+from gnnbench.machines import load_platform
 from gnnbench.records import Block, Parts, RunResult, Work, Workload
+from gnnbench.reproduce.agreement import find_error, measure_agreement
 from gnnbench_plugins.mixgcn.kernel import SpuKernel, make_spu
 from gnnbench_plugins.mixgcn.machines import (
     Machine,

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from gnnbench import plugins
 from gnnbench.datasets.topology import symmetrise
 from gnnbench.errors import UsageError
+from gnnbench.machines import load_platform
+from gnnbench.machines.machine import Platform
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Setting
-from gnnbench.platforms import load_platform
-from gnnbench.platforms.machine import Platform
 from gnnbench.records import Graph, Workload
 from gnnbench_plugins.mixgcn.ordering import (
     count_rounds,

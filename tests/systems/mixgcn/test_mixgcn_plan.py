@@ -9,15 +9,15 @@ import pytest
 
 from gnnbench import datasets, plugins
 from gnnbench.comparison import Request, compare
+from gnnbench.datasets.partitioning import choose_partitioner, partition
+from gnnbench.jobs.planning import SilentPasses
 from gnnbench.kernels.dispatch import RmatStream
+from gnnbench.machines import load_platform
+from gnnbench.machines.machine import Platform
 from gnnbench.models import MODELS, build
-from gnnbench.partitioning import choose_partitioner, partition
 from gnnbench.parts import Setting
-from gnnbench.planning import SilentPasses
-from gnnbench.platforms import load_platform
-from gnnbench.platforms.machine import Platform
 from gnnbench.records import Dataset, Table, Workload
-from gnnbench.studies import PlanRequest
+from gnnbench.reproduce.studies import PlanRequest
 from gnnbench_plugins.mixgcn.outlook import describe_counted, foresee
 from gnnbench_plugins.mixgcn.placement import MixGCNPlacement
 from gnnbench_plugins.studies.mixgcn import tables, throughput

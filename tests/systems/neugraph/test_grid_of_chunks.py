@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gnnbench.conformance.graphs import make_platform
+from gnnbench.check.graphs import make_platform
 from gnnbench.datasets import load
 from gnnbench.errors import DeviceOutOfMemory
-from gnnbench.footprint import size_of
 from gnnbench.kernels.dispatch import edge_cut
+from gnnbench.lowering.footprint import size_of
 from gnnbench.lowering.working_sets import StreamedSets
 from gnnbench.price.dry_run import DryRun
 from tests.systems import training

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from gnnbench.lowering.shards import ShardPlan
+from gnnbench.machines.machine import RateCurve
 from gnnbench.models import build
 from gnnbench.parts import Chunks, HaloTraffic, LayerShape
-from gnnbench.platforms.machine import RateCurve
 from gnnbench.price.dry_run import DryRun
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.program import Hold

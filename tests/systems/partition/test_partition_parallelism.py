@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gnnbench.partitioning import deal_out
+from gnnbench.datasets.partitioning import deal_out
 from tests.systems import training
 from tests.systems.training import losses, registry, sent
 

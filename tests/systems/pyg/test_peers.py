@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from gnnbench import conformance, models
-from gnnbench.conformance.graphs import make_dataset, make_platform
+from gnnbench import check as conformance
+from gnnbench import models
+from gnnbench.check.graphs import make_dataset, make_platform
 from gnnbench.datasets import dgl_library as importing
 from gnnbench.errors import MissingDependency
 from gnnbench.models import BoundBlock, Degrees

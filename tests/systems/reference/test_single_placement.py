@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gnnbench.platforms.describe import load_platform
+from gnnbench.machines.describe import load_platform
 from gnnbench_plugins.reference.placement import HostPlacement, SinglePlacement
 
 GPUS = load_platform("epyc7763x2-4xa5000")

@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 
-from gnnbench.conformance.graphs import make_platform
+from gnnbench.check.graphs import make_platform
 from gnnbench.datasets import from_arrays
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.parts import SwappingMemory

@@ -11,8 +11,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from gnnbench.conformance.graphs import make_dataset, make_workload
-from gnnbench.platforms import load_platform
+from gnnbench.check.graphs import make_dataset, make_workload
+from gnnbench.machines import load_platform
 from gnnbench.price.dry_run import DryRun
 from gnnbench.price.folds import digest
 from gnnbench.price.model_clock import ModelClock

@@ -18,10 +18,10 @@ from torch.autograd import Function
 
 from gnnbench.errors import IncompatibleParts
 from gnnbench.lowering.shards import Read
-from gnnbench.platforms import load_platform
+from gnnbench.machines import load_platform
 from gnnbench.price.dry_run import DryRun
 from gnnbench.report.comparison import print_comparison
-from gnnbench.results.schema import dump_json, to_document
+from gnnbench.report.results.schema import dump_json, to_document
 from tests.models.dense_training import train_on
 from tests.systems import training
 from tests.systems.training import (

@@ -9,7 +9,7 @@ have to be otherwise. ``tables`` has Tables 1, 5, 6, 7 and 9, ``headlines`` what
 from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
-from gnnbench.studies import Reproduction
+from gnnbench.reproduce.studies import Reproduction
 from gnnbench_plugins.studies.hongtu.breakdown import BREAKDOWNS
 from gnnbench_plugins.studies.hongtu.figures import Figure10
 from gnnbench_plugins.studies.hongtu.headlines import Headlines

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
-from gnnbench.platforms.machine import Device, Link
+from gnnbench.machines.machine import Device, Link
 from gnnbench.records import Contradiction
-from gnnbench.sensitivity import Assumption, Quantity, find_contradictions, scale_field
+from gnnbench.reproduce.sensitivity import Assumption, Quantity, find_contradictions, scale_field
 from gnnbench_plugins.studies.hongtu.quoted import GCN_CPU, LARGE, TABLE_7, TABLE_9
 from gnnbench_plugins.studies.hongtu.server import (
     HOST_STAGE,

@@ -13,8 +13,8 @@ from typing import ClassVar
 
 from gnnbench.constants import Bound
 from gnnbench.records import Cell, Table, TableRow
-from gnnbench.sensitivity import Quantity
-from gnnbench.studies import Reproduction
+from gnnbench.reproduce.sensitivity import Quantity
+from gnnbench.reproduce.studies import Reproduction
 from gnnbench_plugins.studies import find_fitted
 from gnnbench_plugins.studies.hongtu.assumptions import explain, share_case
 from gnnbench_plugins.studies.hongtu.quoted import (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from gnnbench.constants import Constant
-from gnnbench.platforms.machine import Device
+from gnnbench.machines.machine import Device
 from gnnbench.records import Work
 from gnnbench_plugins.reference.kernel import TorchKernel
 

@@ -13,8 +13,8 @@ from typing import Annotated, ClassVar
 from gnnbench.constants import Bound, Constant
 from gnnbench.parts import OffloadingMemory
 from gnnbench.records import Cell, Contradiction, Table, TableRow
-from gnnbench.sensitivity import Assumption, Quantity, find_contradictions, scale_field
-from gnnbench.studies import Reproduction
+from gnnbench.reproduce.sensitivity import Assumption, Quantity, find_contradictions, scale_field
+from gnnbench.reproduce.studies import Reproduction
 from gnnbench_plugins.hongtu.memory import HongTuMemory
 from gnnbench_plugins.hongtu.outlook import PathStep, foresee, price_path
 from gnnbench_plugins.studies.hongtu.assumptions import list_assumptions

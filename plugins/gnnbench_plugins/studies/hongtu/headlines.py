@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from gnnbench.constants import Constant
 from gnnbench.records import Cell, Table, TableRow
-from gnnbench.studies import Reproduction
+from gnnbench.reproduce.studies import Reproduction
 from gnnbench_plugins.studies.hongtu.quoted import LARGE, Range
 from gnnbench_plugins.studies.hongtu.server import Case, Method, foresee_case
 from gnnbench_plugins.studies.hongtu.tables import Table5, Table6, Table7

@@ -12,11 +12,11 @@ from statistics import mean
 from typing import Annotated, Literal
 
 from gnnbench.constants import Constant
+from gnnbench.machines import load_platform
+from gnnbench.machines.machine import Link, Platform, RateCurve
 from gnnbench.parts import Bundle, Communication, Kernel, Memory, Setting
-from gnnbench.platforms import load_platform
-from gnnbench.platforms.machine import Link, Platform, RateCurve
 from gnnbench.records import Workload
-from gnnbench.sensitivity import find_factor
+from gnnbench.reproduce.sensitivity import find_factor
 from gnnbench.units import format_si
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
 from gnnbench_plugins.hongtu.counts import ChunkCounts

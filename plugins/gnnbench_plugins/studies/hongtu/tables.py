@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from gnnbench.agreement import format_share
-from gnnbench.platforms.machine import Platform
+from gnnbench.machines.machine import Platform
 from gnnbench.records import Cell, Contradiction, Table, TableRow
-from gnnbench.studies import LeftOut, Reproduction
+from gnnbench.reproduce.agreement import format_share
+from gnnbench.reproduce.studies import LeftOut, Reproduction
 from gnnbench.units import format_si
 from gnnbench_plugins.studies.hongtu.assumptions import explain, time_case
 from gnnbench_plugins.studies.hongtu.peers import OVERFLOW, PEERS_NOTE, predict_peer

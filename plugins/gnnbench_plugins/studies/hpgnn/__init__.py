@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
-from gnnbench.studies import Reproduction
+from gnnbench.reproduce.studies import Reproduction
 from gnnbench_plugins.studies.hpgnn.optimisations import Table6
 from gnnbench_plugins.studies.hpgnn.platforms import Table7
 

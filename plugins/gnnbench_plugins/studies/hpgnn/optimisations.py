@@ -14,12 +14,12 @@ from typing import Annotated, ClassVar
 
 from gnnbench import datasets
 from gnnbench.constants import Bound, Constant
+from gnnbench.machines import load_platform
 from gnnbench.models import build
 from gnnbench.parts import Setting
-from gnnbench.platforms import load_platform
 from gnnbench.records import Cell, Dataset, Table, TableRow, Workload
-from gnnbench.sensitivity import Assumption, Quantity, find_contradictions, scale_field
-from gnnbench.studies import Reproduction
+from gnnbench.reproduce.sensitivity import Assumption, Quantity, find_contradictions, scale_field
+from gnnbench.reproduce.studies import Reproduction
 from gnnbench_plugins.hpgnn.boards import Board, load_board
 from gnnbench_plugins.hpgnn.cycles import make_machine, run_iteration, seconds_of
 from gnnbench_plugins.hpgnn.layout import LaidOutBlock

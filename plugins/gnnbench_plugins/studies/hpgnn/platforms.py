@@ -17,13 +17,13 @@ import numpy as np
 
 from gnnbench.constants import Constant
 from gnnbench.datasets.standins import STAND_INS
+from gnnbench.machines import load_platform
+from gnnbench.machines.machine import Device, Platform
 from gnnbench.models import build
 from gnnbench.parts import LayerShape
-from gnnbench.platforms import load_platform
-from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import Cell, Table, TableRow, Workload
-from gnnbench.sensitivity import Assumption, Quantity, find_contradictions, scale_field
-from gnnbench.studies import LeftOut, Reproduction
+from gnnbench.reproduce.sensitivity import Assumption, Quantity, find_contradictions, scale_field
+from gnnbench.reproduce.studies import LeftOut, Reproduction
 from gnnbench_plugins.hpgnn.boards import Board, load_board
 from gnnbench_plugins.hpgnn.design import Batch, explore
 from gnnbench_plugins.hyscale.performance import trainer_seconds

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
-from gnnbench.studies import Reproduction
+from gnnbench.reproduce.studies import Reproduction
 from gnnbench_plugins.studies.hyscale.figures import Figure8, Figure10
 from gnnbench_plugins.studies.hyscale.hardware import Table4
 from gnnbench_plugins.studies.hyscale.tables import TABLES

@@ -1,6 +1,6 @@
 """The numbers that HyScale-GNN's predictions rest on, each to be scaled alone.
 
-The model of :mod:`gnnbench.sensitivity` is :class:`Machines`, the paper's two platforms. A changed
+The model of ``reproduce.sensitivity`` is :class:`Machines`, the paper's two platforms. A changed
 machine is predicted under the threads of the split that the unchanged one has, with the CPU
 trainer's share chosen anew: Table VI's cells stand beside every change, since a number that mends
 one figure may spoil the others.
@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from gnnbench.constants import Bound
-from gnnbench.platforms import load_platform
-from gnnbench.platforms.machine import Platform
-from gnnbench.sensitivity import Assumption, Quantity
+from gnnbench.machines import load_platform
+from gnnbench.machines.machine import Platform
+from gnnbench.reproduce.sensitivity import Assumption, Quantity
 from gnnbench_plugins.hyscale.performance import Prediction, Split, predict
 from gnnbench_plugins.studies.hyscale.neighbourhoods import cut_profiles
 from gnnbench_plugins.studies.hyscale.platform_assumptions import (

@@ -8,11 +8,11 @@ from statistics import fmean, geometric_mean
 from typing import Annotated, ClassVar
 
 from gnnbench.constants import Bound, Constant
-from gnnbench.platforms import load_platform
-from gnnbench.platforms.machine import Device, Platform
+from gnnbench.machines import load_platform
+from gnnbench.machines.machine import Device, Platform
 from gnnbench.records import Cell, Table, TableRow
-from gnnbench.sensitivity import Assumption, Quantity, find_contradictions, scale_field
-from gnnbench.studies import Reproduction
+from gnnbench.reproduce.sensitivity import Assumption, Quantity, find_contradictions, scale_field
+from gnnbench.reproduce.studies import Reproduction
 from gnnbench_plugins.hyscale.performance import Prediction, Split, add_described
 from gnnbench_plugins.studies.hyscale.assumptions import (
     Machines,

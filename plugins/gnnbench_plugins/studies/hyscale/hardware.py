@@ -10,8 +10,8 @@ from typing import Annotated, ClassVar
 from gnnbench.constants import Constant
 from gnnbench.models import build
 from gnnbench.records import Cell, Contradiction, Table, TableRow, Workload
-from gnnbench.sensitivity import Assumption, Quantity, find_contradictions, scale_field
-from gnnbench.studies import LeftOut, Reproduction
+from gnnbench.reproduce.sensitivity import Assumption, Quantity, find_contradictions, scale_field
+from gnnbench.reproduce.studies import LeftOut, Reproduction
 from gnnbench_plugins.hpgnn.boards import Board, load_board
 from gnnbench_plugins.hpgnn.design import Batch
 from gnnbench_plugins.hpgnn.resources import Design, usage_of

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
-from gnnbench.platforms.machine import Device, Platform, RateCurve
-from gnnbench.sensitivity import Assumption, scale_field
+from gnnbench.machines.machine import Device, Platform, RateCurve
+from gnnbench.reproduce.sensitivity import Assumption, scale_field
 
 M = TypeVar("M")
 Change: TypeAlias = Callable[[Platform], Platform]

@@ -15,12 +15,12 @@ from typing import Annotated, ClassVar
 
 from gnnbench.constants import Bound, Constant
 from gnnbench.datasets.standins import USUAL_EXPONENT
+from gnnbench.machines import load_platform
+from gnnbench.machines.machine import Platform
 from gnnbench.models import build
 from gnnbench.parts import LayerShape
-from gnnbench.platforms import load_platform
-from gnnbench.platforms.machine import Platform
 from gnnbench.records import BatchProfile, Cell, Table, TableRow, Workload
-from gnnbench.studies import Reproduction
+from gnnbench.reproduce.studies import Reproduction
 from gnnbench_plugins.hyscale import GAINS
 from gnnbench_plugins.hyscale.performance import (
     Prediction,

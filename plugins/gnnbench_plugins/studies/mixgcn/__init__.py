@@ -8,7 +8,7 @@ otherwise for the paper's.
 from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
-from gnnbench.studies import Reproduction
+from gnnbench.reproduce.studies import Reproduction
 from gnnbench_plugins.studies.mixgcn.accelerators import Figure12, Table3
 from gnnbench_plugins.studies.mixgcn.tables import Table4
 from gnnbench_plugins.studies.mixgcn.throughput import Figure7

@@ -23,9 +23,9 @@ from gnnbench.constants import Bound
 from gnnbench.datasets.standins import draw_stand_in
 from gnnbench.kernels.dispatch.aggregation import SparseMatrix
 from gnnbench.kernels.dispatch.checks import MaskArray
-from gnnbench.platforms import load_platform
+from gnnbench.machines import load_platform
 from gnnbench.records import Cell, Graph, Table, TableRow
-from gnnbench.studies import Reproduction
+from gnnbench.reproduce.studies import Reproduction
 from gnnbench_plugins.mixgcn.machines import Machine, Simulation, Spu
 from gnnbench_plugins.studies.mixgcn.leads import Epoch, explain_speeds
 from gnnbench_plugins.studies.mixgcn.rivals import ANY_ROWS, AwbGcn, Cpu, HyGcn

@@ -15,7 +15,7 @@ import numpy as np
 
 from gnnbench.constants import Bound, Constant
 from gnnbench.records import Contradiction, IntArray
-from gnnbench.sensitivity import Assumption, Quantity, find_contradictions
+from gnnbench.reproduce.sensitivity import Assumption, Quantity, find_contradictions
 from gnnbench_plugins.mixgcn.machines import Machine, Steps
 
 #: A ratio outside of its range is explained however little it is off.

@@ -41,7 +41,7 @@ from gnnbench.constants import Bound, Constant
 from gnnbench.kernels.dispatch.aggregation import SparseMatrix
 from gnnbench.kernels.dispatch.checks import MaskArray
 from gnnbench.kernels.dispatch.spmm import count_edges, cut_chunks
-from gnnbench.platforms.machine import Device
+from gnnbench.machines.machine import Device
 from gnnbench.records import IntArray
 from gnnbench_plugins.mixgcn.machines import (
     EDGE_BYTES,

@@ -14,12 +14,12 @@ from gnnbench import datasets
 from gnnbench.constants import Bound
 from gnnbench.datasets import STAND_INS
 from gnnbench.lowering.shardings import Piece
+from gnnbench.machines import load_platform
+from gnnbench.machines.machine import Platform
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Setting
-from gnnbench.platforms import load_platform
-from gnnbench.platforms.machine import Platform
 from gnnbench.records import BlockSize, Cell, Graph, Table, TableRow, Workload
-from gnnbench.studies import LeftOut, Reproduction
+from gnnbench.reproduce.studies import LeftOut, Reproduction
 from gnnbench_plugins.mixgcn.communication import MixGCNCommunication
 from gnnbench_plugins.mixgcn.ordering import (
     Ordering,

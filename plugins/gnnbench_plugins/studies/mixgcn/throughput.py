@@ -17,17 +17,17 @@ import numpy as np
 from gnnbench import datasets
 from gnnbench.constants import Bound, Constant
 from gnnbench.datasets import STAND_INS
+from gnnbench.datasets.partitioning import choose_partitioner, partition
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.lowering.shardings import Piece
+from gnnbench.machines import load_platform
+from gnnbench.machines.machine import Device, Link, Platform
 from gnnbench.models import build
-from gnnbench.partitioning import choose_partitioner, partition
 from gnnbench.parts import Bundle, Communication, Setting
-from gnnbench.platforms import load_platform
-from gnnbench.platforms.machine import Device, Link, Platform
 from gnnbench.price.epochs import price_epochs
 from gnnbench.records import BlockSize, Cell, Stage, Table, TableRow, Workload
-from gnnbench.sensitivity import Assumption, Quantity, find_contradictions
-from gnnbench.studies import Reproduction
+from gnnbench.reproduce.sensitivity import Assumption, Quantity, find_contradictions
+from gnnbench.reproduce.studies import Reproduction
 from gnnbench_plugins.cagnet.communication import BroadcastCommunication
 from gnnbench_plugins.hongtu.placement import HongTuPlacement
 from gnnbench_plugins.hongtu.sampler import cut_blocks

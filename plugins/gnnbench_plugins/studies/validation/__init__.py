@@ -9,7 +9,7 @@ tables of them. ``constants`` lists every constant that predictions rest on.
 from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
-from gnnbench.studies import Reproduction
+from gnnbench.reproduce.studies import Reproduction
 from gnnbench_plugins.studies.validation.constants import Constants
 from gnnbench_plugins.studies.validation.ledger import Validation
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from gnnbench.constants import MARKS, MarkedNumber
 from gnnbench.records import Cell, Table, TableRow
-from gnnbench.studies import Inventory
+from gnnbench.reproduce.studies import Inventory
 from gnnbench_plugins.studies import list_constants
 
 NOTES = (

@@ -11,7 +11,7 @@ from typing import ClassVar, get_args
 
 from gnnbench.constants import Bound
 from gnnbench.records import Cell, LedgerEntry, MachineKind, Table, TableRow
-from gnnbench.studies import Ledger
+from gnnbench.reproduce.studies import Ledger
 from gnnbench_plugins.studies import find_fitted
 from gnnbench_plugins.studies.validation.prediction import predict
 from gnnbench_plugins.studies.validation.published import (

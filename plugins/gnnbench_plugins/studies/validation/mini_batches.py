@@ -16,8 +16,8 @@ import numpy as np
 
 from gnnbench.constants import Bound
 from gnnbench.datasets.standins import find_stand_in
+from gnnbench.host.toml import read_toml
 from gnnbench.records import BatchProfile, IntArray
-from gnnbench.toml import read_toml
 from gnnbench_plugins.studies.hyscale.neighbourhoods import (
     FloatingArray,
     PowerLaw,

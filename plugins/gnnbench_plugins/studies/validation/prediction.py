@@ -12,12 +12,12 @@ from functools import cache
 from typing import ClassVar
 
 from gnnbench.constants import Bound
-from gnnbench.costs.passes import Passes, count_degrees
-from gnnbench.costs.roofline import price_operations, rates_of
+from gnnbench.machines import load_platform
+from gnnbench.machines.costs.passes import Passes, count_degrees
+from gnnbench.machines.costs.roofline import price_operations, rates_of
+from gnnbench.machines.machine import LibraryRates, Platform
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Kernel, Setting
-from gnnbench.platforms import load_platform
-from gnnbench.platforms.machine import LibraryRates, Platform
 from gnnbench.price.epochs import EpochPrice, price_epochs
 from gnnbench.records import BatchProfile, BlockSize, Dataset, Form, Work, Workload
 from gnnbench_plugins.dgl.kernel import DGLKernel

@@ -14,8 +14,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gnnbench.errors import UsageError
+from gnnbench.host.toml import read_toml
 from gnnbench.records import MachineKind, Stage
-from gnnbench.toml import read_toml
 
 FOLDER = Path(__file__).with_name("cells")
 

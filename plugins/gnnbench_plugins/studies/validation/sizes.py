@@ -12,7 +12,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from gnnbench.costs import Library
+from gnnbench.machines.costs import Library
+from gnnbench.machines.machine import Device, Platform
 from gnnbench.parts import (
     UNIFORM,
     Chunks,
@@ -28,7 +29,6 @@ from gnnbench.parts import (
     divide_evenly,
     hand_out,
 )
-from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import (
     BatchProfile,
     Block,

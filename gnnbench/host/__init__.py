@@ -1,0 +1,1 @@
+"""What the operating system needs of the project: files, signals, mapped arrays, cores."""

@@ -1,0 +1,130 @@
+"""Signals: Ctrl-C, SIGTERM and SIGHUP end the command in one sentence, with status 130, 143 and
+129, and no traceback.
+
+All three are raised as ``KeyboardInterrupt``, so any clean-up after one also happens after the
+others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from types import FrameType
+from typing import NoReturn
+
+from gnnbench.host.rank import end, is_watched
+
+#: The word for a command's end by each signal. A terminal that closes sends SIGHUP.
+WORDS = {
+    signal.SIGINT: "interrupted",
+    signal.SIGTERM: "terminated",
+    signal.SIGHUP: "its terminal was closed",
+}
+#: A second signal after this time ends the process at once; some senders send two.
+INSIST_S = 1.0
+#: The delay before an interrupt that could not be raised is tried again.
+AGAIN_S = 0.02
+#: An import that lasts longer is interrupted.
+IMPORT_S = 10.0
+
+
+class _Came:
+    """The first signal that came, and its time; whether there is something to clean up after it,
+    and whether the user was told."""
+
+    number: int | None = None
+    at_s = 0.0
+    in_work = False
+    said = False
+
+
+def take() -> None:
+    """Install the handlers that end this process in order; ignored signals stay ignored."""
+    for number in WORDS:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _interrupt)
+    signal.signal(signal.SIGALRM, _raise_or_defer)
+    sys.unraisablehook = _raise_again
+
+
+def begin_work() -> None:
+    """Mark that from here on an end must clean up files and processes."""
+    _Came.in_work = True
+
+
+def has_come() -> bool:
+    """Return whether one of the signals has come, so that it may have caused an error."""
+    return _Came.number is not None
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Return whether an error is the user's Ctrl-C or SIGTERM, rather than a ``KeyboardInterrupt``
+    that foreign code raised."""
+    own = signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    return isinstance(error, KeyboardInterrupt) and (has_come() or not own)
+
+
+def status() -> int:
+    """Return the exit status of an interrupted command, which is a shell's for the signal."""
+    return 128 + (_Came.number or signal.SIGINT)
+
+
+def say(where: str = "") -> int:
+    """Tell the user, once, that the command was ended, and ``where``; return its exit status."""
+    signal.setitimer(signal.ITIMER_REAL, 0.0)
+    told, _Came.said = _Came.said, has_come()
+    # The command that started a rank ends it, and says why.
+    if not (told or is_watched()):
+        word = WORDS[signal.Signals(_Came.number or signal.SIGINT)]
+        with contextlib.suppress(OSError):  # the terminal may be gone
+            print(f"gnnbench: error: {word}{where}.", file=sys.stderr, flush=True)
+    return status()
+
+
+def leave(code: int) -> NoReturn:
+    """Exit without further interrupts, since everything has been printed."""
+    if signal.getsignal(signal.SIGINT) == _interrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    end(code)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    if _Came.number is None:
+        _Came.number, _Came.at_s = number, time.monotonic()
+        _raise_or_defer(number, frame)
+    elif time.monotonic() - _Came.at_s > INSIST_S:
+        os._exit(say())
+
+
+def _raise_or_defer(_: int, frame: FrameType | None) -> None:
+    """Raise the interrupt, but not within an import: some libraries take any exception there for a
+    missing module, and go on without it. Before work has begun the process exits at once; later the
+    import is awaited."""
+    if not _is_importing(frame) or time.monotonic() - _Came.at_s > IMPORT_S:
+        raise KeyboardInterrupt
+    if not _Came.in_work:
+        os._exit(say())
+    signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _raise_again(unraisable: sys.UnraisableHookArgs) -> None:
+    """Raise again soon an interrupt that came where nothing may be raised, such as in a finaliser.
+    Show any other exception there as usual."""
+    if isinstance(unraisable.exc_value, KeyboardInterrupt):
+        signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
+    else:
+        sys.__unraisablehook__(unraisable)

@@ -1,0 +1,241 @@
+"""The building blocks of libraries' operations: sums over edges, products, and passes over tensors,
+with their temporary tensors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gnnbench.constants import Bound
+from gnnbench.machines.costs.operation import Operation
+from gnnbench.records import Work
+
+#: Reads and writes of a library's UPDATE besides its product, in tensors of its output: forward
+#: (read, written) and backward.
+Passes = tuple[tuple[float, float], tuple[float, float]]
+#: ReLU reads and writes its output; backward it reads the output and the gradient.
+RELU: Bound[Passes] = ((1, 1), (2, 1))
+
+
+def stream(read_bytes: float, written_bytes: float, launches: int = 1) -> Operation:
+    """Return elementwise kernels over tensors."""
+    return Operation(
+        "stream", read_bytes=read_bytes, written_bytes=written_bytes, launches=launches
+    )
+
+
+def sum_rows(
+    work: Work, index_bytes: float, *, weighted: bool = False, calls: int = 0, scalar: bool = False
+) -> Operation:
+    """Return the sum of source rows over edges, without writing them first: a sparse product. In
+    the backward pass destination rows are summed into source rows. ``weighted`` reads a value for
+    each edge; ``scalar`` has no vector instructions."""
+    row_bytes = float(work.features * work.itemsize)
+    sources, rows = count_sources(work), work.rows
+    if work.backward:
+        sources, rows = rows, sources
+    values = work.itemsize if weighted else 0.0
+    return Operation(
+        "scalar" if scalar else "aggregate",
+        read_bytes=work.edges * (index_bytes + values) + 8.0 * rows,
+        written_bytes=rows * row_bytes,
+        picked_rows=work.edges,
+        distinct_rows=sources,
+        row_bytes=row_bytes,
+        flops=float(work.edges * work.features) * (2 if weighted and not scalar else 1),
+        width=work.features,
+        calls=calls,
+        order=work.order,
+        backward=work.backward,
+    )
+
+
+def count_sources(work: Work) -> int:
+    """Return the number of rows that AGGREGATE reads from; the rows it writes if that is
+    unknown."""
+    return work.sources or work.rows
+
+
+def pick_rows(rows: float, distinct: float, row_bytes: float, index_bytes: float) -> Operation:
+    """Return a gather of rows by their positions, written one after the other."""
+    return Operation(
+        "gather",
+        read_bytes=rows * index_bytes,
+        written_bytes=rows * row_bytes,
+        picked_rows=rows,
+        distinct_rows=distinct,
+        row_bytes=row_bytes,
+    )
+
+
+def add_rows(rows: float, distinct: float, row_bytes: float, index_bytes: float) -> Operation:
+    """Return a scatter-add of rows by their positions; each target row is read and written."""
+    return Operation(
+        "scatter",
+        read_bytes=rows * (row_bytes + index_bytes),
+        written_bytes=distinct * row_bytes,
+        picked_rows=2 * rows,
+        distinct_rows=distinct,
+        row_bytes=row_bytes,
+        flops=rows * row_bytes / 4,
+    )
+
+
+def weigh_edges(
+    work: Work, row_bytes: float, index_bytes: float, *, scalar: bool = False
+) -> tuple[Operation, ...]:
+    """Return the dot products of the rows at both ends of each edge: the gradients of the edge
+    weights. If edges are ordered by destination, the destination's row is in cache from the edge
+    before."""
+    values = work.edges * row_bytes / work.itemsize
+    both = Operation(
+        "dot" if scalar else "aggregate",
+        read_bytes=2 * work.edges * index_bytes,
+        written_bytes=work.edges * work.itemsize,
+        picked_rows=2 * work.edges,
+        distinct_rows=count_sources(work) + work.rows,
+        row_bytes=row_bytes,
+        flops=values if scalar else 2.0 * values,
+    )
+    if work.order is None:
+        return (both,)
+    again = Operation(
+        "gather", picked_rows=work.edges, distinct_rows=1, row_bytes=row_bytes, launches=0
+    )
+    of_sources = replace(
+        both, picked_rows=work.edges, distinct_rows=count_sources(work), order=work.order
+    )
+    return (of_sources, again)
+
+
+def weigh_messages(work: Work, row_bytes: float) -> tuple[Operation, ...]:
+    """Return the gradients of the edge weights if every message is a row in memory. Each message is
+    multiplied with its gradient, and the product is then summed."""
+    size = work.edges * row_bytes
+    return (stream(2 * size, size), stream(size, work.edges * work.itemsize))
+
+
+def attend(work: Work) -> tuple[Operation, ...]:
+    """Return the two terms of attention's scores: products of the source rows, and of the
+    destination rows, with a vector each. In the backward pass each term's gradient becomes rows.
+    These are added to the existing gradients, and multiplied with the rows again."""
+    row_bytes = float(work.features * work.itemsize)
+    sizes = [rows * row_bytes for rows in (count_sources(work), work.rows)]
+    if not work.backward:
+        return (stream(sum(sizes), 0.0, launches=2),)
+    made = [stream(0.0, size) for size in sizes]
+    return (*made, stream(4 * sum(sizes), 0.0, launches=4))
+
+
+def multiply(macs: float, rows: float, inner: float, outer: float, itemsize: int) -> Operation:
+    """Return a product of ``rows`` by weights of ``inner`` by ``outer``."""
+    return Operation(
+        "product",
+        read_bytes=rows * inner * itemsize,
+        written_bytes=rows * outer * itemsize,
+        flops=2.0 * macs,
+        width=max(1.0, min(inner, outer)),
+    )
+
+
+def multiply_back(
+    macs: float, rows: float, inner: float, outer: float, itemsize: int, products: int
+) -> tuple[Operation, ...]:
+    """Return the backward pass of ``multiply``: the rows times the output's gradients, for the
+    weights. Unless ``products`` is one, the gradients times the weights follow, for the rows."""
+    once = multiply(macs, rows, outer, inner, itemsize)
+    of_weights = replace(
+        once,
+        read_bytes=rows * (inner + outer) * itemsize,
+        written_bytes=inner * outer * itemsize,
+    )
+    return (of_weights, *(once,) * (products - 1))
+
+
+def count_stored(work: Work) -> float:
+    """Return the stored values of sparse rows that a layer multiplies before it aggregates; 0 for
+    dense rows."""
+    return work.macs / work.features if work.columns else 0.0
+
+
+def multiply_stored(work: Work, rows: int) -> Operation:
+    """Return the product of ``rows`` sparse rows. For each stored value a row of W is gathered and
+    summed; in the backward pass it is a row of the gradient."""
+    values, row_bytes = count_stored(work), float(work.features * work.itemsize)
+    picked, made = (rows, work.columns) if work.backward else (work.columns, rows)
+    return Operation(
+        "aggregate",
+        read_bytes=values * (4 + work.itemsize) + 8.0 * made,
+        written_bytes=made * row_bytes,
+        picked_rows=values,
+        distinct_rows=picked,
+        row_bytes=row_bytes,
+        flops=2.0 * work.macs,
+        width=work.features,
+    )
+
+
+def project(work: Work) -> tuple[Operation, ...]:
+    """Return the products of a layer that multiplies before it aggregates, forward or backward. The
+    backward pass is for the weights and, if they have gradients, the rows."""
+    if not work.macs:
+        return ()
+    rows = count_sources(work)
+    if work.columns:
+        return (multiply_stored(work, rows),)
+    inner = max(1.0, work.macs / max(1, rows * work.features))
+    if work.backward:
+        return multiply_back(work.macs, rows, inner, work.features, work.itemsize, work.products)
+    return (multiply(work.macs, rows, inner, work.features, work.itemsize),)
+
+
+def count_degrees(rows: float, *, serial: bool = False) -> Operation:
+    """Return the count of in-degrees of ``rows``, written as values; ``serial`` on one core."""
+    counted = stream(8.0 * rows, 8.0 * rows)
+    return replace(counted, kind="serial", flops=rows) if serial else counted
+
+
+def _pass_over(work: Work, read: float, written: float) -> Operation:
+    """Return ``read`` reads and ``written`` writes of UPDATE's output, one elementwise kernel a
+    read."""
+    size = float(work.rows * work.features * work.itemsize)
+    passed = stream(read * size, written * size, launches=round(read))
+    return replace(passed, outputs=round(written))
+
+
+def update(work: Work, passes: Passes, hidden: Passes) -> tuple[Operation, ...]:
+    """Return UPDATE: its products and ``passes`` over its output. A layer that ends with ReLU adds
+    the ``hidden`` passes, which are in place. Without a product the bias takes a separate pass, and
+    its gradient is the sum over one."""
+    read, written = passes[work.backward]
+    if not work.macs:
+        read, written = max(read, 1.0), max(written, 0.0 if work.backward else 1.0)
+    passed = [_pass_over(work, read, written)]
+    if work.form == "relu":
+        relu = _pass_over(work, *hidden[work.backward])
+        passed.append(relu if work.backward else replace(relu, outputs=0))
+    passed = [each for each in passed if each.read_bytes]
+    if not work.macs:
+        return tuple(passed)
+    products = work.products if work.backward else 1
+    macs = work.macs / products
+    inner, outer = max(1.0, macs / max(1, work.rows * work.features)), work.features
+    if work.backward:
+        made = multiply_back(macs, work.rows, inner, outer, work.itemsize, products)
+        return (*made, *passed)
+    return (multiply(macs, work.rows, inner, outer, work.itemsize), *passed)
+
+
+def soften(
+    work: Work, index_bytes: float, passes: int, *, scalar: bool = False
+) -> tuple[Operation, ...]:
+    """Return the scores of edges from terms of both ends, LeakyReLU, and the softmax over a
+    destination's edges. They take ``passes`` over the edges' values, and half as many more in the
+    backward pass. ``scalar`` kernels have no vector instructions."""
+    edges, item = float(work.edges), float(work.itemsize)
+    terms = pick_rows(edges, count_sources(work) + work.rows, item, index_bytes)
+    count = passes * 3 // 2 if work.backward else passes
+    size = count * edges * item
+    softmax = stream(size, size, launches=count)
+    if scalar:
+        softmax = replace(softmax, kind="scalar", flops=count * edges)
+    return (terms, terms, softmax)

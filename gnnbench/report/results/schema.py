@@ -1,0 +1,406 @@
+"""The result file, version 1, as pydantic models: the contract of ``--json``.
+
+JSON has no NaN. A loss or an error that is not finite is written as null. A metric that is not
+finite is left out with a note in its run.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
+
+from gnnbench.errors import UsageError
+from gnnbench.host.files import read_text
+from gnnbench.records import (
+    Comparison,
+    EpochWork,
+    Equivalence,
+    MachineKind,
+    Metric,
+    Mode,
+    Provenance,
+    RunResult,
+    Stage,
+    Status,
+    Workload,
+)
+from gnnbench.report.results.output import write_standard_output, write_text
+
+SCHEMA_VERSION: Literal[1] = 1
+#: More than any comparison writes.
+_LIMIT_BYTES = 1 << 30
+
+
+class _Entry(BaseModel):
+    """An entry with exactly the declared keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _OpenEntry(BaseModel):
+    """An entry with the declared keys, and any others that describe the setting."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
+class MachineEntry(_OpenEntry):
+    """The machine that ran the comparison; ``gpu`` is null if there is none."""
+
+    cpu: str
+    cores: int
+    memory_bytes: int
+    gpu: str | None
+    os: str
+    python: str
+    torch: str
+    threads: int
+
+
+class DatasetEntry(_OpenEntry):
+    """A dataset.
+
+    ``num_edges`` counts as ``edge_convention`` says; ``digest`` covers graph, data and split.
+    """
+
+    name: str
+    num_vertices: int
+    num_edges: int
+    edge_convention: str
+    num_features: int
+    num_classes: int
+    digest: str
+
+
+class WorkloadEntry(_Entry):
+    """A workload: ``dims`` are f^0 .. f^L.
+
+    ``fanouts`` run from the seeds outwards, 0 = every neighbour.
+    """
+
+    model: str
+    layers: int
+    dims: tuple[int, ...]
+    epochs: int
+    batch_size: int
+    fanouts: tuple[int, ...]
+    seed: int
+    learning_rate: FiniteFloat
+    weight_decay: FiniteFloat
+    dtype: Literal["float32", "float64"]
+    threads: int
+
+
+class PlatformEntry(_Entry):
+    """A platform; ``modelled`` is true as soon as one of its devices is not on the machine."""
+
+    name: str
+    description: str
+    modelled: bool
+
+
+class PartsEntry(_Entry):
+    """The names of the five parts."""
+
+    sampler: str
+    placement: str
+    communication: str
+    memory: str
+    kernel: str
+
+
+class EquivalenceEntry(_Entry):
+    """A check against plain training.
+
+    ``fault`` names a difference beyond rounding, and is empty if the two are equal. The error is
+    null if it is not finite. ``updates`` counts the updates that were computed once more.
+    ``looked_at`` has two numbers: the updates that were inspected, with every edge of their
+    mini-batches, and all updates of the run.
+    """
+
+    reference: Mode
+    max_relative_loss_error: FiniteFloat | None
+    equal: bool
+    fault: str
+    sampling: str
+    updates: int = 0
+    looked_at: tuple[int, int] = (0, 0)
+
+
+class WorkEntry(_Entry):
+    """The work of an epoch, and whether the run may win among runs of equal work.
+
+    If epochs differ, ``updates`` and ``seeds`` are means, and ``different`` has the pairs of both.
+    """
+
+    updates: int
+    seeds: int
+    edges: int
+    devices: tuple[str, ...]
+    sampling: str
+    kind: MachineKind | None = None
+    different: tuple[tuple[int, int], ...] = ()
+    ranked: bool
+    why_not: str
+
+
+class MetricEntry(_Entry):
+    """A number, its unit and its provenance.
+
+    ``samples`` are the raw values, if several; the first ``warmup`` are in no summary. A modelled
+    epoch is believed to be right within a factor of ``error_factor``, up or down.
+    """
+
+    value: FiniteFloat
+    unit: str
+    provenance: Provenance
+    samples: tuple[FiniteFloat, ...] = ()
+    warmup: int = 0
+    error_factor: FiniteFloat | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_empty_samples(self, serialize: SerializerFunctionWrapHandler) -> dict[str, object]:
+        entry: dict[str, object] = serialize(self)
+        if not self.samples:
+            del entry["samples"]
+        if not self.warmup:
+            del entry["warmup"]
+        if self.error_factor is None:
+            del entry["error_factor"]
+        return entry
+
+
+class StageEntry(_Entry):
+    """Busy seconds of a stage per epoch."""
+
+    value: FiniteFloat
+    provenance: Provenance
+
+
+class RunEntry(_Entry):
+    """One run of a strategy, or of one with a swapped part."""
+
+    strategy: str
+    label: str
+    mode: Mode
+    parts: PartsEntry
+    repeat: int
+    status: Status
+    reason: str
+    loss: tuple[FiniteFloat | None, ...]
+    accuracy: dict[Literal["train", "val", "test"], FiniteFloat]
+    equivalence: EquivalenceEntry | None
+    work: WorkEntry | None
+    metrics: dict[str, MetricEntry]
+    stages: dict[Stage, StageEntry]
+    notes: tuple[str, ...]
+
+
+class ResultDocument(_Entry):
+    """A result file as a whole."""
+
+    schema_version: Literal[1] = Field(alias="schema")
+    created: str
+    gnnbench: str
+    command: tuple[str, ...]
+    machine: MachineEntry
+    dataset: DatasetEntry
+    workload: WorkloadEntry
+    platform: PlatformEntry
+    runs: tuple[RunEntry, ...]
+    noise: str = ""
+    interrupted: str = ""
+
+
+def to_document(comparison: Comparison) -> ResultDocument:
+    """Return the comparison as a result file, without timelines (``--trace`` keeps those)."""
+    # Imported here because it imports torch, which reading a result file does without.
+    from gnnbench.comparison.ranking import group_runs
+
+    why_not = {
+        (row.mode, row.label): row.why_not for group in group_runs(comparison) for row in group.rows
+    }
+    return ResultDocument(
+        schema=SCHEMA_VERSION,
+        created=comparison.created,
+        gnnbench=comparison.gnnbench,
+        command=comparison.command,
+        machine=MachineEntry.model_validate(dict(comparison.machine)),
+        dataset=DatasetEntry.model_validate(dict(comparison.dataset)),
+        workload=_workload(comparison.workload),
+        platform=PlatformEntry(
+            name=comparison.platform,
+            description=comparison.platform_description,
+            modelled=comparison.modelled,
+        ),
+        runs=tuple(_run(run, why_not[run.mode, run.label]) for run in comparison.runs),
+        noise=comparison.noise,
+        interrupted=comparison.interrupted,
+    )
+
+
+def describe_runs(runs: Sequence[RunResult]) -> list[JsonValue]:
+    """Return planned runs in the form in which a comparison's file has trained ones."""
+    return [_run(run, "it was planned").model_dump(mode="json") for run in runs]
+
+
+def _workload(workload: Workload) -> WorkloadEntry:
+    return WorkloadEntry(
+        model=workload.model,
+        layers=workload.num_layers,
+        dims=workload.dims,
+        epochs=workload.epochs,
+        batch_size=workload.batch_size,
+        fanouts=workload.fanouts,
+        seed=workload.seed,
+        learning_rate=workload.learning_rate,
+        weight_decay=workload.weight_decay,
+        dtype=workload.dtype,
+        threads=workload.threads,
+    )
+
+
+def _run(run: RunResult, why_not: str) -> RunEntry:
+    left_out = sorted(name for name, metric in run.metrics.items() if not _is_finite(metric))
+    notes = tuple(f"{name} is left out: it is not a finite number" for name in left_out)
+    accuracy = {name: v for name, v in run.accuracy.items() if math.isfinite(v)}
+    return RunEntry.model_validate(
+        {
+            "strategy": run.strategy,
+            "label": run.label,
+            "mode": run.mode,
+            "parts": {
+                "sampler": run.parts.sampler,
+                "placement": run.parts.placement,
+                "communication": run.parts.communication,
+                "memory": run.parts.memory,
+                "kernel": run.parts.kernel,
+            },
+            "repeat": run.repeat,
+            "status": run.status,
+            "reason": run.reason,
+            "loss": [_finite(value) for value in run.loss],
+            "accuracy": accuracy,
+            "equivalence": _equivalence(run.equivalence),
+            "work": _work(run.work, why_not),
+            "metrics": _metrics(run.metrics),
+            "stages": {
+                stage: {"value": metric.value, "provenance": metric.provenance}
+                for stage, metric in run.stages.items()
+                if _is_finite(metric)
+            },
+            "notes": (*run.notes, *(f"changed {name}" for name in run.left), *notes),
+        }
+    )
+
+
+def _metrics(metrics: Mapping[str, Metric]) -> dict[str, MetricEntry]:
+    return {
+        name: MetricEntry(
+            value=metric.value,
+            unit=metric.unit,
+            provenance=metric.provenance,
+            samples=metric.samples,
+            warmup=metric.warmup,
+            error_factor=metric.error_factor,
+        )
+        for name, metric in metrics.items()
+        if _is_finite(metric)
+    }
+
+
+def _equivalence(equivalence: Equivalence | None) -> EquivalenceEntry | None:
+    if equivalence is None:
+        return None
+    return EquivalenceEntry(
+        reference=equivalence.reference,
+        max_relative_loss_error=_finite(equivalence.max_relative_loss_error),
+        equal=equivalence.holds,
+        fault=equivalence.fault,
+        sampling=equivalence.sampling,
+        updates=equivalence.updates,
+        looked_at=equivalence.looked_at,
+    )
+
+
+def _work(work: EpochWork | None, why_not: str) -> WorkEntry | None:
+    if work is None:
+        return None
+    return WorkEntry(
+        updates=work.updates,
+        seeds=work.seeds,
+        edges=work.edges,
+        devices=work.devices,
+        sampling=work.sampling,
+        kind=work.kind,
+        different=work.different,
+        ranked=not why_not,
+        why_not=why_not,
+    )
+
+
+def _is_finite(metric: Metric) -> bool:
+    return all(math.isfinite(value) for value in (metric.value, *metric.samples))
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def dump_json(document: ResultDocument) -> str:
+    """Return the document as strict JSON text, ASCII only, with a newline at its end."""
+    content = document.model_dump(mode="json", by_alias=True)
+    return json.dumps(content, indent=2, allow_nan=False) + "\n"
+
+
+def write_json(document: ResultDocument, path: Path | Literal["-"]) -> None:
+    """Write the result file, whole or not at all; ``"-"`` is standard output.
+
+    Raises ``UsageError`` when ``path`` is a folder or cannot be written.
+    """
+    text = dump_json(document)
+    if path == "-":
+        write_standard_output(text)
+    else:
+        write_text(path, text)
+
+
+def read_json(path: Path) -> ResultDocument:
+    """Read and check a result file; ``UsageError`` names its fault."""
+    return parse_json(path, read_text(path, _LIMIT_BYTES))
+
+
+def parse_json(path: Path, text: str) -> ResultDocument:
+    """Check the text of a result file; ``UsageError`` names its fault."""
+    try:
+        content = json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise UsageError(f"{path} is no result file: it nests too deep; write it again.") from error
+    except ValueError as error:
+        raise UsageError(f"{path} is not strict JSON ({error}); write it again.") from error
+    try:
+        return ResultDocument.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(step) for step in first["loc"]) or "the top level"
+        raise UsageError(
+            f"{path} is not a gnnbench result file of schema {SCHEMA_VERSION}: "
+            f"at {where}, {first['msg'].lower()}."
+        ) from error
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")

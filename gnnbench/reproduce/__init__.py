@@ -1,0 +1,1 @@
+"""Tables and figures of papers beside the project's own numbers, and how well they agree."""
