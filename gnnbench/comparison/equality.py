@@ -146,9 +146,17 @@ class Case:
         vertex = (apart / sizes).max() if len(apart) else apart.sum()
         return _number(torch.linalg.vector_norm(apart) / whole), _number(vertex)
 
-    def gradient_errors(self, gradients: Sequence[Tensor], right: Sequence[Tensor]) -> list[float]:
-        """Return the error of each parameter's gradient, relative to its size."""
-        sizes = self._find_sizes(right)
+    def gradient_errors(
+        self,
+        gradients: Sequence[Tensor],
+        right: Sequence[Tensor],
+        sized_by: Sequence[Tensor] | None = None,
+    ) -> list[float]:
+        """Return the error of each parameter's gradient, relative to its size.
+
+        ``sized_by`` has the gradients whose sizes count, by default those of ``right``.
+        """
+        sizes = self._find_sizes(right if sized_by is None else sized_by)
         return [
             _number(torch.linalg.vector_norm(own.double() - exact) / size)
             if own.shape == exact.shape
@@ -321,7 +329,7 @@ class Reference:
         bends = list(zip(case.right.bends, rounded.bends, strict=True))
         # Other open ReLUs in the rounded pass are no rounding of its sums.
         alike = case.right.gradients(case.begins, [one.differs(other) for one, other in bends])
-        usual = case.gradient_errors(rounded.gradients(begins), alike)
+        usual = case.gradient_errors(rounded.gradients(begins), alike, right)
         off = [one.rounding_margins(other, SLACK) for one, other in bends]
         margins = list(map(torch.maximum, self._near(case), off))
         rounding = [max(self._floor, SLACK * near) for near in usual]

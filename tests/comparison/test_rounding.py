@@ -48,10 +48,17 @@ def test_a_right_row_is_equal_where_attention_underflows(registry):
     assert any(part.error > 1e-3 for each in judged for part in each.deviations)
 
 
-@pytest.mark.parametrize("count", [17, 50])
-def test_right_rows_are_equal_where_sums_are_rounding_alone(registry, count):
-    """All rows of a complete graph have one sum, so that their ReLUs change sides together."""
-    setting = suite.make_row(suite.complete(count), "gcn", 16, 2, epochs=5)
+@pytest.mark.parametrize(
+    ("count", "factor", "model", "hidden", "layers"),
+    [(17, 1.0, "gcn", 16, 2), (50, 1.0, "gcn", 16, 2), (17, 100.0, "gin", 256, 3)],
+)
+def test_right_rows_are_equal_where_sums_are_rounding_alone(
+    registry, count, factor, model, hidden, layers
+):
+    """All rows of a complete graph have one sum, so that their ReLUs change sides together. The
+    exact gradients of GIN's weights are zero, and those of a run are those of its rounded sums."""
+    scaled = suite.scale(suite.complete(count), factor)
+    setting = suite.make_row(scaled, model, hidden, layers, epochs=5)
     shared = Shared()
     for strategy in ("reference", "native", "pyg"):
         parts = registry.strategy(strategy).bundles["full-graph"]
