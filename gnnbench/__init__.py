@@ -32,7 +32,14 @@ __all__ = [
 
 #: Names of ``gnnbench.api`` that the package exports.
 _OFFERED = ("AdviceResult", "ComparisonResult", "PlanResult", "advise", "compare", "plan")
-_MODULES = {"datasets": "datasets", "platforms": "machines", "plugins": "plugins"}
+#: Modules by the names that users import. ``platforms`` has the platforms of ``--platform``, and
+#: packages of plugins import ``conformance`` in their tests.
+_MODULES = {
+    "conformance": "check",
+    "datasets": "datasets",
+    "platforms": "machines",
+    "plugins": "plugins",
+}
 
 
 def __getattr__(name: str) -> object:
