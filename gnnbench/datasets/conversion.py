@@ -49,12 +49,12 @@ from gnnbench.datasets.folder import (
     new_folder,
     write_manifest,
 )
-from gnnbench.datasets.formats.recognition import recognise
 from gnnbench.datasets.imports import (
     Extras,
     Imported,
     as_pairs,
     choose_name,
+    find_format,
     find_ids,
     find_numbers,
     import_graph,
@@ -95,7 +95,8 @@ Pairs = Iterable[tuple[IntArray, IntArray]]
 @dataclass(frozen=True, slots=True, eq=False)
 class _Source:
     """A graph whose ``num_edges`` edges, sources and destinations, are read once, some at a time;
-    vertices are 0, 1, 2, ... What is ``directed`` stays so.
+    vertices are 0, 1, 2, ... What is ``directed`` stays so. A source that says which vertices there
+    are is ``complete``.
 
     Dense features are ``pieces`` of rows, in order; both kinds are made up where there are none.
     """
@@ -112,6 +113,7 @@ class _Source:
     renumbered: Ids | None = None
     report_repairs: bool = True
     directed: bool = False
+    complete: bool = False
 
 
 # --------------------------------------------------------------------------- the two ways in
@@ -135,7 +137,7 @@ def import_folder(
     """
     name, extras = choose_name(file, name), extras or Extras()
     with new_folder(path, overwrite=overwrite) as folder:
-        kind = recognise(file)
+        kind = find_format(file, extras)
         listed = kind in ("array", "edges") and not (extras.string_ids or extras.weighted)
         if listed or (kind == "gnnbench" and not _has_weights(file)):
             attached = read_attached(
@@ -226,6 +228,7 @@ def _open_npz(file: Path, extras: Extras) -> _Source:
         labels=stored.labels,
         masks=stored.masks,
         directed=stored.directed or extras.directed,
+        complete=True,
     )
 
 
@@ -320,7 +323,7 @@ def _attach(source: _Source, attached: Attached) -> _Source:
     if attached.features is not None:
         rows = attached.features.rows
         if isinstance(rows, np.ndarray):
-            places = find_places(attached.features, ids)
+            places = find_places(attached.features, ids, complete=source.complete)
             step = max(1, (1 << 22) // max(1, rows.shape[1]))
             begins = range(0, source.num_vertices, step)
             source = replace(
@@ -329,12 +332,14 @@ def _attach(source: _Source, attached: Attached) -> _Source:
                 pieces=lambda: (rows[places[begin : begin + step]] for begin in begins),
             )
         else:
-            source = replace(source, pieces=None, sparse=align_features(attached.features, ids))
+            sparse = align_features(attached.features, ids, complete=source.complete)
+            source = replace(source, pieces=None, sparse=sparse)
     if attached.labels is not None:
-        labels, said = align_labels(attached.labels, ids)
+        labels, said = align_labels(attached.labels, ids, complete=source.complete)
         source, notes = replace(source, labels=labels), (*notes, *attached.notes, *said)
     if attached.split is not None:
-        source = replace(source, masks=align_split(attached.split, ids))
+        masks = align_split(attached.split, ids, complete=source.complete)
+        source = replace(source, masks=masks)
     return replace(source, notes=notes)
 
 

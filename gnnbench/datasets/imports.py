@@ -98,16 +98,25 @@ def import_graph(
     name = choose_name(file, name)
     extras = extras or Extras()
     attached = read_attached(extras.features, extras.labels, extras.split, extras.string_ids)
+    kind = find_format(file, extras)
+    found = _read(file, kind, extras, attached)
+    made = assemble(name, found, attached, directed=extras.directed)
+    read_as = found.read_as or FORMATS[kind].description
+    return Imported(made, found.renumbered, read_as, found.list_edges(_SHOWN_EDGES))
+
+
+def find_format(file: Path, extras: Extras) -> str:
+    """Return the format of a file, by :func:`recognise`.
+
+    Raises :class:`DatasetError` for a delimiter or heading of a format that has none.
+    """
     kind = recognise(file)
     if kind != "edges" and (extras.delimiter is not None or extras.heading is not None):
         raise DatasetError(
             f"{file}: this is {FORMATS[kind].description}, which has neither a delimiter nor a "
             f"heading; leave out --delimiter and --heading."
         )
-    found = _read(file, kind, extras, attached)
-    made = assemble(name, found, attached, directed=extras.directed)
-    read_as = found.read_as or FORMATS[kind].description
-    return Imported(made, found.renumbered, read_as, found.list_edges(_SHOWN_EDGES))
+    return kind
 
 
 def _read(file: Path, kind: str, extras: Extras, attached: Attached) -> RawGraph:

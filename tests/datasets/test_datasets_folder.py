@@ -511,3 +511,22 @@ def test_its_scaling_is_that_of_its_files(made):
     assert datasets.scale_features(dataset, "none") is dataset
     with pytest.raises(DatasetError, match=r"stay on disk.*--scale-features rows"):
         datasets.scale_features(dataset, "rows")
+
+
+@pytest.mark.parametrize("way", ["memory", "folder"])
+def test_a_npz_takes_no_delimiter_and_no_rows_of_other_vertices(tmp_path, way):
+    file = tmp_path / "g.npz"
+    np.savez(file, indptr=np.array([0, 1, 2]), indices=np.array([1, 0], np.int32))
+    np.save(tmp_path / "x.npy", np.ones((3, 2), np.float32))
+
+    def read(**extras):
+        chosen = datasets.Extras(**extras)
+        if way == "folder":
+            return datasets.import_folder(file, tmp_path / "made", chosen, overwrite=True)
+        return datasets.import_graph(file, chosen)
+
+    assert read().dataset.graph.num_vertices == 2
+    with pytest.raises(DatasetError, match="leave out --delimiter"):
+        read(delimiter=",")
+    with pytest.raises(DatasetError, match="it has 3 rows"):
+        read(features=tmp_path / "x.npy")
