@@ -69,9 +69,12 @@ class Lowering(ABC):
         """The devices that count for the imbalance even if they have no work."""
         return ()
 
-    @abstractmethod
     def count_seeds(self) -> tuple[int, ...]:
-        """Return how many seeds each update of the last epoch had."""
+        """Return how many seeds each update of the last epoch had.
+
+        By default it is one update of all training vertices.
+        """
+        return (len(self.setting.dataset.train_ids),)
 
     def count_reduced(self, size_bytes: int, slots: Collection[int]) -> int:
         """Return the bytes that an all-reduce of a tensor moves for the devices ``slots``."""

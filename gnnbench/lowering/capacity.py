@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from gnnbench.lowering.footprint import ChunkSize, size_of
+from gnnbench.lowering.frame import open_traffic
 from gnnbench.lowering.movement import largest_buffers
 from gnnbench.lowering.working_sets import choose_sets
 from gnnbench.machines.machine import Device
-from gnnbench.parts import Bundle, LayerShape, OffloadingMemory, RowTransfer, TrafficSession
+from gnnbench.parts import Bundle, LayerShape, OffloadingMemory, TrafficSession
 from gnnbench.program import Ledger
 from gnnbench.records import IntArray, Round, RoundTraffic
 
@@ -61,10 +62,7 @@ class TrainerCapacity:
 
     def _plan(self, rounds: Sequence[Round], owner: IntArray) -> list[RoundTraffic]:
         """Plan the traffic in a separate session: the run's own session counts what is run."""
-        communication = self._bundle.communication
-        if not isinstance(communication, RowTransfer):
-            raise TypeError(f"communication {communication.name!r} transfers no rows")
-        return plan_rounds(communication.open(owner), rounds)
+        return plan_rounds(open_traffic(self._bundle, owner), rounds)
 
 
 def plan_rounds(

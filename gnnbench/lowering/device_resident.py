@@ -127,10 +127,6 @@ class DeviceResidentLowering(Lowering):
         """Return what the communication part has opened for this run."""
         return {"communication": self._chunking.traffic}
 
-    def count_seeds(self) -> tuple[int, ...]:
-        """Return the number of training vertices, in one update."""
-        return (len(self.setting.dataset.train_ids),)
-
     def notes(self) -> tuple[str, ...]:
         """Return what stays on disk, and how often rows had changed by too little to cross."""
         return (*super().notes(), *self._changes.notes())

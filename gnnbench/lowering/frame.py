@@ -21,11 +21,25 @@ from gnnbench.parts import (
     Kernel,
     LoadingMemory,
     MiniBatchSampler,
+    RowTransfer,
     SeedPlacement,
     Setting,
+    TrafficSession,
 )
 from gnnbench.program import Buffer, Step
 from gnnbench.records import Block, BlockSize, ByteKind, IntArray, Loading, ReadOrder, Work
+
+
+def open_traffic(bundle: Bundle, owner: IntArray) -> TrafficSession:
+    """Return a session that plans the sources of every round's rows.
+
+    ``owner`` int64 ``(V,)`` is the device index of each vertex. Raises ``TypeError`` for a
+    communication part that transfers no rows.
+    """
+    communication = bundle.communication
+    if not isinstance(communication, RowTransfer):
+        raise TypeError(f"communication {communication.name!r} transfers no rows")
+    return communication.open(owner)
 
 
 class Frame:

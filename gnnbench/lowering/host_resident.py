@@ -160,10 +160,6 @@ class HostResidentLowering(Lowering):
         """Return what the communication part has opened for this run."""
         return {"communication": self._chunking.traffic}
 
-    def count_seeds(self) -> tuple[int, ...]:
-        """Return the number of training vertices, in one update."""
-        return (len(self.setting.dataset.train_ids),)
-
     def notes(self) -> tuple[str, ...]:
         """Return what was spilled, and what stays on disk."""
         return (*super().notes(), *self.host.notes())

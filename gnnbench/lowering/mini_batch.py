@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from gnnbench.lowering.base import Lowering
-from gnnbench.lowering.frame import RoundFrame
+from gnnbench.lowering.frame import RoundFrame, open_traffic
 from gnnbench.lowering.homes import Homes
 from gnnbench.lowering.memory import allocate_host_graph, allocate_model
 from gnnbench.lowering.rounds import RoundUnderWay, open_pipeline, take_turns
@@ -75,7 +75,7 @@ class MiniBatchLowering(Lowering):
             size = graph.indptr.nbytes + graph.indices.nbytes
             ledger.allocate(device.name, "graph topology", size)
         if not frame.resident:
-            self.loading.open_traffic()
+            self.loading.traffic = open_traffic(self.bundle, self.loading.owner)
         elif self.columns is not None:
             self.columns.place_features(ledger)
         else:

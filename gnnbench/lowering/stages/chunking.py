@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from gnnbench.lowering.capacity import TrainerCapacity, plan_rounds
 from gnnbench.lowering.footprint import ChunkSize, adjacency_bytes
-from gnnbench.lowering.frame import Frame
+from gnnbench.lowering.frame import Frame, open_traffic
 from gnnbench.lowering.memory import allocate_host_graph, allocate_model
-from gnnbench.parts import Chunks, FullGraphSampler, RowTransfer, TrafficSession
+from gnnbench.parts import Chunks, FullGraphSampler, TrafficSession
 from gnnbench.program import Ledger
 from gnnbench.records import RoundTraffic
 
@@ -36,10 +36,7 @@ class Chunking:
             frame.bundle, ledger, frame.trainers, frame.shapes, frame.itemsize
         )
         cut = self._sampler.chunks(setting, len(frame.trainers), capacity)
-        communication = frame.bundle.communication
-        if not isinstance(communication, RowTransfer):
-            raise TypeError(f"communication {communication.name!r} transfers no rows")
-        self.traffic = communication.open(cut.owner)
+        self.traffic = open_traffic(frame.bundle, cut.owner)
         return cut, plan_rounds(self.traffic, cut.rounds, setting.keep)
 
     def place(self, ledger: Ledger, chunks: Iterable[tuple[int, ChunkSize]]) -> None:

@@ -16,7 +16,7 @@ from gnnbench.lowering.memory import feature_store_bytes, stays_on_disk
 from gnnbench.lowering.movement import MovementPlanner, SlotMovement
 from gnnbench.lowering.rounds import LOAD, Load, RoundUnderWay
 from gnnbench.machines.machine import DISK, Device
-from gnnbench.parts import CacheMemory, RowTransfer, TrafficSession
+from gnnbench.parts import CacheMemory, TrafficSession
 from gnnbench.program import Buffer, Item, Ledger, Section, Step, Take
 from gnnbench.records import BatchProfile, IntArray, Round, RoundTraffic, Work
 
@@ -38,13 +38,6 @@ class Loading:
         slots = np.array(frame.accelerator_slots or (0,), dtype=np.int64)
         #: The accelerator that has a vertex's transition row, where the communication shares rows.
         self.owner: IntArray = slots[vertices % len(slots)]
-
-    def open_traffic(self) -> None:
-        """Open the session that plans where the rows of every round come from."""
-        communication = self._frame.bundle.communication
-        if not isinstance(communication, RowTransfer):
-            raise TypeError(f"communication {communication.name!r} transfers no rows")
-        self.traffic = communication.open(self.owner)
 
     def fill_cache(self, ledger: Ledger, whole: BatchProfile) -> None:
         """Place the rows that the memory part keeps on each accelerator, beside mini-batches."""
