@@ -247,7 +247,7 @@ def _open_pairs(
     else:
         found = find_edge_list(file, delimiter=extras.delimiter, heading=extras.heading)
         notes = found.notes
-        parts = (cast("IntArray", ends) for ends, _ in read_edges(found))
+        parts = (cast("IntArray", ends) for ends in read_edges(found))
     copied = scratch / "pairs.npy"
     with ArrayWriter(copied, np.int64, (2,)) as writer:
 

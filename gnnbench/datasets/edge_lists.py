@@ -124,15 +124,13 @@ def find_edge_list(
     return EdgeList(table, source, target, weight, names, tuple(notes))
 
 
-def read_edges(found: EdgeList) -> Iterator[tuple[AnyArray, AnyArray | None]]:
-    """Yield the ends of edges, ``(n, 2)``, int64 or names, and weights, float64 ``(n,)``, in the
-    order of the file.
+def read_edges(found: EdgeList) -> Iterator[AnyArray]:
+    """Yield the ends of edges in the order of the file, ids or names ``(n, 2)``.
 
     Raises :class:`DatasetError` for a line that is no edge.
     """
     for piece in read_columns(found.table, found.kinds, found.a_line):
-        ends = np.stack((piece[found.source], piece[found.target]), axis=1)
-        yield ends, None if found.weight is None else piece[found.weight]
+        yield np.stack((piece[found.source], piece[found.target]), axis=1)
 
 
 def note_doubts(found: EdgeList, pairs: AnyArray) -> tuple[str, ...]:
