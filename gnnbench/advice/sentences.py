@@ -9,7 +9,8 @@ from gnnbench.advice.search import Final
 from gnnbench.comparison.ranking import find_difference, make_row
 from gnnbench.comparison.request import PlannedRow
 from gnnbench.records import RunResult
-from gnnbench.report.verdict import tell_times, widest_gap
+from gnnbench.report.reasons import explain_lead
+from gnnbench.report.verdict import tell_times
 from gnnbench.units import format_si
 
 #: Modelled times that differ by less than this share count as equal.
@@ -47,7 +48,7 @@ def compare_rows(final: Final, other: Final, note: str) -> str:
     if abs(ratio - 1.0) <= SAME:
         return f"It takes as long as {named}, and moves {links}."
     rows = make_row(run.label, row.mode, [run]), make_row(base.label, row.mode, [base])
-    found, gap = find_difference(*rows), widest_gap(*rows)
+    found, gap = find_difference(*rows), explain_lead(*rows)
     told = f"{ratio:.2f} times" if found is None else tell_times(found, "modelled")
     doubt = "" if found is None or found.shown else "; a difference is not shown"
     return f"It is {told} as fast as {named}{gap}, and moves {links}{doubt}."
