@@ -165,7 +165,7 @@ def note_doubts(found: EdgeList, pairs: AnyArray) -> tuple[str, ...]:
 
 
 def _is_mutual(neighbours: AnyArray) -> bool:
-    """Whether lines of two neighbours each, of vertices 1, 2, ..., name each edge at both ends."""
+    """Return whether lines of neighbours, of vertices 1, 2, ..., name each edge at both ends."""
     count = len(neighbours)
     listed = neighbours.astype(np.int64)
     if neighbours.min() < 1 or neighbours.max() > count:

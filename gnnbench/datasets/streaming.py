@@ -70,8 +70,7 @@ class Digests:
 
     @property
     def digest(self) -> str:
-        """What ``gnnbench.records.Dataset.digest`` says, if arrays passed by in the order of
-        :data:`ORDER`."""
+        """The ``Dataset.digest`` of arrays that passed by in the order of :data:`ORDER`."""
         return self._whole.hexdigest()[:16]
 
 
@@ -160,7 +159,7 @@ class _Rows:
 
 
 def find_rows(offsets: IntArray, begin: int, count: int) -> IntArray:
-    """Which rows the ``count`` entries from ``begin`` on are in, by the rows' ``offsets``."""
+    """Return the row of each of ``count`` entries from ``begin`` on, by the rows' ``offsets``."""
     end = begin + count
     first = int(np.searchsorted(offsets, begin, side="right")) - 1
     last = max(first, int(np.searchsorted(offsets, end, side="left")))
@@ -188,7 +187,7 @@ class _Topology(_Rows):
         self._balance -= _hash(columns, rows).sum(keepdims=True)
 
     def require_reverses(self) -> None:
-        """Raises :class:`DatasetError` where an edge lacks its reverse."""
+        """Refuse a graph that lacks the reverse of an edge. Raises :class:`DatasetError`."""
         if self._balance[0]:
             self._refuse("is directed: some edges are stored in one direction alone")
 

@@ -88,7 +88,7 @@ def parse_count(where: str, key: str, text: str) -> int:
 
 
 def parse_size(spec: str) -> SyntheticSize:
-    """The sizes in ``"rmat:vertices=1M,edges=16M"``; what is not named keeps its default."""
+    """Parse the sizes in ``"rmat:vertices=1M,edges=16M"``; an absent size keeps its default."""
     kind, _, options = spec.partition(":")
     default = DEFAULT_SIZES[kind]
     keys = SyntheticSize.__dataclass_fields__
@@ -186,7 +186,7 @@ def draw_until(where: str, edges: int, draw_more: Callable[[int], int]) -> int:
 
 
 def choose_kept(rng: np.random.Generator, found: int, wanted: int) -> BoolArray:
-    """Which of so many are kept, by chance; it takes 9 bytes for each."""
+    """Choose at random ``wanted`` of ``found`` entries to keep; takes 9 bytes an entry."""
     kept = np.ones(found, dtype=np.bool_)
     kept[rng.choice(found, found - wanted, replace=False)] = False
     return kept
@@ -210,7 +210,7 @@ def draw_rmat(rng: np.random.Generator, count: int, vertices: int) -> tuple[IntA
 def draw_rmat_pieces(
     rng: np.random.Generator, count: int, vertices: int
 ) -> Iterator[tuple[IntArray, IntArray]]:
-    """The edges of :func:`draw_rmat`, some at a time."""
+    """Yield the edges of :func:`draw_rmat`, some at a time."""
     a, b, c = RMAT_QUADRANTS
     levels = max(1, (vertices - 1).bit_length())
     filled = 0
@@ -291,7 +291,7 @@ def make_class_features(labels: IntArray, width: int, seed: int) -> FloatArray:
 
 
 def make_rmat(spec: str, seed: int = 0) -> Dataset:
-    """The R-MAT graph ``rmat[:vertices=..,edges=..,features=..,classes=..]``.
+    """Make the R-MAT graph ``rmat[:vertices=..,edges=..,features=..,classes=..]``.
 
     Vertex ids are shuffled, so that they carry no hint of the degree. Features, labels and the
     split 25/50/25 are random: there is nothing to learn, which the notes say. As in every R-MAT,
@@ -320,12 +320,12 @@ def make_rmat(spec: str, seed: int = 0) -> Dataset:
 
 
 def describe_rmat(seed: int) -> str:
-    """Where an R-MAT graph comes from."""
+    """Return the origin of an R-MAT graph."""
     return f"synthetic R-MAT, quadrants 0.57/0.19/0.19/0.05, seed {seed}"
 
 
 def make_sbm(spec: str, seed: int = 0) -> Dataset:
-    """The block model ``sbm[:vertices=..,edges=..,features=..,classes=..]``.
+    """Make the block model ``sbm[:vertices=..,edges=..,features=..,classes=..]``.
 
     Classes are of equal size; a quarter of the edges is drawn within a class, the rest anywhere.
     Features are noisy class means (:func:`make_class_features`). With the default sizes a
