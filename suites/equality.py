@@ -250,7 +250,8 @@ def train_row(
     tamper: Callable[[Dataset], Dataset] | None = None,
 ) -> Trained | None:
     """Train on the dataset after ``tamper`` and keep updates; None if the parts do not fit
-    together."""
+    together.
+    """
     bundle = assemble(registry, parts, {})
     if bundle.refusal(setting) is not None:
         return None

@@ -95,7 +95,8 @@ class Probed:
 @dataclass(slots=True)
 class Entrant:
     """A strategy that takes turns with others: its training, predicted epoch, and epochs
-    trained."""
+    trained.
+    """
 
     strategy: str
     training: Training

@@ -33,7 +33,8 @@ NEAR_RATIO = 0.25
 class Cell:
     """An epoch of a strategy, predicted and measured. ``taken_s`` is by the judging clock,
     ``wall_s`` by the wall clock. ``slowdown`` is the time of fixed work around the epoch over
-    its time at the probe; 1 if unknown."""
+    its time at the probe; 1 if unknown.
+    """
 
     strategy: str
     mode: Mode

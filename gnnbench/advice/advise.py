@@ -84,7 +84,8 @@ class Advice:
     """The answers to a question, the one with the shortest epoch first.
 
     This order is no ranking, since modes do different work. ``trained`` is the comparison in which
-    the best were trained."""
+    the best were trained.
+    """
 
     question: Question
     target: str
@@ -205,7 +206,8 @@ def vary_platform(
 ) -> dict[Mode, tuple[str, ...]]:
     """Return for each mode the best choices on platforms that differ in one thing.
 
-    They are chosen from the rows that were planned to the end and the unchanged strategies."""
+    They are chosen from the rows that were planned to the end and the unchanged strategies.
+    """
     told: dict[Mode, list[str]] = {each.space.mode: [] for each in found}
     for each in found:
         if not each.finals:

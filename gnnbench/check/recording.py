@@ -42,7 +42,8 @@ def list_overridden(part: type[object]) -> tuple[str, ...]:
     """Return the hooks that a part, or a session, overrides.
 
     Hooks are methods and properties of a base class in ``gnnbench.parts``. The class, or a plugin's
-    class that it derives from, replaces them."""
+    class that it derives from, replaces them.
+    """
     hooks = {
         name
         for base in part.__mro__

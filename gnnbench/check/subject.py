@@ -100,7 +100,8 @@ class Subject:
         """Yield the places where each mode is tried.
 
         They are a small graph that it does not refuse, wide rows beside a slow host if ``wide``,
-        and the dataset that was asked for."""
+        and the dataset that was asked for.
+        """
         for mode in self.modes:
             yield self.small(mode)
             if wide:
@@ -195,7 +196,8 @@ class Subject:
     ) -> RunResult:
         """Return the run of this subject's row.
 
-        Raises ``NotReached`` for a missing library, ``IncompatibleParts`` for a refused setting."""
+        Raises ``NotReached`` for a missing library, ``IncompatibleParts`` for a refused setting.
+        """
         registry = registry or self.registry
         parts = self.bundles[mode]
         texts = tuple(
@@ -281,7 +283,8 @@ class World:
     def owner(self) -> IntArray:
         """Return the slot that loads each row if trainers share rows.
 
-        It is the slot of the row's partition, or one of the accelerators' in turn."""
+        It is the slot of the row's partition, or one of the accelerators' in turn.
+        """
         sampler = self.bundle.sampler
         if isinstance(sampler, FullGraphSampler):
             trainers = self.bundle.placement.trainers(self.setting.platform)

@@ -91,7 +91,8 @@ def memory_bytes(groups: ControlGroups = GROUPS) -> int:
 @dataclass(frozen=True, slots=True)
 class Periods:
     """The number of periods of quotas that have passed, and of those in which processes were
-    throttled."""
+    throttled.
+    """
 
     passed: int = 0
     throttled: int = 0

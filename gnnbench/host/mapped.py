@@ -45,7 +45,8 @@ class FileMapping(mmap.mmap):
 
 def find_mapping(array: AnyArray) -> FileMapping | None:
     """Return the mapping that holds the memory of an array, or of the array it is a view of. Return
-    None if :func:`map_array` did not map it."""
+    None if :func:`map_array` did not map it.
+    """
     owner: object = array
     while isinstance(owner, np.ndarray):
         owner = owner.base
@@ -62,7 +63,8 @@ def map_array(
     stream: IO[bytes], offset: int, dtype: np.dtype[Any], shape: Sequence[int]
 ) -> AnyArray:
     """Map the array in an open file from byte ``offset`` on. Raises ``OSError`` and
-    ``ValueError``."""
+    ``ValueError``.
+    """
     count = math.prod(shape)
     if not count:
         return np.empty(shape, dtype=dtype)
@@ -108,7 +110,8 @@ def let_go(array: AnyArray) -> None:
 
 def _advise(array: AnyArray, advice: int) -> None:
     """Tell the system how the pages of a mapped array will be read; do nothing for another
-    array."""
+    array.
+    """
     if not is_mapped(array):
         return
     begin, end = _find_pages(array)
@@ -119,7 +122,8 @@ def _advise(array: AnyArray, advice: int) -> None:
 
 def find_ranges(array: AnyArray, rows: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.uintp]:
     """Return the pages that hold rows of an array ``(n, f)``, as ranges of addresses ``(k, 2)``:
-    begin and bytes. Pages near each other are one range."""
+    begin and bytes. Pages near each other are one range.
+    """
     row_bytes = array.nbytes // max(1, len(array))
     if not len(rows) or not row_bytes:
         return np.empty((0, 2), dtype=np.uintp)
@@ -133,7 +137,8 @@ def find_ranges(array: AnyArray, rows: npt.NDArray[np.integer[Any]]) -> npt.NDAr
 
 def ask_for(array: AnyArray, rows: npt.NDArray[np.integer[Any]]) -> None:
     """Request the pages of these rows of a mapped array ``(n, f)`` from disk, without waiting for
-    them. This is advice: a system that ignores it reads the pages on access."""
+    them. This is advice: a system that ignores it reads the pages on access.
+    """
     ranges = find_ranges(array, rows)
     libc = ctypes.CDLL(None, use_errno=True)
     try:
@@ -180,7 +185,8 @@ class ReadAhead:
     @contextmanager
     def scattered(self) -> Iterator[None]:
         """Announce that the block reads rows all over the array, so that a missing page is read
-        alone. Otherwise the system reads megabytes around it, which evicts requested pages."""
+        alone. Otherwise the system reads megabytes around it, which evicts requested pages.
+        """
         if self._array is None:
             yield
             return
@@ -192,7 +198,8 @@ class ReadAhead:
 
     def walk(self, rows: npt.NDArray[np.integer[Any]]) -> Iterator[slice]:
         """Yield windows of the rows ``(n,)`` in order; each is requested before the one before it
-        is read. If the array is not mapped, yield all rows at once."""
+        is read. If the array is not mapped, yield all rows at once.
+        """
         if self._array is None or not len(rows):
             yield slice(0, len(rows))
             return

@@ -69,7 +69,8 @@ def find_loopback() -> str | None:
 
 def open_store_socket(address: str, port: int) -> socket.socket:
     """Return the listening socket of rank 0: the one that it inherited, or a new one on ``address``
-    alone. Raises ``OSError`` if the port is taken."""
+    alone. Raises ``OSError`` if the port is taken.
+    """
     import socket
 
     given = os.environ.pop(STORE_FD, None)

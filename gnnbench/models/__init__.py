@@ -80,7 +80,8 @@ class GNN(nn.Module):
 
     def forward(self, bounds: Sequence[BoundBlock], h: Tensor) -> Tensor:
         """Return logits ``(D, classes)`` of the last block from input rows ``(S, f0)`` of the
-        first."""
+        first.
+        """
         for layer, bound in zip(self.stack, bounds, strict=True):
             h = layer.update(bound, layer.aggregate(bound, h))
         return h

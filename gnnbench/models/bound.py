@@ -40,7 +40,8 @@ class EdgeValues:
 
     def of(self, block: Block) -> FloatArray:
         """Return the values of a block's edges. Raises ``ValueError`` for an edge that is not in
-        the graph."""
+        the graph.
+        """
         graph = self._graph
         if block.indices is graph.indices:
             return self._values
@@ -118,7 +119,8 @@ class Degrees:
 
     def find_weights(self, block: Block) -> FloatArray:
         """Return the weights of a block's edges, ``(E,)``. Raises ``ValueError`` for an edge that
-        is not in the graph."""
+        is not in the graph.
+        """
         graph = self._graph
         if graph is None or graph.weights is None:
             raise ValueError("this model takes no edge weights")
@@ -195,7 +197,8 @@ class BoundBlock:
     @property
     def gcn_scaling(self) -> Scaling:
         """1/sqrt((D(v)+1)(D(u)+1)) for each edge and each vertex's own row, times the edge's weight
-        and the sampler's scale, if present."""
+        and the sampler's scale, if present.
+        """
         if self._gcn is None:
             ids = torch.from_numpy(self.block.src_ids)
             norm = self._degrees.norms(self.dtype).index_select(0, ids).to(self.device)
@@ -216,7 +219,8 @@ class BoundBlock:
 
     def sum_scaled(self, h: Tensor) -> Tensor:
         """``(S, f) -> (D, f)``: the sum over in-edges and the own row, scaled by
-        ``gcn_scaling``."""
+        ``gcn_scaling``.
+        """
         adjacency, scaling = self.adjacency, self.gcn_scaling
         if not self._own_factors:
             return adjacency.sum_scaled(h, scaling)
@@ -291,7 +295,8 @@ class BoundBlock:
 
     def masked(self, wanted: MaskArray) -> BoundBlock:
         """Return the bound block with transposed products that are zero except where ``wanted``;
-        see :meth:`gnnbench.parts.Adjacency.masked`."""
+        see :meth:`gnnbench.parts.Adjacency.masked`.
+        """
         bound = copy(self)
         bound._plain = self.adjacency.masked(wanted)
         return bound

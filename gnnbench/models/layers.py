@@ -162,17 +162,20 @@ class Layer(nn.Module, ABC):
         self, bound: BoundBlock, gradient: Tensor, into: Tensor | None = None
     ) -> Tensor:
         """``(D, aggregate_features) -> (S, in_features)``, added to ``into`` if given; every
-        ``cacheable`` layer implements it."""
+        ``cacheable`` layer implements it.
+        """
         raise TypeError(f"AGGREGATE of {type(self).__name__} is recomputed, not cached")
 
     @abstractmethod
     def update(self, bound: BoundBlock, a: Tensor) -> Tensor:
         """UPDATE: ``(D, aggregate_features) -> (D, out_features)``, with ReLU except in the last
-        layer."""
+        layer.
+        """
 
     def aggregate_work(self, block: Block | BlockSize, itemsize: int) -> Work:
         """Return the size of AGGREGATE on a block, for pricing; self loops are not counted as
-        edges."""
+        edges.
+        """
         return Work(
             op="aggregate",
             edges=block.num_edges,
@@ -186,7 +189,8 @@ class Layer(nn.Module, ABC):
 
     def update_work(self, rows: int, itemsize: int, gemms: int = 1, threads: int = 0) -> Work:
         """Return the size of UPDATE on ``rows`` destinations, done by ``threads`` of the host (0:
-        all). A backward pass has two products, or one."""
+        all). A backward pass has two products, or one.
+        """
         return Work(
             op="update",
             rows=rows,
@@ -378,7 +382,8 @@ class ProjectedGCNLayer(_ProjectedLayer, GCNLayer):
 
 class _ProjectedMeanLayer(_ProjectedLayer, _MeanLayer):
     """A mean layer with the products first: W's upper half for the own row, its lower for the
-    mean."""
+    mean.
+    """
 
     def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
         own, neighbours = torch.split(self.weight, self.in_features)
@@ -568,7 +573,8 @@ class GGCNLayer(MultipliedLayer):
     @property
     def edge_features(self) -> int:
         """The values per edge: the gate, which is the sigmoid's output and a factor, and h_u W, the
-        other factor."""
+        other factor.
+        """
         return 2 * self.out_features
 
     def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """The tensors that autograd saves in a forward pass, and their offload to the host: HongTu §4.2's
-alternative."""
+alternative.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ class SavedTensors:
 
     def offload(self, room: Callable[[Tensor], Tensor]) -> None:
         """Copy each tensor to the host memory that ``room`` returns for it, and free the device's
-        copy."""
+        copy.
+        """
         for one in self._saved.values():
             one.tensor = room(one.tensor).copy_(one.tensor)
 

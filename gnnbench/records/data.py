@@ -103,7 +103,8 @@ class Dataset:
     @property
     def multiplies_stored(self) -> bool:
         """Whether features are sparse rows with a faster sparse than dense product: fewer than one
-        in ``DENSE_SHARE`` values are stored."""
+        in ``DENSE_SHARE`` values are stored.
+        """
         if isinstance(self.features, np.ndarray):
             return False
         rows, width = self.features.shape
@@ -139,7 +140,8 @@ class Dataset:
 
     def count_stored(self, ids: IntArray, num_first: int) -> tuple[int, int]:
         """Return the number of stored values in the sparse feature rows of ``ids``, and in the
-        first ``num_first`` of them."""
+        first ``num_first`` of them.
+        """
         if isinstance(self.features, np.ndarray):
             raise TypeError("these features are stored dense")
         counts = np.diff(self.features.indptr)[ids]
@@ -147,7 +149,8 @@ class Dataset:
 
     def digest(self) -> str:
         """Return the SHA-256 (first 16 hex digits) of topology, features as stored, labels and
-        split."""
+        split.
+        """
         if self.stored_digest:
             return self.stored_digest
         h = begin_digest(directed=self.graph.directed)

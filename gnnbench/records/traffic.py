@@ -56,7 +56,8 @@ class Fetch:
 @dataclass(frozen=True, slots=True)
 class BufferRows:
     """The number of rows in a trainer's two buffers: ``neighbour``, which its kernel reads, and
-    ``transition``, which its peers read. ``transition`` is None if both are one merged buffer."""
+    ``transition``, which its peers read. ``transition`` is None if both are one merged buffer.
+    """
 
     neighbour: int
     transition: int | None = None

@@ -11,7 +11,8 @@ from gnnbench.records.data import IndexArray, IntArray
 class BlockSize(NamedTuple):
     """The number of sources, destinations and edges of a block. Self-loops that a layer adds to
     every vertex are counted as edges. ``own`` says that the block lists its destinations' own
-    rows."""
+    rows.
+    """
 
     num_src: int
     num_dst: int
@@ -49,7 +50,8 @@ class Block:
     @property
     def lists_edges(self) -> bool:
         """Whether ``indices`` holds the edges. If only a graph's sizes are known, ``indices`` is
-        one value broadcast to the number of edges."""
+        one value broadcast to the number of edges.
+        """
         return len(self.indices) < 2 or self.indices.strides[0] != 0
 
     @property
@@ -59,7 +61,8 @@ class Block:
     @property
     def topology_bytes(self) -> int:
         """The bytes of the local CSR with 32-bit indices, and of ``own``, as a device stores
-        them."""
+        them.
+        """
         positions = 0 if self.own is None else len(self.own)
         return 4 * (len(self.indptr) + len(self.indices) + positions)
 

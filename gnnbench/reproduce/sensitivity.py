@@ -35,7 +35,8 @@ LISTED = 3
 @dataclass(frozen=True)
 class Quantity(Generic[M]):
     """One prediction of a model, such as the seconds of an epoch, beside the paper's number for it;
-    ``quoted`` is None if the paper has none."""
+    ``quoted`` is None if the paper has none.
+    """
 
     label: str
     predict: Callable[[M], float]
@@ -46,7 +47,8 @@ class Quantity(Generic[M]):
 @dataclass(frozen=True)
 class Assumption(Generic[M]):
     """A number that a model rests on. ``scale`` returns the model with only this number multiplied
-    by a factor; ``source`` is the source of the ``stated`` value."""
+    by a factor; ``source`` is the source of the ``stated`` value.
+    """
 
     label: str
     stated: float
@@ -57,7 +59,8 @@ class Assumption(Generic[M]):
 
 def scale_field(name: str) -> Callable[[M, float], M]:
     """Return a function that multiplies a field of a dataclass; a whole number stays whole, and at
-    least 1."""
+    least 1.
+    """
 
     def scale(model: M, factor: float) -> M:
         value = getattr(model, name)
@@ -146,7 +149,8 @@ def find_remedies(
 ) -> tuple[Remedy[M], ...]:
     """Return the change of each assumption that brings ``quantity`` to the paper's number, and its
     effect on ``others``. The smallest change comes first; assumptions that cannot bring it there
-    come last."""
+    come last.
+    """
     if quantity.quoted is None:
         raise ValueError(f"{quantity.label} has no number in the paper to be brought to")
     remedies = []
@@ -182,7 +186,8 @@ def find_contradictions(
     tolerance: float = CLOSE,
 ) -> tuple[Contradiction, ...]:
     """Return, for each quantity off by more than ``tolerance``, the assumptions that would bring it
-    to the paper's number, and their effect on ``others``."""
+    to the paper's number, and their effect on ``others``.
+    """
     return tuple(_contradictions(model, quantities, assumptions, others, tolerance))
 
 

@@ -58,7 +58,8 @@ class Planner(ABC):
 
     def refuses(self, bundle: Bundle) -> str | None:
         """Return one sentence on why the options of these parts cannot be planned for from sizes
-        alone; None if they can."""
+        alone; None if they can.
+        """
         for kind, names in self.unplanned.items():
             part = getattr(bundle, kind)
             fields = option_fields(type(part))
@@ -107,12 +108,14 @@ class Reproduction(ABC):
     @abstractmethod
     def run(self) -> tuple[Table, ...]:
         """Return the table, with the paper's numbers quoted in its cells, and a summary of the
-        errors."""
+        errors.
+        """
 
 
 class Ledger(Reproduction):
     """A reproduction of measurements by others, machine by machine. The document lists each
-    measurement with its prediction, beside the tables."""
+    measurement with its prediction, beside the tables.
+    """
 
     @abstractmethod
     def entries(self) -> tuple[LedgerEntry, ...]:
@@ -121,7 +124,8 @@ class Ledger(Reproduction):
 
 class Inventory(Reproduction):
     """A reproduction that lists the constants behind everything modelled. The document lists each,
-    beside the tables."""
+    beside the tables.
+    """
 
     @abstractmethod
     def numbers(self) -> tuple[MarkedNumber, ...]:

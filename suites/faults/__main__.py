@@ -54,7 +54,8 @@ TAMPERED: Mapping[str, Callable[[Dataset], Dataset]] = {"labels-shifted": shift_
 @dataclass(slots=True)
 class Search:
     """A fault's cases: the number with an effect, the found and the missed ones among them, and
-    the number without an effect."""
+    the number without an effect.
+    """
 
     changed: int = 0
     found: int = 0

@@ -107,7 +107,8 @@ def planning(
     name: str, summary: str, says: str, plan: Callable[[Unit, IntArray, Any], Fetch], base: Any
 ) -> Fault:
     """Return a communication that plans each unit's fetch from the rows it needs and its slot's
-    last rows."""
+    last rows.
+    """
 
     class Session(TrafficSession):
         def plan(self, round_: Round, previous: RoundTraffic | None) -> RoundTraffic:

@@ -125,7 +125,8 @@ class DeduplicatedTraffic(TrafficSession):
 
     def _transitions(self, needed: Bitmaps, slots: list[int]) -> Bitmaps:
         """Return T_ij: the union of the round's neighbour sets by owner; each set itself without
-        P2P."""
+        P2P.
+        """
         if not self._part.p2p or not slots:
             return needed
         owner = self.owner

@@ -55,7 +55,8 @@ class LaidOutBlock(Block):
     @property
     def topology_bytes(self) -> int:
         """Bytes sent to the board: every edge in coordinate format, and again for the backward
-        pass."""
+        pass.
+        """
         directions = 1 if self.backward is None else 2
         return directions * self.num_edges * EDGE.itemsize
 

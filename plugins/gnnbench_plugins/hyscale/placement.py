@@ -265,7 +265,8 @@ class HyScaleSession(SeedSession):
 
     def _expect_epoch_s(self, assignment: Assignment) -> float:
         """Return the modelled seconds of an epoch under ``assignment``, corrected by the last
-        round."""
+        round.
+        """
         expected = correct(
             self._predict(Split(assignment.cpu_seeds, assignment.threads)),
             self._predict(self._taken_under),

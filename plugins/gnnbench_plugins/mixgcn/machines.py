@@ -191,7 +191,8 @@ class Machine(ABC):
     @abstractmethod
     def share_units(self, divisor: int) -> Machine:
         """Return a machine with one in ``divisor`` of the units and their feeds, on the same
-        memory."""
+        memory.
+        """
 
     def simulate(self, steps: Steps) -> Simulation:
         """Simulate the steps in whole ticks, a fraction of a cycle common to bytes and cycles."""

@@ -51,7 +51,8 @@ ANY: Bound[float] = 1e-3
 @dataclass(frozen=True, slots=True)
 class Strain:
     """Bytes of the fullest device and seconds of an epoch at some number of chunks, with the steps
-    on the critical path."""
+    on the critical path.
+    """
 
     device_bytes: int
     epoch_s: float

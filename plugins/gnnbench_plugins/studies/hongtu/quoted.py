@@ -48,7 +48,8 @@ class PaperGraph:
 
     def replication(self, partitions: int) -> float:
         """Return Table 3's factor of a number of partitions. Raises ``ValueError`` for a number and
-        ``KeyError`` for a graph that the table lacks."""
+        ``KeyError`` for a graph that the table lacks.
+        """
         return TABLE_3[self.name][CUT_INTO.index(partitions)]
 
     def dims(self, layers: int) -> tuple[int, ...]:

@@ -85,7 +85,8 @@ class Case:
 
 def count_chunks(graph: PaperGraph, model: str, gpus: int = PARTITIONS) -> ChunkCounts:
     """Return the paper's volumes, spread evenly over its chunks. GAT has twice as many chunks, and
-    its volumes grow as alpha does in Table 3."""
+    its volumes grow as alpha does in Table 3.
+    """
     if model == "gat" and graph.chunks > 1:
         few = PARTITIONS * graph.chunks
         growth = graph.replication(2 * few) / graph.replication(few)
@@ -127,7 +128,8 @@ def multiply_chunks(
 
 def find_alpha(graph: PaperGraph, gpus: int) -> float:
     """Return Table 3's replication factor of as many partitions as GPUs. For three it is the mean
-    of two and four."""
+    of two and four.
+    """
     if gpus == 1:
         return 1.0
     if gpus in CUT_INTO:
@@ -208,7 +210,8 @@ def foresee_case(case: Case) -> Outlook:
 @dataclass(frozen=True)
 class Server:
     """The paper's server, and how often GAT's edge tensors cross a GPU's memory, in multiples of
-    what is counted."""
+    what is counted.
+    """
 
     platform: Platform
     edge_traffic: float = 1.0
@@ -256,7 +259,8 @@ def share_of_host(server: Server) -> float:
 @cache
 def fitted_server() -> Server:
     """Fit ``ADDED_BYTES_PER_S``: the mean share of the CPU in GCN's epochs is what section 7.4
-    leaves for it."""
+    leaves for it.
+    """
     platform = load_platform(PLATFORM)
     nominal = platform.host.memory_bandwidth_bytes_per_s
 

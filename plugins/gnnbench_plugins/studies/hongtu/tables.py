@@ -51,7 +51,8 @@ def quote(seconds: float | None) -> Cell:
 
 def predict_cell(case: Case, quoted: float | None) -> Cell:
     """A predicted epoch, or words where the ledger of training says that a GPU is full. ``quoted``
-    is None where the paper ran out of memory."""
+    is None where the paper ran out of memory.
+    """
     words = OVERFLOW if quoted is None else ""
     if foresee_case(case).reason:
         return Cell(unit="s", quoted=quoted, text=OVERFLOW, quoted_text=words)
@@ -66,7 +67,8 @@ def explain_cells(cells: Iterable[tuple[Case, Cell]]) -> tuple[Contradiction, ..
 @dataclass(frozen=True, slots=True)
 class Epochs:
     """A table of epochs while it is predicted, with the cells of HongTu's own and their cases.
-    ``table`` is ``"t5"``, ``"t6"`` or ``"t7"``."""
+    ``table`` is ``"t5"``, ``"t6"`` or ``"t7"``.
+    """
 
     table: str
     gpus: int = PARTITIONS

@@ -144,7 +144,8 @@ def gpu_seconds(bench: Bench, case: Case) -> float:
 
 def fpga_seconds(bench: Bench, case: Case) -> float:
     """Return the time of the explored design by HP-GNN's Equations 4 to 9. The host computes the
-    loss and updates the weights (section 5.1)."""
+    loss and updates the weights (section 5.1).
+    """
     host, batch = bench.platform.host, make_batch(case)
     point = explore(batch, bench.board, sample_s=0.0).best
     return max(_sample_s(host, case), point.propagate_s + host_seconds(host, batch))
@@ -152,7 +153,8 @@ def fpga_seconds(bench: Bench, case: Case) -> float:
 
 def host_seconds(host: Device, batch: Batch) -> float:
     """Loss and weight update on the host: both go over their values in memory, the logits read and
-    their gradients written, and each weight with its gradient read and written."""
+    their gradients written, and each weight with its gradient read and written.
+    """
     itemsize = batch.itemsize
     logits_bytes = 2 * batch.vertices[-1] * batch.widths[-1] * itemsize
     weight_bytes = 3 * sum(batch.macs_per_row) * itemsize

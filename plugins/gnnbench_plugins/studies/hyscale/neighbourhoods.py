@@ -141,7 +141,8 @@ def profile_stand_in(
     law: PowerLaw, fanouts: Sequence[int], sizes: Sequence[int], seed: int = 0
 ) -> tuple[BatchProfile, ...]:
     """Mini-batches of ascending ``sizes`` by the project's neighbour sampler, fan-outs from the
-    seeds outwards; training vertices are spread evenly over the graph."""
+    seeds outwards; training vertices are spread evenly over the graph.
+    """
     random = np.random.default_rng(seed)
     drawn = np.unique(random.integers(0, law.vertices, 2 * max(sizes)))
     seeds = random.permutation(drawn)[: max(sizes)]

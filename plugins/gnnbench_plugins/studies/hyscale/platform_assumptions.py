@@ -93,7 +93,8 @@ def accelerator_assumptions(
     platform: Platform, kind: str, apply: Apply[M]
 ) -> tuple[Assumption[M], ...]:
     """Memory, arithmetic and links of a platform's accelerators of a kind, ``"gpu"`` or
-    ``"fpga"``."""
+    ``"fpga"``.
+    """
     device = next(each for each in platform.accelerators if each.kind == kind)
     sources, group, name = platform.sources, device.name.rstrip("0123456789"), kind.upper()
 

@@ -45,7 +45,8 @@ SIZES = (64, 256, 512, 1024, 2048, 4096, 8192, 16 * BATCH)
 @dataclass(frozen=True, slots=True)
 class PaperGraph:
     """A graph of Table III. ``law`` describes its in-neighbour lists: OGB stores ogbn-products in
-    both directions, and the citations of the other two in one."""
+    both directions, and the citations of the other two in one.
+    """
 
     name: str
     law: PowerLaw
@@ -71,7 +72,8 @@ UNCITED_SHARE: Annotated[
 
 def citations(papers: int, arcs: int) -> PowerLaw:
     """Redner 1998, "How popular is your paper?": an exponent of 3, and 368,110 of 783,339 papers
-    that nobody cites."""
+    that nobody cites.
+    """
     return PowerLaw(papers, arcs / papers, CITATION_EXPONENT, directed=True, without=UNCITED_SHARE)
 
 
@@ -91,7 +93,8 @@ MODELS = {"gcn": "GCN", "sage": "SAGE"}
 @dataclass(frozen=True, slots=True)
 class Rival:
     """A system of Table V. This work takes over its sample sizes and hidden width. The columns of
-    Table VI are GCN and SAGE on ogbn-products, then on ogbn-papers100M."""
+    Table VI are GCN and SAGE on ogbn-products, then on ogbn-papers100M.
+    """
 
     name: str
     fanouts: tuple[int, ...]
@@ -153,7 +156,8 @@ def predict_best(
     refined: bool = True,
 ) -> tuple[Prediction, Split]:
     """One iteration of 1,024 seeds an accelerator under the planned split, ``refined`` as far as
-    DRM may get."""
+    DRM may get.
+    """
     task = make_task(platform, graph, model, fanouts, hidden)
     profiles = cut_profiles(sample_graph(graph, fanouts), task.workload.batch_size)
     devices = platform.accelerators
@@ -242,7 +246,8 @@ def _quote(seconds: float | None) -> Cell:
 
 def _predict_cells(rival: Rival) -> tuple[Cell, ...]:
     """Return this work's cells in a rival's setting, and the geometric mean of its speed-ups over
-    the columns that both have."""
+    the columns that both have.
+    """
     cells, ratios = [], []
     for (graph, model), theirs_s, quoted in zip(COLUMNS, rival.seconds, rival.ours_s, strict=True):
         if theirs_s is None or quoted is None:

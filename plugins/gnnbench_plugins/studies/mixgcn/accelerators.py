@@ -276,7 +276,8 @@ class Table3(Reproduction):
 
 def time_rows(compared: Sequence[Mapping[str, Epoch]]) -> tuple[TableRow, ...]:
     """Return times, the SPU's speed over the others, its leads beside the paper's, occupancy and
-    bytes."""
+    bytes.
+    """
 
     def row(label: str, name: str, make_cell: Callable[[Epoch, Epoch], Cell]) -> TableRow:
         """Return one cell a graph, of the machine called ``name`` and the SPU."""

@@ -46,7 +46,8 @@ class Epoch:
 @dataclass(frozen=True)
 class Scene:
     """A graph's epochs by machine, and factors of what they rest on: the ``clocks`` and the loaded
-    ``rows`` by machine, the ``memory`` bandwidth of all accelerators, and that of the CPU."""
+    ``rows`` by machine, the ``memory`` bandwidth of all accelerators, and that of the CPU.
+    """
 
     epochs_by_machine: Mapping[str, Epoch]
     clocks: Mapping[str, float] = field(default_factory=dict)

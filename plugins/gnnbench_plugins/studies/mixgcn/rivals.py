@@ -70,7 +70,8 @@ SWITCHED_SHARE: Annotated[int, Constant("", "assumed", "AWB-GCN states no number
 @dataclass(frozen=True, slots=True)
 class HyGcn(Machine):
     """HyGCN's aggregation engine with the SPU's units, SRAM and bandwidth, and with its slices of
-    features unless told otherwise."""
+    features unless told otherwise.
+    """
 
     name: str = "HyGCN"
     clock_hz: Annotated[int, Constant("Hz", "quoted", "HyGCN: 1 GHz")] = 10**9
@@ -117,7 +118,8 @@ class HyGcn(Machine):
 class AwbGcn(Machine):
     """AWB-GCN's column-wise product with the SPU's units, SRAM and bandwidth. As it is published it
     streams all sources of a tile; ``tiled`` loads what the SPU would, in its slices and tiles, and
-    leaves it the columns' balance."""
+    leaves it the columns' balance.
+    """
 
     name: str = "AWB-GCN"
     clock_hz: Annotated[int, Constant("Hz", "quoted", "AWB-GCN: 330 MHz")] = 330 * 10**6
@@ -199,7 +201,8 @@ class AwbGcn(Machine):
 
     def _count_parts(self, feature_bytes: IntArray, adjacency_bytes: IntArray) -> IntArray:
         """The steps of a block: as many as its streams fill halves of their buffers, one at
-        least."""
+        least.
+        """
         parts: IntArray = np.maximum(
             -(-2 * feature_bytes // self.sram.node_bytes),
             -(-2 * adjacency_bytes // self.sram.index_bytes),

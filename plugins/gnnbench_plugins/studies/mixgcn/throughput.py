@@ -98,7 +98,8 @@ GRAPHS = tuple(map(Sized.of_stand_in, QUOTED))
 
 def pair_workers(cluster: Platform, like: Device, kind: str) -> Platform:
     """The cluster with a device like that beside every GPU, on its node's PCIe and behind a port of
-    the network."""
+    the network.
+    """
     inside = cluster.link(cluster.host.name, "node0_gpu0").bandwidth_bytes_per_s
     network = cluster.link("node0_gpu0", "node1_gpu0")
     beside: list[Device] = []
@@ -203,7 +204,8 @@ def price_peer(name: str, graph: Sized) -> float | None:
 
 def _price_distdgl(graph: Sized) -> float | None:
     """Price an epoch of DistDGL. The features of all vertices reach every worker, most of them over
-    the network, and each worker goes through the whole graph, which three hops reach."""
+    the network, and each worker goes through the whole graph, which three hops reach.
+    """
     task = FullGraphEpoch(
         graph=graph.name, model="gcn", dims=graph.dims, vertices=graph.vertices, edges=graph.edges,
         scale=min(1.0, SHARE_VERTICES / graph.vertices),
@@ -225,7 +227,8 @@ def _price_distdgl(graph: Sized) -> float | None:
 @dataclass(frozen=True)
 class Scene:
     """Multiples of how fast a worker's cores, and its SPU, aggregate, and of how long the peers
-    take."""
+    take.
+    """
 
     cores: float = 1.0
     spu: float = 1.0
@@ -240,7 +243,8 @@ class Scene:
 
 def list_ratios(scene: Scene, name: str) -> list[float | None]:
     """By graph, how many times as fast MixGCN-CPU is as a peer, or MixGCN-SPU as it; None where the
-    peer runs out of memory."""
+    peer runs out of memory.
+    """
     ratios: list[float | None] = []
     for graph in GRAPHS:
         own_s = scene.epoch_s("MixGCN-CPU", graph)

@@ -1,5 +1,6 @@
 """The ledger: every published measurement beside its prediction, in a table for each kind of
-machine, the worst first."""
+machine, the worst first.
+"""
 
 from __future__ import annotations
 

@@ -34,7 +34,8 @@ LONGEST_LIST: Bound[int] = 64
 @dataclass(frozen=True, slots=True)
 class ShortLists(PowerLaw):
     """A law whose vertices are met as often as before, but have no more than ``LONGEST_LIST``
-    neighbours each, so that the lists of hubs take no time to draw."""
+    neighbours each, so that the lists of hubs take no time to draw.
+    """
 
     def degrees(self, ranks: IntArray) -> FloatingArray:
         return np.minimum(PowerLaw.degrees(self, ranks), LONGEST_LIST)
@@ -66,7 +67,8 @@ LAWS: Mapping[str, PowerLaw] = {
 @dataclass(frozen=True, slots=True)
 class Draw:
     """What a mini-batch was drawn from: a graph of ``LAWS``, fan-outs from the seeds outwards, and
-    the number of seeds."""
+    the number of seeds.
+    """
 
     graph: str
     fanouts: tuple[int, ...]

@@ -95,7 +95,8 @@ EPOCHS: Bound[int] = 3
 
 def make_kernel(name: str, regularisers: int = 0) -> Kernel:
     """The kernel part that stands for a library, in a model with so many regularisers between two
-    layers."""
+    layers.
+    """
     kind = KERNELS[name]
     if not regularisers:
         return kind()
@@ -178,7 +179,8 @@ def predict_full_graph_s(
 
 def shrink(platform: Platform, scale: float) -> Platform:
     """The platform with that share of its memories and caches, and of what it takes to begin
-    anything, so that as large a share of a graph takes as large a share of the time."""
+    anything, so that as large a share of a graph takes as large a share of the time.
+    """
     fronts = {
         name: LibraryRates(call_s=kernel.library.call_s * scale) for name, kernel in KERNELS.items()
     }
@@ -216,7 +218,8 @@ def _full_graph_bundle(chosen: Kernel, task: FullGraphEpoch, vertices: int) -> B
 
 def profile_of(task: MiniBatchEpoch) -> BatchProfile:
     """Sizes of a mini-batch: drawn from the graph's stand-in, and |V^0| as published. Where real
-    neighbourhoods share more than those of the stand-in, they do so at every hop alike."""
+    neighbourhoods share more than those of the stand-in, they do so at every hop alike.
+    """
     drawn = find_profile(Draw(task.graph, task.fanouts, task.seeds))
     if not task.inputs:
         return drawn
@@ -242,7 +245,8 @@ def _price_mini_batches(
     machine: str, kernel: str, regularisers: int, task: MiniBatchEpoch
 ) -> EpochPrice:
     """An epoch, or as many rounds as the task says, from ``FEW`` of them and ``MORE``; and from so
-    many more where threads have several under way that the first are over."""
+    many more where threads have several under way that the first are over.
+    """
     under_way = task.workers if task.system == "salient" else 0
     counts = 2 * under_way + FEW, 3 * under_way + MORE
     few, more = (_price_rounds(machine, kernel, regularisers, task, count) for count in counts)

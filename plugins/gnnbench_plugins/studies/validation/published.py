@@ -45,7 +45,8 @@ class Aggregation(_Table):
 
 class LayerForward(_Table):
     """A layer's forward pass over a whole graph, of the widths ``dims``; ``degrees`` says that it
-    counts those of its vertices, where ``model`` does not."""
+    counts those of its vertices, where ``model`` does not.
+    """
 
     graph: Text
     model: Text

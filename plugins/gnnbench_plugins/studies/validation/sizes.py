@@ -76,7 +76,8 @@ def make_dataset(name: str, vertices: int, edges: int, dims: Sequence[int], trai
 @dataclass(frozen=True)
 class SizedPartitions(FullGraphSampler):
     """As many vertices and edges for each device, of which each reads ``halo`` rows of others', an
-    equal number of each."""
+    equal number of each.
+    """
 
     name: ClassVar[str] = "sized-partitions"
     summary: ClassVar[str] = "partitions of which the sizes are known"
@@ -105,7 +106,8 @@ class SizedPartitions(FullGraphSampler):
 @dataclass
 class SizedMiniBatches(MiniBatchSampler):
     """``count`` rounds of mini-batches that are all alike: that of ``profile`` for as many seeds as
-    it has, in proportion for fewer, and no larger for more, of which none is trained on."""
+    it has, in proportion for fewer, and no larger for more, of which none is trained on.
+    """
 
     name: ClassVar[str] = "sized-mini-batches"
     summary: ClassVar[str] = "mini-batches of which the sizes are known"
