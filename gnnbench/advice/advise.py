@@ -39,10 +39,12 @@ class Choice:
 
     @property
     def fits(self) -> bool:
+        """Whether the choice fits into the memory of the platform."""
         return self.run.status == "done"
 
     @property
     def epoch_s(self) -> float:
+        """Modelled seconds of an epoch."""
         return read_metric(self.run, "epoch_time")
 
 
@@ -68,10 +70,12 @@ class Answer:
 
     @property
     def best(self) -> Choice | None:
+        """The fastest choice that fits, or None."""
         return next((choice for choice in self.choices if choice.fits), None)
 
     @property
     def gain(self) -> float | None:
+        """The speed-up of the best choice over the strategy as it comes, or None without a gain."""
         best, base = self.best, self.as_it_comes
         if best is None or base is None or not best.row.swapped:
             return None
@@ -182,6 +186,7 @@ def make_answer(question: Question, found: Found, changes: tuple[str, ...]) -> A
 
 
 def make_choice(question: Question, final: Final, reason: str) -> Choice:
+    """Make a choice with the interval of its run."""
     row, run = final
     return Choice(row, run, find_interval(question, run), reason)
 

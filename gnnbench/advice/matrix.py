@@ -42,10 +42,12 @@ class Matrix:
 
     @property
     def planned(self) -> tuple[Cell, ...]:
+        """The cells whose plan is done."""
         return tuple(cell for cell in self.cells if cell.run.status == "done")
 
     @property
     def front(self) -> tuple[Cell, ...]:
+        """The cells on the front of time and memory."""
         return tuple(cell for cell in self.cells if cell.on_front)
 
 

@@ -61,6 +61,7 @@ class Pricer:
 
     @property
     def platform(self) -> Platform:
+        """The platform in question."""
         return self.question.platform
 
     def _make_setting(self, question: Question, *, few: bool) -> Setting:
@@ -103,7 +104,7 @@ class Pricer:
         return Law(name_sampling(bundle, self._whole), bundle.other_maths(self.platform))
 
     def is_idle(self, parts: Parts) -> bool:
-        """Whether the communication is a halo exchange on one device, which transfers nothing.
+        """Return whether the communication is a halo exchange on one device, without transfers.
 
         With ``none`` the epoch is the same, and no more memory is held.
         """

@@ -34,6 +34,7 @@ def explain_choice(final: Final, base: Final | None, finals: Sequence[Final]) ->
 
 
 def is_same(one: Final, other: Final) -> bool:
+    """Return whether two results have equal parts and options."""
     return one[0].parts == other[0].parts and one[0].options == other[0].options
 
 

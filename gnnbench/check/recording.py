@@ -64,7 +64,7 @@ def _find_own(part: type[object], name: str) -> Callable[..., object] | None:
 
 
 def _is_base(module: str) -> bool:
-    """Whether a module belongs to ``gnnbench.parts``."""
+    """Return whether a module belongs to ``gnnbench.parts``."""
     return module.startswith("gnnbench.parts")
 
 

@@ -70,6 +70,7 @@ class Subject:
 
     @property
     def modes(self) -> tuple[Mode, ...]:
+        """The modes that the subject trains in."""
         return tuple(self.bundles)
 
     def part_classes(self) -> list[tuple[PartKind, type[Part]]]:
@@ -82,7 +83,7 @@ class Subject:
         ]
 
     def covers(self, kind: PartKind) -> bool:
-        """Whether parts of this kind are checked."""
+        """Return whether parts of this kind are checked."""
         return self.part is None or self.part[0] == kind
 
     def assemble(self, mode: Mode, options: Options | None = None) -> Bundle:
@@ -315,6 +316,7 @@ class World:
 
 
 def require_done(run: RunResult, case: str) -> None:
+    """Raise :class:`NonConforming` unless the run is done."""
     if run.status != "done":
         raise NonConforming(f"{case}: the run ended with {run.status}: {run.reason}")
 

@@ -374,7 +374,7 @@ class Reference:
 
 
 def _is_near(one: Tensor, other: Tensor) -> bool:
-    """Whether two float64 tensors have one shape, and are equal up to their own rounding."""
+    """Return whether two float64 tensors have one shape, and are equal up to their own rounding."""
     return one.shape == other.shape and torch.allclose(one, other, rtol=1e-9, atol=1e-12)
 
 

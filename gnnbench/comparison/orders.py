@@ -94,7 +94,7 @@ def obey(request: Request, registry: Registry, setting: Setting, processes: Proc
 
 
 class _Part:
-    """This rank's share of a row's training."""
+    """The share of this rank in a row's training."""
 
     def __init__(
         self,

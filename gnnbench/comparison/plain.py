@@ -310,7 +310,7 @@ def _name(dtype: torch.dtype) -> Literal["float32", "float64"]:
 
 
 def _is_sparse(setting: Setting) -> bool:
-    """Whether features are stored sparse, and sparse enough for sparse products to be cheaper."""
+    """Return whether features are stored sparse, and sparse enough for cheaper sparse products."""
     features = setting.dataset.features
     if isinstance(features, np.ndarray):
         return False
@@ -330,7 +330,7 @@ def _find_wide_layers(setting: Setting) -> frozenset[int]:
 
 
 def _same(ours: Update, theirs: Update) -> bool:
-    """Whether two updates have the same parameters and seeds, in the same order."""
+    """Return whether two updates have the same parameters and seeds, in the same order."""
     one: Mapping[str, Tensor] = ours.parameters
     other: Mapping[str, Tensor] = theirs.parameters
     if one.keys() != other.keys() or not all(torch.equal(one[n], other[n]) for n in one):

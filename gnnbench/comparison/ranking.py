@@ -100,6 +100,7 @@ class Row:
 
     @property
     def test_accuracy(self) -> float | None:
+        """The test accuracy of the first repeat that is done, or None."""
         return self.done[0].accuracy.get("test") if self.done else None
 
     @property
@@ -268,7 +269,7 @@ def list_level(ranked: Sequence[Row]) -> list[Row]:
 
 
 def is_faster(row: Row, other: Row) -> bool:
-    """Whether a row is shown to be faster than another, by ``Difference.shown``."""
+    """Return whether a row is shown to be faster than another, by ``Difference.shown``."""
     found = find_difference(row, other)
     return found is not None and found.shown and found.ratio > 1.0
 

@@ -101,7 +101,7 @@ class Scene:
 
 
 def needs_all(bundle: Bundle, setting: Setting) -> bool:
-    """Whether all processes take part in training a bundle; one trainer needs only rank 0."""
+    """Return whether all processes take part in training; one trainer needs only rank 0."""
     return len(bundle.placement.trainers(setting.platform)) > 1
 
 
@@ -439,7 +439,7 @@ def name_stated(bundle: Bundle) -> tuple[str, ...]:
 
 
 def is_bundled(part: Part) -> bool:
-    """Whether a part is bundled with gnnbench."""
+    """Return whether a part is bundled with gnnbench."""
     return type(part).__module__.partition(".")[0] == BUNDLED
 
 

@@ -279,7 +279,7 @@ def _open_pairs(
 
 
 def _draw_rmat(spec: str, seed: int, scratch: Path) -> _Source:
-    """Draw the graph of ``synthetic.make_rmat`` into files; memory takes 9 bytes an edge at most."""
+    """Draw the graph of ``synthetic.make_rmat`` into files, with 9 bytes an edge in memory."""
     size, where = parse_size(spec), f"dataset {spec!r}"
     rng = np.random.default_rng((seed, 0))
     (scratch / "drawn").mkdir()

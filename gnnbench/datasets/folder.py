@@ -341,7 +341,7 @@ def list_arrays(dataset: Dataset) -> dict[str, AnyArray]:
 
 
 def write_manifest(folder: Path, dataset: Dataset, found: Digests) -> None:
-    """Write the manifest of the arrays in ``folder``, which hold ``dataset``. Raises ``OSError``."""
+    """Write the manifest of the arrays of ``dataset`` in ``folder``. Raises ``OSError``."""
     files = {n: ArrayFile.find(folder / f"{n}.npy") for n in _DTYPES if n in found.sha256}
     arrays = {
         name: StoredArray(_describe(file), file.header.shape, found.sha256[name])

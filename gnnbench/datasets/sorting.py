@@ -155,7 +155,7 @@ def sort_edges(
     added = files.add(pack, edges) // ways
 
     def unpack(keys: Keys) -> tuple[int, IntArray, IndexArray, int]:
-        """Return the first row, the degrees from there on, the columns, and the given edges' count."""
+        """Return the first row, the degrees from there on, the columns, and the given edges."""
         pairs = keys >> column
         first = _mark_first(pairs)
         # Of an edge that was given both ways, the one as it was comes first.

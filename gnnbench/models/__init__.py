@@ -76,12 +76,11 @@ class GNN(nn.Module):
 
     @property
     def shapes(self) -> tuple[LayerShape, ...]:
+        """The shapes of all layers, first to last."""
         return tuple(layer.shape for layer in self.stack)
 
     def forward(self, bounds: Sequence[BoundBlock], h: Tensor) -> Tensor:
-        """Return logits ``(D, classes)`` of the last block from input rows ``(S, f0)`` of the
-        first.
-        """
+        """Return logits ``(D, classes)`` from the input rows ``(S, f0)`` of the first block."""
         for layer, bound in zip(self.stack, bounds, strict=True):
             h = layer.update(bound, layer.aggregate(bound, h))
         return h

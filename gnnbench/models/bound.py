@@ -39,9 +39,7 @@ class EdgeValues:
         self._values = values
 
     def of(self, block: Block) -> FloatArray:
-        """Return the values of a block's edges. Raises ``ValueError`` for an edge that is not in
-        the graph.
-        """
+        """Return the values of a block's edges. Raises ``ValueError`` for an unknown edge."""
         graph = self._graph
         if block.indices is graph.indices:
             return self._values
@@ -81,8 +79,7 @@ def list_scales(sampler: MiniBatchSampler | None, setting: Setting) -> tuple[Edg
 
 
 class Degrees:
-    """D(v) of a graph's vertices, ``counts``, int64 ``(V,)``, and GCN's factors from it, computed
-    once.
+    """D(v) of a graph's vertices, int64 ``(V,)``, and GCN's factors from it, computed once.
 
     A model that multiplies by edge weights passes the ``weighted`` graph; D(v) is then the sum of
     its weights. ``counts`` remain numbers of edges.
@@ -101,6 +98,7 @@ class Degrees:
 
     @property
     def weighted(self) -> bool:
+        """Whether D(v) sums edge weights."""
         return self._graph is not None
 
     def norms(self, dtype: torch.dtype) -> Tensor:
@@ -118,8 +116,9 @@ class Degrees:
         return np.bincount(rows, graph.weights, minlength=graph.num_vertices)
 
     def find_weights(self, block: Block) -> FloatArray:
-        """Return the weights of a block's edges, ``(E,)``. Raises ``ValueError`` for an edge that
-        is not in the graph.
+        """Return the weights of a block's edges, ``(E,)``.
+
+        Raises ``ValueError`` for an edge that is not in the graph.
         """
         graph = self._graph
         if graph is None or graph.weights is None:
@@ -176,12 +175,14 @@ class BoundBlock:
 
     @property
     def adjacency(self) -> Adjacency:
+        """The kernel's adjacency of the block, opened at first use."""
         if self._plain is None:
             self._plain = self.kernel.adjacency(self.block, self.dtype, self.device)
         return self._plain
 
     @property
     def adjacency_with_self_loops(self) -> Adjacency:
+        """The kernel's adjacency of the block with self loops, opened at first use."""
         if self._looped is None:
             self._looped = self.kernel.adjacency(
                 with_self_loops(self.block), self.dtype, self.device
@@ -196,9 +197,7 @@ class BoundBlock:
 
     @property
     def gcn_scaling(self) -> Scaling:
-        """1/sqrt((D(v)+1)(D(u)+1)) for each edge and each vertex's own row, times the edge's weight
-        and the sampler's scale, if present.
-        """
+        """1/sqrt((D(v)+1)(D(u)+1)) of each edge and own row, times the edge weight and scale."""
         if self._gcn is None:
             ids = torch.from_numpy(self.block.src_ids)
             norm = self._degrees.norms(self.dtype).index_select(0, ids).to(self.device)
@@ -218,9 +217,7 @@ class BoundBlock:
         return self._degrees.weighted or self._scales is not None
 
     def sum_scaled(self, h: Tensor) -> Tensor:
-        """``(S, f) -> (D, f)``: the sum over in-edges and the own row, scaled by
-        ``gcn_scaling``.
-        """
+        """Return the sum over in-edges and the own row by ``gcn_scaling``: ``(S, f) -> (D, f)``."""
         adjacency, scaling = self.adjacency, self.gcn_scaling
         if not self._own_factors:
             return adjacency.sum_scaled(h, scaling)
@@ -294,8 +291,9 @@ class BoundBlock:
         return out
 
     def masked(self, wanted: MaskArray) -> BoundBlock:
-        """Return the bound block with transposed products that are zero except where ``wanted``;
-        see :meth:`gnnbench.parts.Adjacency.masked`.
+        """Return the bound block with transposed products that are zero except where ``wanted``.
+
+        See :meth:`gnnbench.parts.Adjacency.masked`.
         """
         bound = copy(self)
         bound._plain = self.adjacency.masked(wanted)

@@ -98,10 +98,12 @@ class SparseMatrix:
 
     @property
     def num_dst(self) -> int:
+        """The number of destination rows, D."""
         return len(self.indptr) - 1
 
     @property
     def num_edges(self) -> int:
+        """The number of edges, E."""
         return len(self.indices)
 
     @cached_property
@@ -241,8 +243,7 @@ def _multiply(
     add: bool,
     threads: int,
 ) -> None:
-    """Run the compiled product in the fastest way for its kind, or in a trial while that is
-    unknown.
+    """Run the compiled product in the fastest way for its kind, or in a trial until that is known.
 
     ``factors`` are weight, src_scale, dst_scale and own.
     """
@@ -280,11 +281,10 @@ def _multiply(
 
 
 def aggregate_max(matrix: SparseMatrix, h: Float, *, threads: int = 0) -> tuple[Float, IndexArray]:
-    """Return the element-wise maximum over source rows and its source, int32; 0 and -1 without
-    edges.
+    """Return the element-wise maximum over source rows, and the source of each, int32.
 
-    ``h`` as for :func:`aggregate`; both results are ``(D, f)``. Ties go to the first edge. A NaN
-    never counts as larger.
+    ``h`` as for :func:`aggregate`; both results are ``(D, f)``, and 0 and -1 without edges. Ties go
+    to the first edge. A NaN never counts as larger.
     """
     _check_rows("h", h, matrix.num_src)
     shape = (matrix.num_dst, h.shape[1])

@@ -95,8 +95,7 @@ def sort_keys(keys: reference.Keys, low: int, high: int) -> reference.Keys:
 def reverse_cuthill_mckee(
     indptr: IntArray, indices: IndexArray, *, from_hubs: bool = False, threads: int = 0
 ) -> IndexArray:
-    """Return a permutation that brings neighbours close: the vertex at each new place, int32
-    ``(V,)``.
+    """Return an order that brings neighbours close: the vertex at each new place, int32 ``(V,)``.
 
     The order is Cuthill and McKee's ("Reducing the bandwidth of sparse symmetric matrices", 1969),
     reversed (George 1971). Each component is searched breadth-first from a vertex of lowest degree,
@@ -108,7 +107,7 @@ def reverse_cuthill_mckee(
     graphs with hubs, and keeps for each component the order of smaller bandwidth.
 
     The graph should be symmetric; the order of one that is not is a permutation and no more.
-    Raises ``ValueError`` as for every graph.
+    Raises ``ValueError`` for a malformed graph.
     """
     _check_matrix(indptr, indices)
     # The sort is not stable, so the order of equal degrees depends on the dtype: it must be int32.

@@ -122,19 +122,23 @@ def move_rows(
     add: bool = False,
     threads: int = 0,
 ) -> None:
-    """Move rows: ``target[target_ids[i]] = source[source_ids[i]]``, or ``+=`` if ``add``, for i in
-    order.
+    """Move rows in order: ``target[target_ids[i]] = source[source_ids[i]]``, ``+=`` if ``add``.
 
-    There is no intermediate buffer.
+    There is no intermediate buffer. The result does not depend on ``threads`` (0 = every core).
 
-    ``source`` ``(V, D)`` and ``target`` ``(W, D)`` are contiguous, both float32, float64 or
-    float16; ``source`` may be read-only or a memory map; only the rows in ``source_ids`` are read.
-    Ids are int64 or int32 ``(N,)``, in any order, repeats allowed. The result does not depend on
-    ``threads`` (0 = every core).
+    Parameters
+    ----------
+    source, target
+        Contiguous ``(V, D)`` and ``(W, D)``, both float32, float64 or float16. ``source`` may be
+        read-only or a memory map; only the rows in ``source_ids`` are read.
+    source_ids, target_ids
+        int64 or int32 ``(N,)``, in any order, repeats allowed.
 
-    Raises ``ValueError`` for arrays of other dtypes, shapes or layouts, and for a ``target`` that
-    is read-only or shares memory with the others. Ids outside either table raise it too. ``target``
-    then stays unchanged.
+    Raises
+    ------
+    ValueError
+        For arrays of other dtypes, shapes or layouts, for ids outside either table, and for a
+        ``target`` that is read-only or shares memory with the others. ``target`` stays unchanged.
     """
     _check_move(source, source_ids, target, target_ids)
     workers = resolve_threads(threads)
@@ -169,9 +173,7 @@ def _check_move(
     target: Rows,
     target_ids: IntArray | IndexArray,
 ) -> None:
-    """Check that the tables match in dtype and width, are apart in memory, and have equally many
-    ids.
-    """
+    """Check that the tables match in dtype and width, share no memory, and have as many ids."""
     for name, rows in (("source", source), ("target", target)):
         _check_rows(name, rows, bfloat16=False)
     _check_ids(source_ids, "source_ids")
