@@ -376,7 +376,7 @@ class ProjectedGCNLayer(_ProjectedLayer, GCNLayer):
 
 
 class _ProjectedMeanLayer(_ProjectedLayer, _MeanLayer):
-    """A mean layer with the products first: W's upper half for the own row, its lower for the rest."""
+    """A mean layer, products first: W's upper half for the own row, its lower for the mean."""
 
     def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
         own, neighbours = torch.split(self.weight, self.in_features)

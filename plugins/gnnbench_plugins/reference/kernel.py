@@ -296,9 +296,7 @@ def _share(array: IntArray | IndexArray) -> Tensor:
 
 
 def _multiply(matrix: Tensor, dense: Tensor, into: Tensor | None = None) -> Tensor:
-    """Multiply CSR by dense, adding in place to ``into`` or zeros: ``@`` would hold a second
-    result.
-    """
+    """Multiply CSR by dense, in place into ``into`` or zeros; ``@`` would hold a second result."""
     if into is None:
         into = dense.new_zeros(matrix.shape[0], dense.shape[1])
     return into.addmm_(matrix, dense)

@@ -47,8 +47,9 @@ class PaperGraph:
     reused: float
 
     def replication(self, partitions: int) -> float:
-        """Return Table 3's factor of a number of partitions. Raises ``ValueError`` for a number and
-        ``KeyError`` for a graph that the table lacks.
+        """Return Table 3's factor of a number of partitions.
+
+        Raises ``ValueError`` for a number and ``KeyError`` for a graph that the table lacks.
         """
         return TABLE_3[self.name][CUT_INTO.index(partitions)]
 
@@ -184,6 +185,7 @@ def show_growth(ends: Range) -> str:
 
 
 def middle(ends: Range) -> float:
+    """Return the middle of a range."""
     return (ends[0] + ends[1]) / 2
 
 

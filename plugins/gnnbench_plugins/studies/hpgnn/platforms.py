@@ -104,7 +104,7 @@ def _shapes(case: Case) -> tuple[LayerShape, ...]:
 
 @cache
 def make_batch(case: Case) -> Batch:
-    """The mini-batch of a case."""
+    """Make the mini-batch of a case."""
     vertices, edges = _sizes(case.graph, case.sampler)
     shapes = _shapes(case)
     return Batch(
@@ -143,8 +143,9 @@ def gpu_seconds(bench: Bench, case: Case) -> float:
 
 
 def fpga_seconds(bench: Bench, case: Case) -> float:
-    """Return the time of the explored design by HP-GNN's Equations 4 to 9. The host computes the
-    loss and updates the weights (section 5.1).
+    """Return the time of the explored design by HP-GNN's Equations 4 to 9.
+
+    The host computes the loss and updates the weights (section 5.1).
     """
     host, batch = bench.platform.host, make_batch(case)
     point = explore(batch, bench.board, sample_s=0.0).best
@@ -152,8 +153,10 @@ def fpga_seconds(bench: Bench, case: Case) -> float:
 
 
 def host_seconds(host: Device, batch: Batch) -> float:
-    """Loss and weight update on the host: both go over their values in memory, the logits read and
-    their gradients written, and each weight with its gradient read and written.
+    """Return the seconds of loss and weight update on the host.
+
+    Both go over their values in memory: logits are read and their gradients written; each weight is
+    read and written with its gradient.
     """
     itemsize = batch.itemsize
     logits_bytes = 2 * batch.vertices[-1] * batch.widths[-1] * itemsize
@@ -225,7 +228,7 @@ def assumptions(bench: Bench) -> tuple[Assumption[Bench], ...]:
 
 
 def _compare(bench: Bench, case: Case) -> TableRow:
-    """A case on the three platforms: its throughput, and the ratios of its times."""
+    """Compare a case on the three platforms: its throughput, and the ratios of its times."""
     vertices = sum(make_batch(case).vertices)
     cpu_s, gpu_s, fpga_s = seconds = [of(bench, case) for of in SECONDS.values()]
     return TableRow(

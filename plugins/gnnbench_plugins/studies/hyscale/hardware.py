@@ -44,7 +44,7 @@ class Built:
 
 
 def make_batch(graph: PaperGraph, model: str) -> Batch:
-    """One trainer's mini-batch on the graph's stand-in."""
+    """Make one trainer's mini-batch on the graph's stand-in."""
     dims = (graph.features, HIDDEN, graph.classes)
     workload = Workload(model=model, dims=dims, epochs=1, batch_size=BATCH, fanouts=FANOUTS, seed=0)
     profile = next(each for each in sample_graph(graph, FANOUTS) if each.seeds == BATCH)

@@ -66,7 +66,7 @@ class PowerLaw:
         return float((self._scale / self._cutoff) ** (1.0 / self._slope))
 
     def degrees(self, ranks: IntArray) -> FloatingArray:
-        """Expected in-degrees of the vertices of these ranks."""
+        """Return the expected in-degrees of the vertices of these ranks."""
         tail = self._scale * (ranks + 0.5) ** -self._slope
         return np.where(ranks < self._reached, np.minimum(tail, self._cutoff), 0.0)
 
@@ -116,7 +116,7 @@ class _Rows:
         self._chunks.append((np.repeat(fresh, lengths), neighbours))
 
     def _number(self, ranks: IntArray) -> IntArray:
-        """The vertices' numbers; those not seen before get the next ones, by rank."""
+        """Return the vertices' numbers; new vertices get the next ones, by rank."""
         fresh = ranks[self._numbers[ranks] == 0]
         # Of several places of one rank the last one's stays written, and stands for it.
         places = np.arange(len(fresh), dtype=np.int32)
@@ -140,8 +140,9 @@ class _Rows:
 def profile_stand_in(
     law: PowerLaw, fanouts: Sequence[int], sizes: Sequence[int], seed: int = 0
 ) -> tuple[BatchProfile, ...]:
-    """Mini-batches of ascending ``sizes`` by the project's neighbour sampler, fan-outs from the
-    seeds outwards; training vertices are spread evenly over the graph.
+    """Draw mini-batches of ascending ``sizes`` by the project's neighbour sampler.
+
+    ``fanouts`` go from the seeds outwards; training vertices are spread evenly over the graph.
     """
     random = np.random.default_rng(seed)
     drawn = np.unique(random.integers(0, law.vertices, 2 * max(sizes)))

@@ -107,7 +107,7 @@ class Ordered:
         return foresee_counted(placement, platform, self.case.workload, rounds)
 
     def count(self, ordering: Ordering, stages: int) -> list[Piece]:
-        """Its rounds, at that size."""
+        """Return the rounds of an ordering at the size of the case."""
         rounds = count_rounds(self.case.graph, ordering.order, stages)
         return [replace(each, size=self._grow(each.size)) for each in rounds]
 

@@ -32,7 +32,7 @@ class Constants(Inventory):
 
 
 def count_marks(numbers: Sequence[MarkedNumber]) -> Table:
-    """How many constants have which mark, by the folder that they are in."""
+    """Count the constants of each mark, by the folder that they are in."""
     places = Counter((_place(number), number.mark) for number in numbers)
     totals = Counter(number.mark for number in numbers)
     folders = dict.fromkeys(_place(number) for number in numbers)

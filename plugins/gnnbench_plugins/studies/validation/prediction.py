@@ -94,9 +94,7 @@ EPOCHS: Bound[int] = 3
 
 
 def make_kernel(name: str, regularisers: int = 0) -> Kernel:
-    """The kernel part that stands for a library, in a model with so many regularisers between two
-    layers.
-    """
+    """Make the kernel part of a library, with ``regularisers`` between two layers of the model."""
     kind = KERNELS[name]
     if not regularisers:
         return kind()
@@ -114,7 +112,7 @@ def make_kernel(name: str, regularisers: int = 0) -> Kernel:
 
 
 def predict(cell: PublishedCell) -> float:
-    """In the unit of the cell."""
+    """Predict a cell, in its unit."""
     task = cell.task
     if isinstance(task, Aggregation):
         seconds = _aggregate_s(cell, task)
@@ -166,7 +164,7 @@ def _setting(dataset: Dataset, platform: Platform, workload: Workload) -> Settin
 def predict_full_graph_s(
     machine: str, kernel: str, task: FullGraphEpoch, regularisers: int = 0
 ) -> float:
-    """Seconds of an epoch; raises ``DeviceOutOfMemory`` where a memory cannot hold it."""
+    """Return the seconds of an epoch. Raises ``DeviceOutOfMemory`` where a memory is too small."""
     vertices, edges = round(task.vertices * task.scale), round(task.edges * task.scale)
     dataset = make_dataset(task.graph, vertices, edges, task.dims, vertices)
     platform = shrink(load_platform(machine), task.scale)
@@ -178,8 +176,9 @@ def predict_full_graph_s(
 
 
 def shrink(platform: Platform, scale: float) -> Platform:
-    """The platform with that share of its memories and caches, and of what it takes to begin
-    anything, so that as large a share of a graph takes as large a share of the time.
+    """Scale the memories and caches of a platform, and the time that it takes to begin anything.
+
+    A share of a graph then takes as large a share of the time.
     """
     fronts = {
         name: LibraryRates(call_s=kernel.library.call_s * scale) for name, kernel in KERNELS.items()
@@ -217,8 +216,9 @@ def _full_graph_bundle(chosen: Kernel, task: FullGraphEpoch, vertices: int) -> B
 
 
 def profile_of(task: MiniBatchEpoch) -> BatchProfile:
-    """Sizes of a mini-batch: drawn from the graph's stand-in, and |V^0| as published. Where real
-    neighbourhoods share more than those of the stand-in, they do so at every hop alike.
+    """Return the sizes of a mini-batch: drawn from the graph's stand-in, and |V^0| as published.
+
+    Where real neighbourhoods share more than those of the stand-in, they do so at every hop alike.
     """
     drawn = find_profile(Draw(task.graph, task.fanouts, task.seeds))
     if not task.inputs:
@@ -244,8 +244,10 @@ def profile_of(task: MiniBatchEpoch) -> BatchProfile:
 def _price_mini_batches(
     machine: str, kernel: str, regularisers: int, task: MiniBatchEpoch
 ) -> EpochPrice:
-    """An epoch, or as many rounds as the task says, from ``FEW`` of them and ``MORE``; and from so
-    many more where threads have several under way that the first are over.
+    """Price an epoch, or the rounds of the task, from ``FEW`` and ``MORE`` of its rounds.
+
+    Where threads have several rounds under way, both counts are larger, so that the first rounds
+    are over.
     """
     under_way = task.workers if task.system == "salient" else 0
     counts = 2 * under_way + FEW, 3 * under_way + MORE
