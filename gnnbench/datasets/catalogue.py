@@ -78,7 +78,7 @@ def _variable_folders() -> tuple[Path, ...]:
 
 
 def _checkout_folder() -> Path | None:
-    """``shared/data`` beside the source checkout, found from this file or the current folder."""
+    """Return ``shared/data`` beside the source checkout of this file or the current folder."""
     for root in (Path(__file__).resolve().parents[2], Path.cwd()):
         folder = root.parent / "shared" / "data"
         if (root / "gnnbench").is_dir() and folder.is_dir():
@@ -87,7 +87,7 @@ def _checkout_folder() -> Path | None:
 
 
 def cache_folder() -> Path:
-    """``~/.cache/gnnbench/datasets``, or below ``$XDG_CACHE_HOME``; it may not exist yet."""
+    """Return ``~/.cache/gnnbench/datasets``, or below ``$XDG_CACHE_HOME``; it may not exist yet."""
     return user_cache() / "datasets"
 
 
@@ -302,7 +302,7 @@ def _peek_folder(file: Path) -> DatasetEntry:
 
 
 def list_datasets() -> tuple[DatasetEntry, ...]:
-    """Everything :func:`load` knows by name: files, synthetic, stand-ins, OGB, PyG, in this order.
+    """List everything :func:`load` knows by name: files, synthetic, stand-ins, OGB, then PyG.
 
     A name in two folders is listed once, for the folder that :func:`load` takes. A file that
     cannot be read is listed with the reason.

@@ -41,7 +41,7 @@ _MAX_SPARSE_CLASSES = 1000
 
 
 def as_float_features(where: str, features: AnyArray, array: str = "x") -> tuple[FloatArray, bool]:
-    """``features`` as float32, and whether rounding changed any of them.
+    """Return ``features`` as float32, and whether rounding changed any of them.
 
     Raises :class:`DatasetError` when they are not real numbers, or not finite in float32.
     """
@@ -179,7 +179,7 @@ def draw_random_features(counts: Iterable[int], width: int, seed: int = 0) -> It
 
 
 def make_random_labels(num_vertices: int, classes: int, seed: int = 0) -> IntArray:
-    """Balanced random classes, int64 ``(V,)``; each of min(V, classes) occurs."""
+    """Draw balanced random classes, int64 ``(V,)``; each of min(V, classes) occurs."""
     labels = np.arange(num_vertices, dtype=np.int64) % classes
     np.random.default_rng((seed, 2)).shuffle(labels)
     return labels
@@ -293,14 +293,10 @@ def build(
     num_vertices
         Defaults to the rows of the CSR, of ``features`` or of ``labels``, or the largest id plus
         one.
-    features
-        ``(V, f)``, dense or SciPy sparse; None draws random ones.
-    labels
-        int64 ``(V,)``, -1 = none; None draws random ones.
-    masks
-        Train, val and test, bool ``(V,)``; None splits the labelled vertices 25/50/25, as HongTu.
-    report_repairs
-        Whether the notes name the repairs to the topology. They always name random data.
+    features, labels, masks
+        ``(V, f)``, dense or SciPy sparse; int64 ``(V,)``, -1 = none; and train, val and test, bool
+        ``(V,)``. None draws them at random, masks as a split 25/50/25 of the labelled vertices, as
+        HongTu does. The notes name random data, and repairs if ``report_repairs``.
     directed
         Whether each edge stays as it is; its destination aggregates its source.
     weights
@@ -357,7 +353,7 @@ def _list_ends(
 
 
 def _check_pairs(name: str, edges: IntArray) -> None:
-    """Edges as pairs must be integers in two rows, and there must be some."""
+    """Refuse edges that are not integers in two rows, or that are empty."""
     if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in "iu":
         raise DatasetError(
             f"{name}: edges have shape {edges.shape} and dtype {edges.dtype}; give integers "

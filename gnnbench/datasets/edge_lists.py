@@ -77,13 +77,12 @@ def find_edge_list(
     delimiter: str | None = None,
     heading: bool | None = None,
 ) -> EdgeList:
-    """Return how a text of edges is to be read.
+    """Find out how a text of edges is to be read.
 
-    ``heading`` says whether the first line is one. By default it is a heading if its ids are no
-    integers and those of the next line are. Of ``names`` it is one if it has usual names of
-    columns. A heading with such names also says which columns are source and target.
-
-    Raises :class:`DatasetError` for a text that is no edge list.
+    ``heading`` says whether the first line is a heading. By default, a line without integer ids
+    above a line with them is one; with ``names``, a line with usual names of columns is. Such names
+    also say which columns are source and target. Raises :class:`DatasetError` for a text that is no
+    edge list.
     """
     what = (_NAMED_EDGE if names else _AN_EDGE) + (" with a weight" if weighted else "")
     least, numbers = 3 if weighted else 2, 0 if names else 2

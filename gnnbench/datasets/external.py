@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 def load_pyg(spec: str, cache: Path) -> Dataset:
-    """``pyg:CLASS`` or ``pyg:CLASS/NAME`` of ``torch_geometric.datasets``, kept under ``cache``.
+    """Load ``pyg:CLASS[/NAME]`` of ``torch_geometric.datasets``, kept under ``cache``.
 
     Raises :class:`MissingDependency` without torch-geometric, :class:`DatasetError` for an unknown
     class or name, and where the download fails.
@@ -115,7 +115,7 @@ def from_ogb(
     split: Mapping[str, IntArray],
     name: str,
 ) -> Dataset:
-    """OGB's library-agnostic graph (``edge_index``, ``node_feat``, ``num_nodes``) as a dataset.
+    """Make a dataset of OGB's graph: ``edge_index``, ``node_feat``, ``num_nodes``.
 
     ``labels`` are ``(V, 1)``, ``split`` maps train, valid and test to vertex ids.
     """

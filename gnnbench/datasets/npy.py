@@ -176,7 +176,7 @@ class ArrayWriter:
             self._stream.write(self._make_header())
 
     def append(self, rows: AnyArray) -> None:
-        """More rows, of the array's dtype."""
+        """Append rows of the array's dtype."""
         if rows.dtype != self._dtype or rows.shape[1:] != self._width:
             raise TypeError(f"rows of {rows.dtype} {rows.shape[1:]} are not {self._dtype}")
         np.ascontiguousarray(rows).tofile(self._stream)

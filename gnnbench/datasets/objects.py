@@ -79,27 +79,13 @@ def from_arrays(
 ) -> Dataset:
     """Make a data set of arrays, tensors or sparse matrices, without self loops and duplicates.
 
-    Parameters
-    ----------
-    edges
-        ``(2, E)``, sources above destinations, or a square SciPy adjacency matrix whose rows are
-        sources. The graph is made symmetric unless it is ``directed``.
-    features
-        ``(V, f)``, dense or SciPy sparse.
-    labels
-        Classes ``(V,)``; -1 or NaN means no label.
-    split
-        Maps train, val and test to masks or to ids of vertices.
-    num_vertices
-        Counts isolated vertices beyond the last edge, where there are no features.
-    edge_weights
-        ``(E,)``; a matrix has its values. A graph that is not ``weighted`` ignores them, with a
-        note.
-
-    Raises
-    ------
-    DatasetError
-        Names the array that is wrong.
+    ``edges`` are ``(2, E)``, sources above destinations, or a square SciPy adjacency matrix whose
+    rows are sources. The graph is made symmetric unless it is ``directed``. ``features`` are ``(V,
+    f)``, dense or SciPy sparse; ``labels`` ``(V,)`` classes, -1 or NaN for no label. ``split`` maps
+    train, val and test to masks or to ids of vertices. ``num_vertices`` counts isolated vertices
+    beyond the last edge, where there are no features. ``edge_weights`` are ``(E,)``; a matrix has
+    its values. A graph that is not ``weighted`` ignores them, with a note. Raises
+    :class:`DatasetError` naming the array that is wrong.
     """
     weights: AnyArray | None = None if edge_weights is None else _as_array(name, edge_weights)
     zeros: tuple[str, ...] = ()

@@ -141,7 +141,7 @@ def scale_pieces(features: FloatArray, scaling: FeatureScaling) -> Iterator[Floa
 
 
 def scale_sparse_rows(features: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
-    """Sparse features whose rows have the length :data:`ROW_LENGTH`, with as many values."""
+    """Scale sparse rows to the length :data:`ROW_LENGTH`; as many values are stored."""
     values = features.data.astype(np.float64)
     counts = np.diff(features.indptr)
     rows = np.repeat(np.arange(len(counts)), counts)
@@ -169,12 +169,12 @@ def _column_moments(
 
 
 def _invert(lengths: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """1 / length, and 0 where there is none, so that what is zero stays so."""
+    """Return 1 / length, and 0 for a length of 0, so that zeros stay zeros."""
     return np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
 
 
 def _slices(features: FloatArray) -> Iterator[slice]:
-    """Consecutive rows, about :data:`_VALUES` values at a time."""
+    """Yield consecutive rows, about :data:`_VALUES` values at a time."""
     step = max(1, _VALUES // features.shape[1])
     for begin in range(0, len(features), step):
         yield slice(begin, begin + step)

@@ -286,7 +286,7 @@ def _parse(spec: str) -> tuple[StandIn, SyntheticSize]:
 
 
 def _homophily(real: StandIn, size: SyntheticSize) -> float:
-    """At most half of the pairs within a class may be edges, or drawing them would not end."""
+    """Return the homophily, so that at most half of the pairs within a class become edges."""
     return min(HOMOPHILY, 0.5 * size.vertices / real.classes / real.mean_degree)
 
 
@@ -306,6 +306,6 @@ def _draw_pairs(
 
 
 def _round_up(share: float) -> str:
-    """``share`` rounded up to two significant digits, as text."""
+    """Round ``share`` up to two significant digits, as text."""
     digits = 1 - math.floor(math.log10(share))
     return f"{math.ceil(share * 10**digits) / 10**digits:.{max(digits, 0)}f}"

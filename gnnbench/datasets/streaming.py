@@ -149,7 +149,7 @@ class _Rows:
             self._last = int(rows[-1]), int(columns[-1])
 
     def see(self, rows: IntArray, columns: IntArray) -> None:
-        """More of the entries, in range and in order."""
+        """Take more of the entries, in range and in order."""
 
     def _refuse(self, what: str) -> None:
         raise DatasetError(
@@ -193,7 +193,7 @@ class _Topology(_Rows):
 
 
 def _hash(high: IntArray, low: IntArray) -> Words:
-    """SplitMix64's finaliser (Steele, Lea and Flood, OOPSLA 2014) of both as one word."""
+    """Hash both as one word by SplitMix64's finaliser (Steele, Lea and Flood, OOPSLA 2014)."""
     word = (high.astype(np.uint64) << np.uint64(32)) | low.astype(np.uint64)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         word ^= word >> np.uint64(shift)

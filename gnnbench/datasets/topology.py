@@ -103,7 +103,7 @@ def _weigh(
     *,
     directed: bool,
 ) -> tuple[Graph, Repairs]:
-    """:func:`symmetrise` with weights, of the packed edges that are ``chosen``: no loops."""
+    """Do the work of :func:`symmetrise` with weights, on the packed ``chosen`` edges: no loops."""
     given, keys, weights = len(keys), keys[chosen], weights[chosen]
     self_loops = given - len(keys)
     order = np.argsort(keys, kind="stable")
@@ -133,7 +133,7 @@ def _unpack(keys: IntArray, num_vertices: int) -> tuple[IntArray, IndexArray]:
 
 
 def as_edge_weights(where: str, weights: AnyArray, num_edges: int) -> FloatArray:
-    """Edge weights as float32 ``(E,)``.
+    """Return edge weights as float32 ``(E,)``.
 
     Raises :class:`DatasetError` unless there is one for each edge, finite and not negative, and
     some edge has one above zero.

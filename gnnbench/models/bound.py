@@ -226,7 +226,7 @@ class BoundBlock:
 
     @torch.no_grad()
     def sum_scaled_transposed(self, g: Tensor, into: Tensor | None = None) -> Tensor:
-        """``(D, f) -> (S, f)``: the backward pass of ``sum_scaled`` without its forward."""
+        """Run ``sum_scaled`` backward, ``(D, f) -> (S, f)``, without its forward pass."""
         adjacency, scaling = self.adjacency, self.gcn_scaling
         if not self._own_factors:
             return adjacency.sum_scaled_transposed(g, scaling, into)
@@ -235,14 +235,14 @@ class BoundBlock:
         return out
 
     def mean(self, h: Tensor) -> Tensor:
-        """``(S, f) -> (D, f)``: the mean over in-edges, divided by the full graph's degree."""
+        """Return the mean over in-edges, ``(S, f) -> (D, f)``, by the full graph's degree."""
         if self._scales is not None:
             return self.adjacency.sum(h, self._mean_factors(self._scales))
         mean = self.adjacency.mean(h)
         return mean if self._shares is None else mean * self._shares
 
     def own_and_mean(self, h: Tensor) -> Tensor:
-        """``(S, f) -> (D, 2 f)``: each destination's own row beside the ``mean``."""
+        """Return each destination's own row beside the ``mean``: ``(S, f) -> (D, 2 f)``."""
         if self._scales is not None:
             return torch.cat((self.adjacency.own_rows(h), self.mean(h)), dim=1)
         both = self.adjacency.own_and_mean(h)
@@ -254,7 +254,7 @@ class BoundBlock:
 
     @torch.no_grad()
     def own_and_mean_transposed(self, g: Tensor, into: Tensor | None = None) -> Tensor:
-        """``(D, 2 f) -> (S, f)``: the backward pass of ``own_and_mean`` without its forward."""
+        """Run ``own_and_mean`` backward, ``(D, 2 f) -> (S, f)``, without its forward pass."""
         if self._scales is not None:
             own, mean = g.chunk(2, dim=1)
             factors = self._mean_factors(self._scales)
@@ -272,7 +272,7 @@ class BoundBlock:
         return scales / counts.index_select(0, self.adjacency.edge_dst)
 
     def own_plus_sum(self, h: Tensor) -> Tensor:
-        """``(S, f) -> (D, f)``: each destination's own row plus the sum over in-edges."""
+        """Return each destination's own row plus the sum over in-edges: ``(S, f) -> (D, f)``."""
         if not self._own:
             return self.adjacency.sum(h, self._scales)
         if self._scales is None:
@@ -281,7 +281,7 @@ class BoundBlock:
 
     @torch.no_grad()
     def own_plus_sum_transposed(self, g: Tensor, into: Tensor | None = None) -> Tensor:
-        """``(D, f) -> (S, f)``: the backward pass of ``own_plus_sum`` without its forward."""
+        """Run ``own_plus_sum`` backward, ``(D, f) -> (S, f)``, without its forward pass."""
         if not self._own:
             return self.adjacency.sum_transposed(g, self._scales, into)
         if self._scales is None:
@@ -317,7 +317,7 @@ class BoundBlock:
         return self.kernel.multiply(h, weight)
 
     def own_rows(self, h: Tensor) -> Tensor:
-        """``(S, f) -> (D, f)``: the destinations' own rows; sparse rows must stand first."""
+        """Return the destinations' own rows, ``(S, f) -> (D, f)``; sparse rows must stand first."""
         count = self.block.num_dst
         if count == len(h) and self.block.own is None:
             return h

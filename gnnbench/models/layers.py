@@ -156,7 +156,7 @@ class Layer(nn.Module, ABC):
 
     @abstractmethod
     def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
-        """AGGREGATE: ``(S, in_features) -> (D, aggregate_features)``, differentiable."""
+        """Apply AGGREGATE: ``(S, in_features) -> (D, aggregate_features)``, differentiable."""
 
     def aggregate_backward(
         self, bound: BoundBlock, gradient: Tensor, into: Tensor | None = None

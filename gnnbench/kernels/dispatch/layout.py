@@ -24,13 +24,23 @@ def transpose(
 ) -> tuple[IntArray, IndexArray, IndexArray]:
     """Return the transpose of a rectangular CSR, as ``(indptr, indices, edge)``.
 
-    ``indptr`` is int64 ``(R+1,)`` and ``indices`` int32 ``(E,)`` with values in
-    ``[0, num_columns)``. In a block, rows are destinations and values are positions of sources. The
-    result has int64 ``(num_columns+1,)``, int32 ``(E,)`` the rows that hold each column, and int32
-    ``(E,)`` which entry of the original each was. Entries of a column stand in the order of the
-    original.
+    Parameters
+    ----------
+    indptr, indices
+        int64 ``(R+1,)``, and int32 ``(E,)`` with values in ``[0, num_columns)``. In a block, rows
+        are destinations and values are positions of sources.
 
-    Raises ``ValueError`` as for a graph, and for ``num_columns`` outside ``[0, 2^31)``.
+    Returns
+    -------
+    tuple
+        int64 ``(num_columns+1,)``; int32 ``(E,)``, the rows that hold each column; and int32
+        ``(E,)``, the place of each entry in the original. Entries of a column stand in the
+        original's order.
+
+    Raises
+    ------
+    ValueError
+        For a malformed CSR, and for ``num_columns`` outside ``[0, 2^31)``.
     """
     _check_matrix(indptr, indices)
     if not 0 <= num_columns < 2**31:

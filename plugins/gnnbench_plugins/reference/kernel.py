@@ -155,11 +155,11 @@ class TorchAdjacency(Adjacency):
         return out
 
     def sum_scores(self, values: Tensor) -> Tensor:
-        """``(E,) -> (D,)``: sum over each destination's in-edges."""
+        """Return the sum over each destination's in-edges: ``(E,) -> (D,)``."""
         return torch.segment_reduce(values, "sum", offsets=self.row_ptr, initial=0.0)
 
     def max_scores(self, values: Tensor) -> Tensor:
-        """``(E,) -> (D,)``: return the largest of each destination's in-edges, -inf for none."""
+        """Return the largest of each destination's in-edges, ``(E,) -> (D,)``; -inf for none."""
         return torch.segment_reduce(values, "max", offsets=self.row_ptr, initial=-torch.inf)
 
     @cached_property

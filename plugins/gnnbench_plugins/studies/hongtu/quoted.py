@@ -174,13 +174,13 @@ SCALING: Mapping[str, Range] = {"gcn": (3.3, 3.7), "gat": (3.4, 3.8)}
 
 
 def show_range(ends: Range) -> str:
-    """``"1.3-1.5"``, as a cell quotes it."""
+    """Format a range as a cell quotes it: ``"1.3-1.5"``."""
     low, high = ends
     return f"{low:g}-{high:g}"
 
 
 def show_growth(ends: Range) -> str:
-    """``"30-50"`` of ``(1.3, 1.5)``: percent of what exceeds 1, as a cell quotes it."""
+    """Format the excess over 1 in percent, as a cell quotes it: ``"30-50"`` of ``(1.3, 1.5)``."""
     return "-".join(f"{100 * (end - 1):.0f}" for end in ends)
 
 

@@ -74,7 +74,7 @@ class Case:
     gpus: int = PARTITIONS
 
     def __str__(self) -> str:
-        """``"3-layer GCN on OPR, baseline"``."""
+        """Return a label such as ``"3-layer GCN on OPR, baseline"``."""
         method = "" if self.method == "+RU" else f", {self.method}"
         gpus = "" if self.gpus == PARTITIONS else f", {self.gpus} GPU{'s' * (self.gpus > 1)}"
         return f"{self.layers}-layer {self.model.upper()} on {self.graph.label}{method}{gpus}"
@@ -176,7 +176,7 @@ def assemble_case(case: Case) -> Bundle:
 
 
 def make_kernel(model: str, edge_traffic: float = 1.0) -> Kernel:
-    """HongTu's engine."""
+    """Make the kernel of HongTu's engine."""
     return AttentionEngine(edge_traffic=edge_traffic) if model == "gat" else TorchKernel()
 
 
@@ -224,7 +224,7 @@ class Server:
         return host_link_rate(self.platform)
 
     def stages_s(self, case: Case) -> Mapping[Stage, float]:
-        """Predicted seconds of an epoch by what they go to."""
+        """Return the predicted seconds of an epoch by stage."""
         kernel, platform = make_kernel(case.model, self.edge_traffic), self.platform
         if case.gpus <= FEW_GPUS:
             platform = scale_sockets(platform, GPUS_OF_A_SIDE)

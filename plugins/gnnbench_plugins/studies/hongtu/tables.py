@@ -264,7 +264,7 @@ def list_depths(depth: str) -> list[tuple[PaperGraph, int]]:
 
 
 def tabulate_memory(depth: str, system: str, quoted: Seconds) -> list[TableRow]:
-    """Bytes, and whether they fit, beside whether the paper's run did."""
+    """Tabulate bytes, and whether they fit, beside whether the paper's run did."""
     platform = fitted_server().platform
     gpu, host, verdicts = [], [], []
     for (graph, layers), seconds in zip(list_depths(depth), quoted, strict=True):

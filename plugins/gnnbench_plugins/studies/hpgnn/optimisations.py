@@ -64,7 +64,7 @@ class Draw:
         return cls(label, setting, blocks)
 
     def count_throughput(self, step: str, board: Board) -> float:
-        """Vertices of the mini-batch over the seconds of its iteration."""
+        """Return the vertices of the mini-batch over the seconds of its iteration."""
         blocks, machine = self.blocks[step], make_machine(board, DESIGN)
         cycles = run_iteration(blocks, self.setting.layers, machine, DESIGN.m)[1]
         vertices = blocks[0].num_src + sum(block.num_dst for block in blocks)

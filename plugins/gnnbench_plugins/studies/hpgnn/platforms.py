@@ -76,7 +76,7 @@ CASES = tuple(
 
 @cache
 def _sizes(graph: str, sampler: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """|B^l| and |E^l| on the graph's stand-in, whose neighbours are independent."""
+    """Return |B^l| and |E^l| on the graph's stand-in, whose neighbours are independent."""
     stand_in = next(each for each in STAND_INS if each.name == graph)
     edges = GRAPHS[graph] or stand_in.edges
     law = PowerLaw(stand_in.vertices, 2 * edges / stand_in.vertices, stand_in.degree_exponent)
@@ -192,7 +192,7 @@ def _mean_ratio(slow: str, fast: str) -> Callable[[Bench], float]:
 
 
 def averages() -> tuple[Quantity[Bench], ...]:
-    """Section 6's three."""
+    """Return the three averages of section 6."""
     return (
         Quantity("CPU-GPU over CPU", _mean_ratio("CPU", "CPU-GPU"), GPU_OVER_CPU, "x"),
         Quantity("CPU-FPGA over CPU", _mean_ratio("CPU", "CPU-FPGA"), FPGA_OVER_CPU, "x"),

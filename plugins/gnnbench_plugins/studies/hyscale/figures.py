@@ -188,7 +188,7 @@ WORKLOADS = tuple((graph, model) for graph in GRAPHS for model in MODELS)
 
 
 def speed_ups(machines: Machines) -> list[tuple[float, float, float]]:
-    """By workload, seconds of an epoch: multi-GPU baseline, CPU-GPU and CPU-FPGA design."""
+    """Return epoch seconds by workload: multi-GPU baseline, CPU-GPU and CPU-FPGA design."""
     return [
         (
             plain_epoch_of(machines.gpus, graph, model),

@@ -34,7 +34,7 @@ class Built:
     batch: Batch
 
     def shares(self) -> dict[str, float]:
-        """Percent of the board's resources."""
+        """Return the used percentage of the board's resources."""
         board = self.board if self.kernels > 1 else self.board.as_one_die()
         used = usage_of(self.design, board, self.batch.buffers)
         uram = board.uram_bytes / (32 * 1024)

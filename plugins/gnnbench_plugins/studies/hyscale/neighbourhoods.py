@@ -71,7 +71,7 @@ class PowerLaw:
         return np.where(ranks < self._reached, np.minimum(tail, self._cutoff), 0.0)
 
     def draw(self, count: int, random: np.random.Generator) -> IntArray:
-        """Ranks of ``count`` in-neighbours."""
+        """Draw the ranks of ``count`` in-neighbours."""
         if self.directed:
             return random.integers(0, self.vertices, count)
         rest = 1.0 - self._slope
@@ -128,7 +128,7 @@ class _Rows:
         return self._numbers[ranks].astype(np.int64) - 1
 
     def csr(self) -> tuple[IntArray, npt.NDArray[np.int32]]:
-        """int64 ``(N+1,)`` and int32 ``(E,)`` over the N vertices seen."""
+        """Return int64 ``(N+1,)`` and int32 ``(E,)`` over the N vertices seen."""
         owners = np.concatenate([owner for owner, _ in self._chunks])
         neighbours = np.concatenate([ids for _, ids in self._chunks])
         order = np.argsort(owners, kind="stable")
@@ -165,7 +165,7 @@ def profile_stand_in(
 
 
 def cut_profiles(profiles: Sequence[BatchProfile], total: int) -> tuple[BatchProfile, ...]:
-    """Profiles up to a mini-batch of ``total`` seeds, which lies between two that were sampled."""
+    """Return profiles up to a mini-batch of ``total`` seeds, between two sampled ones."""
     below = [profile for profile in profiles if profile.seeds < total]
     above = next(profile for profile in profiles if profile.seeds >= total)
     if above.seeds == total or not below:

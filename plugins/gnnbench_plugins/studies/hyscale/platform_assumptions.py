@@ -32,7 +32,7 @@ def scale_curve(curve: RateCurve | None, factor: float) -> RateCurve | None:
 
 
 def scale_trainer(device: Device, factor: float) -> Device:
-    """Equations 11 and 12 of a CPU trainer."""
+    """Scale Equations 11 and 12 of a CPU trainer."""
     return replace(
         device,
         aggregate=scale_curve(device.aggregate, factor),

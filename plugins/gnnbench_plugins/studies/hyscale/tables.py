@@ -144,7 +144,7 @@ def make_task(
 
 @cache
 def sample_graph(graph: PaperGraph, fanouts: tuple[int, ...]) -> tuple[BatchProfile, ...]:
-    """|V^l| and |E^l| on the graph's stand-in; three layers only as far as four FPGAs need them."""
+    """Sample |V^l| and |E^l| on the stand-in; three layers only as far as four FPGAs need them."""
     sizes = SIZES if len(fanouts) == 2 else tuple(size for size in SIZES if size <= 4 * BATCH)
     return profile_stand_in(graph.law, fanouts, sizes)
 
@@ -368,7 +368,7 @@ class Figure11(Reproduction):
 
 
 def step_gains(platform: Platform, graph: PaperGraph, model: str) -> tuple[float, ...]:
-    """Speed-ups of the steps of Figure 11 over its baseline, in order."""
+    """Return the speed-ups of the steps of Figure 11 over its baseline, in order."""
     baseline, _ = predict_best(platform, graph, model, cpu_trainer=False, prefetch=0)
     steps = (
         predict_best(platform, graph, model, prefetch=0, refined=False),

@@ -71,7 +71,7 @@ SPEEDUPS: Mapping[str, tuple[float, float]] = {
 
 
 def draw_mask(num_dst: int, width: int, seed: int = 0) -> MaskArray:
-    """Bits of which half are set, at random."""
+    """Draw bits at random, half of them set."""
     random = np.random.default_rng((seed, width))
     return random.integers(0, 256, (num_dst, -(-width // 8)), dtype=np.uint8)
 

@@ -164,7 +164,7 @@ class AwbGcn(Machine):
         return Steps(like.adds, like.loads, spent, like.writes)
 
     def _plan_streams(self, matrix: SparseMatrix, width: int) -> Steps:
-        """Columns of all sources for each tile."""
+        """Plan columns of all sources for each tile."""
         columns = self._choose_columns(matrix, width)
         tile_rows = self._tile_rows(columns)
         blocks = np.diff(np.append(np.arange(0, width, columns), width))
@@ -210,7 +210,7 @@ class AwbGcn(Machine):
         return np.maximum(parts, 1)
 
     def _choose_columns(self, matrix: SparseMatrix, width: int) -> int:
-        """Columns at a time, a power of two, for the fewest bytes."""
+        """Choose the columns at a time, a power of two, for the fewest bytes."""
 
         def count_bytes(columns: int) -> int:
             edge_bytes = EDGE_BYTES * count_tile_edges(matrix, self._tile_rows(columns))
@@ -231,7 +231,7 @@ def share_evenly(totals: IntArray, parts: IntArray) -> IntArray:
 
 
 def tune_columns(degrees: IntArray, elements: int, hops: int, columns: int) -> IntArray:
-    """Cycles of each column of a tile whose rows have these degrees, while AWB-GCN rebalances.
+    """Return the cycles of each column of a tile with these degrees, while AWB-GCN rebalances.
 
     Row r belongs to unit r mod ``elements``; units stand in a ring. A column takes as long as the
     busiest unit once each has shared its tasks evenly with those up to ``hops`` away. Then the

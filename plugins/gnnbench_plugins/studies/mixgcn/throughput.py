@@ -267,7 +267,7 @@ def ask(name: str) -> Quantity[Scene]:
 
 
 def count_picks(variant: str) -> float:
-    """Edges that a worker goes through in a second of aggregating Reddit, a row picked for each."""
+    """Return the edges a second of a worker that aggregates Reddit, with a row picked for each."""
     passes = 2 * LAYERS - 1
     return passes * GRAPHS[0].edges / stages_of(variant, GRAPHS[0])[1]["aggregate"]
 

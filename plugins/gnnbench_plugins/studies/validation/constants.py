@@ -53,6 +53,6 @@ def count_marks(numbers: Sequence[MarkedNumber]) -> Table:
 
 
 def _place(number: MarkedNumber) -> str:
-    """``"gnnbench/platforms"`` of a file or a module there."""
+    """Return the folder of a file or a module, as in ``"gnnbench/platforms"``."""
     path = number.place.replace(".", "/").removesuffix("/toml")
     return path.rpartition("/")[0]
