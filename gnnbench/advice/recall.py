@@ -49,7 +49,7 @@ class Recall:
         return self._found[key][0]
 
     def add(self, key: Hashable, item: object, size: int) -> None:
-        """Keep an item of ``size`` bytes; the oldest items leave if the capacity is exceeded."""
+        """Keep an item of ``size`` bytes; the least recent items leave beyond the capacity."""
         self._found[key] = (item, size)
         self._held_bytes += size
         while self._held_bytes > self._capacity_bytes and len(self._found) > 1:

@@ -9,10 +9,10 @@ class Progress(Protocol):
     """A receiver of progress. ``total`` counts epochs; several runs may be under way at once."""
 
     def begin(self, label: str, total: int) -> None:
-        """Announce a row of ``total`` steps."""
+        """Announce a row of ``total`` epochs."""
 
     def advance(self, label: str) -> None:
-        """Count one step of a row."""
+        """Count one epoch of a row."""
 
     def end(self, label: str, status: str) -> None:
         """Announce the end of a row with its status."""

@@ -89,17 +89,17 @@ class RmatStream:
 
     @property
     def shift(self) -> int:
-        """The bits by which the permutation of vertex ids shifts."""
+        """The bits by which a round of the shuffle shifts an id to the right."""
         return (self.levels + 1) // 2
 
     @property
     def mask(self) -> int:
-        """The mask of a vertex id's bits."""
+        """The mask of an id's bits."""
         return (1 << self.levels) - 1
 
     @property
     def offset(self) -> int:
-        """The offset of the permutation of vertex ids, 32 bits."""
+        """The number that the shuffle adds to every id, below 2^32."""
         return int(derive_key(self.seed, ROUNDS)[0]) & 0xFFFFFFFF
 
 
