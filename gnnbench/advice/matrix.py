@@ -42,7 +42,7 @@ class Matrix:
 
     @property
     def planned(self) -> tuple[Cell, ...]:
-        """The cells whose plan is done."""
+        """The cells with a plan that is done."""
         return tuple(cell for cell in self.cells if cell.run.status == "done")
 
     @property

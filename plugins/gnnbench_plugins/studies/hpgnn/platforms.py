@@ -76,7 +76,7 @@ CASES = tuple(
 
 @cache
 def _sizes(graph: str, sampler: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return |B^l| and |E^l| on the graph's stand-in, whose neighbours are independent."""
+    """Return |B^l| and |E^l| on the graph's stand-in, with independent neighbours."""
     stand_in = next(each for each in STAND_INS if each.name == graph)
     edges = GRAPHS[graph] or stand_in.edges
     law = PowerLaw(stand_in.vertices, 2 * edges / stand_in.vertices, stand_in.degree_exponent)

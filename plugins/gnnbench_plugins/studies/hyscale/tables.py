@@ -74,7 +74,7 @@ UNCITED_SHARE: Annotated[
 def citations(papers: int, arcs: int) -> PowerLaw:
     """Return the law of Redner 1998, "How popular is your paper?", with an exponent of 3.
 
-    Nobody cites 368,110 of 783,339 papers.
+    368,110 of 783,339 papers are uncited.
     """
     return PowerLaw(papers, arcs / papers, CITATION_EXPONENT, directed=True, without=UNCITED_SHARE)
 

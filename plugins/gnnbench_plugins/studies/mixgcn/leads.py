@@ -48,7 +48,7 @@ class Scene:
     """A graph's epochs by machine, and factors of the numbers behind them.
 
     The factors are the ``clocks`` and the loaded ``rows`` by machine, the ``memory`` bandwidth of
-    all accelerators, and that of the CPU.
+    all accelerators, and the CPU's bandwidth.
     """
 
     epochs_by_machine: Mapping[str, Epoch]

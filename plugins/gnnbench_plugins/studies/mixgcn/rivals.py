@@ -119,8 +119,8 @@ class HyGcn(Machine):
 class AwbGcn(Machine):
     """AWB-GCN's column-wise product with the SPU's units, SRAM and bandwidth.
 
-    As it is published it streams all sources of a tile; ``tiled`` loads what the SPU would, in its
-    slices and tiles, and leaves it the columns' balance.
+    The published machine streams all sources of a tile. A ``tiled`` machine loads the SPU's rows,
+    in the SPU's slices and tiles; only the balance of columns is AWB-GCN's.
     """
 
     name: str = "AWB-GCN"

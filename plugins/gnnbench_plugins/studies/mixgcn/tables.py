@@ -117,7 +117,7 @@ class Ordered:
         return BlockSize(sources, rows, edges)
 
     def choose_stages(self, placement: MixGCNPlacement, platform: Platform) -> int:
-        """Choose the stages of Proposition 3.5, or those of the shortest reordered epoch."""
+        """Choose the stages of Proposition 3.5, or the stages with the shortest reordered epoch."""
         if self.stages is not None:
             return self.stages
         counts = [count for count in STAGES if count <= len(self.reordered.order)] or [1]

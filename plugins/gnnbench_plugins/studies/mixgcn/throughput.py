@@ -203,8 +203,8 @@ def price_peer(name: str, graph: Sized) -> float | None:
 def _price_distdgl(graph: Sized) -> float | None:
     """Price an epoch of DistDGL.
 
-    The features of all vertices reach every worker, most of them over the network, and each worker
-    goes through the whole graph, which three hops reach.
+    The features of all vertices reach every worker, most of them over the network. Each worker
+    computes the whole graph, because three hops reach it.
     """
     task = FullGraphEpoch(
         graph=graph.name, model="gcn", dims=graph.dims, vertices=graph.vertices, edges=graph.edges,

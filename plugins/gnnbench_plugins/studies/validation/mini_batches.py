@@ -33,7 +33,7 @@ LONGEST_LIST: Bound[int] = 64
 
 @dataclass(frozen=True, slots=True)
 class ShortLists(PowerLaw):
-    """A law whose vertices are met as often as before, with at most ``LONGEST_LIST`` neighbours.
+    """A law that meets vertices as often as before, with at most ``LONGEST_LIST`` neighbours each.
 
     The lists of hubs then take no time to draw.
     """
@@ -43,7 +43,7 @@ class ShortLists(PowerLaw):
 
 
 def _symmetric(name: str) -> PowerLaw:
-    """Return the law of a bundled stand-in, whose edges go both ways."""
+    """Return the law of a bundled stand-in with edges in both directions."""
     row = find_stand_in(name)
     if row is None:
         raise ValueError(f"there is no stand-in for {name}")

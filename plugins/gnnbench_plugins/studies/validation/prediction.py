@@ -218,7 +218,7 @@ def _full_graph_bundle(chosen: Kernel, task: FullGraphEpoch, vertices: int) -> B
 def profile_of(task: MiniBatchEpoch) -> BatchProfile:
     """Return the sizes of a mini-batch: drawn from the graph's stand-in, and |V^0| as published.
 
-    Where real neighbourhoods share more than those of the stand-in, they do so at every hop alike.
+    Real neighbourhoods that share more vertices than the stand-in's do so at every hop alike.
     """
     drawn = find_profile(Draw(task.graph, task.fanouts, task.seeds))
     if not task.inputs:
@@ -246,8 +246,8 @@ def _price_mini_batches(
 ) -> EpochPrice:
     """Price an epoch, or the rounds of the task, from ``FEW`` and ``MORE`` of its rounds.
 
-    Where threads have several rounds under way, both counts are larger, so that the first rounds
-    are over.
+    Both counts are larger if threads have several rounds under way, so that the first rounds are
+    over.
     """
     under_way = task.workers if task.system == "salient" else 0
     counts = 2 * under_way + FEW, 3 * under_way + MORE

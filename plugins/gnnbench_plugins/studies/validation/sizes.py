@@ -75,7 +75,7 @@ def make_dataset(name: str, vertices: int, edges: int, dims: Sequence[int], trai
 
 @dataclass(frozen=True)
 class SizedPartitions(FullGraphSampler):
-    """As many vertices and edges for each device, of which each reads ``halo`` rows of others.
+    """Partitions of equal sizes, one a device; each reads ``halo`` rows of others.
 
     It reads an equal number of rows of each other device.
     """
