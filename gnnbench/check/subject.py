@@ -19,13 +19,10 @@ from gnnbench.machines.machine import Platform
 from gnnbench.parts import (
     Bundle,
     FullGraphSampler,
-    GridSampler,
     MiniBatchSampler,
     Part,
-    SeedPlacement,
     SeedSession,
     Setting,
-    modes_of,
     option_fields,
     parse_option,
 )
@@ -237,8 +234,6 @@ class World:
         seeds_by_round = sampler.rounds(0)
         first = Unit(0, sampler.sample(seeds_by_round[0], 0, 0))
         profile = BatchProfile(len(seeds_by_round[0]), first.vertices, first.edges)
-        if not isinstance(placement, SeedPlacement):
-            raise NonConforming(f"placement {placement.name!r} shares out no seeds")
         prefetch = self.bundle.prefetch_stages(self.setting.platform)
         shares = placement.open(self.setting, [profile], prefetch)
         return tuple(
@@ -249,7 +244,7 @@ class World:
     def pieces(self) -> int:
         """Return the number of consecutive rounds over which a unit's in-edges come."""
         sampler = self.bundle.sampler
-        if not isinstance(sampler, GridSampler):
+        if not (isinstance(sampler, FullGraphSampler) and sampler.in_pieces):
             return 1
         trainers = self.bundle.placement.trainers(self.setting.platform)
         return sampler.chunks(self.setting, len(trainers)).pieces
@@ -380,7 +375,7 @@ def find_subject(
         part_class = registry.part(kind, part_name)  # type: ignore[arg-type]
         part = (part_class.kind, part_name)
         bundles = {}
-        for mode in sorted(modes_of(part_class), reverse=True):
+        for mode in sorted(part_class.modes, reverse=True):
             found = _put_into_strategy(registry, part_class, mode)
             if found is not None:
                 bundles[mode] = found

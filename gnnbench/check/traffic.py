@@ -8,12 +8,12 @@ from gnnbench.check import faults
 from gnnbench.check.outcome import NonConforming
 from gnnbench.check.subject import Subject, World
 from gnnbench.parts import (
+    CacheMemory,
     Communication,
     HaloExchange,
+    HostLoading,
     LoadingMemory,
     NoTransfer,
-    RowTransfer,
-    StreamedLoading,
     TrafficSession,
 )
 from gnnbench.plugins import Registry
@@ -29,7 +29,7 @@ def check_bytes_add_up(subject: Subject) -> str:
             _require_nothing(case, world, communication)
             unmoved.append(f"{case}: communication {communication.name!r} moves nothing")
             continue
-        if not isinstance(communication, RowTransfer):
+        if not isinstance(communication, HostLoading | HaloExchange):
             _check_counted_bytes(case, world)
             established.append(f"{case}: what is counted crossed between shards")
             continue
@@ -46,7 +46,7 @@ def check_bytes_add_up(subject: Subject) -> str:
                 traffic,
                 before,
                 shares_rows=world.bundle.shares_rows,
-                keeps_own=isinstance(communication, StreamedLoading),
+                keeps_own=world.bundle.ahead is not None,
             )
             if fault is not None:
                 raise NonConforming(
@@ -61,7 +61,7 @@ def check_bytes_add_up(subject: Subject) -> str:
             previous = traffic
         _check_counted_bytes(case, world)
         established.append(f"{case}: " + ", ".join(f"{rows[key]} rows {key}" for key in rows))
-        if isinstance(world.bundle.memory, LoadingMemory):
+        if isinstance(world.bundle.memory, LoadingMemory | CacheMemory):
             established.append(_check_moved_rows(case, world))
     return "; ".join([*established, *unmoved])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from abc import ABC
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
@@ -17,11 +17,9 @@ from gnnbench.host.mapped import shelve
 from gnnbench.machines.machine import Platform
 from gnnbench.records import Dataset, Mode, PartKind, Workload
 
-if TYPE_CHECKING:
-    from gnnbench.parts.bundle import Bundle
-
-
-BOTH_MODES: frozenset[Mode] = frozenset({"mini-batch", "full-graph"})
+MINI_BATCHES: frozenset[Mode] = frozenset({"mini-batch"})
+FULL_GRAPHS: frozenset[Mode] = frozenset({"full-graph"})
+BOTH_MODES: frozenset[Mode] = MINI_BATCHES | FULL_GRAPHS
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,18 +164,23 @@ class Setting:
 
 
 class Part(ABC):
-    """A part of a strategy: a name and a one-line summary; its fields are its options."""
+    """A part of a strategy: a name and a one-line summary; its fields are its options.
+
+    ``modes`` are the training modes that it works in. The ``bundle`` that ``refuses`` and
+    ``settle`` get is a ``gnnbench.parts.Bundle``, which is made of parts and so not known here.
+    """
 
     kind: ClassVar[PartKind]
     name: ClassVar[str]
     summary: ClassVar[str]
+    modes: ClassVar[frozenset[Mode]] = BOTH_MODES
 
-    def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
+    def refuses(self, bundle: Any, setting: Setting) -> str | None:
         """Return one sentence on why this part cannot work with the others here; None when it
         can."""
         return None
 
-    def settle(self, bundle: Bundle, setting: Setting) -> tuple[Part, tuple[str, ...]]:
+    def settle(self, bundle: Any, setting: Setting) -> tuple[Part, tuple[str, ...]]:
         """Return this part with its open options decided, and sentences about the choices for the
         report.
 
@@ -198,21 +201,6 @@ class Part(ABC):
         """Return, after a run, the ideas of this part that had no effect in it. Each names the idea
         and the figure that shows it, such as ``"the cache (no row was found in it)"``."""
         return ()
-
-
-class OfMiniBatches(Part):
-    """A kind of part that works on mini-batches."""
-
-
-class OfFullGraphs(Part):
-    """A kind of part that works on full graphs."""
-
-
-def modes_of(part: type[Part]) -> frozenset[Mode]:
-    """Return the modes that a part works in, by its kinds; both where its kinds do not restrict
-    it."""
-    of_kinds: dict[Mode, type[Part]] = {"mini-batch": OfMiniBatches, "full-graph": OfFullGraphs}
-    return frozenset(m for m, kind in of_kinds.items() if issubclass(part, kind)) or BOTH_MODES
 
 
 class Session:

@@ -9,15 +9,40 @@ from collections.abc import Mapping
 from typing import TypeVar, cast
 
 from gnnbench.models import Layer
-from gnnbench.parts import BOTH_MODES, LayerClass, Part, closest, modes_of, option_fields
+from gnnbench.parts import BOTH_MODES, LayerClass, Part, closest, option_fields
 from gnnbench.plugins.problems import Broken, describe
 from gnnbench.plugins.registry import BASES
-from gnnbench.records import PART_KINDS, PartKind, Strategy
+from gnnbench.records import PART_KINDS, Mode, PartKind, Strategy
 
 #: A kind of class that plugins offer by name.
 Offered = TypeVar("Offered")
 #: Names stand in ``--plugins a,b``, ``--swap kind=name`` and file names.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+#: Members of parts that the harness reads in one mode of training alone.
+_OF_ONE_MODE: Mapping[str, Mode] = {
+    "prefetch": "mini-batch",
+    "rounds_to": "mini-batch",
+    "ahead": "full-graph",
+    "choose_swapped": "full-graph",
+}
+
+
+def _is_own(part: type[Part], member: str) -> bool:
+    """Return whether a part has a member of its own, not that of its kind in the harness."""
+    owner = next((each for each in part.__mro__ if member in vars(each)), Part)
+    return not owner.__module__.startswith(Part.__module__.rpartition(".")[0])
+
+
+def check_any_part(part: object, plugin: str) -> tuple[str, type[Part]]:
+    """Return an offered part's name and its class, of whatever kind; ``Broken`` where
+    :func:`check_part` raises it, or if it is of no kind."""
+    kind = getattr(part, "kind", None)
+    if kind not in BASES:
+        raise Broken(
+            f"plugin {plugin!r} offers {part!r} as a part, which derives from none of the kinds in "
+            f"gnnbench.parts."
+        )
+    return check_part(kind, part, plugin)
 
 
 def check_part(kind: PartKind, part: object, plugin: str) -> tuple[str, type[Part]]:
@@ -47,6 +72,9 @@ def check_part(kind: PartKind, part: object, plugin: str) -> tuple[str, type[Par
     bare = [key for key, value in vars(part).items() if isinstance(value, dataclasses.Field)]
     if bare:
         raise Broken(f"{what} declares option {bare[0]!r} but lacks the decorator @dataclass.")
+    for hook, mode in _OF_ONE_MODE.items():
+        if _is_own(part, hook) and part.modes != {mode}:
+            raise Broken(f"{what} has {hook}, for {mode} training; set modes to that alone.")
     for option in option_fields(part).values():
         if option.default is option.default_factory is dataclasses.MISSING:
             raise Broken(f"option {option.name!r} of {what} has no default; give it one.")
@@ -83,7 +111,7 @@ def check_bundles(
                     f"strategy {strategy.name!r} of plugin {plugin!r} cannot be used because no "
                     f"plugin offers its {kind} {name!r}{closest(name, known)}."
                 )
-            if mode not in modes_of(parts[kind, name]):
+            if mode not in parts[kind, name].modes:
                 raise Broken(
                     f"strategy {strategy.name!r} of plugin {plugin!r} cannot be used because its "
                     f"{kind} {name!r} does not work for {mode} training."

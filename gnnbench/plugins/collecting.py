@@ -13,6 +13,7 @@ import pluggy
 from gnnbench.host.signals import is_interrupt
 from gnnbench.models import MODELS
 from gnnbench.plugins.checking import (
+    check_any_part,
     check_bundles,
     check_class,
     check_model,
@@ -48,6 +49,18 @@ class _Offered:
         self._manager, self._plugins, self._problems = manager, plugins, problems
         self._found: dict[tuple[str, str], tuple[Any, Plugin]] = {}
         self.contested: dict[tuple[str, str], str] = {}
+
+    def gather_parts(self) -> None:
+        """Ask every plugin by ``gnnbench_parts``, then by the hooks of each kind of part."""
+        for plugin in self._plugins:
+            for item in _ask(self._manager, plugin, "gnnbench_parts", self._problems):
+                try:
+                    name, part = check_any_part(item, plugin.origin.plugin)
+                    self.add(part.kind, name, part, plugin)
+                except Broken as problem:
+                    report(problem, plugin.required, self._problems)
+        for kind in PART_KINDS:
+            self.gather(kind, partial(check_part, kind))
 
     def gather(self, what: str, check: Callable[[object, str], tuple[str, object]]) -> None:
         """Ask every plugin by the hook ``gnnbench_<what>``.
@@ -124,8 +137,7 @@ def collect(
     harness = Plugin(None, HARNESS, required=False)
     for name, model in MODELS.items():
         offered.add("model", name, model, harness)
-    for kind in PART_KINDS:
-        offered.gather(kind, partial(check_part, kind))
+    offered.gather_parts()
     offered.gather("strategy", check_strategy)
     offered.gather("model", check_model)
     offered.gather("planner", partial(check_class, "planner", Planner))  # type: ignore[type-abstract]

@@ -23,7 +23,6 @@ from gnnbench.parts import (
     Kernel,
     LayerClass,
     OffloadingMemory,
-    PartitionPlacement,
     Setting,
 )
 from gnnbench.price.dry_run import price_epoch
@@ -153,8 +152,6 @@ def lay_out(
         shards.lay_out(ledger, plan_shards(counts))
         return shards
     placement = bundle.placement
-    if not isinstance(placement, PartitionPlacement):
-        raise TypeError("vertex data on the host takes placements of partitions")
     chunks = choose_lowering(bundle)(bundle, setting, model.stack)
     if not isinstance(chunks, HostResidentLowering):
         raise TypeError("vertex data on the host takes memories that offload")

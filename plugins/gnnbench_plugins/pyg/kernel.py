@@ -18,7 +18,7 @@ from gnnbench.machines.costs import Library, read_library
 from gnnbench.machines.costs.aggregation import Aggregation
 from gnnbench.machines.costs.passes import Passes
 from gnnbench.machines.machine import DeviceKind
-from gnnbench.parts import Adjacency, Kernel, LayerShape, Setting
+from gnnbench.parts import Adjacency, Kernel, LayerShape, Setting, csr_bytes
 from gnnbench.parts.kernel import PLAIN
 from gnnbench.records import Block, BlockSize, Mode
 
@@ -156,26 +156,13 @@ class PyGAdjacency(Adjacency):
 
 
 @dataclass
-class PyGKernel(Kernel):
-    """A kernel that uses ``MessagePassing``, fused with its aggregation if weights are constant.
-
-    Products with a gradient use ``EdgeIndex``, because torch's product with a sparse CSR tensor
-    transposes it again in each backward pass.
-    """
+class PyGArithmetic:
+    """The numbers and costs of kernels that compute by PyG's ``MessagePassing``."""
 
     name: ClassVar[str] = "pyg"
     summary: ClassVar[str] = "PyTorch Geometric's message passing"
     device_kinds: ClassVar[frozenset[DeviceKind]] = frozenset({"cpu", "gpu"})
     library: ClassVar[Library] = read_library(LIBRARY)
-    #: Sums with constant weights are products of a sparse tensor, which reads a value an edge.
-    #: Attention has trained weights and writes a message for every edge.
-    aggregation: ClassVar[Aggregation] = replace(
-        PLAIN,
-        index_bytes=read_library(LIBRARY).index_bytes,
-        weighted=frozenset({"plain", "scaled", "mean", "plus-own"}),
-        trained_messages=True,
-        calls=1,
-    )
     update_passes: ClassVar[Bound[Passes]] = ((1, 1), (1, 0))
 
     def begin(self, setting: Setting) -> None:
@@ -196,7 +183,7 @@ class PyGKernel(Kernel):
         transpose. It and the CSR tensor each have ones. A layer with values on edges also has PyG's
         ``edge_index``.
         """
-        size = super().adjacency_bytes(block, layer, itemsize)
+        size = csr_bytes(block)
         ends = 16 if layer.edge_features else 0
         return size + (16 + 8 + ends) * block.num_edges + itemsize * block.num_dst
 
@@ -206,7 +193,26 @@ class PyGKernel(Kernel):
 
 
 @dataclass
-class PyGMessages(PyGKernel):
+class PyGKernel(PyGArithmetic, Kernel):
+    """A kernel that uses ``MessagePassing``, fused with its aggregation if weights are constant.
+
+    Products with a gradient use ``EdgeIndex``, because torch's product with a sparse CSR tensor
+    transposes it again in each backward pass.
+    """
+
+    #: Sums with constant weights are products of a sparse tensor, which reads a value an edge.
+    #: Attention has trained weights and writes a message for every edge.
+    aggregation: ClassVar[Aggregation] = replace(
+        PLAIN,
+        index_bytes=read_library(LIBRARY).index_bytes,
+        weighted=frozenset({"plain", "scaled", "mean", "plus-own"}),
+        trained_messages=True,
+        calls=1,
+    )
+
+
+@dataclass
+class PyGMessages(PyGArithmetic, Kernel):
     """PyG over an ``edge_index``, as its samplers return it.
 
     Every sum makes messages, a row an edge, and scatters them. It computes as ``PyGKernel`` does.

@@ -521,7 +521,7 @@ PROGRAM = """
 import json, sys, warnings
 import gnnbench_plugins.dgl, gnnbench_plugins.pyg
 for plugin in (gnnbench_plugins.pyg, gnnbench_plugins.dgl):
-    plugin.gnnbench_sampler(), plugin.gnnbench_kernel(), plugin.gnnbench_strategy()
+    plugin.gnnbench_parts(), plugin.gnnbench_strategy()
 offered = [name for name in ("dgl", "torch_geometric") if name in sys.modules]
 warnings.simplefilter("error")
 from gnnbench.datasets.dgl_library import AbsentGraphBolt, load_dgl

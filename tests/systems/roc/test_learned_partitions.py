@@ -12,7 +12,7 @@ import pytest
 from gnnbench.check.graphs import make_platform
 from gnnbench.datasets import from_arrays
 from gnnbench.errors import DeviceOutOfMemory
-from gnnbench.parts import SwappingMemory
+from gnnbench.parts import DeviceMemory
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.program import Free, Hold
 from gnnbench.records import Graph
@@ -303,8 +303,9 @@ def test_a_host_that_trains_has_nothing_to_swap():
 
 
 @dataclasses.dataclass(frozen=True)
-class Wrong(SwappingMemory):
+class Wrong(DeviceMemory):
     name = "wrong"
+    swaps = True
 
     def choose_swapped(self, kept, working, rows, free_bytes):
         return frozenset({2})
