@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.hookspecs import hookimpl
-from gnnbench.parts import Scaling, option
+from gnnbench.parts import Part, Scaling, option
 from gnnbench.records import Block, IntArray, Parts, Strategy
 from gnnbench_plugins.reference.kernel import TorchAdjacency, TorchKernel
 from gnnbench_plugins.reference.sampler import NeighbourSampler

@@ -254,7 +254,7 @@ def _check_adjacency_bytes(kernel: Kernel) -> str:
             workload = graphs.make_workload(model)
             layer = models.build(workload).to(dtype).stack[0]
             held = _measure_held(kernel, layer, block, Degrees(counts), dtype)
-            loops = block.num_dst if layer.shape.loop_features else 0
+            loops = block.num_dst if layer.shape.on_edges.of_loops else 0
             size = BlockSize(block.num_src, block.num_dst, block.num_edges + loops)
             ratios.append(_require_stated(kernel, model, size, layer.shape, itemsize, held))
     return (

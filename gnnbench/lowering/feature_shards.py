@@ -136,7 +136,7 @@ class ShardsLayout(Lowering):
     def _place_aggregator(self, ledger: Ledger, slot: int) -> None:
         name = self.trainers[slot].name
         pieces = [self.shards.pieces[number, slot] for number in self.rounds]
-        factors = max(layer.shape.edge_factors for layer in self.layers) * self.frame.itemsize
+        factors = max(layer.shape.factors.edges for layer in self.layers) * self.frame.itemsize
         topology = sum(piece.topology_bytes + factors * piece.size.num_edges for piece in pieces)
         ledger.allocate(name, "adjacency on the device", topology)
         features = self.shards.num_held(slot) * self.width(0, slot) * self.frame.itemsize

@@ -37,7 +37,7 @@ def keeps_sparse(
     """
     return (
         bundle.kernel.takes_sparse_features
-        and (0 in projected or (setting.layers[0].takes_sparse and not bundle.by_features))
+        and (0 in projected or (setting.layers[0].traits.takes_sparse and not bundle.by_features))
         and setting.dataset.multiplies_stored
         and not isinstance(setting.dataset.features, np.ndarray)
         and setting.dataset.features.nnz < 2**31

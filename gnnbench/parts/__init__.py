@@ -18,7 +18,6 @@ from gnnbench.parts.base import (
     FULL_GRAPHS,
     MINI_BATCHES,
     LayerClass,
-    LayerShape,
     Part,
     Session,
     Setting,
@@ -43,6 +42,13 @@ from gnnbench.parts.kernel import (
     Kernel,
     Scaling,
     csr_bytes,
+)
+from gnnbench.parts.layer_shape import (
+    EarlyProducts,
+    EdgeValues,
+    FactorCounts,
+    LayerShape,
+    LayerTraits,
 )
 from gnnbench.parts.memory import (
     TOPOLOGY_PART,
@@ -98,8 +104,11 @@ __all__ = [
     "Communication",
     "DeviceCapacity",
     "DeviceMemory",
+    "EarlyProducts",
+    "EdgeValues",
     "EvenShares",
     "EverythingCrosses",
+    "FactorCounts",
     "FullGraphSampler",
     "HaloExchange",
     "HaloTraffic",
@@ -109,6 +118,7 @@ __all__ = [
     "Kernel",
     "LayerClass",
     "LayerShape",
+    "LayerTraits",
     "LoadingMemory",
     "Memory",
     "MiniBatchSampler",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 from gnnbench.machines.machine import DeviceKind, Platform
-from gnnbench.parts.base import LayerShape, Part, Setting
+from gnnbench.parts.base import Part, Setting
 from gnnbench.parts.communication import (
     Communication,
     HaloExchange,
@@ -17,6 +17,7 @@ from gnnbench.parts.communication import (
     ShardExchange,
 )
 from gnnbench.parts.kernel import Kernel
+from gnnbench.parts.layer_shape import LayerShape
 from gnnbench.parts.memory import CacheMemory, DeviceMemory, Memory, OffloadingMemory
 from gnnbench.parts.placement import Placement
 from gnnbench.parts.sampler import FullGraphSampler, MiniBatchSampler, Sampler
@@ -215,7 +216,7 @@ class Bundle:
 
     def _refuse_scales(self, setting: Setting) -> str | None:
         """Refuse scaled edges for layers other than the bundled ones that sum neighbours."""
-        if not self.scales_edges or all(layer.takes_scales for layer in setting.layers):
+        if not self.scales_edges or all(layer.traits.takes_scales for layer in setting.layers):
             return None
         return (
             f"sampler {self.sampler.name!r} scales edges so that sums over neighbours are on "
@@ -288,7 +289,7 @@ class Bundle:
                 f"communication 'mixgcn', the all-to-all between the two."
             )
         for number, layer in enumerate(setting.layers, start=1):
-            if not (layer.featurewise and layer.cacheable):
+            if not (layer.traits.featurewise and layer.cacheable):
                 return (
                     f"placement {placement.name!r} shards AGGREGATE by features, and in layer "
                     f"{number} of model {setting.workload.model!r} it needs all features of both "

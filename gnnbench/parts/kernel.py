@@ -23,7 +23,8 @@ from gnnbench.machines.costs.aggregation import Aggregation
 from gnnbench.machines.costs.loading import UNMEASURED
 from gnnbench.machines.costs.passes import RELU, Passes, update
 from gnnbench.machines.machine import Device, DeviceKind, LibraryRates
-from gnnbench.parts.base import LayerShape, Part, Setting
+from gnnbench.parts.base import Part, Setting
+from gnnbench.parts.layer_shape import LayerShape
 from gnnbench.records import Block, BlockSize, Mode, PartKind, Work
 
 #: By form of AGGREGATE, torch's reads and writes of destination rows besides the sum over
@@ -253,7 +254,7 @@ class Kernel(Part):
         """Return the sizes of a layer as this kernel computes it: without messages of its edges,
         unless ``aggregation`` says that sums with trained weights write them."""
         makes = self.aggregation.messages or self.aggregation.trained_messages
-        return layer if makes else replace(layer, message_features=0)
+        return layer if makes else replace(layer, on_edges=replace(layer.on_edges, messages=0))
 
     @abstractmethod
     def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> Adjacency:

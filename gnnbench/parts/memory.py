@@ -12,8 +12,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from gnnbench.machines.machine import Device
-from gnnbench.parts.base import FULL_GRAPHS, MINI_BATCHES, LayerShape, Part, Session, Setting
+from gnnbench.parts.base import FULL_GRAPHS, MINI_BATCHES, Part, Session, Setting
 from gnnbench.parts.kernel import Kernel
+from gnnbench.parts.layer_shape import LayerShape
 from gnnbench.parts.options import option
 from gnnbench.parts.placement import Placement
 from gnnbench.records import BlockSize, BoolArray, IntArray, Mode, PartKind

@@ -34,15 +34,16 @@ def _is_own(part: type[Part], member: str) -> bool:
 
 
 def check_any_part(part: object, plugin: str) -> tuple[str, type[Part]]:
-    """Return an offered part's name and its class, of whatever kind; ``Broken`` where
-    :func:`check_part` raises it, or if it is of no kind."""
-    kind = getattr(part, "kind", None)
-    if kind not in BASES:
-        raise Broken(
-            f"plugin {plugin!r} offers {part!r} as a part, which derives from none of the kinds in "
-            f"gnnbench.parts."
-        )
-    return check_part(kind, part, plugin)
+    """Return an offered part's name and its class, of whatever kind.
+
+    Raises ``Broken`` as :func:`check_part`, or for a class of no kind.
+    """
+    for kind, bases in BASES.items():
+        if isinstance(part, type) and issubclass(part, bases):
+            return check_part(kind, part, plugin)
+    raise Broken(
+        f"plugin {plugin!r} offers {part!r} as a part, which is not a subclass of a kind of part."
+    )
 
 
 def check_part(kind: PartKind, part: object, plugin: str) -> tuple[str, type[Part]]:

@@ -185,7 +185,7 @@ class DGLKernel(Kernel):
         A layer with values on edges also has their ends in 64 bits.
         """
         size = 2 * 4 * (block.num_dst + 1 + 2 * block.num_edges) + itemsize * block.num_dst
-        if layer.edge_features:
+        if layer.on_edges.kept:
             size += 16 * block.num_edges
         return size + (4 * block.num_dst if block.own else 0)
 

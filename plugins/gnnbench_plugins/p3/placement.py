@@ -49,7 +49,7 @@ class P3Placement(Placement):
                 f"{bundle.memory.name!r} keeps features on the host; choose memory 'resident'."
             )
         first = setting.layers[0]
-        if not (first.featurewise and first.product_features):
+        if not (first.traits.featurewise and first.product_features):
             return (
                 f"placement 'p3' aggregates and multiplies some columns at a time, and the first "
                 f"layer of model {setting.workload.model!r} needs whole rows; choose gcn, sage, "

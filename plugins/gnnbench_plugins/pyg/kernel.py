@@ -184,7 +184,7 @@ class PyGArithmetic:
         ``edge_index``.
         """
         size = csr_bytes(block)
-        ends = 16 if layer.edge_features else 0
+        ends = 16 if layer.on_edges.kept else 0
         return size + (16 + 8 + ends) * block.num_edges + itemsize * block.num_dst
 
     def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> Adjacency:

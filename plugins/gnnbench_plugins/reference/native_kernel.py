@@ -201,7 +201,7 @@ class NativeArithmetic:
         size += 4 * (block.num_dst + 1 + block.num_src + 1 + block.num_edges)
         if layer.aggregate_features == 2 * layer.in_features and not block.own:
             size += 8 * (block.num_src + 1) + 4 * (block.num_edges + block.num_dst)
-        if layer.edge_features:
+        if layer.on_edges.kept:
             size += 20 * block.num_edges
         return size
 
