@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gnnbench.check import faults
-from gnnbench.check.outcome import NonConforming
+from gnnbench.check.outcome import NonConformingError
 from gnnbench.check.subject import Subject, World
 from gnnbench.parts import (
     CacheMemory,
@@ -49,7 +49,7 @@ def check_bytes_add_up(subject: Subject) -> str:
                 keeps_own=world.bundle.ahead is not None,
             )
             if fault is not None:
-                raise NonConforming(
+                raise NonConformingError(
                     f"{case}, round {round_.index}, communication {communication.name!r}, {fault}"
                 )
             for fetch in traffic.fetches:
@@ -75,7 +75,7 @@ def _require_nothing(case: str, world: World, communication: NoTransfer) -> None
         for fetch in previous.fetches:
             moved = len(fetch.from_host) + sum(len(peer.ids) for peer in fetch.from_peers)
             if moved:
-                raise NonConforming(
+                raise NonConformingError(
                     f"{case}, round {round_.index}: communication {communication.name!r} says "
                     f"that it moves no rows, and plans {moved} to slot {fetch.slot}"
                 )
@@ -90,7 +90,7 @@ def _check_counted_bytes(case: str, world: World) -> None:
     # The timeline is the last epoch's, and so is the last sample.
     counted = sum(run.metrics[f"{kind}_bytes"].samples[-1] for kind in kinds)
     if crossed != counted:
-        raise NonConforming(
+        raise NonConformingError(
             f"{case}: {crossed:,.0f} bytes crossed links in spans, {counted:,.0f} were counted"
         )
 
@@ -113,7 +113,7 @@ def _check_moved_rows(case: str, world: World) -> str:
     row_bytes = setting.dataset.num_features * setting.workload.itemsize
     reused = run.metrics["reused_bytes"].samples[-1] / row_bytes
     if crossed + reused != due or crossed > from_host:
-        raise NonConforming(
+        raise NonConformingError(
             f"{case}: of {due} rows that were to cross or to be reused {crossed} crossed and "
             f"{reused:g} were reused"
         )

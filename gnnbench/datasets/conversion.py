@@ -226,6 +226,7 @@ def _open_npz(file: Path, extras: Extras) -> _Source:
         sparse=stored.features,
         labels=stored.labels,
         masks=stored.masks,
+        numbering=Numbering(complete=True),
         directed=stored.directed or extras.directed,
     )
 

@@ -21,7 +21,7 @@ from gnnbench.plugins.checking import (
     check_strategy,
 )
 from gnnbench.plugins.origin import HARNESS, Origin
-from gnnbench.plugins.problems import Broken, describe, report
+from gnnbench.plugins.problems import BrokenOfferError, describe, report
 from gnnbench.plugins.registry import Registry
 from gnnbench.records import PART_KINDS, Strategy
 from gnnbench.reproduce.studies import Planner, Reproduction
@@ -57,7 +57,7 @@ class _Offered:
                 try:
                     name, part = check_any_part(item, plugin.origin.plugin)
                     self.add(part.kind, name, part, plugin)
-                except Broken as problem:
+                except BrokenOfferError as problem:
                     report(problem, plugin.required, self._problems)
         for kind in PART_KINDS:
             self.gather(kind, partial(check_part, kind))
@@ -65,14 +65,14 @@ class _Offered:
     def gather(self, what: str, check: Callable[[object, str], tuple[str, object]]) -> None:
         """Ask every plugin by the hook ``gnnbench_<what>``.
 
-        ``check`` returns the name and value of an offer, or raises ``Broken``.
+        ``check`` returns the name and value of an offer, or raises ``BrokenOfferError``.
         """
         for plugin in self._plugins:
             for item in _ask(self._manager, plugin, f"gnnbench_{what}", self._problems):
                 try:
                     name, value = check(item, plugin.origin.plugin)
                     self.add(what, name, value, plugin)
-                except Broken as problem:
+                except BrokenOfferError as problem:
                     report(problem, plugin.required, self._problems)
 
     def add(self, what: str, name: str, value: object, plugin: Plugin) -> None:
@@ -86,7 +86,7 @@ class _Offered:
         if other.origin == plugin.origin:
             said = f"{what} {name!r} is offered twice by plugin {plugin.origin}"
         if other.required or plugin.required:
-            problem = Broken(f"{said}; rename one of them or leave out its plugin.")
+            problem = BrokenOfferError(f"{said}; rename one of them or leave out its plugin.")
             report(problem, True, self._problems)
         self.contested.setdefault((what, name), said)
 
@@ -149,7 +149,7 @@ def collect(
     for name, (strategy, plugin) in offered.of("strategy").items():
         try:
             check_bundles(strategy, plugin.origin.plugin, parts)
-        except Broken as problem:
+        except BrokenOfferError as problem:
             report(problem, plugin.required, problems)
         else:
             strategies[name] = strategy
@@ -180,7 +180,7 @@ def _ask(
         if is_interrupt(error):
             raise
         report(
-            Broken(
+            BrokenOfferError(
                 f"plugin {name!r} offers nothing by {hook}, which must return a list and "
                 f"raised {describe(error)}."
             ),

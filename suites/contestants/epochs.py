@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from gnnbench import datasets, plugins
 from gnnbench.comparison import Request, make_setting
 from gnnbench.datasets.dgl_library import load_dgl
-from gnnbench.errors import MissingDependency
+from gnnbench.errors import MissingDependencyError
 from gnnbench.kernels.csr import csr_tensor
 from gnnbench.machines.describe import LOCAL, load_platform
 from gnnbench.models import build
@@ -323,7 +323,7 @@ def run_pyg_sage(task: Task) -> Contestant:
     """Prepare PyG's ``SAGEConv`` on the subgraphs of ``NeighborLoader``, trimmed layer by layer."""
     require_pyg()
     if not can_draw():
-        raise MissingDependency("PyG's NeighborLoader draws with pyg-lib or torch-sparse")
+        raise MissingDependencyError("PyG's NeighborLoader draws with pyg-lib or torch-sparse")
     from torch_geometric.data import Data
     from torch_geometric.loader import NeighborLoader
     from torch_geometric.nn import SAGEConv

@@ -271,12 +271,12 @@ class Unlike(BaseException):
     """No Exception."""
 
 
-class Mute(Exception):
+class MuteError(Exception):
     def __str__(self):
         raise RuntimeError("no words")
 
 
-ENDINGS = {"exit": SystemExit(0), "unlike": Unlike("unlike others"), "mute": Mute()}
+ENDINGS = {"exit": SystemExit(0), "unlike": Unlike("unlike others"), "mute": MuteError()}
 PLAIN_PARTS = (NeighbourSampler, SinglePlacement, VanillaCommunication, HostMemory, TorchKernel)
 
 

@@ -14,7 +14,7 @@ import scipy.stats
 import torch
 from click.testing import CliRunner
 
-from gnnbench.errors import MissingDependency
+from gnnbench.errors import MissingDependencyError
 from tests.commands import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -205,7 +205,7 @@ def test_warm_ups_follow_the_checked_call():
 
 def test_wrong_and_absent_contestants_are_named_and_not_timed():
     def absent():
-        raise MissingDependency("not here")
+        raise MissingDependencyError("not here")
 
     makers = {
         OURS: lambda: Contestant(lambda _: 1),

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from gnnbench.errors import DeviceOutOfMemory, UsageError
+from gnnbench.errors import DeviceOutOfMemoryError, UsageError
 from gnnbench.lowering import choose_lowering
 from gnnbench.lowering.device_resident import DeviceResidentLowering
 from gnnbench.lowering.host_resident import HostResidentLowering
@@ -104,7 +104,7 @@ def foresee(counts: ChunkCounts, bundle: Bundle, setting: Setting) -> Outlook:
         tight = Ledger({**unbounded, **capacity})
         try:
             price_epoch(lay_out(counts, bundle, setting, tight), tight)
-        except DeviceOutOfMemory as error:
+        except DeviceOutOfMemoryError as error:
             reason = str(error)
     return Outlook(epoch.epoch_s, stages_s, path, host_bytes, roomy.peak_bytes, reason)
 

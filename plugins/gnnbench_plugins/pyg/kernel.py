@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.constants import Bound
-from gnnbench.errors import MissingDependency
+from gnnbench.errors import MissingDependencyError
 from gnnbench.machines.costs import Library, read_library
 from gnnbench.machines.costs.aggregation import Aggregation
 from gnnbench.machines.costs.passes import Passes
@@ -29,14 +29,14 @@ LIBRARY = Path(__file__).with_name("library.toml")
 
 
 def require_pyg() -> None:
-    """Import PyG; raise ``MissingDependency`` if it cannot be imported."""
+    """Import PyG; raise ``MissingDependencyError`` if it cannot be imported."""
     try:
         with warnings.catch_warnings():
             # A warning of torch about PyG, if torch is newer.
             warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated")
             import gnnbench_plugins.pyg.propagation  # noqa: F401
     except ImportError as error:
-        raise MissingDependency(_say_missing(str(error))) from error
+        raise MissingDependencyError(_say_missing(str(error))) from error
 
 
 def _say_missing(why: str) -> str:
@@ -168,7 +168,7 @@ class PyGArithmetic:
     def begin(self, setting: Setting) -> None:
         """Check that PyG is installed; it is imported at the first computation."""
         if importlib.util.find_spec("torch_geometric") is None:
-            raise MissingDependency(_say_missing("it is not installed"))
+            raise MissingDependencyError(_say_missing("it is not installed"))
 
     def projects_first(self, layer: int, setting: Setting, mode: Mode) -> bool:
         """Return whether UPDATE precedes AGGREGATE: always in ``GCNConv``, never in

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import torch
 
-from gnnbench.errors import MissingDependency
+from gnnbench.errors import MissingDependencyError
 from gnnbench.machines.costs import Library, read_library
 from gnnbench.parts import Bundle, MiniBatchSampler, Setting
 from gnnbench.records import Block, IntArray, Loading
@@ -100,7 +100,7 @@ class PyGSampler(MiniBatchSampler):
         from torch_geometric.sampler import NeighborSampler
 
         if not (torch_geometric.typing.WITH_PYG_LIB or torch_geometric.typing.WITH_TORCH_SPARSE):
-            raise MissingDependency(
+            raise MissingDependencyError(
                 "sampler 'pyg' draws with pyg-lib or torch-sparse and neither loads with this "
                 "torch; " + INSTALL
             )

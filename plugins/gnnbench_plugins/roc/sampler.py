@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from gnnbench.constants import Bound
-from gnnbench.errors import DeviceOutOfMemory
+from gnnbench.errors import DeviceOutOfMemoryError
 from gnnbench.parts import Bundle, Chunks, DeviceCapacity, FullGraphSampler, Part, Setting, option
 from gnnbench.price.dry_run import DryRun
 from gnnbench.records import IntArray
@@ -64,7 +64,7 @@ class RocSampler(FullGraphSampler):
             sampler = self._cut_at(bounds)
             try:
                 taken = time_layers(replace(bundle, sampler=sampler), setting, count)
-            except DeviceOutOfMemory:
+            except DeviceOutOfMemoryError:
                 break
             busy = taken.sum(axis=0)
             tried.append((busy.max() / busy.mean(), sampler))

@@ -11,7 +11,7 @@ import pytest
 
 from gnnbench.check.graphs import make_platform
 from gnnbench.datasets import from_arrays
-from gnnbench.errors import DeviceOutOfMemory
+from gnnbench.errors import DeviceOutOfMemoryError
 from gnnbench.parts import DeviceMemory
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.program import Free, Hold
@@ -274,7 +274,7 @@ def test_as_little_is_swapped_as_makes_room():
         assert max(peaks_of(trace, setting)) <= capacity
         crossed.append(trace.epochs[0].bytes["device_to_host"])
     assert crossed[0] == 0 < crossed[1] <= crossed[2] <= crossed[3]
-    with pytest.raises(DeviceOutOfMemory):
+    with pytest.raises(DeviceOutOfMemoryError):
         run(setting, memory={"device_bytes": least // 2})
 
 
