@@ -233,8 +233,8 @@ class Bundle:
                 f"vertex data, and communication {self.communication.name!r} moves nothing between "
                 f"them; choose communication 'halo', or placement 'single'."
             )
-        reason = self._refuse_shards(setting) or self._refuse_halo_sampling(setting)
-        reason = reason or self._refuse_pieces(setting)
+        reason = _refuse_shards(self, setting) or _refuse_halo_sampling(self, setting)
+        reason = reason or _refuse_pieces(self, setting)
         if reason is None and isinstance(self.memory, OffloadingMemory):
             reason = _refuse_layers(self.sampler, self.memory) or _refuse_intermediates(
                 self.memory, setting.layers
@@ -258,100 +258,103 @@ class Bundle:
             f"communication 'neugraph' or 'vanilla', or memory 'hongtu'."
         )
 
-    def _refuse_shards(self, setting: Setting) -> str | None:
-        """Refuse shards by features without the all-to-all, the reverse, and layers that need whole
-        rows."""
-        sampler, placement, communication = self.sampler, self.placement, self.communication
-        staged = isinstance(sampler, FullGraphSampler) and sampler.staged
-        if not self.by_features:
-            if isinstance(communication, ShardExchange):
-                return (
-                    f"communication {communication.name!r} exchanges ranges of features for ranges "
-                    f"of vertices, and placement {placement.name!r} has no ranges of features; "
-                    f"choose placement 'mixgcn', or communication 'halo'."
-                )
-            if staged:
-                return (
-                    f"sampler {sampler.name!r} leaves it to the placement to share out a stage, "
-                    f"and placement {placement.name!r} shards by vertices; choose placement "
-                    f"'mixgcn', or sampler 'full-graph'."
-                )
-            return None
-        if len(placement.trainers(setting.platform)) > 1 and not staged:
-            return (
-                f"sampler {sampler.name!r} gives devices units of their own, and placement "
-                f"{placement.name!r} shares every round's out by features; choose sampler 'mixgcn'."
-            )
-        if not isinstance(communication, ShardExchange):
-            return (
-                f"placement {placement.name!r} shards AGGREGATE by features and UPDATE by "
-                f"vertices, and communication {communication.name!r} moves whole rows; choose "
-                f"communication 'mixgcn', the all-to-all between the two."
-            )
-        for number, layer in enumerate(setting.layers, start=1):
-            if not (layer.traits.featurewise and layer.cacheable):
-                return (
-                    f"placement {placement.name!r} shards AGGREGATE by features, and in layer "
-                    f"{number} of model {setting.workload.model!r} it needs all features of both "
-                    f"ends of an edge at once, as attention and gates do; choose a model that "
-                    f"sums feature by feature (gcn, sage, gin or commnet), or a placement that "
-                    f"shards by vertices."
-                )
-        return None
 
-    def _refuse_pieces(self, setting: Setting) -> str | None:
-        """Refuse in-edges in pieces unless layers sum rows that come from the host."""
-        sampler, memory, model = self.sampler, self.memory, setting.workload.model
-        if not self.in_pieces:
-            return None
-        cut = f"sampler {sampler.name!r} cuts the in-edges of a vertex into pieces"
-        if not isinstance(memory, OffloadingMemory):
+def _refuse_shards(bundle: Bundle, setting: Setting) -> str | None:
+    """Refuse shards by features without the all-to-all, the reverse, and layers that need whole
+    rows."""
+    sampler, placement, communication = bundle.sampler, bundle.placement, bundle.communication
+    staged = isinstance(sampler, FullGraphSampler) and sampler.staged
+    if not bundle.by_features:
+        if isinstance(communication, ShardExchange):
             return (
-                f"{cut}, whose rows come from the host one after the other, and memory "
-                f"{memory.name!r} keeps them on the devices; choose memory 'neugraph', or sampler "
+                f"communication {communication.name!r} exchanges ranges of features for ranges "
+                f"of vertices, and placement {placement.name!r} has no ranges of features; "
+                f"choose placement 'mixgcn', or communication 'halo'."
+            )
+        if staged:
+            return (
+                f"sampler {sampler.name!r} leaves it to the placement to share out a stage, "
+                f"and placement {placement.name!r} shards by vertices; choose placement "
+                f"'mixgcn', or sampler 'full-graph'."
+            )
+        return None
+    if len(placement.trainers(setting.platform)) > 1 and not staged:
+        return (
+            f"sampler {sampler.name!r} gives devices units of their own, and placement "
+            f"{placement.name!r} shares every round's out by features; choose sampler 'mixgcn'."
+        )
+    if not isinstance(communication, ShardExchange):
+        return (
+            f"placement {placement.name!r} shards AGGREGATE by features and UPDATE by "
+            f"vertices, and communication {communication.name!r} moves whole rows; choose "
+            f"communication 'mixgcn', the all-to-all between the two."
+        )
+    for number, layer in enumerate(setting.layers, start=1):
+        if not (layer.traits.featurewise and layer.cacheable):
+            return (
+                f"placement {placement.name!r} shards AGGREGATE by features, and in layer "
+                f"{number} of model {setting.workload.model!r} it needs all features of both "
+                f"ends of an edge at once, as attention and gates do; choose a model that "
+                f"sums feature by feature (gcn, sage, gin or commnet), or a placement that "
+                f"shards by vertices."
+            )
+    return None
+
+
+def _refuse_pieces(bundle: Bundle, setting: Setting) -> str | None:
+    """Refuse in-edges in pieces unless layers sum rows that come from the host."""
+    sampler, memory, model = bundle.sampler, bundle.memory, setting.workload.model
+    if not bundle.in_pieces:
+        return None
+    cut = f"sampler {sampler.name!r} cuts the in-edges of a vertex into pieces"
+    if not isinstance(memory, OffloadingMemory):
+        return (
+            f"{cut}, whose rows come from the host one after the other, and memory "
+            f"{memory.name!r} keeps them on the devices; choose memory 'neugraph', or sampler "
+            f"'hongtu'."
+        )
+    if bundle.shares_rows:
+        return (
+            f"{cut}, and communication {bundle.communication.name!r} keeps rows of one for the "
+            f"next in buffers; choose communication 'neugraph' or 'vanilla', or sampler "
+            f"'hongtu'."
+        )
+    for number, layer in enumerate(setting.layers, start=1):
+        if not layer.cacheable:
+            return (
+                f"{cut}, and layer {number} of model {model!r} needs all of them at once, as "
+                f"the softmax of attention does; choose a model that sums rows (gcn, sage, gin "
+                f"or commnet), or sampler 'hongtu'."
+            )
+        if memory.intermediates(layer) not in ("cache", "keep"):
+            return (
+                f"{cut}, and memory {memory.name!r} computes layer {number} again from its "
+                f"input rows, which are not there at once; choose memory 'neugraph', or "
                 f"'hongtu'."
             )
-        if self.shares_rows:
-            return (
-                f"{cut}, and communication {self.communication.name!r} keeps rows of one for the "
-                f"next in buffers; choose communication 'neugraph' or 'vanilla', or sampler "
-                f"'hongtu'."
-            )
-        for number, layer in enumerate(setting.layers, start=1):
-            if not layer.cacheable:
-                return (
-                    f"{cut}, and layer {number} of model {model!r} needs all of them at once, as "
-                    f"the softmax of attention does; choose a model that sums rows (gcn, sage, gin "
-                    f"or commnet), or sampler 'hongtu'."
-                )
-            if memory.intermediates(layer) not in ("cache", "keep"):
-                return (
-                    f"{cut}, and memory {memory.name!r} computes layer {number} again from its "
-                    f"input rows, which are not there at once; choose memory 'neugraph', or "
-                    f"'hongtu'."
-                )
-        return None
+    return None
 
-    def _refuse_halo_sampling(self, setting: Setting) -> str | None:
-        """Refuse a sampled halo unless every layer sums it, in one block for all layers."""
-        if self.halo_sampling(setting.platform) is None:
-            return None
-        communication, model = self.communication.name, setting.workload.model
-        if _is_layered(self.sampler):
-            return (
-                f"communication {communication!r} leaves rows of the halo out at every layer, and "
-                f"units of sampler {self.sampler.name!r} compute rows of others out of them; "
-                f"choose communication 'halo', or a sampler whose units have one block."
-            )
-        if not all(layer.cacheable for layer in setting.layers):
-            return (
-                f"communication {communication!r} reads a sample of the halo, scaled so that sums "
-                f"over neighbours stay what they are on average, and model {model!r} computes on "
-                f"edges, as attention and gates do, where no scale makes up for what is left out; "
-                f"choose a model that sums rows (gcn, sage, gin or commnet), or communication "
-                f"'halo'."
-            )
+
+def _refuse_halo_sampling(bundle: Bundle, setting: Setting) -> str | None:
+    """Refuse a sampled halo unless every layer sums it, in one block for all layers."""
+    if bundle.halo_sampling(setting.platform) is None:
         return None
+    communication, model = bundle.communication.name, setting.workload.model
+    if _is_layered(bundle.sampler):
+        return (
+            f"communication {communication!r} leaves rows of the halo out at every layer, and "
+            f"units of sampler {bundle.sampler.name!r} compute rows of others out of them; "
+            f"choose communication 'halo', or a sampler whose units have one block."
+        )
+    if not all(layer.cacheable for layer in setting.layers):
+        return (
+            f"communication {communication!r} reads a sample of the halo, scaled so that sums "
+            f"over neighbours stay what they are on average, and model {model!r} computes on "
+            f"edges, as attention and gates do, where no scale makes up for what is left out; "
+            f"choose a model that sums rows (gcn, sage, gin or commnet), or communication "
+            f"'halo'."
+        )
+    return None
 
 
 def _refuse_kinds(kernel: Kernel, placement: Placement, platform: Platform) -> str | None:

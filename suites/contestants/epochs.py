@@ -34,7 +34,7 @@ from gnnbench.run.recorder import Recorder
 from gnnbench_plugins.pyg.kernel import require_pyg
 from gnnbench_plugins.pyg.sampler import can_draw
 from suites.contestants import Scope
-from suites.race import OURS, Case, Contestant, Target, WrongResult
+from suites.race import OURS, Case, Contestant, Target, WrongResultError
 
 #: Datasets by the names that their graphs have in tables.
 DATASETS = {
@@ -87,7 +87,9 @@ class Task:
         """
         tolerance = 1e-4 if self.mode == "full-graph" else 0.25
         if not abs(loss - ours) <= tolerance * abs(ours):
-            raise WrongResult(f"ends its first epoch with loss {loss:.6g}, ours with {ours:.6g}.")
+            raise WrongResultError(
+                f"ends its first epoch with loss {loss:.6g}, ours with {ours:.6g}."
+            )
 
 
 @lru_cache(maxsize=2)
