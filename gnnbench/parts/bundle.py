@@ -74,8 +74,8 @@ class Bundle:
 
     @property
     def ahead(self) -> int | None:
-        """The number of units whose rows are there ahead of the unit in work; None if transfers of
-        a full graph do not overlap, see ``HostLoading.ahead``."""
+        """The number of units with rows on the device ahead of the unit in work; see
+        ``HostLoading.ahead``."""
         one = self.communication
         return one.ahead if isinstance(one, HostLoading) else None
 

@@ -138,17 +138,20 @@ class HostLoading(GradientAverage, Part):
 
     @property
     def prefetch(self) -> Literal[0, 1, 2]:
-        """The number of pipeline stages that draw, load and transfer mini-batches while the devices
-        train on earlier ones: 0 (a round starts when the last has finished), 1 (load and transfer
-        as one stage) or 2 (HyScale-GNN §IV-B: two stages that overlap)."""
+        """The number of pipeline stages that load mini-batches while devices train on earlier ones.
+
+        0: a round starts when the last has finished. 1: load and transfer are one stage. 2: they
+        are two stages that overlap (HyScale-GNN §IV-B).
+        """
         return 0
 
     @property
     def ahead(self) -> int | None:
         """The number of units of a full graph, besides the one in work, with rows on the device or
-        in flight; None where transfers do not overlap with the device's work on earlier units.
+        in flight.
 
-        If a chunk's in-edges come in pieces, the rows of its destinations then cross with the first
+        It is None where transfers do not overlap with the device's work on earlier units. If they
+        do and a chunk's in-edges come in pieces, the rows of its destinations cross with the first
         piece.
         """
         return None
@@ -276,14 +279,15 @@ class HaloExchange(GradientAverage, Part):
 
     @property
     def change_bound(self) -> float | None:
-        """The relative change up to which rows do not cross: || H - H' || / || H' ||, by Frobenius
-        norms; None where ``choose_crossing`` decides for all rows.
+        """The relative change up to which rows do not cross; None where ``choose_crossing``
+        decides.
 
-        H are a partition's rows of a layer, and H' the rows that crossed last. The device measures
-        the change before the layer reads the rows, and tells all others. This takes a copy of the
-        rows that crossed last, a pass over both, and a number to every peer. Plans refuse it, since
-        they compute no values. ``choose_crossing`` decides for features, which never change. Rows
-        must be among the ``stale`` data, without ``arrival_epochs``.
+        The change is || H - H' || / || H' ||, by Frobenius norms. H are a partition's rows of a
+        layer, and H' the rows that crossed last. The device measures the change before the layer
+        reads the rows, and tells all others. This takes a copy of the rows that crossed last, a
+        pass over both, and a number to every peer. Plans refuse it, since they compute no values.
+        ``choose_crossing`` decides for features, which never change. Rows must be among the
+        ``stale`` data, without ``arrival_epochs``.
         """
         return None
 

@@ -52,9 +52,9 @@ class EarlyProducts:
 
 @dataclass(frozen=True, slots=True)
 class LayerTraits:
-    """What may be done with a layer's AGGREGATE.
+    """The ways in which a layer's AGGREGATE can be computed.
 
-    ``featurewise`` says that it treats features independently, so a range of columns can be
+    ``featurewise`` says that AGGREGATE treats features independently, so a range of columns can be
     aggregated without the others. Its output is then one or more matrices of the input's width,
     side by side. ``takes_scales`` says that it is a sum or mean over neighbours that a sampler may
     scale. ``takes_sparse`` says that it begins with W times its input rows, which may be sparse.

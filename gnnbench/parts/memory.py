@@ -60,13 +60,13 @@ class DeviceMemory(MemoryCap, Part):
         self, kept: Sequence[int], working: Sequence[int], rows: Sequence[int], free_bytes: int
     ) -> frozenset[int]:
         """Return the layers, from 0, whose intermediates a device sends to the host after their
-        forward pass and reads back for their backward pass; called where it ``swaps``.
+        forward pass and reads back for their backward pass.
 
-        By layer, ``kept`` are the bytes of the intermediates on the device. ``working`` are the
-        other bytes that the device holds while it works on the layer. The output of a swapped
-        layer, ``rows`` bytes, stays until the next layer has read it. ``free_bytes`` is the room
-        for all of these. The last layer cannot be swapped, since its backward pass follows its
-        forward pass.
+        It is called where the memory ``swaps``. By layer, ``kept`` are the bytes of the
+        intermediates on the device. ``working`` are the other bytes that the device holds while it
+        works on the layer. The output of a swapped layer, ``rows`` bytes, stays until the next
+        layer has read it. ``free_bytes`` is the room for all of these. The last layer cannot be
+        swapped, since its backward pass follows its forward pass.
         """
         return frozenset()
 

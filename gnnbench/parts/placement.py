@@ -24,7 +24,8 @@ class Placement(Part):
     """The devices that train, and the share of each.
 
     On mini-batches each device trains a share of every round's seeds, by default an even one. On
-    full graphs it computes the chunks of its own partition, unless AGGREGATE goes ``by_features``.
+    full graphs it computes the chunks of its own partition, unless AGGREGATE is sharded
+    ``by_features``.
     """
 
     kind: ClassVar[PartKind] = "placement"

@@ -270,6 +270,29 @@ def test_part_that_cannot_be_assembled_is_refused(tmp_path, install, body, says)
 
 
 @pytest.mark.parametrize(
+    ("part", "says"),
+    [
+        ("class Half(HostLoading):\n    name, summary, prefetch = 'half', 'x', 1",
+         "has prefetch, for mini-batch training; set modes to that alone"),
+        ("class Half(HostLoading):\n    name, summary, ahead = 'half', 'x', 1",
+         "has ahead, for full-graph training"),
+        ("Half = Parts", "as a part, which is not a subclass of a kind of part"),
+    ],
+)  # fmt: skip
+def test_a_part_of_any_kind_is_checked_where_one_hook_offers_all(tmp_path, part, says):
+    offer = "\n\n@hookimpl\ndef gnnbench_parts(): return [Half, Whole]\n"
+    whole = "class Whole(HostLoading):\n    name, summary = 'whole', 'x'\n"
+    first = f"from gnnbench.parts import HostLoading\n{whole}"
+    with pytest.raises(PluginError, match=says):
+        plugins.load([write(tmp_path, "halves", f"{first}{part}{offer}")])
+    kernel = "from gnnbench_plugins.reference.kernel import TorchKernel\nclass Half(TorchKernel):"
+    path = write(tmp_path, "wholes", f"{first}{kernel} name = 'half'{offer}")
+    registry = plugins.load([path])
+    assert registry.part("communication", "whole").__name__ == "Whole"
+    assert registry.part("kernel", "half").__name__ == "Half"
+
+
+@pytest.mark.parametrize(
     ("mode", "kernel", "memory", "says"),
     [
         ("mini-batch", "torhc", "host",
