@@ -355,9 +355,7 @@ def check_close(result: npt.NDArray[Any], ours: npt.NDArray[Any], tolerance: flo
 
 
 def find_package(name: str, *, install: str | None = None) -> Path:
-    """Return a package's folder without importing it; ``MissingDependencyError`` if it is not
-    installed.
-    """
+    """Return a package's folder without importing it. Raises ``MissingDependencyError``."""
     found = importlib.util.find_spec(name)
     if found is None or found.origin is None:
         raise MissingDependencyError(f"{name} is not installed (pip install {install or name})")

@@ -33,7 +33,8 @@ class Check:
     """A check by name, with the promise ``why`` that it guards.
 
     ``function(subject)`` returns its findings in words, or raises :class:`NonConformingError`,
-    :class:`NotReachedError` or :class:`NotApplicableError`."""
+    :class:`NotReachedError` or :class:`NotApplicableError`.
+    """
 
     name: str
     function: Callable[[Subject], str]

@@ -194,8 +194,8 @@ class Subject:
     ) -> RunResult:
         """Return the run of this subject's row.
 
-        Raises ``NotReachedError`` for a missing library, ``IncompatiblePartsError`` for a refused
-        setting.
+        Raises ``NotReachedError`` for a missing library, and ``IncompatiblePartsError`` for a
+        refused setting.
         """
         registry = registry or self.registry
         parts = self.bundles[mode]
@@ -312,7 +312,7 @@ class World:
 
 
 def require_done(run: RunResult, case: str) -> None:
-    """Raise :class:`NonConforming` unless the run is done."""
+    """Raise :class:`NonConformingError` unless the run is done."""
     if run.status != "done":
         raise NonConformingError(f"{case}: the run ended with {run.status}: {run.reason}")
 

@@ -95,8 +95,7 @@ Pairs = Iterable[tuple[IntArray, IntArray]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Source:
-    """A graph whose ``num_edges`` edges, sources and destinations, are read once, some at a time;
-    vertices are 0, 1, 2, ... What is ``directed`` stays so.
+    """A graph whose ``num_edges`` edges are read once, piece by piece.
 
     Vertices are 0, 1, 2, ... A ``directed`` graph stays so. A source that lists all its vertices is
     ``complete``. Dense features are ``pieces`` of rows, in order; absent features are drawn at
@@ -317,7 +316,7 @@ def _draw_rmat(spec: str, seed: int, scratch: Path) -> _Source:
 
 
 def _attach(source: _Source, attached: Attached) -> _Source:
-    """The graph with what other files have of its vertices."""
+    """Return the graph with the vertex data of other files."""
     known = source.numbering.renumbered
     ids: Ids = np.arange(source.num_vertices, dtype=np.int64) if known is None else known
     notes = source.notes

@@ -52,7 +52,7 @@ def graphbolt_loads(package: Path) -> bool:
 
 
 def find_dgl() -> Path:
-    """Where the module ``dgl`` is, which is not imported; raises ``MissingDependencyError``."""
+    """Return the path of ``dgl`` without importing it. Raises ``MissingDependencyError``."""
     found = importlib.util.find_spec("dgl")
     if found is None or found.origin is None:
         raise MissingDependencyError(
@@ -63,7 +63,7 @@ def find_dgl() -> Path:
 
 @cache
 def load_dgl() -> ModuleType:
-    """The module ``dgl``, with torch as its backend; raises ``MissingDependencyError``."""
+    """Import ``dgl`` with torch as its backend. Raises ``MissingDependencyError``."""
     if "dgl" in sys.modules:
         return sys.modules["dgl"]
     origin = find_dgl()

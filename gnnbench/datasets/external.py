@@ -147,8 +147,9 @@ def from_ogb(
 def load_dgl(spec: str, cache: Path) -> Dataset:
     """Load ``dgl:NAME`` of ``dgl.data``, kept under ``cache``.
 
-    Raises :class:`MissingDependencyError` without DGL, :class:`DatasetError` for an unknown name,
-    for one that is not a single homogeneous graph, and where the download fails.
+    ``dgl:CoraGraphDataset`` may be shortened to ``dgl:Cora``. Raises
+    :class:`MissingDependencyError` without DGL. Raises :class:`DatasetError` for an unknown name, a
+    dataset that is not a single homogeneous graph, or a failed download.
     """
     name = spec.removeprefix("dgl:")
     dgl_library.load_dgl()

@@ -104,8 +104,10 @@ def open_input(path: Path) -> BinaryIO:
 
 
 def read_text(path: Path, limit_bytes: int) -> str:
-    """Return a file's text; :class:`FileRefusedError` if it is not UTF-8 or has over
-    ``limit_bytes``."""
+    """Return a file's text.
+
+    Raises :class:`FileRefusedError` if it is not UTF-8 or has over ``limit_bytes``.
+    """
     try:
         with open_input(path) as stream:
             content = stream.read(limit_bytes + 1)

@@ -37,8 +37,10 @@ _LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){{{MAX_DEPTH}}}[\w-]
 
 
 def read_toml(path: Path) -> dict[str, object]:
-    """Return the content of a TOML file; :class:`FileRefusedError` says why it is refused, and
-    where."""
+    """Return the content of a TOML file.
+
+    Raises :class:`FileRefusedError`, which says why the file is refused, and where.
+    """
     text = read_text(path, LIMIT_BYTES)
     bare = _OPAQUE.sub(lambda match: "" if match[0][0] == "#" else "s", text)
     if _find_depth(bare) > MAX_DEPTH or _LONG_KEY.search(bare):

@@ -34,6 +34,7 @@ class MiniBatchSampler(Part):
     _setting: Setting = field(init=False, repr=False, compare=False)
 
     def begin(self, setting: Setting) -> None:
+        """Keep the run's setting."""
         self._setting = setting
 
     def rounds(self, epoch: int) -> Sequence[IntArray]:

@@ -12,8 +12,7 @@ from gnnbench.records import Mode
 
 @dataclass(frozen=True)
 class DistGNNPlacement(Placement):
-    """Training on the platform's CPU nodes, or on its host, with all sockets as one, if it has
-    none.
+    """Training on the platform's CPU nodes, or on its host, with all sockets as one.
 
     Other accelerators are unused.
     """

@@ -22,8 +22,7 @@ VALUES_AN_EDGE: Annotated[int, Constant("", "assumed", "unfused attention")] = 1
 
 @dataclass
 class AttentionEngine(Kernel):
-    """The kernel of a GAT whose edges have tensors: [W h_v || W h_u] is put together for each edge,
-    as Equation 3 is written, and autograd goes back through as many bytes.
+    """The kernel of a GAT with a tensor for each edge, by Equation 3.
 
     [W h_v || W h_u] is put together for each edge, and autograd goes back through as many bytes. It
     stands beside the price that ``TorchKernel`` has for attention. That price reads rows near each

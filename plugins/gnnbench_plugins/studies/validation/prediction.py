@@ -166,7 +166,7 @@ def _setting(dataset: Dataset, platform: Platform, workload: Workload) -> Settin
 def predict_full_graph_s(
     machine: str, kernel: str, task: FullGraphEpoch, regularisers: int = 0
 ) -> float:
-    """Seconds of an epoch; raises ``DeviceOutOfMemoryError`` where a memory cannot hold it."""
+    """Return the seconds of an epoch. Raises ``DeviceOutOfMemoryError``."""
     vertices, edges = round(task.vertices * task.scale), round(task.edges * task.scale)
     dataset = make_dataset(task.graph, vertices, edges, task.dims, vertices)
     platform = shrink(load_platform(machine), task.scale)

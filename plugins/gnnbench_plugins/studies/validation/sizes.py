@@ -109,8 +109,11 @@ class SizedPartitions(FullGraphSampler):
 
 @dataclass
 class SizedRounds:
-    """``count`` rounds of mini-batches that are all alike: that of ``profile`` for as many seeds as
-    it has, in proportion for fewer, and no larger for more, of which none is trained on."""
+    """``count`` rounds of equal mini-batches, without training.
+
+    A mini-batch is the one of ``profile`` for as many seeds, in proportion for fewer, and no larger
+    for more.
+    """
 
     summary: ClassVar[str] = "mini-batches of which the sizes are known"
     law: ClassVar[str] = UNIFORM
@@ -148,7 +151,10 @@ class SizedRounds:
 
 @dataclass
 class SizedMiniBatches(SizedRounds, MiniBatchSampler):
-    """Mini-batches that gnnbench draws and loads."""
+    """``count`` rounds of equal mini-batches, with the sizes of ``profile``.
+
+    Sizes are in proportion for fewer seeds, and no larger for more. No mini-batch is trained on.
+    """
 
     name: ClassVar[str] = "sized-mini-batches"
 
@@ -287,8 +293,7 @@ class _LibraryShares(SeedSession):
 
 @dataclass(frozen=True)
 class LibraryPlacement(Placement):
-    """Data parallelism as libraries have it: even shares of the seeds on the first ``devices``
-    accelerators, or all of them on the host where that is 0.
+    """Data parallelism of libraries: even shares of the seeds on ``devices`` accelerators.
 
     If ``devices`` is 0, all seeds are on the host. ``workers`` threads of the host sample, 0
     meaning all, unless the accelerators do.
