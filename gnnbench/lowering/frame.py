@@ -17,6 +17,7 @@ from gnnbench.models import Layer
 from gnnbench.models.products import keeps_sparse, projected_layers
 from gnnbench.parts import (
     Bundle,
+    CacheMemory,
     DeviceMemory,
     Kernel,
     LoadingMemory,
@@ -132,7 +133,7 @@ class RoundFrame(Frame):
         self.host_takes_loss = bundle.placement.host_takes_loss
         self.resident = isinstance(bundle.memory, DeviceMemory)
         memory, features = bundle.memory, setting.dataset.features
-        self.replicated = isinstance(memory, LoadingMemory) and memory.replicated
+        self.replicated = isinstance(memory, LoadingMemory | CacheMemory) and memory.replicated
         projected = projected_layers(bundle, setting)
         sparse = keeps_sparse(bundle, setting, self.trainers, projected) and not self.resident
         self.stored: IntArray | None = None

@@ -126,11 +126,13 @@ class CacheMemory(MemoryCap, Part):
     """A memory with features on the host and a cache of feature rows on every accelerator, static
     or dynamic.
 
-    Rows found in the cache are neither loaded nor transferred. Mini-batches may be drawn before the
+    Rows found in the cache are neither loaded nor transferred. ``replicated`` is that of
+    :class:`LoadingMemory`. Mini-batches may be drawn before the
     run to fill it, in epochs of their own, by the sampler that training uses.
     """
 
     modes: ClassVar[frozenset[Mode]] = MINI_BATCHES
+    replicated: ClassVar[bool] = False
 
     cache_bytes: int = option(
         0, "size of each device's cache; 0 = what mini-batches leave free", unit="bytes"

@@ -49,7 +49,7 @@ from gnnbench_plugins.hongtu.communication import HongTuCommunication
 from gnnbench_plugins.hongtu.counts import ChunkCounts, PartitionHomes, plan_units
 from gnnbench_plugins.hongtu.outlook import STAGES, Outlook, foresee, make_setting
 from gnnbench_plugins.hongtu.placement import HongTuPlacement
-from gnnbench_plugins.hongtu.sampler import HongTuSampler
+from gnnbench_plugins.hongtu.sampler import TwoLevelPartition
 
 #: Table 3 goes up to 512 partitions.
 FINEST: Bound[int] = 512
@@ -105,7 +105,7 @@ class Prospect:
 
     def __init__(self, bundle: Bundle, request: PlanRequest) -> None:
         sampler, placement = bundle.sampler, bundle.placement
-        if not (isinstance(sampler, HongTuSampler) and isinstance(placement, HongTuPlacement)):
+        if not (isinstance(sampler, TwoLevelPartition) and isinstance(placement, HongTuPlacement)):
             raise IncompatiblePartsError("a plan for hongtu needs hongtu's sampler and placement.")
         self.bundle, self.request, self.sampler = bundle, request, sampler
         self.devices = placement.trainers(request.platform)
@@ -326,7 +326,7 @@ def label_ranges(graph: Graph, owner: IntArray, partitions: int, ranges: int) ->
 # --------------------------------------------------------------------------- a stream
 
 
-def _check_ranges(sampler: HongTuSampler, m: int, finest: int) -> None:
+def _check_ranges(sampler: TwoLevelPartition, m: int, finest: int) -> None:
     """Refuse chunks that are not made of the ``finest`` ranges, and partitioners."""
     n = sampler.chunks_per_partition
     if n < 0 or (n == 0 and finest % m):

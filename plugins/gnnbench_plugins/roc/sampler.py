@@ -95,10 +95,13 @@ class RocSampler(FullGraphSampler):
     def chunks(
         self, setting: Setting, num_slots: int, capacity: DeviceCapacity | None = None
     ) -> Chunks:
-        graph = setting.dataset.graph
+        return cut_ranges(setting.dataset.graph, self.cut(setting, num_slots))
+
+    def cut(self, setting: Setting, num_slots: int) -> IntArray:
+        """Return the bounds of the ranges, int64 ``(num_slots+1,)``."""
         if len(self._bounds) == num_slots + 1:
-            return cut_ranges(graph, np.array(self._bounds, dtype=np.int64))
-        return cut_ranges(graph, balance_ranges(graph, num_slots))
+            return np.array(self._bounds, dtype=np.int64)
+        return balance_ranges(setting.dataset.graph, num_slots)
 
 
 def time_layers(bundle: Bundle, setting: Setting, count: int) -> Numbers:
