@@ -39,7 +39,8 @@ def describe_question(question: Question) -> dict[str, Json]:
         "platform": {
             "name": question.platform.name,
             "device_memory_bytes": min(
-                (device.memory_bytes for device in question.platform.accelerators), default=None
+                (device.hardware.memory_bytes for device in question.platform.accelerators),
+                default=None,
             ),
         },
     }

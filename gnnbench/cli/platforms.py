@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -149,19 +150,26 @@ def print_platform(platform: Platform, json_path: Path | None) -> None:
 
 
 def _platform_document(platform: Platform) -> dict[str, Json]:
-    from dataclasses import asdict
-
-    devices: list[Json] = [asdict(device) for device in platform.devices]
-    links: list[Json] = [asdict(link) for link in platform.links]
     return {
         "name": platform.name,
         "description": platform.description,
         "virtual": platform.virtual,
-        "devices": devices,
-        "links": links,
+        "devices": [_list_fields(device) for device in platform.devices],
+        "links": [_list_fields(link) for link in platform.links],
         "sources": dict(platform.sources),
         "marks": {key: platform.mark(key).kind for key in platform.sources},
         "fitted_on": {
             key: list(mark.fitted_on) for key, mark in platform.marks.items() if mark.fitted_on
         },
     }
+
+
+def _list_fields(value: Any) -> Any:
+    """Return a record with the fields of its groups beside its own, or another value as it is."""
+    from gnnbench.machines.tables import flatten
+
+    if is_dataclass(value):
+        value = flatten(value)
+    if isinstance(value, Mapping):
+        return {name: _list_fields(each) for name, each in value.items()}
+    return value

@@ -22,7 +22,7 @@ from gnnbench.machines.costs import (
 from gnnbench.machines.costs.aggregation import Aggregation
 from gnnbench.machines.costs.loading import UNMEASURED
 from gnnbench.machines.costs.passes import RELU, Passes, update
-from gnnbench.machines.machine import Device, DeviceKind, LibraryRates
+from gnnbench.machines.machine import Device, DeviceKind, LibraryRates, SumRates
 from gnnbench.parts.base import Part, Setting
 from gnnbench.parts.layer_shape import LayerShape
 from gnnbench.records import Block, BlockSize, Mode, PartKind, Work
@@ -302,7 +302,7 @@ class Kernel(Part):
     def batch_seconds(self, device: Device) -> float:
         """Return the seconds of the loss and the optimiser besides their memory traffic; 0 unless
         the platform states them for this library."""
-        return device.libraries.get(self.name, UNMEASURED).batch_s
+        return device.libraries.get(self.name, UNMEASURED).calls.batch_s
 
     def seconds(self, work: Work, device: Device) -> float:
         """Return the modelled duration of ``work`` on a described device.
@@ -317,20 +317,20 @@ class Kernel(Part):
         if work.op not in ("aggregate", "update"):
             raise ValueError(f"a kernel has no cost for {work.op!r}")
         measured = device.libraries.get(self.name, UNMEASURED)
-        if measured.aggregate is not None:
+        if measured.sums.aggregate is not None:
             operations = self.operations(work, device)
             summed_s = price_measured(operations, device, self.library, measured, work.threads)
             return summed_s + price_calls(work, measured)
         known = measured
         if not measured.update:
-            summed = (work.backward and device.aggregate_backward) or device.aggregate
-            known = LibraryRates(aggregate=summed, update=device.update)
-        if known.aggregate or known.update or device.kind not in ("cpu", "gpu"):
-            call_s = (measured.call_s or 0.0) if work.op == "aggregate" else 0.0
+            summed = (work.backward and device.rates.aggregate_backward) or device.rates.aggregate
+            known = LibraryRates(sums=SumRates(aggregate=summed), update=device.rates.update)
+        if known.sums.aggregate or known.update or device.kind not in ("cpu", "gpu"):
+            call_s = (measured.calls.call_s or 0.0) if work.op == "aggregate" else 0.0
             return call_s + _by_equations(work, device, known)
         library = self.library
-        if measured.call_s is not None:
-            library = replace(library, call_s=measured.call_s)
+        if measured.calls.call_s is not None:
+            library = replace(library, call_s=measured.calls.call_s)
         # A described cache's hit rate is for an arbitrary order; a plan does not know the order.
         operations = self.operations(work._replace(order=None), device)
         seconds = price_operations(operations, device, library, work.threads)
@@ -341,10 +341,10 @@ def _by_equations(work: Work, device: Device, known: LibraryRates) -> float:
     """Price work by HyScale-GNN's Equations 11 and 12, at known rates or else at the device's
     peaks."""
     bandwidth = device.bandwidth_bytes_per_s(work.threads)
-    if known.aggregate is not None:
-        bandwidth = known.aggregate.at(work.features, work.threads)
-    flops = device.flops_per_s * device.share_of_cores(work.threads)
+    if known.sums.aggregate is not None:
+        bandwidth = known.sums.aggregate.at(work.features, work.threads)
+    flops = device.hardware.flops_per_s * device.share_of_cores(work.threads)
     if known.update is not None:
         flops = known.update.at(work.features, work.threads)
     traffic = work.edges * work.features * work.itemsize
-    return device.launch_s + traffic / bandwidth + 2.0 * work.macs / flops
+    return device.hardware.launch_s + traffic / bandwidth + 2.0 * work.macs / flops

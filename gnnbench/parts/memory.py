@@ -37,12 +37,12 @@ class MemoryCap:
     def capacity_bytes(self, device: Device) -> int:
         """Return the bytes of a device's memory that a run may hold."""
         if self.device_bytes:
-            return min(self.device_bytes, device.memory_bytes)
-        return device.memory_bytes
+            return min(self.device_bytes, device.hardware.memory_bytes)
+        return device.hardware.memory_bytes
 
     def host_capacity_bytes(self, host: Device) -> int:
         """Return the bytes of the host's memory that a run may hold."""
-        return host.memory_bytes
+        return host.hardware.memory_bytes
 
 
 @dataclass(frozen=True)
@@ -226,8 +226,8 @@ class OffloadingMemory(MemoryCap, Part):
 
     def host_capacity_bytes(self, host: Device) -> int:
         if self.host_bytes:
-            return min(self.host_bytes, host.memory_bytes)
-        return host.memory_bytes
+            return min(self.host_bytes, host.hardware.memory_bytes)
+        return host.hardware.memory_bytes
 
     def spill_directory(self) -> Path:
         """Return the directory for vertex data that the host cannot hold."""

@@ -9,7 +9,7 @@ from gnnbench import probing
 from gnnbench.machines import load_platform, probe
 from gnnbench.machines.describe import local_path
 from gnnbench.machines.local import describe_unmeasured
-from gnnbench.machines.machine import LibraryRates
+from gnnbench.machines.machine import CallTimes, LibraryRates
 from gnnbench.probing import Probed, Unmeasured
 from tests.commands import one_sentence
 
@@ -58,7 +58,9 @@ def measured(monkeypatch):
     def measure_libraries(platform, registry, seconds):
         asked.append(seconds)
         assert registry.strategy("reference")
-        host = replace(platform.host, libraries={"torch": LibraryRates(call_s=3e-6)})
+        host = replace(
+            platform.host, libraries={"torch": LibraryRates(calls=CallTimes(call_s=3e-6))}
+        )
         left_out = Unmeasured("kernel spu", "host", "it needs sparse accelerators.")
         sources = {**platform.sources, "host.libraries.torch.call": "a test"}
         return Probed(replace(platform, host=host, sources=sources), (left_out,))
@@ -82,7 +84,7 @@ def test_probe_measures_and_keeps_what_it_is_told_to(run, tmp_path, measured):
     kept = local_path()
     assert said.endswith(f"wrote {out} wrote {kept}")
     for path in (out, kept):
-        assert load_platform(str(path)).host.libraries["torch"].call_s == 3e-6
+        assert load_platform(str(path)).host.libraries["torch"].calls.call_s == 3e-6
     assert "as last probed" in run("platforms", "list").stdout
     kept.unlink()
     assert "nothing was kept; use --save, or --out FILE.toml" in run(*words).stdout
