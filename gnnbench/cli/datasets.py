@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING
 import click
 
 from gnnbench.cli.options import (
-    FilePath,
     Json,
     check_files,
     has_subcommand,
-    number_of,
+    make_option,
     open_console,
     print_rows,
-    seed_option,
     shared_options,
     write_document,
 )
+from gnnbench.cli.values import FilePath
 from gnnbench.errors import UsageError
+from gnnbench.jobs.options import list_options
+from gnnbench.jobs.shared import Task
 
 if TYPE_CHECKING:
     from gnnbench.datasets import Imported, ScalingChoice
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 #: Delimiter characters by the words that ``--delimiter`` takes.
 DELIMITERS = {"tab": "\t", "comma": ",", "semicolon": ";", "pipe": "|", "blank": " "}
 
+seed_option = make_option(list_options(Task)["seed"], "datasets")
 out_option = click.option(
     "--out",
     "out_path",
@@ -101,13 +103,7 @@ def print_list(json_path: Path | None) -> int:
 
 @datasets.command("info")
 @click.argument("name", metavar="NAME|FILE.npz")
-@click.option(
-    "--seed",
-    type=number_of("seed"),
-    default=0,
-    show_default=True,
-    help="For graphs that are made.",
-)
+@seed_option
 @shared_options
 def info(name: str, seed: int, json_path: Path | None) -> int:
     """Load a dataset, check it, and describe it."""

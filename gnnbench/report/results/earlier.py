@@ -30,7 +30,7 @@ from gnnbench.statistics import Difference
 
 #: Workload fields that must be the same in both files, and fields whose difference is only
 #: reported.
-_SAME_WORK = ("model", "layers", "dims", "batch_size", "fanouts", "dtype", "learning_rate")
+_SAME_WORK = ("model", "num_layers", "dims", "batch_size", "fanouts", "dtype", "learning_rate")
 _SAID_OF_WORK = ("epochs", "seed", "weight_decay", "threads")
 #: Relative change below which a figure other than a time counts as the same.
 _SAME = 0.005
@@ -117,8 +117,9 @@ def _refuse_unlike(first: ResultDocument, second: ResultDocument, names: tuple[s
     for name in _SAME_WORK:
         ours, theirs = getattr(first.workload, name), getattr(second.workload, name)
         if ours != theirs:
+            what = name.removeprefix("num_")
             raise UsageError(
-                f"{names[0]} was run with {name} {_tell(ours)} and {names[1]} with "
+                f"{names[0]} was run with {what} {_tell(ours)} and {names[1]} with "
                 f"{_tell(theirs)}, which is other work; give two results of one workload."
             )
 

@@ -9,17 +9,22 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Literal, get_type_hints
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     FiniteFloat,
     JsonValue,
+    PlainSerializer,
     SerializerFunctionWrapHandler,
     ValidationError,
+    create_model,
     model_serializer,
 )
 
@@ -49,6 +54,12 @@ class _Entry(BaseModel):
     """An entry with exactly the declared keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _FiniteEntry(_Entry):
+    """An entry whose numbers are finite."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
 
 class _OpenEntry(BaseModel):
@@ -85,23 +96,41 @@ class DatasetEntry(_OpenEntry):
     digest: str
 
 
-class WorkloadEntry(_Entry):
-    """A workload: ``dims`` are f^0 .. f^L.
+def _describe_workload(workload: object) -> object:
+    """Return a workload by the keys of the file; values of other types as they are."""
+    if not isinstance(workload, Workload):
+        return workload
+    return {
+        "layers" if name == "num_layers" else name: getattr(workload, name)
+        for name in _WORKLOAD_NAMES
+    }
 
-    ``fanouts`` run from the seeds outwards, 0 = every neighbour.
-    """
 
-    model: str
-    layers: int
-    dims: tuple[int, ...]
-    epochs: int
-    batch_size: int
-    fanouts: tuple[int, ...]
-    seed: int
-    learning_rate: FiniteFloat
-    weight_decay: FiniteFloat
-    dtype: Literal["float32", "float64"]
-    threads: int
+def _restore_workload(entry: BaseModel) -> Workload:
+    return Workload(**{name: value for name, value in entry if name != "layers"})
+
+
+#: What a file says of a workload: its record, without what the data set decides.
+_WORKLOAD_NAMES = ["model", "num_layers"] + [
+    each.name for each in fields(Workload) if each.name not in ("model", "edge_weights")
+]
+_WORKLOAD_TYPES = {"layers": int, **get_type_hints(Workload)}
+if TYPE_CHECKING:
+    WorkloadEntry = Workload
+else:
+    WorkloadEntry = Annotated[
+        create_model(
+            "WorkloadEntry",
+            __base__=_FiniteEntry,
+            **{
+                name: (_WORKLOAD_TYPES[name], ...)
+                for name in (name.removeprefix("num_") for name in _WORKLOAD_NAMES)
+            },
+        ),
+        BeforeValidator(_describe_workload),
+        AfterValidator(_restore_workload),
+        PlainSerializer(_describe_workload),
+    ]
 
 
 class PlatformEntry(_Entry):
@@ -190,14 +219,19 @@ class StageEntry(_Entry):
     provenance: Provenance
 
 
-class RunEntry(_Entry):
-    """One run of a strategy, or of one with a swapped part."""
+class RowEntry(_Entry):
+    """A strategy, or one with a swapped part, in one repeat."""
 
     strategy: str
     label: str
     mode: Mode
     parts: PartsEntry
     repeat: int
+
+
+class RunEntry(RowEntry):
+    """One run of a row."""
+
     status: Status
     reason: str
     loss: tuple[FiniteFloat | None, ...]
@@ -240,7 +274,7 @@ def to_document(comparison: Comparison) -> ResultDocument:
         command=comparison.command,
         machine=MachineEntry.model_validate(dict(comparison.machine)),
         dataset=DatasetEntry.model_validate(dict(comparison.dataset)),
-        workload=_workload(comparison.workload),
+        workload=comparison.workload,
         platform=PlatformEntry(
             name=comparison.platform,
             description=comparison.platform_description,
@@ -255,22 +289,6 @@ def to_document(comparison: Comparison) -> ResultDocument:
 def describe_runs(runs: Sequence[RunResult]) -> list[JsonValue]:
     """Return planned runs in the form in which a comparison's file has trained ones."""
     return [_run(run, "it was planned").model_dump(mode="json") for run in runs]
-
-
-def _workload(workload: Workload) -> WorkloadEntry:
-    return WorkloadEntry(
-        model=workload.model,
-        layers=workload.num_layers,
-        dims=workload.dims,
-        epochs=workload.epochs,
-        batch_size=workload.batch_size,
-        fanouts=workload.fanouts,
-        seed=workload.seed,
-        learning_rate=workload.learning_rate,
-        weight_decay=workload.weight_decay,
-        dtype=workload.dtype,
-        threads=workload.threads,
-    )
 
 
 def _run(run: RunResult, why_not: str) -> RunEntry:
