@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,8 +22,8 @@ from gnnbench.cli.options import (
 )
 from gnnbench.cli.values import FilePath
 from gnnbench.errors import UsageError
+from gnnbench.jobs.job import Job
 from gnnbench.jobs.options import list_options
-from gnnbench.jobs.shared import Task
 
 if TYPE_CHECKING:
     from gnnbench.datasets import Imported, ScalingChoice
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 #: Delimiter characters by the words that ``--delimiter`` takes.
 DELIMITERS = {"tab": "\t", "comma": ",", "semicolon": ";", "pipe": "|", "blank": " "}
 
-seed_option = make_option(list_options(Task)["seed"], "datasets")
+seed_option = make_option(list_options(Job)["seed"], "datasets")
 out_option = click.option(
     "--out",
     "out_path",
@@ -41,13 +42,7 @@ out_option = click.option(
     "used, and which is written in bounded memory.  [default: the user's cache, where its name "
     "resolves]",
 )
-scaling_option = click.option(
-    "--scale-features",
-    "scaling",
-    type=click.Choice(("auto", "rows", "columns", "none")),
-    help="How features are scaled in a folder, which has them as they are trained on.  "
-    "[default: auto]",
-)
+scaling_option = make_option(replace(list_options(Job)["scaling"], default=None), "datasets")
 overwrite_option = click.option(
     "--overwrite", is_flag=True, help="Replace the file where it exists."
 )

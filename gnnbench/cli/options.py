@@ -151,7 +151,7 @@ def make_option(
         multiple=option.repeated,
         required=required,
         default=None if option.repeated else default,
-        show_default=default is not None and not option.repeated,
+        show_default=default is not None and not option.repeated and not usual,
         help=text,
     )
 

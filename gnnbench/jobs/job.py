@@ -58,6 +58,11 @@ class Job(Trials, Training, Choice):
             "auto takes rows for sparse features, and columns for others unless they are so "
             "already.",
             OneOf(SCALINGS),
+            by_command={
+                "datasets": "How features are scaled in a folder, which has them as they are "
+                "trained on."
+            },
+            usual={"datasets": "auto"},
             flag="--scale-features",
             sweep=Sweep("may"),
         ),

@@ -141,12 +141,12 @@ class Source:
 class Listed:
     """A list of objects; one that fits ``each`` stands for a list of itself.
 
-    ``check`` raises ``UsageError`` for a list that is wrong as a whole.
+    ``refuse`` raises ``UsageError`` for a list that is wrong as a whole.
     """
 
     what: str
     each: Source | None = None
-    check: Callable[[tuple[Any, ...]], object] = tuple
+    refuse: Callable[[tuple[Any, ...]], object] = tuple
 
     def __str__(self) -> str:
         return self.what
@@ -159,7 +159,7 @@ class Listed:
         objects = tuple(cast("Iterable[object]", value)) if several else (value,)
         if self.each is not None:
             objects = tuple(map(self.each.read, objects))
-        self.check(objects)
+        self.refuse(objects)
         return objects
 
 

@@ -49,7 +49,8 @@ class Option:
     argument, and an option with None exists in Python alone. With ``repeated`` it may be given
     several times. A flag that is true by default is ``--no-NAME``, which ``negated`` explains.
     ``commands`` are the only ones that take it, by default all that take the record.
-    ``mode`` is the only mode in which it has an effect. Without ``sweep`` it is no key of a sweep.
+    ``only_in`` is the only mode in which it has an effect. Without ``sweep`` it is no key of
+    sweeps.
     """
 
     meaning: str
@@ -61,7 +62,7 @@ class Option:
     repeated: bool = False
     negated: str = ""
     commands: tuple[str, ...] = ()
-    mode: str = ""
+    only_in: str = ""
     sweep: Sweep | None = None
 
     def explain(self, command: str = "") -> tuple[str, str]:
@@ -131,7 +132,7 @@ class Contradiction(UsageError):
 def list_bound(record: type, given: Collection[str]) -> list[Declared]:
     """Return the ``given`` options that have an effect in one mode only."""
     return [
-        each for each in list_options(record).values() if each.option.mode and each.name in given
+        each for each in list_options(record).values() if each.option.only_in and each.name in given
     ]
 
 

@@ -88,7 +88,7 @@ class Task:
         Option(
             "Seeds of one mini-batch iteration, over all trainers together.",
             COUNT,
-            mode="mini-batch",
+            only_in="mini-batch",
             sweep=Sweep("may"),
         ),
     ] = 1024
@@ -100,7 +100,7 @@ class Task:
             Wholes(Whole(0, MOST_NEIGHBOURS), _SEED_TO_OUT),
             usual="25,10, then 10 for each further layer",
             metavar="N,N...",
-            mode="mini-batch",
+            only_in="mini-batch",
             sweep=Sweep("may"),
         ),
     ] = None

@@ -96,14 +96,15 @@ class DatasetEntry(_OpenEntry):
     digest: str
 
 
+def _name_key(name: str) -> str:
+    return name.removeprefix("num_")
+
+
 def _describe_workload(workload: object) -> object:
     """Return a workload by the keys of the file; values of other types as they are."""
     if not isinstance(workload, Workload):
         return workload
-    return {
-        "layers" if name == "num_layers" else name: getattr(workload, name)
-        for name in _WORKLOAD_NAMES
-    }
+    return {_name_key(name): getattr(workload, name) for name in _WORKLOAD_NAMES}
 
 
 def _restore_workload(entry: BaseModel) -> Workload:
@@ -114,7 +115,7 @@ def _restore_workload(entry: BaseModel) -> Workload:
 _WORKLOAD_NAMES = ["model", "num_layers"] + [
     each.name for each in fields(Workload) if each.name not in ("model", "edge_weights")
 ]
-_WORKLOAD_TYPES = {"layers": int, **get_type_hints(Workload)}
+_WORKLOAD_TYPES = {"num_layers": int, **get_type_hints(Workload)}
 if TYPE_CHECKING:
     WorkloadEntry = Workload
 else:
@@ -122,10 +123,7 @@ else:
         create_model(
             "WorkloadEntry",
             __base__=_FiniteEntry,
-            **{
-                name: (_WORKLOAD_TYPES[name], ...)
-                for name in (name.removeprefix("num_") for name in _WORKLOAD_NAMES)
-            },
+            **{_name_key(name): (_WORKLOAD_TYPES[name], ...) for name in _WORKLOAD_NAMES},
         ),
         BeforeValidator(_describe_workload),
         AfterValidator(_restore_workload),
