@@ -341,7 +341,7 @@ def _choose_file(path: str | os.PathLike[str], *endings: str) -> Path:
 
 
 def _load_plugins(job: Training) -> Registry:
-    """Load all plugins, those of the job and objects that stand for names included."""
+    """Load all plugins, and the objects that a job has in place of names."""
     wait_briefly()  # before anything imports torch
     from gnnbench.plugins import load
     from gnnbench.records import Strategy

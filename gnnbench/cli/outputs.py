@@ -24,7 +24,7 @@ class File:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outputs:
-    """Where the results of a command go, and how much of them is printed."""
+    """Files that a command writes, and how much it prints."""
 
     trace_path: Annotated[
         Path | None,

@@ -106,7 +106,7 @@ class PlanJob(Training, Named):
         Option(
             "Widths of the features, of each hidden layer, and of the output.",
             Wholes(COUNT, "256,128,64", least=2),
-            usual="the dataset's features, --hidden, its classes",
+            usual="the dataset's features, the width of hidden layers, its classes",
             metavar="F,F[,F...]",
         ),
     ] = None

@@ -1,7 +1,7 @@
 """Options as fields of records: what the command line, Python and sweeps derive from them.
 
-A field ``name: Annotated[Type, Option(...)] = default`` declares an option. Its name, its type and
-its default are those of the field, and ``Option`` holds everything else.
+A field ``name: Annotated[Type, Option(...)] = default`` declares an option. The field states its
+name, its type and its default, and ``Option`` holds everything else.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Option:
 
     ``meaning`` is the help text, ``usual`` describes the default if it is None or depends on the
     run, and ``by_command`` has either text for commands in which it differs. ``flag`` is the
-    spelling on the command line, by default that of the name. An upper-case ``flag`` is an
+    spelling on the command line, by default ``--name``. An upper-case ``flag`` is an
     argument, and an option with None exists in Python alone. With ``repeated`` it may be given
     several times. A flag that is true by default is ``--no-NAME``, which ``negated`` explains.
     ``commands`` are the only ones that take it, by default all that take the record.
@@ -179,7 +179,9 @@ def _make_parameter(declared: Declared) -> inspect.Parameter:
 
 
 def _name_type(kind: Any) -> str:
-    return kind.__forward_arg__ if isinstance(kind, ForwardRef) else inspect.formatannotation(kind)
+    if isinstance(kind, ForwardRef):
+        return kind.__forward_arg__
+    return inspect.formatannotation(kind).replace("collections.abc.", "")
 
 
 def _document(text: str, command: str, options: Mapping[str, Declared]) -> str:

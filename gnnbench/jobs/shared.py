@@ -3,7 +3,7 @@
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, ClassVar, cast
 
 from gnnbench.errors import UsageError
 from gnnbench.jobs.capacity import check_records, check_threads, check_widths
@@ -32,12 +32,7 @@ if TYPE_CHECKING:
     from gnnbench.jobs.words import ChosenStrategy, StrategyLike
     from gnnbench.machines.machine import Platform
     from gnnbench.parts import LayerClass
-    from gnnbench.records import Dataset, Mode, PartKind
-
-#: Names of parts by kind, or texts such as ``"kernel=dgl"``.
-Swaps: TypeAlias = "Mapping[str, str] | Sequence[str]"
-#: Values of options by ``"PART.option"``, or texts such as ``"memory.device_bytes=2GB"``.
-Settings: TypeAlias = "Mapping[str, str | int | float | bool] | Sequence[str]"
+    from gnnbench.records import Dataset, Mode, PartKind, Strategy
 
 _STRATEGY = Source("a name or a strategy", "gnnbench.records", "Strategy")
 _SEED_TO_OUT = "25,10 (0 stands for every neighbour)"
@@ -50,7 +45,7 @@ CHECKED_UPDATES = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What is trained, and on which data."""
+    """A model to train, its data set, and the schedule."""
 
     dataset: Annotated[
         "str | os.PathLike[str] | Dataset | None",
@@ -154,7 +149,7 @@ class Training(Task):
         ),
     ] = None
     swap: Annotated[
-        "Swaps | None",
+        Mapping[str, str] | Sequence[str] | None,
         Option(
             "Put another part into the strategies.",
             Parsed(read_swaps),
@@ -167,7 +162,7 @@ class Training(Task):
         ),
     ] = None
     options: Annotated[
-        "Settings | None",
+        Mapping[str, str | int | float | bool] | Sequence[str] | None,
         Option(
             "Set an option of a part; 'gnnbench plugins show' lists them.",
             Parsed(read_settings),
@@ -328,7 +323,7 @@ class Choice:
     """Strategies to work with, and a receiver of the progress."""
 
     strategies: Annotated[
-        "StrategyLike | Sequence[StrategyLike] | None",
+        "str | Strategy | Sequence[str | Strategy] | None",
         Option(
             "The strategies to compare, by name; see 'gnnbench plugins'. A:PART=NAME is A with "
             "that part instead of its own, such as hongtu:kernel=dgl.",
@@ -359,4 +354,4 @@ class Choice:
 class Named:
     """One strategy to work with."""
 
-    strategy: Annotated["StrategyLike", Option("The strategy.", _STRATEGY, flag="STRATEGY")]
+    strategy: Annotated["str | Strategy", Option("The strategy.", _STRATEGY, flag="STRATEGY")]

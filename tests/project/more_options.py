@@ -1,4 +1,4 @@
-"""A job record with one more option than that of ``compare``."""
+"""The record of ``compare`` with one more option."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

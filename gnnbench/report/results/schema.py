@@ -57,7 +57,7 @@ class _Entry(BaseModel):
 
 
 class _FiniteEntry(_Entry):
-    """An entry whose numbers are finite."""
+    """An entry with finite numbers."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
@@ -101,7 +101,7 @@ def _name_key(name: str) -> str:
 
 
 def _describe_workload(workload: object) -> object:
-    """Return a workload by the keys of the file; values of other types as they are."""
+    """Return a workload by the keys of the file, and any other value unchanged."""
     if not isinstance(workload, Workload):
         return workload
     return {_name_key(name): getattr(workload, name) for name in _WORKLOAD_NAMES}
