@@ -75,6 +75,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, ...]:
+        """Return the numbers of a text, or numbers unchanged."""
         try:
             if isinstance(value, str):
                 return self.rule.read([read_whole(word) for word in value.split(",")])

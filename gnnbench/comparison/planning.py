@@ -129,7 +129,8 @@ def make_plan(
 def _note_error(tables: tuple[Table, ...], job: PlannedJob) -> tuple[Table, ...]:
     """Note on the first table with modelled seconds how far these may be off.
 
-    The tables are of a drawn graph. All trainers together decide the kind of machine."""
+    The tables are of a drawn graph. All trainers together decide the kind of machine.
+    """
     trainers = [device.name for device in job.bundle.placement.trainers(job.machine)]
     for place, table in enumerate(tables):
         cells = [cell for row in table.rows for cell in row.cells]
@@ -181,7 +182,8 @@ def _count_besides(
 ) -> tuple[Table, ...]:
     """Return the planner's own tables.
 
-    For a plan ``over`` a dataset, a planner that cannot count gives a note instead."""
+    For a plan ``over`` a dataset, a planner that cannot count gives a note instead.
+    """
     if not over:
         return planner.plan(bundle, request)
     try:
