@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING
 
 from gnnbench.errors import UsageError
 from gnnbench.host.waiting import wait_briefly
+from gnnbench.jobs.groups import Training
 from gnnbench.jobs.job import AdviceJob, Job, PlanJob
 from gnnbench.jobs.limits import show_value
 from gnnbench.jobs.options import asks, list_bound
-from gnnbench.jobs.shared import Training
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -21,9 +21,9 @@ from gnnbench.cli.outputs import File, Outputs
 from gnnbench.cli.screen import complain, escape, make_console
 from gnnbench.cli.values import FilePath, Number, Numbers
 from gnnbench.errors import UsageError
+from gnnbench.jobs.groups import Training
 from gnnbench.jobs.limits import FLAG, OneOf, Real, Rule, Whole, Wholes
 from gnnbench.jobs.options import Contradiction, Declared, list_options
-from gnnbench.jobs.shared import Training
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -4,11 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+from gnnbench.jobs.groups import ADVICE, COMPARISONS
 from gnnbench.jobs.limits import FLAG
 from gnnbench.jobs.options import Option
-
-#: The commands that train rows.
-_COMPARISONS = ("compare", "ablate")
 
 
 class File:
@@ -33,7 +31,7 @@ class Outputs:
             File(),
             flag="--trace",
             metavar="FILE",
-            commands=_COMPARISONS,
+            commands=COMPARISONS,
         ),
     ] = None
     html_path: Annotated[
@@ -43,7 +41,7 @@ class Outputs:
             File(),
             flag="--html",
             metavar="FILE",
-            commands=_COMPARISONS,
+            commands=COMPARISONS,
         ),
     ] = None
     details: Annotated[
@@ -51,11 +49,11 @@ class Outputs:
         Option(
             "Print everything that was found.",
             FLAG,
-            by_command=dict.fromkeys(
-                _COMPARISONS,
-                "Print every figure: stages, bytes, energy, this machine's own times, and notes.",
-            ),
-            commands=(*_COMPARISONS, "advise", "matrix"),
+            by_command={
+                COMPARISONS: "Print every figure: stages, bytes, energy, this machine's own "
+                "times, and notes."
+            },
+            commands=(*COMPARISONS, *ADVICE),
         ),
     ] = False
     json_path: Annotated[

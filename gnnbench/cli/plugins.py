@@ -23,8 +23,8 @@ from gnnbench.cli.options import (
 )
 from gnnbench.cli.values import FilePath
 from gnnbench.errors import UsageError
+from gnnbench.jobs.groups import Training
 from gnnbench.jobs.options import list_options
-from gnnbench.jobs.shared import Training
 from gnnbench.jobs.words import parse_swaps, read_settings
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 
 from gnnbench.datasets import scale_features
 from gnnbench.host.cores import count_cores
+from gnnbench.jobs.groups import Trials
 from gnnbench.jobs.job import Job
 from gnnbench.jobs.options import defaults
 from gnnbench.jobs.preparation import (
@@ -16,7 +17,6 @@ from gnnbench.jobs.preparation import (
     make_workload,
     note_unused_weights,
 )
-from gnnbench.jobs.shared import Trials
 from gnnbench.machines.machine import Platform
 from gnnbench.plugins import Registry
 from gnnbench.records import Dataset, Mode, PartKind, Parts, Workload

@@ -30,8 +30,8 @@ from gnnbench.errors import (
     StageFailedError,
     words_of,
 )
+from gnnbench.jobs.groups import CHECKED_UPDATES
 from gnnbench.jobs.progress import Progress
-from gnnbench.jobs.shared import CHECKED_UPDATES
 from gnnbench.machines.machine import Platform
 from gnnbench.models import GNN, build
 from gnnbench.models.products import projected_layers

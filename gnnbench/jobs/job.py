@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeAlias
 
 from gnnbench.errors import UsageError
 from gnnbench.jobs.capacity import check_dims
+from gnnbench.jobs.groups import MAY, Choice, Named, Training, Trials
 from gnnbench.jobs.limits import (
     COUNT,
     FLAG,
@@ -23,8 +24,7 @@ from gnnbench.jobs.limits import (
     Whole,
     Wholes,
 )
-from gnnbench.jobs.options import Contradiction, Option, Sweep, defaults
-from gnnbench.jobs.shared import Choice, Named, Training, Trials
+from gnnbench.jobs.options import Contradiction, Option, defaults
 from gnnbench.jobs.words import read_size, read_swaps
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Job(Trials, Training, Choice):
             "Adam's learning rate.",
             Real(0.0, MOST_LEARNING_RATE),
             usual="the model's, 0.001 for gin and ggcn, else 0.01",
-            sweep=Sweep("may"),
+            sweep=MAY,
         ),
     ] = None
     scaling: Annotated[
@@ -59,12 +59,12 @@ class Job(Trials, Training, Choice):
             "already.",
             OneOf(SCALINGS),
             by_command={
-                "datasets": "How features are scaled in a folder, which has them as they are "
+                ("datasets",): "How features are scaled in a folder, which has them as they are "
                 "trained on."
             },
-            usual={"datasets": "auto"},
+            usual={("datasets",): "auto"},
             flag="--scale-features",
-            sweep=Sweep("may"),
+            sweep=MAY,
         ),
     ] = "auto"
 
@@ -172,8 +172,7 @@ class AdviceJob(Choice, Training):
     required: ClassVar[tuple[str, ...]] = ("dataset",)
 
     target: Annotated[
-        Target,
-        Option("What is to be least.", OneOf(TARGETS), commands=("advise",)),
+        Target, Option("What is to be least.", OneOf(TARGETS), commands=("advise",))
     ] = "time"
     device_memory: Annotated[
         int | float | str | None,

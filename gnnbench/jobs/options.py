@@ -55,8 +55,8 @@ class Option:
 
     meaning: str
     rule: Rule
-    usual: str | Mapping[str, str] = ""
-    by_command: Mapping[str, str] = field(default_factory=dict)
+    usual: str | Mapping[tuple[str, ...], str] = ""
+    by_command: Mapping[tuple[str, ...], str] = field(default_factory=dict)
     flag: str | None = ""
     metavar: str | None = None
     repeated: bool = False
@@ -67,8 +67,12 @@ class Option:
 
     def explain(self, command: str = "") -> tuple[str, str]:
         """Return the meaning in a command, and the description of the default."""
-        usual = self.usual if isinstance(self.usual, str) else self.usual.get(command, "")
-        return self.by_command.get(command, self.meaning), usual
+        usual = self.usual if isinstance(self.usual, str) else _pick(self.usual, command, "")
+        return _pick(self.by_command, command, self.meaning), usual
+
+
+def _pick(texts: Mapping[tuple[str, ...], str], command: str, default: str) -> str:
+    return next((text for commands, text in texts.items() if command in commands), default)
 
 
 @dataclass(frozen=True, slots=True)

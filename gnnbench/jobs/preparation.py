@@ -16,7 +16,7 @@ from gnnbench.errors import GnnbenchError, UsageError
 from gnnbench.host.cores import count_cores
 
 if TYPE_CHECKING:
-    from gnnbench.jobs.shared import Training
+    from gnnbench.jobs.groups import Training
     from gnnbench.jobs.words import ChosenStrategy
     from gnnbench.machines.machine import Platform
     from gnnbench.parts import LayerClass, Placement

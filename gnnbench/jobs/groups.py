@@ -1,4 +1,4 @@
-"""The options that commands share, in records that the job records inherit."""
+"""Groups of options, which the job records inherit."""
 
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -38,6 +38,10 @@ _STRATEGY = Source("a name or a strategy", "gnnbench.records", "Strategy")
 _SEED_TO_OUT = "25,10 (0 stands for every neighbour)"
 #: The commands that give advice.
 ADVICE = ("advise", "matrix")
+#: The commands that train rows.
+COMPARISONS = ("compare", "ablate")
+#: An option that a sweep holds fixed, and one with a value or a list of values.
+ONCE, MAY = Sweep(), Sweep("may")
 #: The number of updates of a run that are computed again by default: the first, the last, and one
 #: that is drawn from those in between. All others are only looked at.
 CHECKED_UPDATES = 3
@@ -52,8 +56,8 @@ class Task:
         Option(
             "The graph to train on; see 'gnnbench datasets'.",
             Source("a name, a path or a data set", "gnnbench.records", "Dataset"),
-            by_command={"check": "Check it on this dataset too; see 'gnnbench datasets'."},
-            usual=dict.fromkeys(("compare", "ablate"), "a labelled block model made in memory"),
+            by_command={("check",): "Check it on this dataset too; see 'gnnbench datasets'."},
+            usual={COMPARISONS: "a labelled block model made in memory"},
             metavar="NAME or FILE.npz",
             sweep=Sweep("must", key="datasets"),
         ),
@@ -67,15 +71,15 @@ class Task:
             sweep=Sweep("must", key="models"),
         ),
     ] = "gcn"
-    layers: Annotated[int, Option("Layers of the GNN.", COUNT, sweep=Sweep("may"))] = 2
-    hidden: Annotated[int, Option("Width of hidden layers.", COUNT, sweep=Sweep("may"))] = 256
+    layers: Annotated[int, Option("Layers of the GNN.", COUNT, sweep=MAY)] = 2
+    hidden: Annotated[int, Option("Width of hidden layers.", COUNT, sweep=MAY)] = 256
     epochs: Annotated[
         int,
         Option(
             "Epochs to go through.",
             COUNT,
-            by_command=dict.fromkeys(("compare", "ablate"), "Epochs to train each."),
-            sweep=Sweep("may"),
+            by_command={COMPARISONS: "Epochs to train each."},
+            sweep=MAY,
         ),
     ] = 10
     batch_size: Annotated[
@@ -84,7 +88,7 @@ class Task:
             "Seeds of one mini-batch iteration, over all trainers together.",
             COUNT,
             only_in="mini-batch",
-            sweep=Sweep("may"),
+            sweep=MAY,
         ),
     ] = 1024
     fanouts: Annotated[
@@ -96,7 +100,7 @@ class Task:
             usual="25,10, then 10 for each further layer",
             metavar="N,N...",
             only_in="mini-batch",
-            sweep=Sweep("may"),
+            sweep=MAY,
         ),
     ] = None
     mode: Annotated[
@@ -105,13 +109,13 @@ class Task:
             "Train in this mode alone.",
             OneOf(MODES),
             by_command={
-                "plan": "How to train, of a strategy that can do both.",
-                **dict.fromkeys(ADVICE, "Answer for this mode alone."),
+                ("plan",): "How to train, of a strategy that can do both.",
+                ADVICE: "Answer for this mode alone.",
             },
             usual={
-                "compare": "the mode of the strategies that have one; else their usual one",
-                "plan": "its usual mode",
-                **dict.fromkeys(ADVICE, "for both, apart"),
+                ("compare",): "the mode of the strategies that have one; else their usual one",
+                ("plan",): "its usual mode",
+                ADVICE: "for both, apart",
             },
             commands=("compare", "plan", *ADVICE),
         ),
@@ -121,7 +125,7 @@ class Task:
         Option(
             "Random seed.",
             Whole(0),
-            by_command={"datasets": "Random seed of graphs that are made."},
+            by_command={("datasets",): "Random seed of graphs that are made."},
             sweep=Sweep("must", key="seeds"),
         ),
     ] = 0
@@ -154,8 +158,8 @@ class Training(Task):
             "Put another part into the strategies.",
             Parsed(read_swaps),
             by_command={
-                "plan": "Put another part into the strategy, such as memory=pagraph.",
-                **dict.fromkeys(ADVICE, "Combine with this part alone, such as sampler=neighbour."),
+                ("plan",): "Put another part into the strategy, such as memory=pagraph.",
+                ADVICE: "Combine with this part alone, such as sampler=neighbour.",
             },
             metavar="PART=NAME",
             repeated=True,
@@ -166,9 +170,7 @@ class Training(Task):
         Option(
             "Set an option of a part; 'gnnbench plugins show' lists them.",
             Parsed(read_settings),
-            by_command=dict.fromkeys(
-                ADVICE, "Set an option of a part, which is then not searched."
-            ),
+            by_command={ADVICE: "Set an option of a part, which is then not searched."},
             flag="--set",
             metavar="PART.option=value",
             repeated=True,
@@ -178,10 +180,7 @@ class Training(Task):
     threads: Annotated[
         int | None,
         Option(
-            "Threads to use.",
-            Whole(1, MOST_THREADS),
-            usual="all cores",
-            sweep=Sweep(default=1),
+            "Threads to use.", Whole(1, MOST_THREADS), usual="all cores", sweep=Sweep(default=1)
         ),
     ] = None
     plugins: Annotated[
@@ -192,7 +191,7 @@ class Training(Task):
             flag="--plugin",
             metavar="MODULE or FILE.py",
             repeated=True,
-            sweep=Sweep(),
+            sweep=ONCE,
         ),
     ] = ()
 
@@ -271,8 +270,7 @@ class Trials:
     """How often each row of a comparison runs, and how it is checked."""
 
     repeats: Annotated[
-        int,
-        Option("Times to run each strategy, each with a seed of its own.", COUNT, sweep=Sweep()),
+        int, Option("Times to run each strategy, each with a seed of its own.", COUNT, sweep=ONCE)
     ] = 1
     same_seed: Annotated[bool, Option("Give all repeats the same seed.", FLAG)] = False
     target_accuracy: Annotated[
@@ -281,7 +279,7 @@ class Trials:
             "Also time how long it takes to reach this validation accuracy.",
             Real(0.0, 1.0),
             metavar="A",
-            sweep=Sweep(),
+            sweep=ONCE,
         ),
     ] = None
     check: Annotated[
@@ -290,7 +288,7 @@ class Trials:
             "Check runs against the reference.",
             FLAG,
             negated="Skip the numerical check against the reference.",
-            sweep=Sweep(),
+            sweep=ONCE,
         ),
     ] = True
     checked_updates: Annotated[
@@ -301,7 +299,7 @@ class Trials:
             COUNT,
             usual=str(CHECKED_UPDATES),
             metavar="N",
-            sweep=Sweep(),
+            sweep=ONCE,
         ),
     ] = None
     plain: Annotated[
@@ -328,8 +326,8 @@ class Choice:
             "The strategies to compare, by name; see 'gnnbench plugins'. A:PART=NAME is A with "
             "that part instead of its own, such as hongtu:kernel=dgl.",
             Listed("names, such as ['hyscale', 'hongtu']", _STRATEGY, choose_strategies),
-            by_command=dict.fromkeys(ADVICE, "Combine the parts of these strategies alone."),
-            usual=dict.fromkeys(ADVICE, "all that are installed"),
+            by_command={ADVICE: "Combine the parts of these strategies alone."},
+            usual={ADVICE: "all that are installed"},
             flag="--plugins",
             metavar="A,B[,C...]",
             commands=("compare", *ADVICE),
@@ -339,9 +337,7 @@ class Choice:
     progress: Annotated[
         "Progress | None",
         Option(
-            "A receiver of the progress of runs.",
-            Receiver(("begin", "advance", "end")),
-            flag=None,
+            "A receiver of the progress of runs.", Receiver(("begin", "advance", "end")), flag=None
         ),
     ] = None
 
