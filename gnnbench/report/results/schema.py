@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, get_type_hints
 
@@ -298,13 +298,7 @@ def _run(run: RunResult, why_not: str) -> RunEntry:
             "strategy": run.strategy,
             "label": run.label,
             "mode": run.mode,
-            "parts": {
-                "sampler": run.parts.sampler,
-                "placement": run.parts.placement,
-                "communication": run.parts.communication,
-                "memory": run.parts.memory,
-                "kernel": run.parts.kernel,
-            },
+            "parts": asdict(run.parts),
             "repeat": run.repeat,
             "status": run.status,
             "reason": run.reason,
@@ -312,7 +306,9 @@ def _run(run: RunResult, why_not: str) -> RunEntry:
             "accuracy": accuracy,
             "equivalence": _equivalence(run.equivalence),
             "work": _work(run.work, why_not),
-            "metrics": _metrics(run.metrics),
+            "metrics": {
+                name: asdict(metric) for name, metric in run.metrics.items() if _is_finite(metric)
+            },
             "stages": {
                 stage: {"value": metric.value, "provenance": metric.provenance}
                 for stage, metric in run.stages.items()
@@ -323,49 +319,18 @@ def _run(run: RunResult, why_not: str) -> RunEntry:
     )
 
 
-def _metrics(metrics: Mapping[str, Metric]) -> dict[str, MetricEntry]:
-    return {
-        name: MetricEntry(
-            value=metric.value,
-            unit=metric.unit,
-            provenance=metric.provenance,
-            samples=metric.samples,
-            warmup=metric.warmup,
-            error_factor=metric.error_factor,
-        )
-        for name, metric in metrics.items()
-        if _is_finite(metric)
-    }
-
-
 def _equivalence(equivalence: Equivalence | None) -> EquivalenceEntry | None:
     if equivalence is None:
         return None
-    return EquivalenceEntry(
-        reference=equivalence.reference,
-        max_relative_loss_error=_finite(equivalence.max_relative_loss_error),
-        equal=equivalence.holds,
-        fault=equivalence.fault,
-        sampling=equivalence.sampling,
-        updates=equivalence.updates,
-        looked_at=equivalence.looked_at,
-    )
+    error = _finite(equivalence.max_relative_loss_error)
+    said = {**asdict(equivalence), "max_relative_loss_error": error}
+    return EquivalenceEntry(**said, equal=equivalence.holds)
 
 
 def _work(work: EpochWork | None, why_not: str) -> WorkEntry | None:
     if work is None:
         return None
-    return WorkEntry(
-        updates=work.updates,
-        seeds=work.seeds,
-        edges=work.edges,
-        devices=work.devices,
-        sampling=work.sampling,
-        kind=work.kind,
-        different=work.different,
-        ranked=not why_not,
-        why_not=why_not,
-    )
+    return WorkEntry(**asdict(work), ranked=not why_not, why_not=why_not)
 
 
 def _is_finite(metric: Metric) -> bool:
