@@ -23,7 +23,7 @@ from gnnbench.cli.values import FilePath, Number, Numbers
 from gnnbench.errors import UsageError
 from gnnbench.jobs.groups import Training
 from gnnbench.jobs.limits import FLAG, OneOf, Real, Rule, Whole, Wholes
-from gnnbench.jobs.options import Contradiction, Declared, list_options
+from gnnbench.jobs.options import Declared, OptionConflictError, list_options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -92,7 +92,7 @@ class Asked(Generic[T]):
             made = self._record(**{**self._values, **others})
             if isinstance(made, Training):
                 made.refuse_ignored(self.typed)
-        except Contradiction as error:
+        except OptionConflictError as error:
             raise click.UsageError(error.spell(self._record)) from error
         return made
 

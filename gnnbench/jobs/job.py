@@ -24,7 +24,7 @@ from gnnbench.jobs.limits import (
     Whole,
     Wholes,
 )
-from gnnbench.jobs.options import Contradiction, Option, defaults
+from gnnbench.jobs.options import Option, OptionConflictError, defaults
 from gnnbench.jobs.words import read_size, read_swaps
 
 if TYPE_CHECKING:
@@ -138,15 +138,15 @@ class PlanJob(Training, Named):
         if len(self.chosen) != 1:
             raise UsageError(f"strategy is {self.strategy!r}; give one name.")
         if (self.dataset is not None) == drawn or drawn != (self.edges is not None):
-            raise Contradiction("give either {dataset}, or both {vertices} and {edges}.")
+            raise OptionConflictError("give either {dataset}, or both {vertices} and {edges}.")
         if drawn and self.dims is None:
-            raise Contradiction("say how wide the layers are, such as {dims} 256,128,64.")
+            raise OptionConflictError("say how wide the layers are, such as {dims} 256,128,64.")
         Training.refuse(self)
 
     def refuse_ignored(self, given: Collection[str]) -> None:
         """Refuse options that were ``given`` and have no effect beside others."""
         if self.dims is not None and not {"layers", "hidden"}.isdisjoint(given):
-            raise Contradiction("give either {dims}, or {layers} and {hidden}.")
+            raise OptionConflictError("give either {dims}, or {layers} and {hidden}.")
 
     def count_layers(self) -> int:
         """Return the number of the model's layers."""

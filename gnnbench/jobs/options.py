@@ -120,7 +120,7 @@ def defaults(**others: object) -> Callable[[type[T]], type[T]]:
     return change
 
 
-class Contradiction(UsageError):
+class OptionConflictError(UsageError):
     """Options that exclude each other; ``text`` has their names in braces."""
 
     def __init__(self, text: str) -> None:
