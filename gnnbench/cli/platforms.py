@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gnnbench.cli.options import (
-    FilePath,
     Json,
     check_files,
     has_subcommand,
@@ -20,7 +19,7 @@ from gnnbench.cli.options import (
     shared_options,
     write_document,
 )
-from gnnbench.cli.values import Number
+from gnnbench.cli.values import FilePath, Number
 from gnnbench.jobs.limits import Real
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import pytest
 
 from gnnbench import datasets
 from gnnbench.comparison import Request, compare
+from gnnbench.comparison.planning import SilentPasses
 from gnnbench.datasets.partitioning import cut_ranges
 from gnnbench.errors import IncompatiblePartsError
-from gnnbench.jobs.planning import SilentPasses
 from gnnbench.kernels.dispatch import RmatStream
 from gnnbench.kernels.reference.streams import draw_edges
 from gnnbench.machines import describe

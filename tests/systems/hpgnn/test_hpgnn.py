@@ -14,9 +14,9 @@ import pytest
 
 from gnnbench import datasets, plugins
 from gnnbench.comparison import Request, compare
+from gnnbench.comparison.planning import SilentPasses
 from gnnbench.datasets.synthetic import RMAT_QUADRANTS
 from gnnbench.errors import IncompatiblePartsError, UsageError
-from gnnbench.jobs.planning import SilentPasses
 from gnnbench.kernels.dispatch import RmatStream, fpga
 from gnnbench.kernels.reference.fpga import Channel, Machine
 from gnnbench.machines import load_platform

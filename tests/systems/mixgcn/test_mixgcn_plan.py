@@ -9,8 +9,8 @@ import pytest
 
 from gnnbench import datasets, plugins
 from gnnbench.comparison import Request, compare
+from gnnbench.comparison.planning import SilentPasses
 from gnnbench.datasets.partitioning import choose_partitioner, partition
-from gnnbench.jobs.planning import SilentPasses
 from gnnbench.kernels.dispatch import RmatStream
 from gnnbench.machines import load_platform
 from gnnbench.machines.machine import Platform
