@@ -29,6 +29,14 @@ if TYPE_CHECKING:
 #: In seconds.
 LONGEST_PROBE_S = 3600.0
 
+_out_option = click.option(
+    "--out",
+    "out_path",
+    type=FilePath(),
+    metavar="FILE.toml",
+    help="Also write the description to a file.",
+)
+
 
 @click.group(
     "platforms",
@@ -68,13 +76,22 @@ def print_list(json_path: Path | None) -> int:
 
 @platforms.command("show")
 @click.argument("name", metavar="NAME|FILE.toml")
+@_out_option
 @shared_options
-def show(name: str, json_path: Path | None) -> int:
+def show(name: str, out_path: Path | None, json_path: Path | None) -> int:
     """Show every number of a platform, and its source."""
-    from gnnbench.machines import describe
+    from gnnbench.machines.describe import load_platform
+    from gnnbench.machines.show import to_toml
+    from gnnbench.report.results.output import write_all, write_text
 
-    check_files(json_path, platform=name)
-    print_platform(describe.load_platform(name), json_path)
+    check_files(json_path, out_path, platform=name)
+    platform = load_platform(name)
+    writes: list[tuple[str, Callable[[], object]]] = [
+        ("the description", partial(print_platform, platform, json_path))
+    ]
+    if out_path is not None:
+        writes.append((str(out_path), partial(write_text, out_path, to_toml(platform))))
+    write_all(writes)
     return 0
 
 
@@ -86,13 +103,7 @@ def show(name: str, json_path: Path | None) -> int:
     show_default=True,
     help="About how long to measure the processor, and as long again its libraries; so each GPU.",
 )
-@click.option(
-    "--out",
-    "out_path",
-    type=FilePath(),
-    metavar="FILE.toml",
-    help="Also write the description to a file.",
-)
+@_out_option
 @click.option("--save", is_flag=True, help="Keep it as the platform 'local'.")
 @shared_options
 def probe(seconds: float, out_path: Path | None, save: bool, json_path: Path | None) -> int:

@@ -39,6 +39,17 @@ def test_show_gives_every_number_with_its_source(run):
     assert "HyScale-GNN" in result.stderr
 
 
+def test_show_writes_a_file_that_describes_the_same_machine(run, tmp_path):
+    """A reader edits the file, so that its name and a number differ."""
+    file = tmp_path / "planned.toml"
+    shown = run("platforms", "show", "epyc7763x2-4xa5000", "--out", str(file)).stdout
+    text = file.read_text(encoding="utf-8")
+    again = run("platforms", "show", str(file)).stdout
+    assert again == shown
+    file.write_text(text.replace("410", "205"), encoding="utf-8")
+    assert run("platforms", "show", str(file)).stdout != shown
+
+
 def test_show_what_is_not_there_or_broken(run, tmp_path):
     assert run("platforms", "show", "nonsense").exit_code == 2
     file = tmp_path / "bad.toml"
