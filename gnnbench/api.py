@@ -135,7 +135,8 @@ class ComparisonResult:
     def frame(self) -> DataFrame:
         """Return a row for every run: its setting, its outcome, and every metric by name.
 
-        Metrics are in unprefixed SI units. ``provenance`` is the provenance of the times."""
+        Metrics are in unprefixed SI units. ``provenance`` is the provenance of the times.
+        """
         from gnnbench.report.results.frames import list_lines, to_frame
 
         return to_frame(list_lines(self.document))
@@ -149,7 +150,8 @@ class ComparisonResult:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the result completely or not at all, and return the path.
 
-        It is a ``.json`` result file, an ``.html`` page, or the frame as ``.csv``."""
+        It is a ``.json`` result file, an ``.html`` page, or the frame as ``.csv``.
+        """
         from gnnbench.report.html import write_html
         from gnnbench.report.results.output import write_text
         from gnnbench.report.results.schema import write_json
@@ -182,7 +184,8 @@ class ComparisonResult:
 class PlanResult:
     """The result of :func:`plan`: ``runs`` as :func:`compare` would report them, and ``tables``.
 
-    A drawn graph has no runs. The tables are of everything that was counted."""
+    A drawn graph has no runs. The tables are of everything that was counted.
+    """
 
     job: PlannedJob
     runs: tuple[RunResult, ...]
@@ -241,7 +244,8 @@ class PlanResult:
 class AdviceResult:
     """The result of :func:`advise`, with everything as records in ``advice``.
 
-    They include each choice's run, and the comparison in which the best were trained."""
+    They include each choice's run, and the comparison in which the best were trained.
+    """
 
     advice: Advice
 
@@ -264,7 +268,8 @@ class AdviceResult:
 
         Units are unprefixed SI units. To the columns of a comparison, advice adds ``place`` in its
         answer, ``settings`` and ``why``. The epoch is expected between ``epoch_time_low`` and
-        ``epoch_time_high``."""
+        ``epoch_time_high``.
+        """
         from gnnbench.advice.tables import list_lines
         from gnnbench.report.results.frames import to_frame
 
@@ -273,7 +278,8 @@ class AdviceResult:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the advice as ``.json``, as ``gnnbench advise --json``, or the frame as ``.csv``.
 
-        Returns the path."""
+        Returns the path.
+        """
         from gnnbench.advice.documents import describe_advice
         from gnnbench.report.results.output import write_text
 

@@ -71,8 +71,9 @@ def sweep(
     retry: bool,
     json_path: Path | None,
 ) -> int:
-    """Run every combination of the lists in FILE.toml: datasets, models, strategies, platforms,
-    seeds, and any other list there.
+    """Run every combination of the lists in FILE.toml.
+
+    The lists are datasets, models, strategies, platforms, seeds, and any other list there.
 
     A finished run is kept under FOLDER. Its key is a digest of its configuration, of the files that
     it names, of the sources of gnnbench and of the plugins in use, and of the libraries' versions.
@@ -202,8 +203,9 @@ def print_ended(
 def report(
     store: Path, html_path: Path | None, csv_path: Path | None, json_path: Path | None
 ) -> int:
-    """Show the results kept in FOLDER (results): a table for each data set, model and platform,
-    seeds pooled, and what failed.
+    """Show the results kept in FOLDER (results).
+
+    Each data set, model and platform has a table with pooled seeds, and the runs that failed.
 
     The files of two stores may be copied into one. Runs that two machines share are then compared,
     together with the differences between the machines.

@@ -52,7 +52,8 @@ def make_workload(
 def uses_weights(graph: Graph, model: LayerClass) -> bool:
     """Whether training a model on a graph multiplies by edge weights.
 
-    The graph has weights, and the model's layers take them (``Layer.takes_weights``)."""
+    The graph has weights, and the model's layers take them (``Layer.takes_weights``).
+    """
     return graph.weights is not None and getattr(model, "takes_weights", False)
 
 
@@ -111,7 +112,8 @@ def load_machine(
 
     The default is this machine if it has a CUDA device. Otherwise it is the first strategy's
     ``own`` machine, the usual one, or another bundled one. The first of them is taken on which all
-    ``placements`` find a device to train on."""
+    ``placements`` find a device to train on.
+    """
     if spec is None and ranks > 1:
         from gnnbench.machines.workers import divide_machine
 

@@ -137,7 +137,8 @@ def _read_pairs(name: str, given: object, key: str, value: T) -> tuple[tuple[str
 def read_size(given: int | float | str | None) -> int | None:
     """Convert a number or text such as ``"24GB"`` to bytes.
 
-    Raises ``UsageError`` for anything that is no size above 0."""
+    Raises ``UsageError`` for anything that is no size above 0.
+    """
     if given is None:
         return None
     try:

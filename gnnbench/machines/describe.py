@@ -39,8 +39,10 @@ def local_path() -> Path:
 
 
 def find_file(spec: str) -> Path | None:
-    """Return the file that describes the platform ``spec``, whether or not it exists; None for a
-    name that no platform has."""
+    """Return the file that describes the platform ``spec``, whether or not it exists.
+
+    Return None for a name that no platform has.
+    """
     path = Path(spec)
     if spec == LOCAL:
         return local_path()
@@ -80,8 +82,10 @@ def load_platform(spec: str) -> Platform:
 
 
 def is_made_of_cores(spec: str) -> bool:
-    """Return whether a platform's devices are this machine's cores; False if its file is missing or
-    unreadable."""
+    """Return whether a platform's devices are this machine's cores.
+
+    Return False if its file is missing or unreadable.
+    """
     if spec.startswith(CORES):
         return True
     path = find_file(spec)

@@ -56,8 +56,10 @@ _HOST_KEYS = frozenset(each.key.name for each in list_leaves(MemoryRates).values
 
 @dataclass(frozen=True, slots=True)
 class _Accelerators:
-    """An entry of a file: a device, or a group of ``count`` equal ones. The number of links grows
-    with its square."""
+    """An entry of a file: a device, or a group of ``count`` equal ones.
+
+    The number of links grows with its square.
+    """
 
     device: Device
     count: Annotated[int, Field(gt=0, le=1024), Key(unit="")] | None = None
@@ -102,7 +104,9 @@ class _ClusterFile:
 @dataclass(frozen=True, slots=True)
 class CoreSet:
     """A number of cores, throttled to a fraction of their speed, with at most ``memory_bytes``.
-    None means an even share of the machine's memory."""
+
+    None means an even share of the machine's memory.
+    """
 
     cores: Annotated[Count, Key("count")]
     speed: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), Key()] = 1.0
@@ -111,8 +115,10 @@ class CoreSet:
 
 @dataclass(frozen=True, slots=True)
 class CoreLink:
-    """The link between any two sets of cores. Without ``bandwidth_bytes_per_s`` it is as fast as
-    the memory."""
+    """The link between any two sets of cores.
+
+    Without ``bandwidth_bytes_per_s`` it is as fast as the memory.
+    """
 
     bandwidth_bytes_per_s: Annotated[Positive, Key("bandwidth", "B/s")] | None = None
     blocking: Annotated[bool, Key()] = False

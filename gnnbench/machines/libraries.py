@@ -9,8 +9,11 @@ from gnnbench.machines.tables import flatten, list_leaves, replace_fields
 
 
 def best_of(one: LibraryRates, other: LibraryRates) -> LibraryRates:
-    """Return the better of two measurements of a library, number by number, since other activity on
-    the machine only slows it down. Both measurements must have the same fields set."""
+    """Return the better of two measurements of a library, number by number.
+
+    Other activity on the machine only slows it down. Both measurements must have the same fields
+    set.
+    """
     better, theirs = flatten(one), flatten(other)
     for name, leaf in list_leaves(LibraryRates).items():
         mine = better[name]

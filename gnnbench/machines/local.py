@@ -1,4 +1,4 @@
-"""This machine as the platform ``local``: as probed, else as the system describes it."""
+"""The platform ``local``: this machine as probed, else as the system describes it."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ PCIE_LATENCY_S: Annotated[float, Constant("s", "assumed", "one copy call")] = 1e
 
 
 def load_local() -> Platform:
-    """Return ``local``: as last probed, else as the operating system describes it, with assumed
-    rates.
+    """Return ``local`` as last probed, else as the operating system describes it.
+
+    The latter has assumed rates.
 
     Raises ``PlatformError`` if the probed description is broken or has other GPUs than torch.
     """
@@ -166,6 +167,7 @@ def assemble(
     sources: Mapping[str, str],
     marks: Mapping[str, Mark],
 ) -> Platform:
+    """Return the platform ``local`` from its probed or assumed devices."""
     summary = [f"{host.model}, {host.cores} cores", *(gpu.model for gpu in gpus)]
     return Platform(
         name=LOCAL,
@@ -188,8 +190,7 @@ def count_physical_cores() -> int:
 
 
 def cache_bytes() -> int:
-    """Return the bytes of a core's largest cache, which is the last level; 0 if Linux does not
-    state them."""
+    """Return the bytes of a core's last-level cache; 0 if Linux does not state them."""
     sizes = [0]
     for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         with contextlib.suppress(OSError, ValueError):
@@ -198,12 +199,12 @@ def cache_bytes() -> int:
 
 
 def second_level_bytes(index: int) -> int:
-    """Return the bytes of a CUDA device's second-level cache; 0 if this torch does not state
-    them."""
+    """Return the bytes of a CUDA device's second-level cache; 0 if torch states none."""
     return int(getattr(torch.cuda.get_device_properties(index), "L2_cache_size", 0))
 
 
 def cpu_model() -> str:
+    """Return the name of this machine's processor."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -212,4 +213,5 @@ def cpu_model() -> str:
 
 
 def count_gpus() -> int:
+    """Return the number of CUDA devices that torch can use."""
     return torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -146,7 +146,9 @@ class EdgeRates:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryRates:
     """The measured rates of a library on a device; None and 0 where a rate was not measured.
-    UPDATE's products reach ``update`` FLOP/s, by the narrower side of the weights."""
+
+    UPDATE's products reach ``update`` FLOP/s, by the narrower side of the weights.
+    """
 
     sums: SumRates = SumRates()
     update: ProductRates = None
@@ -245,22 +247,22 @@ class Device:
         return min(1.0, threads / self.cores) if threads else 1.0
 
     def bandwidth_bytes_per_s(self, threads: int = 0) -> float:
-        """Return the memory bandwidth that ``threads`` cores reach (all of them when 0),
-        bytes/s."""
+        """Return the memory bandwidth of ``threads`` cores, bytes/s; 0 means all cores."""
         together = self.hardware.memory_bandwidth_bytes_per_s
         alone = self.memory.core_bandwidth_bytes_per_s
         return min(together, threads * alone) if threads and alone else together
 
     def fresh_bytes_per_s(self, threads: int = 0) -> float:
-        """Return the rate at which one process fills newly allocated memory with ``threads`` cores,
-        bytes/s. All cores count when ``threads`` is 0. Return 0 if the rate was not measured."""
+        """Return the rate at which one process fills newly allocated memory, bytes/s.
+
+        It uses ``threads`` cores, all of them when 0. Return 0 if the rate was not measured.
+        """
         together = self.memory.fresh_bandwidth_bytes_per_s
         alone = self.memory.core_fresh_bandwidth_bytes_per_s
         return min(together, threads * alone) if threads and alone else together
 
     def gather_bytes_per_s(self, width: float, threads: int = 0) -> float:
-        """Return the rate at which rows of ``width`` values are gathered from memory, bytes of rows
-        a second."""
+        """Return the bytes/s of rows of ``width`` values gathered from memory."""
         if self.rates.gather is not None:
             return self.rates.gather.at(width, threads)
         return self.bandwidth_bytes_per_s(threads)
@@ -272,15 +274,19 @@ class Device:
         return self.bandwidth_bytes_per_s(threads)
 
     def aggregate_backward_bytes_per_s(self, width: float, threads: int = 0) -> float:
-        """Return BW of Equation 11 in the backward pass: bytes of gradients added to source rows a
-        second."""
+        """Return BW of Equation 11 in the backward pass.
+
+        It is the bytes/s of gradients added to source rows.
+        """
         if self.rates.aggregate_backward is not None:
             return self.rates.aggregate_backward.at(width, threads)
         return self.aggregate_bytes_per_s(width, threads)
 
     def update_flop_per_s(self, width: float, threads: int = 0) -> float:
-        """Return twice N freq of Equation 12: FLOP/s of a product with weights of narrower side
-        ``width``."""
+        """Return twice N freq of Equation 12.
+
+        It is the FLOP/s of a product with weights of narrower side ``width``.
+        """
         if self.rates.update is not None:
             return self.rates.update.at(width, threads)
         return self.hardware.flops_per_s * self.share_of_cores(threads)
@@ -318,8 +324,10 @@ class Link:
         return min(fastest, self.picked_bytes_per_s or fastest) if picked else fastest
 
     def lanes(self, source: str) -> tuple[str, ...]:
-        """Return the lanes of a transfer from the end ``source``, one way, and the devices that it
-        blocks."""
+        """Return the lanes of a transfer from the end ``source``, one way.
+
+        The devices that it blocks are among them.
+        """
         stops = (self.ends[0], *self.via, self.ends[1])
         ways = tuple(f"{a}>{b}" for a, b in pairwise(stops if source == stops[0] else stops[::-1]))
         return (*ways, *self.ends) if self.blocking else ways
@@ -327,8 +335,10 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The route of a transfer: the ``place`` that prices it and the one-way ``lanes`` that it
-    holds."""
+    """The route of a transfer.
+
+    ``place`` prices it, and it holds the one-way ``lanes``.
+    """
 
     place: str
     lanes: tuple[str, ...]
@@ -370,10 +380,12 @@ class Platform:
 
     @property
     def hosts(self) -> tuple[Device, ...]:
+        """All hosts, the first one first."""
         return (self.host, *self.other_hosts)
 
     @property
     def devices(self) -> tuple[Device, ...]:
+        """The hosts, then the accelerators."""
         return (*self.hosts, *self.accelerators)
 
     @property
@@ -388,6 +400,7 @@ class Platform:
         return bool(taken.intersection(self.host.pinned))
 
     def device(self, name: str) -> Device:
+        """Return a device by name. Raises ``PlatformError`` if there is none."""
         for device in self.devices:
             if device.name == name:
                 return device
@@ -421,8 +434,10 @@ class Platform:
         return tuple(host for host in self.hosts for _ in range(host.memory.sockets))
 
     def socket(self, device: Device) -> int:
-        """Return the socket that an accelerator is attached to: in order, evenly over its
-        host's."""
+        """Return the socket that an accelerator is attached to.
+
+        Accelerators are attached in order, evenly over their host's sockets.
+        """
         host = self.host_of(device)
         attached = [each for each in self.accelerators if self.host_of(each) == host]
         first = self.sockets.index(host)
@@ -430,8 +445,10 @@ class Platform:
 
     @property
     def disk(self) -> Link:
-        """The link between the host's memory and its disk; raises ``PlatformError`` when there is
-        none."""
+        """The link between the host's memory and its disk.
+
+        Raises ``PlatformError`` when there is none.
+        """
         rate = self.host.memory.disk_bandwidth_bytes_per_s
         if not rate:
             raise PlatformError(

@@ -49,8 +49,9 @@ def suggest(wrong: str, known: Iterable[str]) -> str:
 
 
 def explain(error: ValidationError, data: Mapping[str, Any], root: Any) -> str:
-    """Return the first of pydantic's errors as a clause, and the number of further ones. ``root``
-    is the annotation of the file's ``data``.
+    """Return the first of pydantic's errors as a clause, and the number of further ones.
+
+    ``root`` is the annotation of the file's ``data``.
 
     An unknown key comes first, since it may be a misspelling of a missing one.
     """

@@ -75,8 +75,9 @@ def _step_numbers(platform: Platform) -> list[Number]:
 
 
 def to_toml(platform: Platform) -> str:
-    """Return a description that :func:`read_platform` reads back equal, except which devices are
-    virtual and the freed memory that this process keeps.
+    """Return a description that :func:`read_platform` reads back equal.
+
+    It lacks which devices are virtual, and the freed memory that this process keeps.
 
     Raises ``PlatformError`` when a number has no source.
     """
@@ -138,8 +139,7 @@ def _source_of(platform: Platform, key: str) -> str:
 def _write_numbers(
     platform: Platform, key: str, numbers: Iterable[Number]
 ) -> dict[str, InlineTable]:
-    """Return an inline table for each number or curve of an entry, with its unit, mark and
-    source."""
+    """Return an inline table for each number or curve, with unit, mark and source."""
     import tomlkit
 
     tables = {}
@@ -156,8 +156,10 @@ def _write_numbers(
 
 
 def _device_entries(platform: Platform) -> Iterator[tuple[str, Device, list[Number]]]:
-    """Yield the hosts, and one accelerator for each entry of the file: its key, itself, its
-    numbers."""
+    """Yield the hosts, and one accelerator for each entry of the file.
+
+    Each comes with its key and its numbers.
+    """
     for host in platform.hosts:
         yield host.name, host, _list_numbers(platform, host.name, host)
     groups: dict[str, list[Device]] = {}

@@ -78,8 +78,10 @@ class Key:
 
 
 def _read_number(source: Any, table: dict[str, Any], scale: Decimal | None) -> object:
-    """Return a number or curve in the unit of its field, rounded once (``10 us`` is 1e-05, not
-    9.99...e-06)."""
+    """Return a number or curve in the unit of its field, rounded once.
+
+    For example ``10 us`` is 1e-05, not 9.99...e-06.
+    """
 
     def convert(value: float) -> float:
         return value if scale is None else float(Decimal(repr(value)) * scale)
@@ -147,8 +149,10 @@ class Table:
 
 
 class Leaf(NamedTuple):
-    """A field of a record or of one of its groups, by its ``path``. The name of ``key`` is empty if
-    files do not state the field."""
+    """A field of a record or of one of its groups, by its ``path``.
+
+    The name of ``key`` is empty if files do not state the field.
+    """
 
     path: tuple[str, ...]
     annotation: Any
@@ -196,8 +200,10 @@ def find_metadata(annotation: Any, kind: type[K]) -> K | None:
 
 
 def list_keys(annotation: Any) -> dict[str, Any]:
-    """Return the annotations of the keys of a table, or of the tables of a list; none for a plain
-    value."""
+    """Return the annotations of the keys of a table, or of the tables of a list.
+
+    A plain value has none.
+    """
     if metadata := getattr(annotation, "__metadata__", ()):
         source = annotation.__origin__
         for each in metadata:
@@ -247,8 +253,10 @@ def flatten(record: object) -> dict[str, Any]:
 
 
 def map_numbers(record: R, change: Callable[[str, Any], object]) -> R:
-    """Return a record with ``change(unit, number)`` in place of each number and curve. Records by
-    name in it are changed too."""
+    """Return a record with ``change(unit, number)`` in place of each number and curve.
+
+    Records by name in it are changed too.
+    """
     changed: dict[str, object] = {}
     leaves = list_leaves(type(record))
     for name, value in flatten(record).items():
@@ -271,8 +279,11 @@ class Number(NamedTuple):
 def list_numbers(
     record: object, sourced: Collection[str] = (), prefix: str = ""
 ) -> Iterator[Number]:
-    """Yield the numbers that a file states. A number that equals its default is one of them only
-    if it is required, or if the dotted key after ``prefix`` is ``sourced``."""
+    """Yield the numbers that a file states.
+
+    A number that equals its default is one of them only if it is required, or if the dotted key
+    after ``prefix`` is ``sourced``.
+    """
     values = flatten(record)
     for name, each in list_leaves(type(record)).items():
         key, value = each.key, values[name]

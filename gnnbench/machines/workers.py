@@ -1,4 +1,4 @@
-"""This machine as several devices: one for each of its GPUs, or made of sets of its cores.
+"""Devices made of this machine: one for each of its GPUs, or sets of its cores.
 
 ``cores:1,1`` has two devices of one core each. ``cores:1+1`` has one device beside a host that
 trains on a separate core. A file can also limit a device's memory and speed, and the bandwidth of
@@ -53,8 +53,10 @@ LATENCY_S: Annotated[float, Constant("s", "assumed", "order of magnitude, loopba
 
 
 def parse_cores(spec: str) -> Sets:
-    """Parse ``cores:2,1`` or ``cores:1+1,1``, which states the host's cores first. Raises
-    ``PlatformError``."""
+    """Parse ``cores:2,1`` or ``cores:1+1,1``, which states the host's cores first.
+
+    Raises ``PlatformError``.
+    """
     found = re.fullmatch(r"cores:(?:(\d{1,6})\+)?(\d{1,6}(?:,\d{1,6})*)", spec)
     counts = [int(each) for each in found[2].split(",")] if found else []
     host = int(found[1]) if found and found[1] else None
@@ -67,9 +69,10 @@ def parse_cores(spec: str) -> Sets:
 
 
 def make_workers(sets: Sets, name: str, description: str = "") -> Platform:
-    """Return the platform of devices made of this machine's cores. Cores are assigned in order, to
-    the devices first. Rates are ``local``'s for as many cores while all others work, scaled by the
-    device's speed.
+    """Return the platform of devices made of this machine's cores.
+
+    Cores are assigned in order, to the devices first. Rates are ``local``'s for as many cores while
+    all others work, scaled by the device's speed.
 
     Raises ``PlatformError`` if the machine has fewer cores, or less memory.
     """
@@ -142,8 +145,10 @@ def _check_they_fit(asked: Sequence[CoreSet], cores: int, host: Device, name: st
 
 
 def list_cores() -> list[int]:
-    """Return the cores that this process may use, by one number each: the first hardware thread of
-    a core. There are at most as many as a control group's quota keeps busy."""
+    """Return the cores that this process may use, by their first hardware threads.
+
+    There are at most as many as a control group's quota keeps busy.
+    """
     if not hasattr(os, "sched_getaffinity"):
         raise PlatformError(
             "this operating system does not let a process be pinned to cores; leave out --platform "
@@ -168,9 +173,11 @@ def _read_siblings(core: int) -> Iterable[int]:
 
 
 def take_cores(host: Device, count: int, at_work: float = 0.0) -> Device:
-    """Return a host with ``count`` of its cores, at the rates that they reach alone. With
-    ``at_work``, that many cores, these among them, are busy on average and share the rate of all
-    cores."""
+    """Return a host with ``count`` of its cores, at the rates that they reach alone.
+
+    With ``at_work``, that many cores, these among them, are busy on average and share the rate of
+    all cores.
+    """
     share = count / at_work if at_work > count else 1.0
 
     def cut(curve: RateCurve) -> RateCurve:
@@ -257,9 +264,10 @@ def _describe(cores: CoreSet) -> str:
 
 
 def divide_machine(processes: int) -> Platform:
-    """Return ``local`` as ``processes`` workers: a GPU each if there are enough, else a share of
-    the host, independent of the number of cores. Ranks on several machines use it too, and nothing
-    is pinned.
+    """Return ``local`` as ``processes`` workers.
+
+    Each has a GPU if there are enough, else a share of the host, independent of the number of
+    cores. Ranks on several machines use it too, and nothing is pinned.
 
     All workers exist, so their times are measured. Workers of one processor exchange data through
     its memory; the memory's bandwidth models the link between any two.

@@ -48,8 +48,11 @@ class Calls:
 
 
 class Sweep:
-    """A wall clock that sweeps the caches after every step. It declares times as modelled, since
-    only then is it called at every step. ``swept_s`` is the time spent sweeping."""
+    """A wall clock that sweeps the caches after every step.
+
+    It declares times as modelled, since only then is it called at every step. ``swept_s`` is the
+    time spent sweeping.
+    """
 
     provenance: Provenance = "modelled"
 
@@ -85,9 +88,10 @@ class _Epoch:
 def measure_calls(
     full: Bundle, mini: Bundle, setting: Setting, device: Device, known: LibraryRates
 ) -> Calls:
-    """Return the ``known`` rates of a kernel, extended by the times of its calls. The kernel trains
-    a tiny graph on ``device``, as ``full`` does and as ``mini`` does. Attention is measured only if
-    the kernel supports it.
+    """Return the ``known`` rates of a kernel, extended by the times of its calls.
+
+    The kernel trains a tiny graph on ``device``, as ``full`` does and as ``mini`` does. Attention
+    is measured only if the kernel supports it.
 
     In any training, the loss, the optimiser and the harness's steps follow work on large arrays.
     They are therefore measured as in mini-batches.
@@ -143,8 +147,10 @@ def _train(bundle: Bundle, setting: Setting, *, sweeps: bool = False) -> list[_E
 
 
 def _of_steps(epochs: Sequence[_Epoch], labels: tuple[str, ...]) -> float:
-    """Return the mean seconds of a step with one of the labels, from each step's median over the
-    epochs."""
+    """Return the mean seconds of a step with one of the labels.
+
+    It averages each step's median over the epochs.
+    """
     taken = np.array(
         [[span.wall_s for span in each.trace.spans if span.label in labels] for each in epochs]
     )

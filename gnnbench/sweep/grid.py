@@ -135,7 +135,8 @@ class Configuration:
     def to_json(self) -> dict[str, JsonValue]:
         """Return the configuration as it is kept and digested.
 
-        A missing number of checked updates is left out, so that earlier stores are still found."""
+        A missing number of checked updates is left out, so that earlier stores are still found.
+        """
         return {
             key.kept: _to_json(key, getattr(self.job, key.declared.name))
             for key in KEYS

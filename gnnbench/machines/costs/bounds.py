@@ -1,5 +1,7 @@
-"""The least time of a piece of work on a device, by any implementation. A plugin may not state less
-for its parts."""
+"""The least time of a piece of work on a device, by any implementation.
+
+A plugin may not state less for its parts.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,10 @@ class Peaks:
 
 
 def find_peaks(device: Device) -> Peaks:
-    """Return the peaks of a device: its memory, its cache and its arithmetic. Described rates of
-    all or of single libraries replace them if they are higher."""
+    """Return the peaks of a device: its memory, its cache and its arithmetic.
+
+    Described rates of all or of single libraries replace them if they are higher.
+    """
     memory = device.hardware.memory_bandwidth_bytes_per_s
     libraries = device.libraries.values()
     written = [device.rates.aggregate, device.rates.aggregate_backward]

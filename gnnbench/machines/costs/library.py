@@ -79,8 +79,10 @@ class Library:
     serial_values_per_s: float = 0.0
 
     def values_per_s(self, kind: OperationKind, cores: int) -> float:
-        """Return the rate of ``cores`` in kernels without vector instructions. It is 0 for other
-        kernels, and for a library not known to lack them."""
+        """Return the rate of ``cores`` in kernels without vector instructions.
+
+        It is 0 for other kernels, and for a library not known to lack them.
+        """
         if kind == "serial":
             return self.serial_values_per_s
         rates = {"scalar": self.scalar_values_per_s, "dot": self.dot_values_per_s}

@@ -1,5 +1,4 @@
-"""Prices of drawing mini-batches, of gathering and sending rows of host memory, and of plain
-copies."""
+"""Prices of drawing mini-batches, of sending rows of host memory, and of plain copies."""
 
 from __future__ import annotations
 
@@ -18,10 +17,13 @@ UNMEASURED = LibraryRates()
 def price_sampling(
     work: Work, device: Device, library: Library, measured: LibraryRates = UNMEASURED
 ) -> float:
-    """Return the seconds of drawing ``work``: a library's calls for each layer, and edges at the
-    library's rate, the platform's, or the rate ``measured`` here. A host's threads draw a
-    mini-batch each, so all their work is divided by the threads. If the joint rate on one
-    mini-batch was measured, all threads draw it together, and each call is made once."""
+    """Return the seconds of drawing ``work``.
+
+    They are a library's calls for each layer, and edges at the library's rate, the platform's, or
+    the rate ``measured`` here. A host's threads draw a mini-batch each, so all their work is
+    divided by the threads. If the joint rate on one mini-batch was measured, all threads draw it
+    together, and each call is made once.
+    """
     call_s = measured.edges.sampling_call_s or library.sampling_call_s
     of_host = device.kind == "cpu"
     threads = (work.threads or device.cores) if of_host else 1
@@ -36,8 +38,10 @@ def price_sampling(
 
 
 def price_copy(work: Work, device: Device) -> float:
-    """Return the seconds of a copy within a device's memory; its bytes count reads and writes. Half
-    of them are written, and a ``fresh`` copy on a host may have to map memory for them."""
+    """Return the seconds of a copy within a device's memory; its bytes count reads and writes.
+
+    Half of them are written, and a ``fresh`` copy on a host may have to map memory for them.
+    """
     seconds = work.bytes / device.bandwidth_bytes_per_s(work.threads)
     if not work.fresh or device.kind != "cpu":
         return seconds
@@ -46,9 +50,11 @@ def price_copy(work: Work, device: Device) -> float:
 
 
 def price_rows(work: Work, device: Device) -> float:
-    """Return the seconds of gathering rows of a device's memory. ``staged`` rows go into newly
-    allocated memory of each process. If the rate of mapping memory was measured, it applies only to
-    tensors larger than allocators keep. Rows that are read in place are not gathered.
+    """Return the seconds of gathering rows of a device's memory.
+
+    ``staged`` rows go into newly allocated memory of each process. If the rate of mapping memory
+    was measured, it applies only to tensors larger than allocators keep. Rows that are read in
+    place are not gathered.
 
     Threads that gather ``apart`` each have a share of the joint rate.
     """

@@ -24,8 +24,11 @@ def price_measured(
     measured: LibraryRates,
     threads: int = 0,
 ) -> float:
-    """Return the seconds of ``operations``: gathered and written rows, and products, at the
-    ``measured`` rates, all else at the device's own."""
+    """Return the seconds of ``operations`` at measured rates.
+
+    Gathered and written rows, and products, have the ``measured`` rates. All else has the device's
+    own.
+    """
     begun_s = work_s = 0.0
     for operation in operations:
         begun_s += operation.launches * device.hardware.launch_s
@@ -34,8 +37,10 @@ def price_measured(
 
 
 def price_calls(work: Work, measured: LibraryRates) -> float:
-    """Return the seconds of the library's calls for ``work``. They include the preparation of a
-    block that is new to the library, and of its sparse rows."""
+    """Return the seconds of the library's calls for ``work``.
+
+    They include the preparation of a block that is new to the library, and of its sparse rows.
+    """
     calls, edges = measured.calls, measured.edges
     if work.form == "loss":
         return (work.fresh and calls.fresh_batch_s) or calls.batch_s
@@ -73,10 +78,12 @@ def _price(
 
 
 def _price_sum(operation: Operation, device: Device, sums: SumRates, threads: int) -> float:
-    """Return the seconds of gathering and writing rows. Writes are no faster than the memory if the
-    last cache does not hold both. The cache holds all gathered rows if they fit. Otherwise it holds
-    those that recur soon enough. If the gather order is unknown, that is its share of the distinct
-    rows, applied to the repeated ones."""
+    """Return the seconds of gathering and writing rows.
+
+    Writes are no faster than the memory if the last cache does not hold both. The cache holds all
+    gathered rows if they fit. Otherwise it holds those that recur soon enough. If the gather order
+    is unknown, that is its share of the distinct rows, applied to the repeated ones.
+    """
     picked, cached, written = sums.aggregate, sums.cached, sums.written
     if picked is None:
         raise ValueError("a library of which no sum was measured has no price for one")

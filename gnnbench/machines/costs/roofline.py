@@ -32,8 +32,11 @@ def price_operations(
 def price_operation(
     operation: Operation, device: Device, library: Library, threads: int = 0
 ) -> float:
-    """Return the seconds of an operation without launches: the longer of memory traffic and
-    arithmetic. Traffic is the sequential bytes plus the gathered rows."""
+    """Return the seconds of an operation without launches.
+
+    They are the longer of memory traffic and arithmetic. Traffic is the sequential bytes plus the
+    gathered rows.
+    """
     rates = rates_of(device)
     bandwidth = device.bandwidth_bytes_per_s(threads)
     moved = operation.read_bytes + operation.written_bytes
@@ -51,8 +54,10 @@ def price_operation(
 
 
 def mapping_seconds(operation: Operation, device: Device, threads: int = 0) -> float:
-    """Return the seconds of mapping new memory for an operation's writes. Allocators return larger
-    tensors to the system, so their pages are mapped anew."""
+    """Return the seconds of mapping new memory for an operation's writes.
+
+    Allocators return larger tensors to the system, so their pages are mapped anew.
+    """
     rates = rates_of(device)
     mapped_from_bytes = device.memory.mapped_from_bytes or rates.pages.fresh_from_bytes
     outputs = max(1, operation.launches) if operation.outputs is None else operation.outputs
@@ -65,9 +70,11 @@ def mapping_seconds(operation: Operation, device: Device, threads: int = 0) -> f
 def with_values(
     moved_s: float, operation: Operation, device: Device, library: Library, threads: int = 0
 ) -> float:
-    """Return the seconds of an operation that moves its bytes in ``moved_s`` and processes values
-    without vector instructions: the longer of both. For ``dot`` it is the sum: an edge's dot
-    product is longer than a core's look-ahead, so the core waits for its rows first."""
+    """Return the seconds of an operation that processes values without vector instructions.
+
+    The bytes take ``moved_s``. The result is the longer of both. For ``dot`` it is the sum: an
+    edge's dot product is longer than a core's look-ahead, so the core waits for its rows first.
+    """
     cores = min(threads or device.cores, device.cores)
     rate = library.values_per_s(operation.kind, cores)
     values_s = operation.flops / rate if rate else 0.0
@@ -75,8 +82,11 @@ def with_values(
 
 
 def _price_rows(operation: Operation, device: Device, rates: DeviceRates, threads: int) -> float:
-    """Return the seconds of gathering rows one by one. The cache keeps a share of the distinct
-    rows. It serves a larger share of the gathers, since rows of hubs recur most often and stay."""
+    """Return the seconds of gathering rows one by one.
+
+    The cache keeps a share of the distinct rows. It serves a larger share of the gathers, since
+    rows of hubs recur most often and stay.
+    """
     cache = rates.cache
     lines = -(-operation.row_bytes // cache.line_bytes) * cache.line_bytes
     rows, distinct = operation.picked_rows, min(operation.picked_rows, operation.distinct_rows)
