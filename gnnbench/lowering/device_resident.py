@@ -27,7 +27,7 @@ from gnnbench.models import Layer
 from gnnbench.models.products import keeps_sparse, projected_layers
 from gnnbench.parts import Broadcast, Bundle, Session, Setting, SwappingMemory
 from gnnbench.program import Buffer, Free, Hold, Item, Ledger, Step
-from gnnbench.records import PartKind, Work
+from gnnbench.records import AggregateWork, CopyWork, PartKind, Product
 
 #: The name in a ledger of chunks' topologies that stay on a device.
 TOPOLOGIES = "chunk topologies"
@@ -156,13 +156,14 @@ class DeviceResidentLowering(Lowering):
         alone = self.shards.undivided
         return alone and keeps_sparse(self.bundle, self.setting, self.trainers, projected)
 
-    def _size_products(self, number: int, work: Work) -> Work:
+    def _size_products(self, number: int, work: AggregateWork) -> AggregateWork:
         """Return the size of AGGREGATE that multiplies only the stored values of features."""
         features = self.setting.dataset.features
         if number or not self.sparse or isinstance(features, np.ndarray):
             return work
         rows, width = features.shape
-        return work._replace(macs=work.macs * features.nnz // (rows * width), columns=width)
+        macs = work.macs * features.nnz // (rows * width)
+        return work._replace(product=Product(macs, columns=width))
 
     def _count_feature_bytes(self, slot: int) -> int:
         features, count = self.setting.dataset.features, self.shards.count_rows(slot, 0)
@@ -252,7 +253,7 @@ class DeviceResidentLowering(Lowering):
                 "loss",
                 device.name,
                 (device.name,),
-                Work("copy", rows=self.now.shards.num_train[slot], bytes=2 * size, form="loss"),
+                CopyWork(rows=self.now.shards.num_train[slot], bytes=2 * size, loss=True),
                 len(self.layers),
                 self.now.round,
                 (logits[slot], self.now.meeting),
@@ -300,7 +301,7 @@ class DeviceResidentLowering(Lowering):
                 "clear gradients",
                 device.name,
                 (device.name,),
-                Work("copy", rows=count, bytes=count * width * self.frame.itemsize),
+                CopyWork(rows=count, bytes=count * width * self.frame.itemsize),
                 number,
                 self.now.round,
                 (self.now.meeting,),

@@ -35,7 +35,7 @@ from gnnbench.machines.machine import Device
 from gnnbench.models import Layer
 from gnnbench.parts import Bundle, FullGraphSampler, Setting, ShardPlacement, divide_evenly
 from gnnbench.program import Buffer, Collective, Free, Hold, Item, Ledger, Step
-from gnnbench.records import Form, Stage, Work
+from gnnbench.records import CopyWork, Stage, Work
 
 #: By round and slot.
 Buffers = defaultdict[tuple[int, int], Buffer]
@@ -339,8 +339,8 @@ class FeatureShardsLowering(ShardsLayout):
             rows = self.shards.rows_of(index, slot)
             size = 2 * rows * width * self.frame.itemsize
             # The optimiser's part counts once, in the first round.
-            form: Form = "loss" if index == self.rounds[0] else "plain"
-            work = Work("copy", rows=self._seeds[index, slot], bytes=size, form=form)
+            first = index == self.rounds[0]
+            work = CopyWork(size, self._seeds[index, slot], loss=first)
             step = self._step("loss", "update", len(self.layers), index, slot, work)
             step.reads, step.writes = (logits[index, slot],), (gradients[index, slot],)
             yield step
@@ -437,7 +437,7 @@ class FeatureShardsLowering(ShardsLayout):
             if not what.to_updaters:
                 source, target = target, source
             size = overlap.rows * width * item_bytes
-            work = Work("copy", rows=overlap.rows, bytes=size)
+            work = CopyWork(rows=overlap.rows, bytes=size)
             if source == target:  # read, and written to rows that are made for it
                 work = work._replace(bytes=2 * size, fresh=True)
             place, resources = self._way(source, target)
@@ -494,7 +494,7 @@ class FeatureShardsLowering(ShardsLayout):
                         "all-reduce gradients",
                         route.place,
                         route.lanes,
-                        Work("copy", bytes=size),
+                        CopyWork(bytes=size),
                         round=last,
                         reads=(sums[source], sums[target]),
                         writes=(self._sums[target],),
@@ -511,7 +511,7 @@ class FeatureShardsLowering(ShardsLayout):
             "average and step",
             first,
             (first,),
-            Work("copy", bytes=ADAM_ARRAYS * self.setting.parameter_bytes),
+            CopyWork(bytes=ADAM_ARRAYS * self.setting.parameter_bytes),
             round=last,
             reads=tuple(self._sums.values()),
         )

@@ -16,7 +16,7 @@ from gnnbench.models import Layer
 from gnnbench.models.saved import SavedSizes
 from gnnbench.parts import Setting
 from gnnbench.program import Step
-from gnnbench.records import IndexArray, IntArray, Stage, Work
+from gnnbench.records import CopyWork, IndexArray, IntArray, RowsWork, Stage, Work
 
 #: Rows of a unit other than its input rows, by the kind of tensor that the host has of them.
 Part = Literal["outputs", "aggregates", "gradients"]
@@ -103,7 +103,7 @@ class HostSteps:
 
     def offload(self, number: int, plan: UnitPlan) -> list[Step]:
         """Return the transfer to the host of what autograd has saved."""
-        work = Work("copy", bytes=self.saved_bytes(number, plan))
+        work = CopyWork(bytes=self.saved_bytes(number, plan))
         label = "intermediates to host"
         step = self._transfer("offload saved", label, number, plan, work, to_host=True)
         spilled = self._host.is_spilled("intermediates", number + 1)
@@ -111,7 +111,7 @@ class HostSteps:
 
     def restore(self, number: int, plan: UnitPlan) -> list[Step]:
         """Return the transfer back to the device of what autograd has saved."""
-        work = Work("copy", bytes=self.saved_bytes(number, plan))
+        work = CopyWork(bytes=self.saved_bytes(number, plan))
         step = self._transfer("restore saved", "intermediates to device", number, plan, work)
         spilled = self._host.is_spilled("intermediates", number + 1)
         return [self._disk("load", number, work.bytes), step] if spilled else [step]
@@ -120,7 +120,7 @@ class HostSteps:
         """Return the transfer of a chunk's topology; the first kernel that needs it copies it."""
         shape = self._layers[number].shape
         size = crossing_topology_bytes(shape, plan.chunk, self._itemsize, backward=backward)
-        return self._transfer("", "topology to device", number, plan, Work("copy", bytes=size))
+        return self._transfer("", "topology to device", number, plan, CopyWork(bytes=size))
 
     def accumulate(self, number: int, plan: UnitPlan) -> list[Step]:
         """Return the transfer of gradients and their addition (Algorithm 3, lines 6 and 7).
@@ -147,9 +147,11 @@ class HostSteps:
     def _pick(self, rows: HostRows, number: int, plan: UnitPlan) -> Work:
         """Return the size of a transfer of input rows that are gathered or scattered one by one."""
         width = self._layers[number].in_features
-        work = _copy(rows.total, width * self._itemsize, rows.remote)
-        crosses = self._trainers[plan.slot] != self._hosts[plan.slot]
-        return work._replace(features=width) if crosses else work
+        row_bytes = width * self._itemsize
+        if self._trainers[plan.slot] == self._hosts[plan.slot]:
+            return _copy(rows.total, row_bytes, rows.remote)
+        size, remote_bytes = rows.total * row_bytes, rows.remote * row_bytes
+        return RowsWork(rows.total, width, size, 0, remote_bytes)
 
     def _between_hosts(
         self, number: int, plan: UnitPlan, rows: HostRows, row_bytes: int, *, home: bool = False
@@ -194,7 +196,7 @@ class HostSteps:
         counts = self._homes.counts
         for step in self._on_hosts("loss", (), "update", "loss", depth, counts, 2 * row_bytes):
             if step.op:
-                step.work = step.work._replace(form="loss")
+                step.work = step.work._replace(loss=True)
             before = self._page(
                 "load", depth, "representations", depth, row_bytes, lambda: self._train_ids
             )
@@ -225,7 +227,9 @@ class HostSteps:
         for host, rows in zip(self._homes.hosts, counts, strict=True):
             if not op and not rows:
                 continue
-            work = _copy(rows, row_bytes)._replace(features=picked_features)
+            work: Work = _copy(rows, row_bytes)
+            if picked_features:
+                work = RowsWork(rows, picked_features, rows * row_bytes)
             yield self._alone(host.name, op, operands, stage, label, number, work)
             op, operands = "", ()
 
@@ -259,7 +263,7 @@ class HostSteps:
 
     def _disk(self, stage: Literal["load", "offload"], number: int, size: int) -> Step:
         label = "read from disk" if stage == "load" else "write to disk"
-        return self._alone(DISK, "", (), stage, label, number, Work("copy", bytes=size))
+        return self._alone(DISK, "", (), stage, label, number, CopyWork(bytes=size))
 
     # ------------------------------------------------------------------ within and between devices
 
@@ -314,6 +318,6 @@ class HostSteps:
         return step
 
 
-def _copy(rows: int, row_bytes: int, remote_rows: int = 0) -> Work:
+def _copy(rows: int, row_bytes: int, remote_rows: int = 0) -> CopyWork:
     # Arguments by position are faster: an epoch of many chunks makes hundreds of thousands.
-    return Work("copy", 0, rows, 0, rows * row_bytes, 0, 4, 0, remote_rows * row_bytes)
+    return CopyWork(rows * row_bytes, rows, 0, remote_rows * row_bytes)

@@ -22,7 +22,7 @@ from gnnbench.lowering.memory import compute_resource
 from gnnbench.lowering.stages.unit_passes import UnitKey
 from gnnbench.lowering.working_sets import Sizes, StreamedSets
 from gnnbench.program import Buffer, Free, Hold, Item, Step
-from gnnbench.records import Work
+from gnnbench.records import CopyWork
 
 Buffers = tuple[Buffer, ...]
 #: The items of one unit of a round.
@@ -212,7 +212,7 @@ class StreamedLowering(HostResidentLowering):
             "add sums of a piece",
             device.name,
             compute_resource(device, self.platform.host, "aggregate"),
-            Work("copy", rows=rows, bytes=size),
+            CopyWork(rows=rows, bytes=size),
             number,
             index,
             (piece,),

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from gnnbench.models.bound import BoundBlock
 from gnnbench.parts import LayerShape
-from gnnbench.records import Block, BlockSize, Form, Work
+from gnnbench.records import AggregateWork, Block, BlockSize, Form, Product, UpdateWork
 
 
 def glorot(rows: int, columns: int, generator: torch.Generator) -> nn.Parameter:
@@ -40,7 +40,7 @@ class Layer(nn.Module, ABC):
     #: Adam's default learning rate. Layers that sum over neighbours without dividing by their
     #: number need a smaller one: at a hub a step counts once for each edge.
     learning_rate: ClassVar[float] = 0.01
-    #: How ``aggregate`` combines the neighbours' rows; see ``Work``.
+    #: How ``aggregate`` combines the neighbours' rows; see ``AggregateWork``.
     form: ClassVar[Form] = "plain"
     #: Whether ``aggregate`` is linear and free of parameters, so that its output can be cached.
     cacheable = True
@@ -170,11 +170,10 @@ class Layer(nn.Module, ABC):
         """UPDATE: ``(D, aggregate_features) -> (D, out_features)``, with ReLU except in the last
         layer."""
 
-    def aggregate_work(self, block: Block | BlockSize, itemsize: int) -> Work:
+    def aggregate_work(self, block: Block | BlockSize, itemsize: int) -> AggregateWork:
         """Return the size of AGGREGATE on a block, for pricing; self loops are not counted as
         edges."""
-        return Work(
-            op="aggregate",
+        return AggregateWork(
             edges=block.num_edges,
             rows=block.num_dst,
             features=self.in_features,
@@ -184,17 +183,16 @@ class Layer(nn.Module, ABC):
             weighted=self.weighted,
         )
 
-    def update_work(self, rows: int, itemsize: int, gemms: int = 1, threads: int = 0) -> Work:
+    def update_work(self, rows: int, itemsize: int, gemms: int = 1, threads: int = 0) -> UpdateWork:
         """Return the size of UPDATE on ``rows`` destinations, done by ``threads`` of the host (0:
         all). A backward pass has two products, or one."""
-        return Work(
-            op="update",
+        return UpdateWork(
             rows=rows,
             features=self.out_features,
             macs=rows * self.macs_per_row * gemms,
             itemsize=itemsize,
             threads=threads,
-            form="relu" if self.activation else "plain",
+            relu=self.activation,
             products=gemms,
         )
 
@@ -351,17 +349,18 @@ class _ProjectedLayer(MultipliedLayer):
     ) -> Tensor:
         return Layer.aggregate_backward(self, bound, gradient, into)
 
-    def aggregate_work(self, block: Block | BlockSize, itemsize: int) -> Work:
-        return Work(
-            op="aggregate",
+    def aggregate_work(self, block: Block | BlockSize, itemsize: int) -> AggregateWork:
+        return AggregateWork(
             edges=block.num_edges,
             rows=block.num_dst,
             features=self.out_features,
-            macs=block.num_src * self.source_macs + block.num_dst * self.destination_macs,
-            itemsize=itemsize,
             sources=block.num_src,
+            itemsize=itemsize,
             form=self.form,
             weighted=self.weighted,
+            product=Product(
+                block.num_src * self.source_macs + block.num_dst * self.destination_macs
+            ),
         )
 
     @property
@@ -517,16 +516,15 @@ class GATLayer(MultipliedLayer):
     def source_macs(self) -> int:
         return self.in_features * self.out_features
 
-    def aggregate_work(self, block: Block | BlockSize, itemsize: int) -> Work:
-        return Work(
-            op="aggregate",
+    def aggregate_work(self, block: Block | BlockSize, itemsize: int) -> AggregateWork:
+        return AggregateWork(
             edges=block.num_edges + block.num_dst,
             rows=block.num_dst,
             features=self.out_features,
-            macs=block.num_src * self.source_macs,
-            itemsize=itemsize,
             sources=block.num_src,
+            itemsize=itemsize,
             form=self.form,
+            product=Product(block.num_src * self.source_macs),
         )
 
 
@@ -580,7 +578,7 @@ class GGCNLayer(MultipliedLayer):
         messages = gates * (h @ self.message).index_select(0, adjacency.edge_src)
         return own @ self.own + adjacency.sum_edges(messages)
 
-    def aggregate_work(self, block: Block | BlockSize, itemsize: int) -> Work:
+    def aggregate_work(self, block: Block | BlockSize, itemsize: int) -> AggregateWork:
         """Return the size of AGGREGATE; an edge reads three rows, counted as one of three times the
         width.
 
@@ -588,13 +586,12 @@ class GGCNLayer(MultipliedLayer):
         eta * (h_u W) of each edge. The sigmoid is not counted.
         """
         products = block.num_src * self.source_macs + block.num_dst * self.destination_macs
-        return Work(
-            op="aggregate",
+        return AggregateWork(
             edges=block.num_edges,
             rows=block.num_dst,
             features=self.products_read * self.out_features,
-            macs=products + block.num_edges * self.out_features,
-            itemsize=itemsize,
             sources=block.num_src,
+            itemsize=itemsize,
             form=self.form,
+            product=Product(products + block.num_edges * self.out_features),
         )

@@ -29,7 +29,7 @@ from gnnbench.price.model_error import find_kind
 from gnnbench.price.processes import hold_processes
 from gnnbench.price.wall_clock import WallClock
 from gnnbench.program import Buffer, Collective, Ledger, Step
-from gnnbench.records import Work
+from gnnbench.records import CopyWork
 from gnnbench.run import arrivals, execute
 from gnnbench.run.arrivals import Arrivals, Lanes, LimitedLinks
 from gnnbench.run.processors import on_cores
@@ -318,7 +318,7 @@ def take_over_limited_link(clock, *, blocking, needed):
 
     def step(seconds, **fields):
         place = fields.pop("place", "a")
-        work = Work("copy", bytes=2000 if place == "host-a" else 0)
+        work = CopyWork(bytes=2000 if place == "host-a" else 0)
         return Step("do", (seconds,), "update", "do", place, (place,), work, device=0, **fields)
 
     execute.Reader(
@@ -375,7 +375,7 @@ def test_only_what_it_computes_takes_a_slow_process_longer(clock, computed_s, re
         clock.now_s += 3.0
         clock.computed_s += computed_s
 
-    step = Step("do", (), "update", "do", "a", ("a",), Work("copy"), device=0)
+    step = Step("do", (), "update", "do", "a", ("a",), CopyWork(), device=0)
     reader = execute.Reader(Recorder(WallClock()), Ledger({}), {"do": do}, speed=0.5)
     reader.take([step])
     assert sum(clock.slept) == pytest.approx(rest_s)
@@ -426,7 +426,7 @@ def hold(platform, step, mode="full-graph"):
 
 
 def make_step(place, stage="update", **fields):
-    return Step("do", (), stage, "do", place, ("anything",), Work("copy", bytes=8), **fields)
+    return Step("do", (), stage, "do", place, ("anything",), CopyWork(bytes=8), **fields)
 
 
 def assemble(platform, strategy):
@@ -529,7 +529,7 @@ def test_a_step_takes_every_process_its_part_of_reading_the_program(machine):
     without = ModelClock(dataclasses.replace(platform, step_s=0.0), kernel)
     clock = ModelClock(platform, kernel)
     for place in ("worker0", LINK):
-        work = Work("copy", bytes=1000)
+        work = CopyWork(bytes=1000)
         more_s = clock.seconds(work, place, 0.0) - without.seconds(work, place, 0.0)
         assert more_s == pytest.approx(3 * 40e-6)
 

@@ -6,15 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnbench.program import Buffer, Step, Waits
-from gnnbench.records import Work
+from gnnbench.records import CopyWork
 
 A, B = Buffer("a"), Buffer("b")
 
 
 def step(reads=(), writes=(), adds=()):
-    return Step(
-        "", (), "update", "", "cpu", (), Work("copy"), reads=reads, writes=writes, adds=adds
-    )
+    return Step("", (), "update", "", "cpu", (), CopyWork(), reads=reads, writes=writes, adds=adds)
 
 
 def follow(*steps):

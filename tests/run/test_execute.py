@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gnnbench.program import Buffer, Collective, Ledger, Section, Step
-from gnnbench.records import Work
+from gnnbench.records import AggregateWork
 from gnnbench.run.execute import MOST_TAKEN, Reader, take_items
 from gnnbench.run.recorder import Recorder
 from tests.run.counting_clock import CountingClock
@@ -19,7 +19,7 @@ def recorder():
 
 
 def make_step(edges, **fields):
-    work = Work("update", edges=edges)
+    work = AggregateWork(edges=edges)
     return Step("", (), "update", f"{edges}", "a", ("a",), work, seconds=NOT_YET, **fields)
 
 

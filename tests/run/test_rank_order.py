@@ -11,7 +11,7 @@ import torch
 from gnnbench.check.graphs import make_platform
 from gnnbench.price.wall_clock import WallClock
 from gnnbench.program import Buffer, Collective, Hold, Ledger, Step
-from gnnbench.records import Work
+from gnnbench.records import CopyWork
 from gnnbench.run import refuse_processes
 from gnnbench.run.execute import take_items
 from gnnbench.run.ranks import Rank, Transfer, assign_ranks
@@ -51,7 +51,7 @@ def group():
 
 
 def step(op, name="", *, device, source=None, elements=2, **buffers):
-    work = Work("copy", bytes=8 * elements)
+    work = CopyWork(bytes=8 * elements)
     made = Step(op, (name,), "transfer", op, "a link", (), work, device=device, source=source)
     for which, used in buffers.items():
         setattr(made, which, tuple(used))

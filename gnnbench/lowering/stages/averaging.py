@@ -9,7 +9,7 @@ from gnnbench.lowering.memory import ADAM_ARRAYS, compute_resource
 from gnnbench.lowering.rounds import SYNCHRONISE, RoundUnderWay
 from gnnbench.machines.machine import Device
 from gnnbench.program import Buffer, Item, Section, Step
-from gnnbench.records import Work
+from gnnbench.records import CopyWork
 
 
 class Reduction:
@@ -53,7 +53,7 @@ class Reduction:
         self, one: Device, other: Device, moved: int, index: int, after: Buffer, into: Buffer
     ) -> Step:
         """Return an all-reduce's transfer of ``moved`` bytes between two devices."""
-        route, work = self._frame.platform.route(one, other), Work("copy", bytes=moved)
+        route, work = self._frame.platform.route(one, other), CopyWork(bytes=moved)
         step = Step("", (), "synchronize", "all-reduce gradients", route.place, route.lanes, work)
         step.round, step.reads, step.adds = index, (after,), (into,)
         step.moves = (("all_reduce", moved),)
@@ -80,7 +80,7 @@ class Reduction:
             "average and step",
             devices[0].name,
             (devices[0].name,),
-            Work("copy", bytes=ADAM_ARRAYS * size),
+            CopyWork(bytes=ADAM_ARRAYS * size),
             round=index,
             reads=(reduced,) if len(devices) > 1 else (after,),
         )
@@ -163,7 +163,7 @@ class Averaging:
             "average and step",
             place.name,
             (f"{self._frame.platform.host.name}.synchronise",),
-            Work("copy", bytes=moved, rows=size // self._frame.itemsize),
+            CopyWork(bytes=moved, rows=size // self._frame.itemsize),
             round=round_.index,
             reads=(ready,),
             adds=(averaged,),
@@ -214,8 +214,7 @@ class Averaging:
             "add up gradients",
             host.name,
             (f"{host.name}.synchronise",),
-            Work(
-                "copy",
+            CopyWork(
                 bytes=self._added_bytes(self._frame.hosts.count(host)),
                 rows=size // self._frame.itemsize,
             ),
@@ -236,7 +235,7 @@ class Averaging:
         self, source: Device, target: Device, label: str, index: int, there: Buffer
     ) -> Step:
         """Return a transfer of all gradients between an accelerator and a host, or two hosts."""
-        work = Work("copy", bytes=self._averaged_bytes)
+        work = CopyWork(bytes=self._averaged_bytes)
         step = self._frame.cross(source, target, index, label, work, "all_reduce")
         step.stage, step.adds = "synchronize", (there,)
         return step

@@ -13,7 +13,7 @@ from gnnbench.errors import IncompatibleParts
 from gnnbench.lowering.frame import Frame
 from gnnbench.lowering.shards import Progress
 from gnnbench.program import Buffer, Collective, Item, Ledger, Step
-from gnnbench.records import Work
+from gnnbench.records import CopyWork
 
 #: The relative change of the rows of a layer and a slot, once the steps that measure it are taken.
 ReadChange = Callable[[int, int], float]
@@ -108,7 +108,7 @@ class Changes:
             op,
             device,
             (device,),
-            Work("copy", rows=count, bytes=passes * size),
+            CopyWork(rows=count, bytes=passes * size),
             number,
             self._now.round,
             device=slot,
@@ -125,7 +125,7 @@ class Changes:
             "tell change",
             route.place,
             route.lanes,
-            Work("copy", bytes=size),
+            CopyWork(bytes=size),
             number,
             self._now.round,
             moves=(("device_to_device", size),),

@@ -29,7 +29,7 @@ from gnnbench.lowering.stages.transfer import make_pick
 from gnnbench.machines.machine import Device
 from gnnbench.parts import ColumnPlacement
 from gnnbench.program import Buffer, Free, Hold, Item, Ledger, Section, Step, Take
-from gnnbench.records import Block, Unit, Work
+from gnnbench.records import Block, CopyWork, RowsWork, Unit, UpdateWork
 
 
 class Columns:
@@ -98,7 +98,7 @@ class Columns:
                 yield Section(round_.index, (TRANSFER, slot))
                 if frame.hosts.index(host) == slot:
                     yield from self._send_blocks(round_, host, there[host])
-                step = frame.send(slot, round_.index, "host to device", Work("copy", bytes=size))
+                step = frame.send(slot, round_.index, "host to device", CopyWork(bytes=size))
                 arrived = round_.arrived[slot] = Buffer("blocks on the device")
                 step.reads, step.writes = (round_.sampled, there[host]), (arrived,)
                 step.asked = True
@@ -110,7 +110,7 @@ class Columns:
         frame = self._frame
         for other in frame.platform.hosts:
             drawn = [u for u in round_.units if frame.hosts[u.slot] == other != host]
-            work = Work("copy", bytes=frame.count_topology([unit.blocks[0] for unit in drawn]))
+            work = CopyWork(bytes=frame.count_topology([unit.blocks[0] for unit in drawn]))
             if drawn:
                 label = "first blocks of another node"
                 step = frame.cross(other, host, round_.index, label, work, "host_to_host")
@@ -139,7 +139,7 @@ class Columns:
         step = self._make_step("sum products", (unit.slot,), owner, round_.index, "update")
         step.label, added = "sum of partial products", len(self.ranges) - 1
         # Two rows are read and one is written.
-        step.work = Work("copy", rows=rows, bytes=3 * added * rows * self._product_bytes)
+        step.work = CopyWork(rows=rows, bytes=3 * added * rows * self._product_bytes)
         step.reads, step.writes = (ready,), (self._products[unit.slot],)
         yield step
         yield Free(owner.name, "partial products")
@@ -154,7 +154,7 @@ class Columns:
     ) -> Step:
         """Return a step of the first layer, without size and buffers."""
         held = compute_resource(device, self._frame.platform.host, half)
-        step = Step(op, operands, half, op, device.name, held, Work("copy"), 0, index)
+        step = Step(op, operands, half, op, device.name, held, CopyWork(), 0, index)
         step.device = self._frame.slots[device.name]
         return step
 
@@ -199,8 +199,7 @@ class Columns:
         width = self._first.product_features
         step = self._make_step(f"multiply columns {way}", operands, device, index, "update")
         step.label = f"update {way}, some columns"
-        step.work = Work(
-            "update",
+        step.work = UpdateWork(
             rows=rows,
             features=width,
             macs=rows * self._count_aggregated(slot) * width,
@@ -213,7 +212,7 @@ class Columns:
     ) -> Step:
         """Return the transfer of rows of products, or of their gradients, between two devices."""
         size = rows * self._product_bytes
-        work = Work("copy", rows=rows, features=self._first.product_features, bytes=size)
+        work = RowsWork(rows=rows, features=self._first.product_features, bytes=size)
         label, trainers = "all-to-all of partial products", self._frame.trainers
         one, other = trainers[source], trainers[target]
         step = self._frame.cross(one, other, index, label, work, "all_to_all")
@@ -237,7 +236,7 @@ class Columns:
         step.reads, step.adds = inputs, (below,)
         return (step,)
 
-    def _size_rest(self, each: LayerPass, gemms: int = 1) -> Work:
+    def _size_rest(self, each: LayerPass, gemms: int = 1) -> UpdateWork:
         """Return the size of UPDATE of the first layer without the product."""
         layer, work = each.plan.layer, size_update(self._frame, each)
         macs = layer.macs_per_row - layer.aggregate_features * layer.product_features

@@ -18,7 +18,7 @@ from gnnbench.lowering.rounds import LOAD, Load, RoundUnderWay
 from gnnbench.machines.machine import DISK, Device
 from gnnbench.parts import CacheMemory, TrafficSession
 from gnnbench.program import Buffer, Item, Ledger, Section, Step, Take
-from gnnbench.records import BatchProfile, IntArray, Round, RoundTraffic, Work
+from gnnbench.records import BatchProfile, CopyWork, IntArray, Round, RoundTraffic, RowsWork
 
 
 class Loading:
@@ -164,8 +164,7 @@ class Loading:
             "load features",
             host.name,
             (frame.host_thread("load", host, index, slot),),
-            Work(
-                "copy",
+            RowsWork(
                 rows=rows,
                 features=frame.width,
                 bytes=rows * frame.picked_bytes,
@@ -218,7 +217,7 @@ class Loading:
         else:
             mean = feature_store_bytes(frame.setting) / max(1, len(frame.stored))
             size = int(sum(len(each.ids) for each in loads) * mean)
-        step = Step("", (), "load", "read from disk", DISK, (DISK,), Work("copy", bytes=size))
+        step = Step("", (), "load", "read from disk", DISK, (DISK,), CopyWork(bytes=size))
         step.round, step.reads, step.writes = round_.index, drawn, pages
         return step
 
@@ -239,7 +238,7 @@ class Loading:
                     for there, rows in frame.homes.list_abroad(count, here):
                         sizes[there] = sizes.get(there, 0) + rows * row_bytes
             for there, size in sizes.items():
-                work = Work("copy", bytes=size)
+                work = CopyWork(bytes=size)
                 label = "rows of another host"
                 step = frame.cross(there, here, index, label, work, "host_to_host")
                 step.stage, step.reads = "load", (gathered[there],)

@@ -20,7 +20,7 @@ from gnnbench.lowering.stages.changes import Changes
 from gnnbench.lowering.stages.halo import SampledHalo
 from gnnbench.parts import PeerData
 from gnnbench.program import Buffer, Hold, Item, Step
-from gnnbench.records import BoolArray, IntArray, Work
+from gnnbench.records import AggregateWork, BoolArray, CopyWork, IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +80,7 @@ class Peers:
                 "draw the halo",
                 device.name,
                 (device.name,),
-                Work("copy"),
+                CopyWork(),
                 round=self._now.round,
                 reads=(self._now.meeting,),
                 adds=(after,),
@@ -93,7 +93,7 @@ class Peers:
         halo.draw(self._now.epoch, slot)
         blocks = [*halo.whole_blocks_of(slot), *halo.blocks_of(slot).values()]
         size = self._frame.count_topology(blocks)
-        step.work = Work("copy", rows=len(halo.halos[slot]), bytes=size)
+        step.work = CopyWork(rows=len(halo.halos[slot]), bytes=size)
 
     def see_blocks(self, steps: Iterator[Step], *, first: bool) -> Iterator[Step]:
         """Yield steps over a unit, and mark a drawn block as new to the kernel.
@@ -101,7 +101,7 @@ class Peers:
         A block is new the ``first`` time that it is aggregated over in a direction and an epoch.
         """
         for step in steps:
-            if first and self._halo is not None and step.work.op == "aggregate":
+            if first and self._halo is not None and isinstance(step.work, AggregateWork):
                 step.work = step.work._replace(fresh=True)
             yield step
 
@@ -151,7 +151,7 @@ class Peers:
             "device to device" if between else "copy between buffers",
             route.place,
             (*route.lanes, f"{peer.name}.buffer") if between else route.lanes,
-            Work("copy", rows=rows, bytes=size),
+            CopyWork(rows=rows, bytes=size),
             crossing.number,
             self._now.round,
             moves=(("device_to_device", size),) if between else (),
@@ -194,7 +194,7 @@ class Peers:
                 "take rows that arrived",
                 device,
                 (device,),
-                Work("copy", rows=size // row_bytes, bytes=passes * size),
+                CopyWork(rows=size // row_bytes, bytes=passes * size),
                 crossing.number,
                 self._now.round,
                 (self._now.meeting, under_way),
@@ -275,7 +275,7 @@ class Peers:
             "add stale gradients",
             device,
             (device,),
-            Work("copy", rows=len(kept), bytes=size),
+            CopyWork(rows=len(kept), bytes=size),
             crossing.number,
             self._now.round,
             device=crossing.read.slot,

@@ -15,7 +15,16 @@ from gnnbench.machines.machine import Device
 from gnnbench.models import Layer
 from gnnbench.parts import LayerShape
 from gnnbench.program import Buffer, Drop, Item, Section, Step, Take
-from gnnbench.records import Block, Share, Unit, Work
+from gnnbench.records import (
+    AggregateWork,
+    Block,
+    CopyWork,
+    LossWork,
+    Product,
+    Share,
+    Unit,
+    UpdateWork,
+)
 
 Buffers = tuple[Buffer, ...]
 #: The steps of a layer in one direction.
@@ -79,7 +88,7 @@ class LayerPass:
     key: tuple[int, int]
     block: Block
     threads: int
-    aggregate: Work
+    aggregate: AggregateWork
 
 
 class FirstLayer(Protocol):
@@ -164,7 +173,7 @@ class Propagation:
         """Return the step of the loss of a unit's seeds, and of its gradients."""
         last = self._plans[unit.slot][-1]
         rows, classes = unit.blocks[-1].num_dst, last.layer.out_features
-        work = Work("update", rows=rows, features=classes, macs=rows * classes, form="loss")
+        work = LossWork(rows=rows, features=classes, macs=rows * classes)
         return Step(
             "loss",
             ((round_.index, unit.slot), unit.output_ids, 1.0 / round_.num_seeds),
@@ -192,7 +201,7 @@ class Propagation:
             return
         logits, gradients = Buffer("logits on the host"), Buffer("their gradients on the host")
         size = loss.work.rows * loss.work.features * frame.itemsize
-        work, index = Work("copy", rows=loss.work.rows, bytes=size), loss.round
+        work, index = CopyWork(rows=loss.work.rows, bytes=size), loss.round
         step = frame.cross(device, host, index, "logits to the host", work, "device_to_host")
         step.reads, step.writes = loss.reads, (logits,)
         yield step
@@ -205,19 +214,20 @@ class Propagation:
 
     def _size_aggregate(
         self, round_: RoundUnderWay, plan: LayerPlan, block: Block, threads: int
-    ) -> Work:
+    ) -> AggregateWork:
         """Return the size of AGGREGATE. Only the stored values of sparse rows are multiplied."""
         layer = plan.layer
         work = layer.aggregate_work(block, self._frame.itemsize)
         if work.threads != threads:
-            work = work.on_threads(threads)
+            work = work._replace(threads=threads)
         if plan.number or round_.stored is None:
             return work
         sources, destinations = round_.stored
         # A layer that chooses the order of its products multiplies all sources by W here.
         each = layer.source_macs or layer.in_features * layer.out_features
         macs = sources * each + destinations * layer.destination_macs
-        return work._replace(macs=macs // layer.in_features, columns=layer.in_features)
+        product = Product(macs // layer.in_features, columns=layer.in_features)
+        return work._replace(product=product)
 
     def _size_passes(self, plans: tuple[LayerPlan, ...], unit: Unit) -> tuple[dict[str, int], int]:
         """Return the bytes that a unit's layers hold on a device, by name, and their arithmetic.
@@ -264,13 +274,15 @@ class Propagation:
         return (update,)
 
 
-def size_update(frame: RoundFrame, each: LayerPass, gemms: int = 1) -> Work:
+def size_update(frame: RoundFrame, each: LayerPass, gemms: int = 1) -> UpdateWork:
     """Return the size of UPDATE of a layer with ``gemms`` matrix products."""
     layer, rows = each.plan.layer, each.block.num_dst
     return layer.update_work(rows, frame.itemsize, gemms, threads=each.threads)
 
 
-def make_half(frame: RoundFrame, op: str, each: LayerPass, work: Work) -> Step:
+def make_half(
+    frame: RoundFrame, op: str, each: LayerPass, work: AggregateWork | UpdateWork
+) -> Step:
     """Return AGGREGATE or UPDATE of a layer, without buffers."""
     plan, aggregates = each.plan, op.startswith("aggregate")
     if op.endswith("backward"):

@@ -9,7 +9,7 @@ from gnnbench.lowering.frame import RoundFrame
 from gnnbench.lowering.memory import compute_resource
 from gnnbench.lowering.rounds import SAMPLE, RoundUnderWay
 from gnnbench.program import Buffer, Item, Section, Step, Take
-from gnnbench.records import BatchProfile, IntArray, Share, Unit, Work
+from gnnbench.records import BatchProfile, CopyWork, IntArray, SampleWork, Share, Unit
 
 #: Seconds that sampling the given number of seeds of some rounds took, by number of threads.
 TimeSampling = Callable[[Sequence[IntArray], int], tuple[tuple[int, float], ...]]
@@ -72,7 +72,7 @@ class Sampling:
                 compute_resource(device, host, "sample")
                 if share.samples
                 else (frame.host_thread("sample", host, index, share.slot),),
-                Work("sample"),
+                SampleWork(),
                 round=index,
                 reads=let_in,
                 adds=drawn,
@@ -99,10 +99,9 @@ class Sampling:
         # Each trainer's loader starts its workers when the epoch begins.
         first = round_.index == 0 and len(round_.units) == 1
         starts = (frame.preparers or planned // len(frame.trainers)) if first else 0
-        step.work = Work(
-            "sample",
+        step.work = SampleWork(
             step.edges,
-            rows=len(seeds),
+            seeds=len(seeds),
             threads=planned,
             layers=len(unit.blocks),
             starts=starts,
@@ -121,7 +120,7 @@ class Sampling:
         taken = Take(device.name, {round_.topology: frame.count_topology(unit.blocks)})
         round_.held[unit.slot] = [taken]
         yield taken
-        work = Work("copy", rows=len(unit.input_ids), bytes=size)
+        work = CopyWork(rows=len(unit.input_ids), bytes=size)
         label, host = "input vertices to the host", frame.hosts[unit.slot]
         step = frame.cross(device, host, round_.index, label, work, "device_to_host")
         step.device = unit.slot

@@ -15,7 +15,7 @@ from gnnbench.lowering.stages.shard_memory import ShardMemory, name_kept
 from gnnbench.models.saved import SavedSizes
 from gnnbench.parts import SwappingMemory
 from gnnbench.program import Buffer, Free, Hold, Item, Ledger, Step
-from gnnbench.records import BlockSize, Work
+from gnnbench.records import BlockSize, CopyWork
 
 
 def _name_rows(number: int) -> str:
@@ -135,7 +135,7 @@ class Swapping:
             "intermediates to host" if out else "intermediates to device",
             route.place,
             route.lanes,
-            Work("copy", bytes=size),
+            CopyWork(bytes=size),
             number,
             self._now.round,
             moves=(("device_to_host" if out else "host_to_device", size),),

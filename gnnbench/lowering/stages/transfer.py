@@ -14,7 +14,7 @@ from gnnbench.lowering.movement import Exchange, SlotMovement
 from gnnbench.lowering.rounds import EXCHANGE, TRANSFER, RoundUnderWay
 from gnnbench.lowering.stages.loading import Loading
 from gnnbench.program import Buffer, Drop, Free, Hold, Item, Section, Step, Take
-from gnnbench.records import BufferRows, Unit, Work
+from gnnbench.records import BufferRows, CopyWork, RowsWork, Unit
 
 
 class RowTransfers:
@@ -80,7 +80,7 @@ class RowTransfers:
         frame, index, slot, seconds = self._frame, round_.index, unit.slot, 0.0
         yield Section(index, (TRANSFER, slot), stream="copy")
         if slot in frame.accelerator_slots and not round_.shares[slot][0].samples:
-            work = Work("copy", bytes=frame.count_topology(unit.blocks))
+            work = CopyWork(bytes=frame.count_topology(unit.blocks))
             step = frame.send(slot, index, "mini-batch topology", work)
             step.reads, step.writes = ready, (Buffer("blocks on the device"),)
             step.asked = True
@@ -142,8 +142,7 @@ class RowTransfers:
         """Return the transfer of ``crossing`` bytes of rows, and of the blocks."""
         frame, index, slot = self._frame, round_.index, unit.slot
         topology = 0 if round_.shares[slot][0].samples else frame.count_topology(unit.blocks)
-        work = Work(
-            "copy",
+        work = RowsWork(
             rows=move.rows_from_host,
             features=frame.width,
             bytes=crossing + topology,
@@ -167,7 +166,7 @@ class RowTransfers:
     def _make_assembly(self, op: str, operands: tuple[object, ...], slot: int, count: int) -> Step:
         """Return a step that copies ``count`` rows of several sources into one array."""
         name = self._frame.trainers[slot].name
-        work = Work("copy", rows=count, bytes=count * self._frame.row_bytes)
+        work = CopyWork(rows=count, bytes=count * self._frame.row_bytes)
         label = "assemble input rows"
         return Step(op, operands, "transfer", label, name, (name,), work, device=slot)
 
@@ -198,7 +197,7 @@ class RowTransfers:
         device, peer = frame.trainers[move.slot], frame.trainers[pull.slot]
         between, size = device.name != peer.name, pull.rows * frame.row_bytes
         label = "device to device" if between else "copy between buffers"
-        work = Work("copy", rows=pull.rows, bytes=size)
+        work = CopyWork(rows=pull.rows, bytes=size)
         step = frame.cross(peer, device, index, label, work, "device_to_device")
         step.op, step.operands = "pull", (move, pull)
         step.device, step.source = move.slot, pull.slot
@@ -218,8 +217,7 @@ def make_pick(
     section 4.1) and of a sparse accelerator read the features in place.
     """
     device = frame.trainers[slot]
-    work = Work(
-        "copy",
+    work = RowsWork(
         rows=rows,
         features=width,
         bytes=rows * width * frame.itemsize,

@@ -12,7 +12,7 @@ from gnnbench.lowering.frame import Frame
 from gnnbench.lowering.memory import compute_resource
 from gnnbench.lowering.units import needs_aggregate_gradient, size_backward, update_gemms
 from gnnbench.program import Buffer, Step
-from gnnbench.records import Block, BlockSize, Work
+from gnnbench.records import AggregateWork, Block, BlockSize
 
 Buffers = tuple[Buffer, ...]
 #: A layer, a round and a slot: one unit's pass over one layer.
@@ -26,7 +26,9 @@ class UnitPasses:
     """
 
     def __init__(
-        self, frame: Frame, size_products: Callable[[int, Work], Work] = lambda number, work: work
+        self,
+        frame: Frame,
+        size_products: Callable[[int, AggregateWork], AggregateWork] = lambda number, work: work,
     ) -> None:
         self._frame = frame
         self._size_products = size_products

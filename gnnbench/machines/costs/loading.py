@@ -10,13 +10,13 @@ from gnnbench.machines.costs.operation import Operation
 from gnnbench.machines.costs.passes import pick_rows
 from gnnbench.machines.costs.roofline import mapping_seconds, price_operation, rates_of
 from gnnbench.machines.machine import Device, LibraryRates
-from gnnbench.records import Loading, Work
+from gnnbench.records import CopyWork, Loading, RowsWork, SampleWork
 
 UNMEASURED = LibraryRates()
 
 
 def price_sampling(
-    work: Work, device: Device, library: Library, measured: LibraryRates = UNMEASURED
+    work: SampleWork, device: Device, library: Library, measured: LibraryRates = UNMEASURED
 ) -> float:
     """Return the seconds of drawing ``work``: a library's calls for each layer, and edges at the
     library's rate, the platform's, or the rate ``measured`` here. A host's threads draw a
@@ -35,7 +35,7 @@ def price_sampling(
     return started_s + (work.layers * call_s + work.edges / rate) / threads
 
 
-def price_copy(work: Work, device: Device) -> float:
+def price_copy(work: CopyWork, device: Device) -> float:
     """Return the seconds of a copy within a device's memory; its bytes count reads and writes. Half
     of them are written, and a ``fresh`` copy on a host may have to map memory for them."""
     seconds = work.bytes / device.bandwidth_bytes_per_s(work.threads)
@@ -45,7 +45,7 @@ def price_copy(work: Work, device: Device) -> float:
     return max(seconds, mapping_seconds(written, device, work.threads))
 
 
-def price_rows(work: Work, device: Device) -> float:
+def price_rows(work: RowsWork, device: Device) -> float:
     """Return the seconds of gathering rows of a device's memory. ``staged`` rows go into newly
     allocated memory of each process. If the rate of mapping memory was measured, it applies only to
     tensors larger than allocators keep. Rows that are read in place are not gathered.

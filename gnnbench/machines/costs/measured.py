@@ -11,7 +11,7 @@ from gnnbench.machines.costs.operation import Operation
 from gnnbench.machines.costs.passes import count_stored
 from gnnbench.machines.costs.roofline import mapping_seconds, price_operation, rates_of, with_values
 from gnnbench.machines.machine import Device, LibraryRates
-from gnnbench.records import Work
+from gnnbench.records import AggregateWork, KernelWork, LossWork
 
 #: Bytes of a value: rates were measured by the number of values in a row.
 VALUE_BYTES: Bound[float] = 4.0
@@ -33,12 +33,12 @@ def price_measured(
     return max(begun_s, work_s) if rates_of(device).issues_ahead else begun_s + work_s
 
 
-def price_calls(work: Work, measured: LibraryRates) -> float:
+def price_calls(work: KernelWork, measured: LibraryRates) -> float:
     """Return the seconds of the library's calls for ``work``. They include the preparation of a
     block that is new to the library, and of its sparse rows."""
-    if work.form == "loss":
+    if isinstance(work, LossWork):
         return (work.fresh and measured.fresh_batch_s) or measured.batch_s
-    if work.op != "aggregate":
+    if not isinstance(work, AggregateWork):
         return (work.fresh and measured.update_fresh_call_s) or measured.update_call_s
     attends = work.form == "attention"
     if not work.fresh:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gnnbench.constants import Bound
 from gnnbench.machines.costs.operation import Operation
-from gnnbench.records import Work
+from gnnbench.records import AggregateWork, UpdateWork
 
 #: Reads and writes of a library's UPDATE besides its product, in tensors of its output: forward
 #: (read, written) and backward.
@@ -24,7 +24,12 @@ def stream(read_bytes: float, written_bytes: float, launches: int = 1) -> Operat
 
 
 def sum_rows(
-    work: Work, index_bytes: float, *, weighted: bool = False, calls: int = 0, scalar: bool = False
+    work: AggregateWork,
+    index_bytes: float,
+    *,
+    weighted: bool = False,
+    calls: int = 0,
+    scalar: bool = False,
 ) -> Operation:
     """Return the sum of source rows over edges, without writing them first: a sparse product. In
     the backward pass destination rows are summed into source rows. ``weighted`` reads a value for
@@ -49,7 +54,7 @@ def sum_rows(
     )
 
 
-def count_sources(work: Work) -> int:
+def count_sources(work: AggregateWork) -> int:
     """Return the number of rows that AGGREGATE reads from; the rows it writes if that is
     unknown."""
     return work.sources or work.rows
@@ -81,7 +86,7 @@ def add_rows(rows: float, distinct: float, row_bytes: float, index_bytes: float)
 
 
 def weigh_edges(
-    work: Work, row_bytes: float, index_bytes: float, *, scalar: bool = False
+    work: AggregateWork, row_bytes: float, index_bytes: float, *, scalar: bool = False
 ) -> tuple[Operation, ...]:
     """Return the dot products of the rows at both ends of each edge: the gradients of the edge
     weights. If edges are ordered by destination, the destination's row is in cache from the edge
@@ -107,14 +112,14 @@ def weigh_edges(
     return (of_sources, again)
 
 
-def weigh_messages(work: Work, row_bytes: float) -> tuple[Operation, ...]:
+def weigh_messages(work: AggregateWork, row_bytes: float) -> tuple[Operation, ...]:
     """Return the gradients of the edge weights if every message is a row in memory. Each message is
     multiplied with its gradient, and the product is then summed."""
     size = work.edges * row_bytes
     return (stream(2 * size, size), stream(size, work.edges * work.itemsize))
 
 
-def attend(work: Work) -> tuple[Operation, ...]:
+def attend(work: AggregateWork) -> tuple[Operation, ...]:
     """Return the two terms of attention's scores: products of the source rows, and of the
     destination rows, with a vector each. In the backward pass each term's gradient becomes rows.
     These are added to the existing gradients, and multiplied with the rows again."""
@@ -151,17 +156,18 @@ def multiply_back(
     return (of_weights, *(once,) * (products - 1))
 
 
-def count_stored(work: Work) -> float:
+def count_stored(work: AggregateWork) -> float:
     """Return the stored values of sparse rows that a layer multiplies before it aggregates; 0 for
     dense rows."""
-    return work.macs / work.features if work.columns else 0.0
+    return work.macs / work.features if work.product.columns else 0.0
 
 
-def multiply_stored(work: Work, rows: int) -> Operation:
+def multiply_stored(work: AggregateWork, rows: int) -> Operation:
     """Return the product of ``rows`` sparse rows. For each stored value a row of W is gathered and
     summed; in the backward pass it is a row of the gradient."""
     values, row_bytes = count_stored(work), float(work.features * work.itemsize)
-    picked, made = (rows, work.columns) if work.backward else (work.columns, rows)
+    columns = work.product.columns
+    picked, made = (rows, columns) if work.backward else (columns, rows)
     return Operation(
         "aggregate",
         read_bytes=values * (4 + work.itemsize) + 8.0 * made,
@@ -174,18 +180,19 @@ def multiply_stored(work: Work, rows: int) -> Operation:
     )
 
 
-def project(work: Work) -> tuple[Operation, ...]:
+def project(work: AggregateWork) -> tuple[Operation, ...]:
     """Return the products of a layer that multiplies before it aggregates, forward or backward. The
     backward pass is for the weights and, if they have gradients, the rows."""
-    if not work.macs:
+    macs, count, columns = work.product
+    if not macs:
         return ()
     rows = count_sources(work)
-    if work.columns:
+    if columns:
         return (multiply_stored(work, rows),)
-    inner = max(1.0, work.macs / max(1, rows * work.features))
+    inner = max(1.0, macs / max(1, rows * work.features))
     if work.backward:
-        return multiply_back(work.macs, rows, inner, work.features, work.itemsize, work.products)
-    return (multiply(work.macs, rows, inner, work.features, work.itemsize),)
+        return multiply_back(macs, rows, inner, work.features, work.itemsize, count)
+    return (multiply(macs, rows, inner, work.features, work.itemsize),)
 
 
 def count_degrees(rows: float, *, serial: bool = False) -> Operation:
@@ -194,7 +201,7 @@ def count_degrees(rows: float, *, serial: bool = False) -> Operation:
     return replace(counted, kind="serial", flops=rows) if serial else counted
 
 
-def _pass_over(work: Work, read: float, written: float) -> Operation:
+def _pass_over(work: UpdateWork, read: float, written: float) -> Operation:
     """Return ``read`` reads and ``written`` writes of UPDATE's output, one elementwise kernel a
     read."""
     size = float(work.rows * work.features * work.itemsize)
@@ -202,7 +209,7 @@ def _pass_over(work: Work, read: float, written: float) -> Operation:
     return replace(passed, outputs=round(written))
 
 
-def update(work: Work, passes: Passes, hidden: Passes) -> tuple[Operation, ...]:
+def update(work: UpdateWork, passes: Passes, hidden: Passes) -> tuple[Operation, ...]:
     """Return UPDATE: its products and ``passes`` over its output. A layer that ends with ReLU adds
     the ``hidden`` passes, which are in place. Without a product the bias takes a separate pass, and
     its gradient is the sum over one."""
@@ -210,7 +217,7 @@ def update(work: Work, passes: Passes, hidden: Passes) -> tuple[Operation, ...]:
     if not work.macs:
         read, written = max(read, 1.0), max(written, 0.0 if work.backward else 1.0)
     passed = [_pass_over(work, read, written)]
-    if work.form == "relu":
+    if work.relu:
         relu = _pass_over(work, *hidden[work.backward])
         passed.append(relu if work.backward else replace(relu, outputs=0))
     passed = [each for each in passed if each.read_bytes]
@@ -226,7 +233,7 @@ def update(work: Work, passes: Passes, hidden: Passes) -> tuple[Operation, ...]:
 
 
 def soften(
-    work: Work, index_bytes: float, passes: int, *, scalar: bool = False
+    work: AggregateWork, index_bytes: float, passes: int, *, scalar: bool = False
 ) -> tuple[Operation, ...]:
     """Return the scores of edges from terms of both ends, LeakyReLU, and the softmax over a
     destination's edges. They take ``passes`` over the edges' values, and half as many more in the

@@ -25,7 +25,7 @@ from gnnbench.machines.costs.aggregation import Aggregation
 from gnnbench.machines.costs.passes import Passes
 from gnnbench.machines.machine import Device, DeviceKind
 from gnnbench.parts import Adjacency, Kernel, LayerShape, Scaling, Setting
-from gnnbench.records import Block, BlockSize, Mode, Work
+from gnnbench.records import Block, BlockSize, KernelWork, Mode, UpdateWork
 
 
 class NativeAdjacency(Adjacency):
@@ -202,14 +202,14 @@ class NativeKernel(Kernel):
         default_factory=WeakTensorKeyDictionary, init=False, repr=False, compare=False
     )
 
-    def operations(self, work: Work, device: Device) -> tuple[Operation, ...]:
+    def operations(self, work: KernelWork, device: Device) -> tuple[Operation, ...]:
         """Return the operations, without output allocations for sums, products and UPDATE.
 
         These kernels keep and reuse that memory; the terms of attention use torch's.
         """
         return tuple(
             replace(each, outputs=0)
-            if work.op == "update" or each.kind in ("aggregate", "product")
+            if isinstance(work, UpdateWork) or each.kind in ("aggregate", "product")
             else each
             for each in super().operations(work, device)
         )

@@ -24,14 +24,22 @@ from gnnbench.machines.costs.passes import weigh_edges
 from gnnbench.machines.costs.roofline import mapping_seconds
 from gnnbench.machines.machine import Device, LibraryRates, RateCurve
 from gnnbench.plugins import load
-from gnnbench.records import Block, Work
+from gnnbench.records import (
+    AggregateWork,
+    Block,
+    LossWork,
+    Product,
+    RowsWork,
+    SampleWork,
+    UpdateWork,
+)
 from gnnbench_plugins.pyg.kernel import PyGMessages
 
 GPU = Device("gpu0", "gpu", "", 15e12, 900e9, 10**10, launch_s=1e-5, cache_bytes=6e6)
 CPU = Device("host", "cpu", "", 2e12, 100e9, 10**11, launch_s=5e-6, cores=20, cache_bytes=40e6)
 RATES = read_devices()
 #: 3 million edges from 200,000 rows of 64 values to 100,000.
-SUM = Work("aggregate", edges=3_000_000, rows=100_000, features=64, sources=200_000)
+SUM = AggregateWork(edges=3_000_000, rows=100_000, features=64, sources=200_000)
 EDGES, ROW = 3e6, 256.0
 BLOCK = Block(np.arange(1), 1, np.array([0, 1]), np.zeros(1, dtype=np.int32))
 
@@ -73,7 +81,7 @@ def test_messages_are_a_row_an_edge_written_and_read_again():
 
 
 def test_attention_makes_messages_in_pyg_and_none_in_dgl():
-    attention = SUM._replace(form="attention", macs=200_000 * 32 * 64)
+    attention = SUM._replace(form="attention", product=Product(200_000 * 32 * 64))
     dgl, pyg = (kernel(name).operations(attention, GPU) for name in ("dgl", "pyg"))
     assert written(pyg) > written(dgl) + 2 * EDGES * ROW
     products = [each for each in dgl if each.kind == "product"]
@@ -169,9 +177,7 @@ def test_backward_sums_the_other_way_and_multiplies_twice_above_the_first_layer(
     back = SUM._replace(backward=True)
     (one,) = kernel("dgl").operations(back, GPU)
     assert (one.written_bytes, one.distinct_rows) == (200_000 * ROW, 100_000)
-    update = Work(
-        "update", rows=100, features=16, macs=2 * 100 * 32 * 16, products=2, backward=True
-    )
+    update = UpdateWork(rows=100, features=16, macs=2 * 100 * 32 * 16, products=2, backward=True)
     products = [e for e in kernel("dgl").operations(update, GPU) if e.kind == "product"]
     assert [each.flops for each in products] == [2.0 * 100 * 32 * 16] * 2
     assert {each.width for each in products} == {16}
@@ -181,7 +187,7 @@ def test_backward_a_product_is_one_for_the_weights_and_one_for_the_rows():
     """10 rows of 32 values, times weights of 32 by 64: the rows and the gradients make gradients of
     the weights, which are small, and the gradients and the weights those of the rows."""
     rows, gradients, weights = 10 * 32 * 4, 10 * 64 * 4, 32 * 64 * 4
-    work = Work("update", rows=10, features=64, macs=10 * 32 * 64)
+    work = UpdateWork(rows=10, features=64, macs=10 * 32 * 64)
     (forward, *_) = kernel("torch").operations(work, CPU)
     assert (forward.read_bytes, forward.written_bytes) == (rows, gradients)
     back = work._replace(backward=True, products=2, macs=2 * work.macs)
@@ -192,7 +198,7 @@ def test_backward_a_product_is_one_for_the_weights_and_one_for_the_rows():
     first = back._replace(products=1, macs=work.macs)
     assert kernel("torch").operations(first, CPU)[0] == of_weights
     assert len(kernel("torch").operations(first, CPU)) == 2
-    projected = SUM._replace(form="scaled", macs=200_000 * 32 * 64, backward=True)
+    projected = SUM._replace(form="scaled", product=Product(200_000 * 32 * 64), backward=True)
     (product,) = [
         each for each in kernel("native").operations(projected, CPU) if each.kind == "product"
     ]
@@ -202,7 +208,7 @@ def test_backward_a_product_is_one_for_the_weights_and_one_for_the_rows():
 def test_relu_is_in_place_and_its_gradient_is_a_tensor_of_its_own():
     """Of 400 bytes from 100 on: the product, and ReLU's gradient, are mapped; ReLU is not."""
     here = replace(CPU, mapped_from_bytes=300.0, fresh_bandwidth_bytes_per_s=10.0)
-    work = Work("update", rows=10, features=10, macs=10 * 5 * 10, form="relu")
+    work = UpdateWork(rows=10, features=10, macs=10 * 5 * 10, relu=True)
     for name, mapped in (("torch", (40.0, 0.0)), ("dgl", (40.0, 40.0, 0.0)), ("native", (0.0,))):
         operations = kernel(name).operations(work, here)
         assert tuple(mapping_seconds(each, here) for each in operations) == mapped
@@ -225,7 +231,7 @@ def test_messages_are_mapped_where_one_of_them_alone_is_large():
 
 def test_native_kernels_keep_memory_for_sums_and_products_and_torch_makes_the_rest():
     here = replace(CPU, mapped_from_bytes=1e6, fresh_bandwidth_bytes_per_s=1e9)
-    work = SUM._replace(form="attention", macs=200_000 * 32 * 64, backward=True)
+    work = SUM._replace(form="attention", product=Product(200_000 * 32 * 64), backward=True)
     made = {name: kernel(name).operations(work, here) for name in ("native", "torch")}
     found = {
         name: {each.kind for each in operations if mapping_seconds(each, here)}
@@ -236,14 +242,14 @@ def test_native_kernels_keep_memory_for_sums_and_products_and_torch_makes_the_re
 
 
 def test_a_bias_is_a_pass_of_its_own_in_dgl_and_none_in_the_native_kernels():
-    update = Work("update", rows=1000, features=16, macs=1000 * 32 * 16)
+    update = UpdateWork(rows=1000, features=16, macs=1000 * 32 * 16)
     size = 1000 * 16 * 4
     assert (
         moved(kernel("dgl").operations(update, CPU))
         - moved(kernel("native").operations(update, CPU))
         == 2 * size
     )
-    hidden = kernel("torch").operations(update._replace(form="relu"), CPU)
+    hidden = kernel("torch").operations(update._replace(relu=True), CPU)
     assert moved(hidden) - moved(kernel("torch").operations(update, CPU)) == 2 * size
 
 
@@ -293,7 +299,7 @@ def test_dgl_goes_through_edges_of_attention_value_after_value_on_a_cpu():
 
 def test_sparse_rows_pick_a_row_of_w_for_each_value_that_they_store():
     """700,000 of 200,000 rows of 500 columns; backward as many rows of the gradient, into W's."""
-    work = SUM._replace(form="scaled", macs=700_000 * 64, columns=500)
+    work = SUM._replace(form="scaled", product=Product(700_000 * 64, columns=500))
     product, total = kernel("native").operations(work, CPU)[:2]
     assert (product.kind, product.picked_rows, product.distinct_rows) == ("aggregate", 700_000, 500)
     assert product.read_bytes == 700_000 * 8 + 8 * 200_000
@@ -365,7 +371,7 @@ def test_values_of_edges_take_as_long_where_sums_were_measured():
 
 
 def test_small_work_is_its_launches():
-    small = Work("aggregate", edges=1000, rows=200, features=16, sources=400, form="scaled")
+    small = AggregateWork(edges=1000, rows=200, features=16, sources=400, form="scaled")
     operations = kernel("torch").operations(small, GPU)
     launches = sum(each.launches for each in operations)
     assert launches > 2
@@ -436,9 +442,9 @@ def test_a_narrow_product_reaches_less_of_the_peak():
 
 
 def test_a_mini_batch_takes_its_library_s_overhead_once():
-    loss = Work("update", rows=10, features=4, macs=40, form="loss")
+    loss = LossWork(rows=10, features=4, macs=40)
     dgl = kernel("dgl")
-    plain = dgl.seconds(loss._replace(form="plain"), GPU)
+    plain = dgl.seconds(UpdateWork(*loss), GPU)
     assert dgl.seconds(loss, GPU) == pytest.approx(plain + dgl.library.batch_s)
 
 
@@ -463,7 +469,7 @@ def test_a_measured_curve_stands_for_all_of_a_step():
 
 def test_staged_rows_are_picked_into_new_memory_and_cross_as_fast_as_the_driver_copies():
     rates = RATES["cpu"]
-    rows = Work("copy", rows=10**6, features=128, bytes=512 * 10**6)
+    rows = RowsWork(rows=10**6, features=128, bytes=512 * 10**6)
     staged = rows._replace(loading="staged")
     assert price_rows(staged, CPU) == pytest.approx(512e6 / rates.fresh_bytes_per_s)
     assert price_rows(rows, CPU) < price_rows(staged, CPU)
@@ -483,9 +489,7 @@ def test_staged_rows_are_picked_into_new_memory_and_cross_as_fast_as_the_driver_
 def test_where_it_was_measured_rows_are_mapped_if_allocators_do_not_keep_as_many(loading, fresh):
     """32 MiB are, whoever picks them and how many do; rows into memory that stays never are."""
     here = replace(CPU, gather=RateCurve((1,), (50e9,), (5e9,)), fresh_bandwidth_bytes_per_s=2e9)
-    rows = Work(
-        "copy", rows=2**17, features=64, bytes=2**25, loading=loading, fresh=fresh, processes=3
-    )
+    rows = RowsWork(rows=2**17, features=64, bytes=2**25, loading=loading, fresh=fresh, processes=3)
     assert price_rows(rows, here) == pytest.approx(2**25 / 2e9)
     assert price_rows(rows._replace(bytes=2**25 - 256), here) == pytest.approx(2**25 / 50e9, 1e-4)
     stays = rows._replace(loading="blocks", fresh=False)
@@ -493,7 +497,7 @@ def test_where_it_was_measured_rows_are_mapped_if_allocators_do_not_keep_as_many
 
 
 def test_a_described_gather_rate_stands():
-    rows = Work("copy", rows=10**6, features=128, bytes=512 * 10**6)
+    rows = RowsWork(rows=10**6, features=128, bytes=512 * 10**6)
     described = replace(CPU, gather=RateCurve((1,), (50e9,), (5e9,)))
     assert price_rows(rows, described) == pytest.approx(512e6 / 50e9)
 
@@ -503,7 +507,7 @@ def test_a_sampler_takes_its_calls_and_its_own_rate_shared_by_its_workers():
         sampled_edges_per_s=2e6, device_sampled_edges_per_s=1e8, sampling_call_s=0.01,
         worker_start_s=0.5,
     )  # fmt: skip
-    work = Work("sample", edges=10**6, layers=3, threads=4)
+    work = SampleWork(edges=10**6, layers=3, threads=4)
     assert price_sampling(work, CPU, library) == pytest.approx((0.03 + 0.5) / 4)
     assert price_sampling(work._replace(threads=0), CPU, library) == pytest.approx(0.53 / 20)
     assert price_sampling(work._replace(starts=2), CPU, library) == pytest.approx(1 + 0.53 / 4)
@@ -521,7 +525,7 @@ def test_cores_that_were_measured_together_draw_one_mini_batch_no_faster_than_th
     measured = LibraryRates(
         sampled_edges_per_s=1e6, jointly_sampled_edges_per_s=2.5e6, sampling_call_s=0.01
     )
-    work = Work("sample", edges=10**6, layers=3)
+    work = SampleWork(edges=10**6, layers=3)
     for threads, drawn_s in ((1, 1.0), (2, 0.5), (3, 0.4), (0, 0.4)):
         taken_s = price_sampling(work._replace(threads=threads), CPU, library, measured)
         assert taken_s == pytest.approx(0.03 + drawn_s)

@@ -22,7 +22,7 @@ from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.price.dry_run import DryRun
 from gnnbench.price.epochs import price_epochs
-from gnnbench.records import Work
+from gnnbench.records import AggregateWork, LossWork, Product, SampleWork, UpdateWork
 from gnnbench_plugins.reference.kernel import TorchKernel
 
 
@@ -166,11 +166,11 @@ def test_what_a_product_makes_is_mapped_besides_where_nobody_keeps_it() -> None:
 
 
 def test_calls_are_those_of_the_step_and_a_new_block_is_made_ready() -> None:
-    again = Work("aggregate", edges=200)
+    again = AggregateWork(edges=200)
     assert price_calls(again, RATES) == 0.5
     assert price_calls(again._replace(fresh=True), RATES) == 0.75 + 2.0
     assert price_calls(again._replace(fresh=True, backward=True), RATES) == 0.75 + 4.0
-    stored = again._replace(columns=7, features=4, macs=4 * 300)
+    stored = again._replace(features=4, product=Product(4 * 300, columns=7))
     assert price_calls(stored, RATES) == 0.5
     assert price_calls(stored._replace(fresh=True), RATES) == 0.75 + 5.0
     assert price_calls(stored._replace(fresh=True, backward=True), RATES) == 0.75 + 10.0
@@ -181,7 +181,7 @@ def test_calls_are_those_of_the_step_and_a_new_block_is_made_ready() -> None:
     assert price_calls(again, rates) == 0.5
     assert price_calls(attends, rates) == 0.6
     assert price_calls(attends._replace(fresh=True, backward=True), rates) == 0.9 + 4.0
-    update, loss = Work("update"), Work("update", form="loss")
+    update, loss = UpdateWork(), LossWork()
     assert price_calls(update, RATES) == price_calls(update._replace(fresh=True), RATES) == 0.25
     assert price_calls(loss, RATES) == price_calls(loss._replace(fresh=True), RATES) == 3.0
     rates = replace(RATES, update_fresh_call_s=0.4, fresh_batch_s=5.0)
@@ -192,7 +192,7 @@ def test_calls_are_those_of_the_step_and_a_new_block_is_made_ready() -> None:
 
 def test_a_measured_kernel_is_priced_by_what_it_does_at_its_own_rates() -> None:
     """Torch's sum of 1,000 edges of 16 values, 100 sources and 10 destinations."""
-    work = Work("aggregate", edges=1000, rows=10, features=16, threads=1, sources=100)
+    work = AggregateWork(edges=1000, rows=10, features=16, threads=1, sources=100)
     here = replace(CPU, libraries={"torch": RATES})
     taken_s = TorchKernel().seconds(work, here)
     assert taken_s == pytest.approx(64_000 / 4e3 + 640 / 2e3 + 0.5)
@@ -202,7 +202,7 @@ def test_a_measured_kernel_is_priced_by_what_it_does_at_its_own_rates() -> None:
 
 
 def test_a_measured_sampler_has_its_own_calls() -> None:
-    work = Work("sample", edges=2000, threads=1, layers=2)
+    work = SampleWork(edges=2000, threads=1, layers=2)
     library = Library(sampled_edges_per_s=1.0, sampling_call_s=9.0)
     assert price_sampling(work, CPU, library, RATES) == pytest.approx(2.0 + 0.2)
 
@@ -233,7 +233,9 @@ def test_mini_batches_are_new_to_caches_and_full_graphs_are_not(mode, accelerato
     name, registry = apart if accelerators else "reference", plugins.load()
     parts = registry.strategy(name).bundles[mode]
     spans = DryRun(plugins.assemble(registry, parts, {}), setting).run_epoch(0).spans
-    computed = [span.work.fresh for span in spans if span.work.op in ("aggregate", "update")]
+    computed = [
+        span.work.fresh for span in spans if isinstance(span.work, AggregateWork | UpdateWork)
+    ]
     assert len(computed) > 2
     assert set(computed) == {mode == "mini-batch"}
     loads = [span.work.fresh for span in spans if span.label == "load features"]

@@ -18,7 +18,7 @@ from gnnbench.machines import load_platform
 from gnnbench.machines.machine import Platform
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Setting
-from gnnbench.records import Graph, Workload
+from gnnbench.records import AggregateWork, Graph, Workload
 from gnnbench_plugins.mixgcn.ordering import (
     count_rounds,
     count_stages,
@@ -130,7 +130,7 @@ class EvenKernel(TorchKernel):
     update_s: float = 1.0
 
     def seconds(self, work, device):
-        return self.aggregate_s if work.op == "aggregate" else self.update_s
+        return self.aggregate_s if isinstance(work, AggregateWork) else self.update_s
 
 
 @cache

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from gnnbench.constants import Constant
 from gnnbench.machines.machine import Device
-from gnnbench.records import Work
+from gnnbench.records import AggregateWork, KernelWork
 from gnnbench_plugins.reference.kernel import TorchKernel
 
 #: Rows of f values that an edge moves in a pass: W h of both ends read, written side by side and
@@ -31,8 +31,8 @@ class AttentionEngine(TorchKernel):
 
     edge_traffic: float = 1.0
 
-    def seconds(self, work: Work, device: Device) -> float:
-        if work.op != "aggregate":
+    def seconds(self, work: KernelWork, device: Device) -> float:
+        if not isinstance(work, AggregateWork):
             return super().seconds(work, device)
         values = ROWS_AN_EDGE * work.features + VALUES_AN_EDGE
         moved = self.edge_traffic * work.edges * values * work.itemsize
