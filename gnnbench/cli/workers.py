@@ -40,8 +40,8 @@ def check_processes(
         )
 
     from gnnbench.comparison import check_options, options_for
+    from gnnbench.machines.ranks import assign_ranks
     from gnnbench.plugins import assemble, load
-    from gnnbench.run.ranks import assign_ranks
 
     registry = load(options.extra_plugins)
     registry.model(options.model)

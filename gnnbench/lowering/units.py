@@ -35,4 +35,4 @@ def size_backward(work: AggregateWork | UpdateWork, *, first: bool) -> Aggregate
     """
     if isinstance(work, UpdateWork) or not work.macs:
         return work._replace(backward=True)
-    return work._replace(backward=True, product=work.product._replace(count=1 if first else 2))
+    return work._replace(backward=True, product=work.product._replace(backward=1 if first else 2))

@@ -239,13 +239,13 @@ class RowsWork(NamedTuple):
 class Product(NamedTuple):
     """The products of a layer that multiplies rows by its weights before it aggregates.
 
-    The forward product has ``macs`` multiply-accumulates, and a backward pass has ``count`` such
+    The forward product has ``macs`` multiply-accumulates, and a backward pass has ``backward`` such
     products. If rows are sparse, ``columns`` is their width, and only their stored values are
     multiplied; it is 0 if rows are dense.
     """
 
     macs: int = 0
-    count: int = 1
+    backward: int = 1
     columns: int = 0
 
 

@@ -10,6 +10,7 @@ from gnnbench import check as conformance
 from gnnbench import plugins
 from gnnbench.check import faults, graphs
 from gnnbench.check.subject import find_subject
+from gnnbench.program.recorder import Recorder
 from gnnbench.records import (
     AggregateWork,
     Block,
@@ -21,7 +22,6 @@ from gnnbench.records import (
     Span,
     Unit,
 )
-from gnnbench.run.recorder import Recorder
 
 BUNDLED = tuple(strategy.name for strategy in plugins.load().strategies)
 CHECKS = {check.name: check for check in conformance.CHECKS}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -14,9 +13,9 @@ import pytest
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.lowering.memory import open_ledger
 from gnnbench.machines.describe import load_platform
-from gnnbench.program import Ledger, Step
+from gnnbench.program import Counts, Ledger, Place, Step, Times
+from gnnbench.program.recorder import Recorder
 from gnnbench.records import AggregateWork, CopyWork, SampleWork, Span
-from gnnbench.run.recorder import Recorder
 from gnnbench_plugins.reference.memory import HostMemory
 from tests.run.counting_clock import CountingClock
 
@@ -37,11 +36,10 @@ def span(recorder, stage, label, place, work, after=(), resources=None, layer=-1
     track = recorder.track
     began = track.read()
     yield opened
-    step = Step(
-        "", (), stage, label, place, resources or (place,), opened.work, layer, track.key[0]
-    )
+    held, times = Place(place, resources or (place,)), Times()
+    step = Step(None, stage, label, held, opened.work, layer, track.key[0], times=times)
     track.add(step, opened.id, after, *track.since(began))
-    opened.seconds = step.seconds
+    opened.seconds = times.total
 
 
 def test_a_span_is_recorded_with_its_work_and_what_it_waits_for(recorder):
@@ -60,16 +58,17 @@ def test_a_span_is_recorded_with_its_work_and_what_it_waits_for(recorder):
 
 
 def test_a_step_that_is_done_is_added_to_its_track_with_all_that_it_counts(recorder):
-    first = Step("", (), "load", "load", "host", ("host.load",), CopyWork(rows=2), round=2)
+    place, times = Place("host", ("host.load",)), Times()
+    first = Step(None, "load", "load", place, CopyWork(rows=2), round=2, times=times)
     moves = (("host_to_device", 5), ("reused", 7), ("host_to_device", 11))
-    second = replace(first, work=CopyWork(rows=3), moves=moves, arithmetic=0.5, layer=1)
-    second.edges, second.vertices = 13, 17
+    counts = Counts(moves, 13, 17, 0.5)
+    second = first._replace(work=CopyWork(rows=3), counts=counts, layer=1)
     with recorder.stage(2, (0, 0)) as track:
         track.add(first, 0, (), *track.since(track.read()))
         began = track.read()
         time.sleep(0.01)
         track.add(second, 1, (0,), *track.since(began))
-    assert (first.seconds, second.seconds) == (2.0, 3.0)
+    assert times.seconds == [2.0, 3.0]
     trace = recorder.end_epoch(0.0, [], 1)
     one, two = trace.spans
     assert isinstance(two, Span)

@@ -183,7 +183,7 @@ def multiply_stored(work: AggregateWork, rows: int) -> Operation:
 def project(work: AggregateWork) -> tuple[Operation, ...]:
     """Return the products of a layer that multiplies before it aggregates, forward or backward. The
     backward pass is for the weights and, if they have gradients, the rows."""
-    macs, count, columns = work.product
+    macs, products, columns = work.product
     if not macs:
         return ()
     rows = count_sources(work)
@@ -191,7 +191,7 @@ def project(work: AggregateWork) -> tuple[Operation, ...]:
         return (multiply_stored(work, rows),)
     inner = max(1.0, macs / max(1, rows * work.features))
     if work.backward:
-        return multiply_back(macs, rows, inner, work.features, work.itemsize, count)
+        return multiply_back(macs, rows, inner, work.features, work.itemsize, products)
     return (multiply(macs, rows, inner, work.features, work.itemsize),)
 
 
