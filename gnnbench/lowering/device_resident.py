@@ -28,7 +28,7 @@ from gnnbench.models import Layer
 from gnnbench.models.products import keeps_sparse, projected_layers
 from gnnbench.parts import Broadcast, Bundle, Session, Setting, SwappingMemory
 from gnnbench.program import Access, Buffer, Free, Hold, Item, Ledger, Place, Step
-from gnnbench.records import AggregateWork, CopyWork, PartKind, Product
+from gnnbench.records import AggregateWork, CopyWork, PartKind, ProductSize
 
 #: The name in a ledger of chunks' topologies that stay on a device.
 TOPOLOGIES = "chunk topologies"
@@ -177,7 +177,7 @@ class DeviceResidentLowering(Lowering):
             return work
         rows, width = features.shape
         macs = work.macs * features.nnz // (rows * width)
-        return work._replace(product=Product(macs, columns=width))
+        return work._replace(product=ProductSize(macs, columns=width))
 
     def _count_feature_bytes(self, slot: int) -> int:
         features, count = self.setting.dataset.features, self.shards.count_rows(slot, 0)

@@ -17,12 +17,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
 from gnnbench.errors import PluginError
 from gnnbench.lowering.base import Lowering
+from gnnbench.lowering.exchanges import (
+    AGGREGATE_GRADIENTS,
+    AGGREGATES,
+    ROW_GRADIENTS,
+    ROWS,
+    Matrix,
+)
 from gnnbench.lowering.footprint import mask_bytes
 from gnnbench.lowering.memory import (
     ADAM_ARRAYS,
@@ -30,7 +36,7 @@ from gnnbench.lowering.memory import (
     allocate_model,
     compute_resource,
 )
-from gnnbench.lowering.shardings import GraphShardings, Overlap, Range, Shardings
+from gnnbench.lowering.shardings import GraphShardings, Range, Shardings
 from gnnbench.lowering.stages.averaging import UpdateModel
 from gnnbench.lowering.stages.unit_passes import (
     AggregateBackward,
@@ -62,38 +68,6 @@ from gnnbench.records import AggregateWork, CopyWork, Stage, Work
 Buffers = defaultdict[tuple[int, int], Buffer]
 
 
-class MoveAggregates(NamedTuple):
-    """The transfer of some columns of a round's aggregates to an updater."""
-
-    layer: int
-    round: int
-    overlap: Overlap
-
-
-class MoveRows(NamedTuple):
-    """The transfer of some columns of a round's outputs to an aggregator of the next layer."""
-
-    layer: int
-    round: int
-    overlap: Overlap
-
-
-class ReturnAggregateGradients(NamedTuple):
-    """The transfer of the gradients of some columns of aggregates to their aggregator."""
-
-    layer: int
-    round: int
-    overlap: Overlap
-
-
-class ReturnRowGradients(NamedTuple):
-    """The transfer of the gradients of some columns of a round's rows to their updater."""
-
-    layer: int
-    round: int
-    overlap: Overlap
-
-
 class ReduceSums(NamedTuple):
     """The transfer of elements ``begin`` to ``end`` of the sums of the weights' gradients.
 
@@ -112,30 +86,6 @@ class TakeLoss(NamedTuple):
 
     round: int
     slot: int
-
-
-@dataclass(frozen=True, slots=True)
-class Matrix:
-    """The rows that one all-to-all transfers between aggregators and updaters.
-
-    They are the rows of a round's pieces (``of_pieces``), or else its input rows. They go to the
-    updaters or to the aggregators.
-    """
-
-    name: str
-    operation: Callable[[int, int, Overlap], object]
-    of_pieces: bool
-    to_updaters: bool
-
-
-AGGREGATES = Matrix("aggregates", MoveAggregates, of_pieces=True, to_updaters=True)
-ROWS = Matrix("representations", MoveRows, of_pieces=False, to_updaters=False)
-AGGREGATE_GRADIENTS = Matrix(
-    "gradients of aggregates", ReturnAggregateGradients, of_pieces=True, to_updaters=False
-)
-ROW_GRADIENTS = Matrix(
-    "gradients of representations", ReturnRowGradients, of_pieces=False, to_updaters=True
-)
 
 
 def open_buffers(name: str) -> Buffers:

@@ -147,13 +147,9 @@ class HostSteps:
         self._host = host
         self._saved = saved
         self._hosts = [setting.platform.host_of(device) for device in trainers]
-        pairs = list(zip(self._hosts, trainers, strict=True))
-        self._from_host = [
-            self._find_place(host, device, slot) for slot, (host, device) in enumerate(pairs)
-        ]
-        self._to_host = [
-            self._find_place(device, host, slot) for slot, (host, device) in enumerate(pairs)
-        ]
+        pairs = list(enumerate(zip(self._hosts, trainers, strict=True)))
+        self._from_host = [self._find_place(host, each, slot) for slot, (host, each) in pairs]
+        self._to_host = [self._find_place(each, host, slot) for slot, (host, each) in pairs]
         self._on_device = [
             Place(device.name, (device.name,), slot) for slot, device in enumerate(trainers)
         ]
@@ -172,7 +168,7 @@ class HostSteps:
         reused = plan.reused * row_bytes
         moved = Counts((("host_to_device", work.bytes), ("reused", reused)))
         key, place = (number, self.round, plan.slot), self._from_host[plan.slot]
-        step = self._transfer(BringRows(key), "host to device", place, work, key, moved)
+        step = _transfer(BringRows(key), "host to device", place, work, key, moved)
         kind: HostKind = "representations" if number else "features"
         before = self._page("load", number, kind, number, row_bytes, plan.loaded_ids)
         return [*before, *self._between_hosts(number, plan, plan.loaded, row_bytes), step]
@@ -285,7 +281,7 @@ class HostSteps:
         """Return a transfer for a unit from the host to its device."""
         key, place = (number, self.round, plan.slot), self._from_host[plan.slot]
         operation, moved = make and make(key), Counts((("host_to_device", work.bytes),))
-        return self._transfer(operation, label, place, work, key, moved)
+        return _transfer(operation, label, place, work, key, moved)
 
     def _return(
         self,
@@ -298,19 +294,7 @@ class HostSteps:
         """Return a transfer for a unit from its device to the host."""
         key, place = (number, self.round, plan.slot), self._to_host[plan.slot]
         operation, moved = make and make(key), Counts((("device_to_host", work.bytes),))
-        return self._transfer(operation, label, place, work, key, moved, "offload")
-
-    @staticmethod
-    def _transfer(
-        operation: object,
-        label: str,
-        place: Place,
-        work: Work,
-        key: UnitKey,
-        moved: Counts,
-        stage: Stage = "transfer",
-    ) -> Step:
-        return Step(operation, stage, label, place, work, key[0], key[1], moved)
+        return _transfer(operation, label, place, work, key, moved, "offload")
 
     # ------------------------------------------------------------------ the host and its disk
 
@@ -434,6 +418,18 @@ class HostSteps:
         row_bytes = self._layers[number].in_features * self._itemsize
         place, work = self._on_device[plan.slot], _copy(plan.leaving.total, row_bytes)
         return self._alone(place, None, "offload", "compact gradients", number, work)
+
+
+def _transfer(
+    operation: object,
+    label: str,
+    place: Place,
+    work: Work,
+    key: UnitKey,
+    moved: Counts,
+    stage: Stage = "transfer",
+) -> Step:
+    return Step(operation, stage, label, place, work, key[0], key[1], moved)
 
 
 def _copy(rows: int, row_bytes: int, remote_rows: int = 0) -> CopyWork:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from gnnbench.models.bound import BoundBlock
 from gnnbench.parts import LayerShape
-from gnnbench.records import AggregateWork, Block, BlockSize, Form, Product, UpdateWork
+from gnnbench.records import AggregateWork, Block, BlockSize, Form, ProductSize, UpdateWork
 
 
 def glorot(rows: int, columns: int, generator: torch.Generator) -> nn.Parameter:
@@ -358,7 +358,7 @@ class _ProjectedLayer(MultipliedLayer):
             itemsize=itemsize,
             form=self.form,
             weighted=self.weighted,
-            product=Product(
+            product=ProductSize(
                 block.num_src * self.source_macs + block.num_dst * self.destination_macs
             ),
         )
@@ -524,7 +524,7 @@ class GATLayer(MultipliedLayer):
             sources=block.num_src,
             itemsize=itemsize,
             form=self.form,
-            product=Product(block.num_src * self.source_macs),
+            product=ProductSize(block.num_src * self.source_macs),
         )
 
 
@@ -593,5 +593,5 @@ class GGCNLayer(MultipliedLayer):
             sources=block.num_src,
             itemsize=itemsize,
             form=self.form,
-            product=Product(products + block.num_edges * self.out_features),
+            product=ProductSize(products + block.num_edges * self.out_features),
         )

@@ -10,7 +10,7 @@ from torch import Tensor
 from gnnbench.errors import PluginError
 from gnnbench.models.bound import BoundBlock
 from gnnbench.models.layers import Layer
-from gnnbench.records import AggregateWork, Block, BlockSize, Product
+from gnnbench.records import AggregateWork, Block, BlockSize, ProductSize
 
 
 class TorchLayer(Layer):
@@ -99,7 +99,7 @@ class TorchLayer(Layer):
             features=self.in_features,
             sources=block.num_src,
             itemsize=itemsize,
-            product=Product(
+            product=ProductSize(
                 block.num_src * sum(parameter.numel() for parameter in self.parameters())
             ),
         )

@@ -236,7 +236,7 @@ class RowsWork(NamedTuple):
     fresh: bool = False
 
 
-class Product(NamedTuple):
+class ProductSize(NamedTuple):
     """The products of a layer that multiplies rows by its weights before it aggregates.
 
     The forward product has ``macs`` multiply-accumulates, and a backward pass has ``backward`` such
@@ -271,7 +271,7 @@ class AggregateWork(NamedTuple):
     backward: bool = False
     fresh: bool = False
     order: ReadOrder | None = None
-    product: Product = Product()
+    product: ProductSize = ProductSize()
 
     @property
     def macs(self) -> int:

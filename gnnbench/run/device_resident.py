@@ -86,8 +86,8 @@ class DeviceResidentEngine(Engine):
             ClearGradients: self._clear_gradients,
             UpdateBackward: self._update_backward,
             AggregateBackward: self._aggregate_backward,
-            SwapOut: self._swap_out,
-            SwapIn: self._swap_in,
+            SwapOut: lambda key: self._tapes.swap_out(*key),
+            SwapIn: lambda key: self._tapes.swap_in(*key, self._device(key.slot)),
             ReturnGradients: Transfer(self._give_gradients, self._return_gradients),
             SendGradients: Transfer(self._give_gradients, self._keep_gradients),
             AddStaleGradients: self._add_stale_gradients,
@@ -101,10 +101,9 @@ class DeviceResidentEngine(Engine):
 
     def _bind_drawn(self, operation: DrawHalo) -> None:
         """Use the blocks that a device has drawn for this epoch."""
-        slot = operation.slot
         if self._lowering.halo is not None:
-            for key, block in self._lowering.halo.blocks_of(slot).items():
-                self._bounds[key] = (self._bind(block, slot, thinned=True),)
+            for key, block in self._lowering.halo.blocks_of(operation.slot).items():
+                self._bounds[key] = (self._bind(block, operation.slot, thinned=True),)
 
     def _place(self) -> None:
         """Place the features; find each device's training vertices, by position in its shard."""
@@ -211,8 +210,7 @@ class DeviceResidentEngine(Engine):
         return bounds[number] if len(bounds) > 1 else bounds[0]
 
     def _aggregate_forward(self, operation: AggregateForward) -> None:
-        number, _, slot = operation.key
-        key = operation.key[1:]
+        (number, _, slot), key = operation.key, operation.key[1:]
         if self._lowering.shards.crosses(number):
             there = key in self._inputs
             h = self._inputs.pop(key) if there else self._make_input(number, *key)
@@ -227,8 +225,7 @@ class DeviceResidentEngine(Engine):
             )
 
     def _update_forward(self, operation: UpdateForward) -> None:
-        number, _, slot = operation.key
-        key = operation.key[1:]
+        (number, _, slot), key = operation.key, operation.key[1:]
         layer = self._layer(number, slot)
         bound, aggregate = self._bound(number, key), self._tapes.aggregates[number, key].output
         needs = needs_aggregate_gradient(layer, first=number == 0)
@@ -260,29 +257,15 @@ class DeviceResidentEngine(Engine):
     # ------------------------------------------------------------------ loss and backward
 
     def _take_loss(self, operation: TakeLoss) -> None:
-        slot = operation.slot
-        depth = len(self.replicas.master.stack)
+        depth, slot = len(self.replicas.master.stack), operation.slot
         if (depth, slot) in self._rows:
             rows = self._rows[depth, slot]
         else:  # a device without vertices
             width = self.replicas.master.shapes[-1].out_features
             rows = self._open_shard(self._rows, depth, slot, width)
-        places, labels = self._seeds[slot]
         self._keep_logits(self._lowering.cut.owned[slot], rows)
         gradient = self._gradients[depth, slot] = torch.zeros_like(rows)
-        chosen = rows[places].requires_grad_()
-        loss = torch.nn.functional.cross_entropy(chosen, labels, reduction="sum") / self._num_train
-        torch.autograd.backward(loss)
-        if chosen.grad is not None:
-            gradient[places] = chosen.grad
-        self._loss += float(loss.detach())
-
-    def _swap_out(self, operation: SwapOut) -> None:
-        self._tapes.swap_out(operation.layer, operation.slot)
-
-    def _swap_in(self, operation: SwapIn) -> None:
-        number, slot = operation
-        self._tapes.swap_in(number, slot, self._device(slot))
+        self._loss += _take_loss(rows, *self._seeds[slot], self._num_train, gradient)
 
     def _clear_gradients(self, operation: ClearGradients) -> None:
         number, slot = operation
@@ -290,8 +273,7 @@ class DeviceResidentEngine(Engine):
         self._open_shard(self._gradients, number, slot, width)
 
     def _update_backward(self, operation: UpdateBackward) -> None:
-        number, _, slot = operation.key
-        key = operation.key[1:]
+        (number, _, slot), key = operation.key, operation.key[1:]
         if self._lowering.whole:
             upper = self._gradients.pop((number + 1, slot))
         else:
@@ -304,8 +286,8 @@ class DeviceResidentEngine(Engine):
             self._below[key] = below
 
     def _aggregate_backward(self, operation: AggregateBackward) -> None:
-        number, _, slot = operation.key
-        key, layer = operation.key[1:], self._layer(number, slot)
+        (number, _, slot), key = operation.key, operation.key[1:]
+        layer = self._layer(number, slot)
         tape, below = self._tapes.aggregates.pop((number, key)), self._below.pop(key)
         rows = run_aggregate_backward(
             layer, self._bound(number, key), tape, below, first=number == 0
@@ -365,6 +347,18 @@ class DeviceResidentEngine(Engine):
             _put(kept, places, arrived, self._lowering.staleness.decay("gradients"))
         there = crossing.read.there[stays]
         shard.index_add_(0, _on(shard, there), kept[_on(kept, stays)])
+
+
+def _take_loss(
+    logits: Tensor, places: Tensor, labels: Tensor, count: int, gradient: Tensor
+) -> float:
+    """Return the loss of the rows at ``places``, divided by ``count``, and store its gradient."""
+    chosen = logits[places].requires_grad_()
+    loss = torch.nn.functional.cross_entropy(chosen, labels, reduction="sum") / count
+    torch.autograd.backward(loss)
+    if chosen.grad is not None:
+        gradient[places] = chosen.grad
+    return float(loss.detach())
 
 
 def _put(tensor: Tensor, places: IntArray, arrived: Tensor, decay: float) -> None:

@@ -12,15 +12,13 @@ from torch.nn.functional import cross_entropy
 
 from gnnbench.kernels.autograd import mask_positive
 from gnnbench.kernels.dispatch.checks import MaskArray
-from gnnbench.lowering.feature_shards import (
-    FeatureShardsLowering,
+from gnnbench.lowering.exchanges import (
     MoveAggregates,
     MoveRows,
-    ReduceSums,
     ReturnAggregateGradients,
     ReturnRowGradients,
-    TakeLoss,
 )
+from gnnbench.lowering.feature_shards import FeatureShardsLowering, ReduceSums, TakeLoss
 from gnnbench.lowering.shardings import Overlap, Range
 from gnnbench.lowering.stages.averaging import UpdateModel
 from gnnbench.lowering.stages.unit_passes import (

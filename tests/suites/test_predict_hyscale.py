@@ -18,7 +18,7 @@ from gnnbench.records import (
     EpochTrace,
     HostThreads,
     LossWork,
-    Product,
+    ProductSize,
     RowsWork,
     SampleWork,
     Span,
@@ -96,7 +96,7 @@ def test_a_product_before_the_sum_is_found_again_in_the_time_of_both(suite, sett
     """Its layer has no UPDATE to speak of, whose seconds are among those besides all stages."""
     workload = replace(setting.workload, dims=(100, 256, 16))
     layers = build(workload, {0}).shapes
-    both = AggregateWork(80, 50, 256, product=Product(300 * 100 * 256))
+    both = AggregateWork(80, 50, 256, product=ProductSize(300 * 100 * 256))
     recorded = [
         span("load", "load features", 1.0, RowsWork(rows=300, features=100, bytes=5_000)),
         span("aggregate", "aggregate forward", 2.0, both, 0),

@@ -34,7 +34,7 @@ from gnnbench.records import (
     CopyWork,
     IntArray,
     LossWork,
-    Product,
+    ProductSize,
     Share,
     Unit,
     UpdateWork,
@@ -288,7 +288,7 @@ class Propagation:
         # A layer that chooses the order of its products multiplies all sources by W here.
         each = layer.source_macs or layer.in_features * layer.out_features
         macs = sources * each + destinations * layer.destination_macs
-        product = Product(macs // layer.in_features, columns=layer.in_features)
+        product = ProductSize(macs // layer.in_features, columns=layer.in_features)
         return work._replace(product=product)
 
     def _size_passes(self, plans: tuple[LayerPlan, ...], unit: Unit) -> tuple[dict[str, int], int]:

@@ -15,7 +15,7 @@ from pydantic import Field, TypeAdapter, model_validator
 
 from gnnbench.constants import Constant, MarkKind
 from gnnbench.host.toml import read_toml
-from gnnbench.machines.costs.operation import OperationKind
+from gnnbench.machines.costs.operation import DotProducts, Operation, ScalarLoop, SerialLoop
 from gnnbench.machines.schema import Marked
 from gnnbench.units import unit_scale
 
@@ -73,13 +73,14 @@ class Library:
     dot_values_per_s: float = 0.0
     serial_values_per_s: float = 0.0
 
-    def values_per_s(self, kind: OperationKind, cores: int) -> float:
+    def values_per_s(self, kind: type[Operation], cores: int) -> float:
         """Return the rate of ``cores`` in kernels without vector instructions. It is 0 for other
         kernels, and for a library not known to lack them."""
-        if kind == "serial":
+        if kind is SerialLoop:
             return self.serial_values_per_s
-        rates = {"scalar": self.scalar_values_per_s, "dot": self.dot_values_per_s}
-        return rates.get(kind, 0.0) * cores
+        if kind is ScalarLoop:
+            return self.scalar_values_per_s * cores
+        return self.dot_values_per_s * cores if kind is DotProducts else 0.0
 
 
 @dataclass(frozen=True, slots=True)

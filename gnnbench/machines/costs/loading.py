@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gnnbench.machines.costs.library import Library
-from gnnbench.machines.costs.operation import Operation
+from gnnbench.machines.costs.operation import Stream
 from gnnbench.machines.costs.passes import pick_rows
 from gnnbench.machines.costs.roofline import mapping_seconds, price_operation, rates_of
 from gnnbench.machines.machine import Device, LibraryRates
@@ -41,7 +41,7 @@ def price_copy(work: CopyWork, device: Device) -> float:
     seconds = work.bytes / device.bandwidth_bytes_per_s(work.threads)
     if not work.fresh or device.kind != "cpu":
         return seconds
-    written = Operation("stream", written_bytes=work.bytes / 2)
+    written = Stream(written_bytes=work.bytes / 2)
     return max(seconds, mapping_seconds(written, device, work.threads))
 
 
@@ -66,7 +66,7 @@ def price_rows(work: RowsWork, device: Device) -> float:
         seconds = price_operation(picked, device, Library(), work.threads)
         seconds += work.bytes / (device.bandwidth_bytes_per_s(work.threads) * rates.stream)
     if device.fresh_bandwidth_bytes_per_s and (work.fresh or work.loading == "staged"):
-        written = Operation("stream", written_bytes=work.bytes)
+        written = Stream(written_bytes=work.bytes)
         seconds = max(seconds, mapping_seconds(written, device, work.threads))
     elif work.loading == "staged":
         # Processes contend for the machine's pages, so the gain from each further process falls.

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gnnbench.constants import Bound
 from gnnbench.machines.costs.library import Library
-from gnnbench.machines.costs.operation import Operation
+from gnnbench.machines.costs.operation import DotProducts, Operation, Product, ScalarLoop, Sum
 from gnnbench.machines.costs.passes import count_stored
 from gnnbench.machines.costs.roofline import mapping_seconds, price_operation, rates_of, with_values
 from gnnbench.machines.machine import Device, LibraryRates
@@ -51,14 +51,14 @@ def price_calls(work: KernelWork, measured: LibraryRates) -> float:
 def _price(
     operation: Operation, device: Device, library: Library, measured: LibraryRates, threads: int
 ) -> float:
-    if operation.kind == "product" and measured.update is not None:
+    if isinstance(operation, Product) and measured.update is not None:
         multiplied_s = operation.flops / measured.update.at(operation.width, threads)
         return multiplied_s + mapping_seconds(operation, device, threads)
-    sums = operation.kind in ("aggregate", "scalar", "dot") and operation.picked_rows
-    if sums and operation.kind == "scalar" and measured.weighted is not None:
+    sums = isinstance(operation, Sum | ScalarLoop | DotProducts) and operation.picked_rows
+    if sums and isinstance(operation, ScalarLoop) and measured.weighted is not None:
         weighted = replace(measured, aggregate=measured.weighted, cached=measured.weighted_cached)
         return _price_sum(operation, device, weighted, threads)
-    if sums and operation.kind == "dot" and measured.dotted is not None:
+    if sums and isinstance(operation, DotProducts) and measured.dotted is not None:
         dotted = replace(measured, aggregate=measured.dotted, cached=measured.dotted_cached)
         # The rate is per edge, including the rows at both ends and the writes.
         edges = operation.flops * VALUE_BYTES / operation.row_bytes

@@ -6,7 +6,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gnnbench.constants import Bound
-from gnnbench.machines.costs.operation import Operation
+from gnnbench.machines.costs.operation import (
+    DotProducts,
+    Gather,
+    Operation,
+    Product,
+    ScalarLoop,
+    Scatter,
+    SerialLoop,
+    Stream,
+    Sum,
+)
 from gnnbench.records import AggregateWork, UpdateWork
 
 #: Reads and writes of a library's UPDATE besides its product, in tensors of its output: forward
@@ -18,9 +28,7 @@ RELU: Bound[Passes] = ((1, 1), (2, 1))
 
 def stream(read_bytes: float, written_bytes: float, launches: int = 1) -> Operation:
     """Return elementwise kernels over tensors."""
-    return Operation(
-        "stream", read_bytes=read_bytes, written_bytes=written_bytes, launches=launches
-    )
+    return Stream(read_bytes=read_bytes, written_bytes=written_bytes, launches=launches)
 
 
 def sum_rows(
@@ -39,15 +47,14 @@ def sum_rows(
     if work.backward:
         sources, rows = rows, sources
     values = work.itemsize if weighted else 0.0
-    return Operation(
-        "scalar" if scalar else "aggregate",
+    kind = ScalarLoop if scalar else Sum
+    return kind(
         read_bytes=work.edges * (index_bytes + values) + 8.0 * rows,
         written_bytes=rows * row_bytes,
         picked_rows=work.edges,
         distinct_rows=sources,
         row_bytes=row_bytes,
         flops=float(work.edges * work.features) * (2 if weighted and not scalar else 1),
-        width=work.features,
         calls=calls,
         order=work.order,
         backward=work.backward,
@@ -62,8 +69,7 @@ def count_sources(work: AggregateWork) -> int:
 
 def pick_rows(rows: float, distinct: float, row_bytes: float, index_bytes: float) -> Operation:
     """Return a gather of rows by their positions, written one after the other."""
-    return Operation(
-        "gather",
+    return Gather(
         read_bytes=rows * index_bytes,
         written_bytes=rows * row_bytes,
         picked_rows=rows,
@@ -74,8 +80,7 @@ def pick_rows(rows: float, distinct: float, row_bytes: float, index_bytes: float
 
 def add_rows(rows: float, distinct: float, row_bytes: float, index_bytes: float) -> Operation:
     """Return a scatter-add of rows by their positions; each target row is read and written."""
-    return Operation(
-        "scatter",
+    return Scatter(
         read_bytes=rows * (row_bytes + index_bytes),
         written_bytes=distinct * row_bytes,
         picked_rows=2 * rows,
@@ -92,8 +97,8 @@ def weigh_edges(
     weights. If edges are ordered by destination, the destination's row is in cache from the edge
     before."""
     values = work.edges * row_bytes / work.itemsize
-    both = Operation(
-        "dot" if scalar else "aggregate",
+    kind = DotProducts if scalar else Sum
+    both = kind(
         read_bytes=2 * work.edges * index_bytes,
         written_bytes=work.edges * work.itemsize,
         picked_rows=2 * work.edges,
@@ -103,9 +108,7 @@ def weigh_edges(
     )
     if work.order is None:
         return (both,)
-    again = Operation(
-        "gather", picked_rows=work.edges, distinct_rows=1, row_bytes=row_bytes, launches=0
-    )
+    again = Gather(picked_rows=work.edges, distinct_rows=1, row_bytes=row_bytes, launches=0)
     of_sources = replace(
         both, picked_rows=work.edges, distinct_rows=count_sources(work), order=work.order
     )
@@ -133,8 +136,7 @@ def attend(work: AggregateWork) -> tuple[Operation, ...]:
 
 def multiply(macs: float, rows: float, inner: float, outer: float, itemsize: int) -> Operation:
     """Return a product of ``rows`` by weights of ``inner`` by ``outer``."""
-    return Operation(
-        "product",
+    return Product(
         read_bytes=rows * inner * itemsize,
         written_bytes=rows * outer * itemsize,
         flops=2.0 * macs,
@@ -168,15 +170,13 @@ def multiply_stored(work: AggregateWork, rows: int) -> Operation:
     values, row_bytes = count_stored(work), float(work.features * work.itemsize)
     columns = work.product.columns
     picked, made = (rows, columns) if work.backward else (columns, rows)
-    return Operation(
-        "aggregate",
+    return Sum(
         read_bytes=values * (4 + work.itemsize) + 8.0 * made,
         written_bytes=made * row_bytes,
         picked_rows=values,
         distinct_rows=picked,
         row_bytes=row_bytes,
         flops=2.0 * work.macs,
-        width=work.features,
     )
 
 
@@ -197,8 +197,8 @@ def project(work: AggregateWork) -> tuple[Operation, ...]:
 
 def count_degrees(rows: float, *, serial: bool = False) -> Operation:
     """Return the count of in-degrees of ``rows``, written as values; ``serial`` on one core."""
-    counted = stream(8.0 * rows, 8.0 * rows)
-    return replace(counted, kind="serial", flops=rows) if serial else counted
+    size = 8.0 * rows
+    return SerialLoop(size, size, flops=rows) if serial else stream(size, size)
 
 
 def _pass_over(work: UpdateWork, read: float, written: float) -> Operation:
@@ -242,7 +242,6 @@ def soften(
     terms = pick_rows(edges, count_sources(work) + work.rows, item, index_bytes)
     count = passes * 3 // 2 if work.backward else passes
     size = count * edges * item
-    softmax = stream(size, size, launches=count)
     if scalar:
-        softmax = replace(softmax, kind="scalar", flops=count * edges)
-    return (terms, terms, softmax)
+        return (terms, terms, ScalarLoop(size, size, flops=count * edges, launches=count))
+    return (terms, terms, stream(size, size, launches=count))

@@ -20,7 +20,7 @@ from gnnbench.kernels import autograd
 from gnnbench.kernels.autograd import Factors
 from gnnbench.kernels.dispatch.aggregation import SparseMatrix
 from gnnbench.kernels.dispatch.checks import MaskArray
-from gnnbench.machines.costs import Operation
+from gnnbench.machines.costs import Operation, Product, Sum
 from gnnbench.machines.costs.aggregation import Aggregation
 from gnnbench.machines.costs.passes import Passes
 from gnnbench.machines.machine import Device, DeviceKind
@@ -209,7 +209,7 @@ class NativeKernel(Kernel):
         """
         return tuple(
             replace(each, outputs=0)
-            if isinstance(work, UpdateWork) or each.kind in ("aggregate", "product")
+            if isinstance(work, UpdateWork) or isinstance(each, Sum | Product)
             else each
             for each in super().operations(work, device)
         )

@@ -13,7 +13,7 @@ from gnnbench.machines.costs import Library
 from gnnbench.machines.costs.bounds import Peaks, find_peaks, least_seconds
 from gnnbench.machines.machine import Device, LibraryRates, Platform, RateCurve
 from gnnbench.price.model_clock import ModelClock
-from gnnbench.records import AggregateWork, CopyWork, Product, SampleWork, UpdateWork
+from gnnbench.records import AggregateWork, CopyWork, ProductSize, SampleWork, UpdateWork
 from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.reference.sampler import NeighbourSampler
 
@@ -47,7 +47,7 @@ DRAW = SampleWork(edges=10**6, layers=2)
         (AggregateWork(edges=20, rows=1, features=1, sources=20), 1.9),
         (AggregateWork(edges=20, rows=1, features=1, itemsize=100, sources=20), 9.2 + 0.2),
         (AggregateWork(20, 1, 1, itemsize=100, sources=20, backward=True), 1.9),
-        (AggregateWork(20, 1, 1, itemsize=100, sources=20, product=Product(15)), 4.9),
+        (AggregateWork(20, 1, 1, itemsize=100, sources=20, product=ProductSize(15)), 4.9),
         (UpdateWork(macs=100, rows=1, features=1), 20.0),
         (SampleWork(edges=30, layers=5), 1.5),
         (CopyWork(bytes=10**6, loss=True), 0.0),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import pytest
@@ -15,14 +15,23 @@ from gnnbench.check.graphs import (
     make_sparse_dataset,
     make_this_host,
 )
-from gnnbench.machines.costs import Library, Operation, price_calls, price_measured
+from gnnbench.machines.costs import (
+    DotProducts,
+    Library,
+    Operation,
+    Product,
+    ScalarLoop,
+    Sum,
+    price_calls,
+    price_measured,
+)
 from gnnbench.machines.costs.loading import price_sampling
 from gnnbench.machines.machine import Device, LibraryRates, RateCurve
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.price.dry_run import DryRun
 from gnnbench.price.epochs import price_epochs
-from gnnbench.records import AggregateWork, LossWork, Product, SampleWork, UpdateWork
+from gnnbench.records import AggregateWork, LossWork, ProductSize, SampleWork, UpdateWork
 from gnnbench_plugins.reference.kernel import TorchKernel
 
 
@@ -48,14 +57,12 @@ CPU = Device(
     "host", "cpu", "", 1e9, 1e9, 1, cores=2, core_bandwidth_bytes_per_s=1e9, cache_bytes=7040.0
 )
 #: 1,000 rows of 64 bytes are picked, 100 of them different, and 10 written: 110 are in the cache.
-SUM = Operation(
-    "aggregate",
+SUM = Sum(
     read_bytes=4000.0,
     written_bytes=640.0,
     picked_rows=1000,
     distinct_rows=100,
     row_bytes=64.0,
-    width=16.0,
     launches=0,
 )
 
@@ -120,7 +127,7 @@ def test_sums_too_large_to_be_kept_are_mapped_anew_besides() -> None:
 def test_sums_with_a_weight_an_edge_have_rates_of_their_own_where_they_are_not_vectors() -> None:
     """Of a library whose own file says less, and of another that sums all rows alike."""
     library = Library(scalar_values_per_s=1e3)
-    weighted = replace(SUM, kind="scalar", flops=32_000.0)
+    weighted = ScalarLoop(**{**asdict(SUM), "flops": 32_000.0})
     rates = replace(RATES, weighted=flat(200.0), weighted_cached=flat(400.0))
     for threads in (1, 2):
         taken_s = price_measured([weighted], CPU, library, rates, threads)
@@ -138,7 +145,7 @@ def test_gradients_of_weights_have_rates_of_their_own_where_they_are_not_vectors
     """All that is read and written in order is in them, and the rows of destinations, whether those
     are told apart or not."""
     library = Library(dot_values_per_s=1e3)
-    dots = replace(SUM, kind="dot", flops=16_000.0)
+    dots = DotProducts(**{**asdict(SUM), "flops": 16_000.0})
     rates = replace(RATES, dotted=flat(160.0), dotted_cached=flat(320.0))
     for threads in (1, 2):
         for picked in (1000, 2000):
@@ -152,13 +159,13 @@ def test_gradients_of_weights_have_rates_of_their_own_where_they_are_not_vectors
 
 
 def test_a_product_goes_as_fast_as_the_library_multiplies() -> None:
-    product = Operation("product", read_bytes=1e12, flops=20_000.0, width=16.0, launches=0)
+    product = Product(read_bytes=1e12, flops=20_000.0, width=16.0, launches=0)
     assert price(product) == pytest.approx(4.0)
 
 
 def test_what_a_product_makes_is_mapped_besides_where_nobody_keeps_it() -> None:
     mapped = replace(CPU, mapped_from_bytes=640.0, fresh_bandwidth_bytes_per_s=160.0)
-    product = Operation("product", written_bytes=640.0, flops=20_000.0, width=16.0, launches=1)
+    product = Product(written_bytes=640.0, flops=20_000.0, width=16.0, launches=1)
     for made, more_s in ((product, 4.0), (replace(product, outputs=0), 0.0)):
         taken_s = price_measured([made], mapped, Library(), RATES, 1)
         assert taken_s == pytest.approx(4.0 + more_s)
@@ -170,7 +177,7 @@ def test_calls_are_those_of_the_step_and_a_new_block_is_made_ready() -> None:
     assert price_calls(again, RATES) == 0.5
     assert price_calls(again._replace(fresh=True), RATES) == 0.75 + 2.0
     assert price_calls(again._replace(fresh=True, backward=True), RATES) == 0.75 + 4.0
-    stored = again._replace(features=4, product=Product(4 * 300, columns=7))
+    stored = again._replace(features=4, product=ProductSize(4 * 300, columns=7))
     assert price_calls(stored, RATES) == 0.5
     assert price_calls(stored._replace(fresh=True), RATES) == 0.75 + 5.0
     assert price_calls(stored._replace(fresh=True, backward=True), RATES) == 0.75 + 10.0
