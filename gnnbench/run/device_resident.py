@@ -87,7 +87,7 @@ class DeviceResidentEngine(Engine):
             UpdateBackward: self._update_backward,
             AggregateBackward: self._aggregate_backward,
             SwapOut: lambda key: self._tapes.swap_out(*key),
-            SwapIn: lambda key: self._tapes.swap_in(*key, self._device(key.slot)),
+            SwapIn: lambda to: self._tapes.swap_in(to.layer, to.slot, self._device(to.slot)),
             ReturnGradients: Transfer(self._give_gradients, self._return_gradients),
             SendGradients: Transfer(self._give_gradients, self._keep_gradients),
             AddStaleGradients: self._add_stale_gradients,

@@ -16,12 +16,7 @@ import numpy as np
 
 from gnnbench.errors import IncompatibleParts
 from gnnbench.kernels.dispatch import RmatStream
-from gnnbench.lowering.feature_shards import (
-    AGGREGATE_GRADIENTS,
-    AGGREGATES,
-    ROW_GRADIENTS,
-    ROWS,
-)
+from gnnbench.lowering.exchanges import AGGREGATE_GRADIENTS, AGGREGATES, ROW_GRADIENTS, ROWS
 from gnnbench.lowering.shardings import Piece
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Setting
