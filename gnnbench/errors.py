@@ -14,8 +14,7 @@ _REASON_LENGTH = 200
 
 
 class GnnbenchError(Exception):
-    """The base of every deliberate error; ``exit_status`` is the exit status of the command
-    line."""
+    """The base of every deliberate error; ``exit_status`` is the command line's."""
 
     exit_status = 3
 
@@ -38,11 +37,11 @@ class PluginError(UsageError):
     """A plugin that cannot be found, loaded or told apart from another."""
 
 
-class IncompatibleParts(UsageError):
+class IncompatiblePartsError(UsageError):
     """A combination of parts that cannot work; raised before anything runs."""
 
 
-class MissingDependency(GnnbenchError):
+class MissingDependencyError(GnnbenchError):
     """A library that a strategy needs and that is not installed here; its run is skipped."""
 
 
@@ -57,13 +56,15 @@ def words_of(error: BaseException) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return an exception's message on one line, without a full stop and escape sequences, or its
-    type's name if it has none."""
+    """Return an exception's message on one line, or its type's name if it has none.
+
+    The full stop and escape sequences are left out.
+    """
     words = " ".join(re.sub("\x1b\\[[0-9;]*m", "", words_of(error)).split()).rstrip(".")
     return words[:_REASON_LENGTH] or type(error).__name__
 
 
-class StageFailed(GnnbenchError):
+class StageFailedError(GnnbenchError):
     """The failure of a stage of mini-batch training; its error is the ``__cause__``.
 
     Attributes: ``stage``, ``round`` and ``device`` say where; ``also`` holds concurrent failures of
@@ -98,7 +99,7 @@ class Interrupted(KeyboardInterrupt):
         super().__init__(f"interrupted in {', '.join(places)}." if places else "interrupted.")
 
 
-class DeviceOutOfMemory(GnnbenchError):
+class DeviceOutOfMemoryError(GnnbenchError):
     """An allocation that would exceed a device's capacity.
 
     Attributes: ``device`` (name), ``tensor`` (what was being allocated), ``requested_bytes``,

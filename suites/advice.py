@@ -29,7 +29,7 @@ from gnnbench.advice.variations import with_device_memory
 from gnnbench.comparison import compare, make_setting
 from gnnbench.comparison.request import PlannedRow, Request
 from gnnbench.datasets.partitioning import remember_partitions
-from gnnbench.errors import GnnbenchError, IncompatibleParts
+from gnnbench.errors import GnnbenchError, IncompatiblePartsError
 from gnnbench.host.cores import count_cores
 from gnnbench.machines.describe import LOCAL, load_platform
 from gnnbench.parts import Setting
@@ -87,8 +87,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The first choice's epoch, the shortest epoch, the plans for each, and the advice's CPU
-    seconds.
+    """The first choice's epoch, the shortest epoch, the plans for each, and advice's CPU seconds.
 
     Epochs are infinite if nothing fits.
     """
@@ -172,8 +171,7 @@ def find_truth(question: Question) -> tuple[str, float, int]:
 
 
 def list_programs(question: Question) -> list[PlannedRow]:
-    """Return one combination for each distinct plan, since with one device many parts have no
-    effect.
+    """Return one combination for each distinct plan: with one device many parts have no effect.
 
     Samplers that draw are distinguished by name, because only training shows their time.
     """
@@ -187,9 +185,7 @@ def list_programs(question: Question) -> list[PlannedRow]:
 
 
 def try_row(question: Question, setting: Setting, row: PlannedRow) -> float:
-    """Return the shortest of a few measured epochs of a row, without the first; infinite if it
-    fails.
-    """
+    """Return the shortest of a few measured epochs after the first; infinite if the row fails."""
     bundle = assemble(question.registry, row.parts, question.options)
     try:
         training = Training(bundle, setting, WallClock())
@@ -200,9 +196,7 @@ def try_row(question: Question, setting: Setting, row: PlannedRow) -> float:
 
 
 def measure_truth(question: Question, chosen: PlannedRow) -> tuple[float, str, float, int]:
-    """Return the first choice's epoch, the fastest combination, its epoch, and the number
-    measured.
-    """
+    """Return the first choice's epoch, the fastest combination and its epoch, and rows measured."""
     rows = list_programs(question)
     request = Request(
         (), question.dataset, question.workload, question.platform, rows=(chosen,), check=False
@@ -228,7 +222,7 @@ def judge(asked: Asked, registry: Registry, dataset: Dataset) -> Verdict:
         plans, first = found.planned, found.answers[0].best
         if first is not None:
             chosen, chosen_s = first.row.label, first.epoch_s
-    except IncompatibleParts:
+    except IncompatiblePartsError:
         pass
     took_s = time.process_time() - began_s
     if measured and first is not None:

@@ -16,7 +16,7 @@ from gnnbench.comparison import compare
 from gnnbench.comparison.progress import Progress
 from gnnbench.comparison.request import PlannedRow, Request
 from gnnbench.datasets.partitioning import remember_partitions
-from gnnbench.errors import IncompatibleParts, UsageError
+from gnnbench.errors import IncompatiblePartsError, UsageError
 from gnnbench.kernels.pages import keep_pages
 from gnnbench.machines.describe import LOCAL, local_path
 from gnnbench.price.model_error import error_of
@@ -39,10 +39,12 @@ class Choice:
 
     @property
     def fits(self) -> bool:
+        """Whether the choice fits into the memory of the platform."""
         return self.run.status == "done"
 
     @property
     def epoch_s(self) -> float:
+        """Modelled seconds of an epoch."""
         return read_metric(self.run, "epoch_time")
 
 
@@ -68,10 +70,12 @@ class Answer:
 
     @property
     def best(self) -> Choice | None:
+        """The fastest choice that fits, or None."""
         return next((choice for choice in self.choices if choice.fits), None)
 
     @property
     def gain(self) -> float | None:
+        """The speed-up of the best choice over the strategy as it comes, or None without a gain."""
         best, base = self.best, self.as_it_comes
         if best is None or base is None or not best.row.swapped:
             return None
@@ -84,7 +88,8 @@ class Advice:
     """The answers to a question, the one with the shortest epoch first.
 
     This order is no ranking, since modes do different work. ``trained`` is the comparison in which
-    the best were trained."""
+    the best were trained.
+    """
 
     question: Question
     target: str
@@ -109,7 +114,7 @@ def advise(
     Freed memory stays in the process from then on (:func:`keep_pages`).
 
     Raises ``UsageError`` for contradictory questions and for a machine without measurements, for
-    which a number would be a guess. Raises ``IncompatibleParts`` if no combination fits.
+    which a number would be a guess. Raises ``IncompatiblePartsError`` if no combination fits.
     """
     if target not in TARGETS:
         raise UsageError(f"there is no target {target!r}; the targets are {', '.join(TARGETS)}.")
@@ -127,7 +132,7 @@ def advise(
             if space.ranked:
                 found.append(Search(pricer, space, effort, target).run())
         if not found:
-            raise IncompatibleParts(explain_nothing(pricer))
+            raise IncompatiblePartsError(explain_nothing(pricer))
         changes = vary_platform(question, found, target, recall, watch) if vary else {}
     answers = [make_answer(question, each, changes.get(each.space.mode, ())) for each in found]
     trained = None
@@ -181,6 +186,7 @@ def make_answer(question: Question, found: Found, changes: tuple[str, ...]) -> A
 
 
 def make_choice(question: Question, final: Final, reason: str) -> Choice:
+    """Make a choice with the interval of its run."""
     row, run = final
     return Choice(row, run, find_interval(question, run), reason)
 
@@ -205,7 +211,8 @@ def vary_platform(
 ) -> dict[Mode, tuple[str, ...]]:
     """Return for each mode the best choices on platforms that differ in one thing.
 
-    They are chosen from the rows that were planned to the end and the unchanged strategies."""
+    They are chosen from the rows that were planned to the end and the unchanged strategies.
+    """
     told: dict[Mode, list[str]] = {each.space.mode: [] for each in found}
     for each in found:
         if not each.finals:

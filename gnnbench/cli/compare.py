@@ -196,7 +196,7 @@ def run_as_rank(
 ) -> int:
     """Run the comparison as one of several ranks; rank 0 writes and prints."""
     from gnnbench.comparison import check_agreement, serve
-    from gnnbench.run.collectives import PeerLost, join, leave
+    from gnnbench.run.collectives import PeerLostError, join, leave
     from gnnbench.run.shared_memory import make_processes
 
     try:
@@ -207,7 +207,7 @@ def run_as_rank(
             leave()
             return 0
         comparison = run_comparison(line, request, registry, processes)
-    except PeerLost as error:
+    except PeerLostError as error:
         if is_watched() and os.environ["RANK"] == "0":
             return error.exit_status  # the starter names the rank that ended
         raise

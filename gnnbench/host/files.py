@@ -41,7 +41,7 @@ _NEW_S = 60.0
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
 
 
-class FileRefused(UsageError):
+class FileRefusedError(UsageError):
     """A file that cannot be read; ``reason`` says why, as a clause about it."""
 
     def __init__(self, path: Path, reason: str) -> None:
@@ -90,32 +90,35 @@ def _describe_kind(mode: int) -> str:
 def open_input(path: Path) -> BinaryIO:
     """Open a regular file for reading bytes.
 
-    Raises :class:`FileRefused` at once for any other kind, including a pipe without a writer.
+    Raises :class:`FileRefusedError` at once for any other kind, including a pipe without a writer.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
-        raise FileRefused(path, explain(error)) from error
+        raise FileRefusedError(path, explain(error)) from error
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)
-        raise FileRefused(path, f"it is {_describe_kind(mode)}, not a file")
+        raise FileRefusedError(path, f"it is {_describe_kind(mode)}, not a file")
     return open(descriptor, "rb")
 
 
 def read_text(path: Path, limit_bytes: int) -> str:
-    """Return a file's text; :class:`FileRefused` if it is not UTF-8 or has over ``limit_bytes``."""
+    """Return a file's text.
+
+    Raises :class:`FileRefusedError` if it is not UTF-8 or has over ``limit_bytes``.
+    """
     try:
         with open_input(path) as stream:
             content = stream.read(limit_bytes + 1)
     except OSError as error:
-        raise FileRefused(path, explain(error)) from error
+        raise FileRefusedError(path, explain(error)) from error
     if len(content) > limit_bytes:
-        raise FileRefused(path, f"it has more than {limit_bytes:,} bytes")
+        raise FileRefusedError(path, f"it has more than {limit_bytes:,} bytes")
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise FileRefused(path, "it is not text in UTF-8") from error
+        raise FileRefusedError(path, "it is not text in UTF-8") from error
 
 
 # --------------------------------------------------------------------------- telling apart
@@ -130,8 +133,11 @@ def resolve(path: str | Path) -> Path:
 
 
 def identify(path: Path) -> tuple[int, int] | Path:
-    """Return a key that two names of one file share: its device and inode if it exists, through any
-    links, else the path without links."""
+    """Return a key that two names of one file share.
+
+    It is the device and inode of a file that exists, through any links, else the path without
+    links.
+    """
     try:
         found = os.stat(path)
     except (OSError, ValueError):
@@ -199,8 +205,10 @@ def _open_special(path: Path) -> BinaryIO:
 
 
 class _Unpublished:
-    """A new file in a folder (an open descriptor) without a name, or with a random one. It is
-    deleted when the block ends unless it was named."""
+    """A new file in a folder (an open descriptor) without a name, or with a random one.
+
+    It is deleted when the block ends unless it was named.
+    """
 
     def __init__(self, folder: int) -> None:
         self._folder = folder
@@ -317,8 +325,10 @@ def _rename_unless_taken(folder: Path, path: Path) -> None:
 
 
 def _clear_abandoned(parent: Path) -> None:
-    """Remove the folders that :func:`publish_folder` began in ``parent`` in processes that have
-    ended: their locks are free."""
+    """Remove the folders that :func:`publish_folder` left in ``parent`` when its process ended.
+
+    The locks of such folders are free.
+    """
     for folder in parent.glob(f"{_PREFIX}*{_SUFFIX}"):
         with contextlib.suppress(OSError):
             if time.time() - folder.lstat().st_mtime < _NEW_S:

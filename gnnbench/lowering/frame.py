@@ -21,9 +21,8 @@ from gnnbench.parts import (
     Kernel,
     LoadingMemory,
     MiniBatchSampler,
-    RowTransfer,
-    SeedPlacement,
     Setting,
+    ShardExchange,
     TrafficSession,
 )
 from gnnbench.program import Buffer, Counts, Place, Step
@@ -46,7 +45,7 @@ def open_traffic(bundle: Bundle, owner: IntArray) -> TrafficSession:
     communication part that transfers no rows.
     """
     communication = bundle.communication
-    if not isinstance(communication, RowTransfer):
+    if isinstance(communication, ShardExchange):
         raise TypeError(f"communication {communication.name!r} transfers no rows")
     return communication.open(owner)
 
@@ -149,8 +148,6 @@ class RoundFrame(Frame):
         super().__init__(bundle, setting, layers)
         if not isinstance(bundle.sampler, MiniBatchSampler):
             raise TypeError("a mini-batch lowering takes mini-batch samplers")
-        if not isinstance(bundle.placement, SeedPlacement):
-            raise TypeError("a mini-batch lowering takes placements that share out seeds")
         self.sampler, self.placement = bundle.sampler, bundle.placement
         self.loading: Loading = bundle.sampler.loading
         self.host_takes_loss = bundle.placement.host_takes_loss

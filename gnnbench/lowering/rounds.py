@@ -194,6 +194,7 @@ class RoundUnderWay:
     held: dict[int, list[Take]] = field(default_factory=dict)
 
     def unit_of(self, slot: int) -> Unit | None:
+        """Return the unit of a slot, or None."""
         for unit in self.units:
             if unit.slot == slot:
                 return unit

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from gnnbench.models.bound import BoundBlock
-from gnnbench.parts import LayerShape
+from gnnbench.parts import EarlyProducts, EdgeValues, FactorCounts, LayerShape, LayerTraits
 from gnnbench.records import AggregateWork, Block, BlockSize, Form, ProductSize, UpdateWork
 
 
@@ -138,41 +138,30 @@ class Layer(nn.Module, ABC):
             parameters=sum(p.numel() for p in self.parameters()),
             macs_per_row=self.macs_per_row,
             cacheable=self.cacheable,
-            edge_features=self.edge_features,
-            loop_features=self.loop_features,
-            message_features=self.message_features,
-            featurewise=self.featurewise,
             product_features=self.product_features,
-            source_macs=self.source_macs,
-            destination_macs=self.destination_macs,
-            products_read=self.products_read,
             hidden_features=self.hidden_features,
-            source_factors=self.source_factors,
-            destination_factors=self.destination_factors,
-            edge_factors=int(self.weighted),
-            takes_scales=self.takes_scales,
-            takes_sparse=self.takes_sparse,
+            on_edges=EdgeValues(self.edge_features, self.loop_features, self.message_features),
+            factors=FactorCounts(self.source_factors, self.destination_factors, int(self.weighted)),
+            early=EarlyProducts(self.source_macs, self.destination_macs, self.products_read),
+            traits=LayerTraits(self.featurewise, self.takes_scales, self.takes_sparse),
         )
 
     @abstractmethod
     def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
-        """AGGREGATE: ``(S, in_features) -> (D, aggregate_features)``, differentiable."""
+        """Apply AGGREGATE: ``(S, in_features) -> (D, aggregate_features)``, differentiable."""
 
     def aggregate_backward(
         self, bound: BoundBlock, gradient: Tensor, into: Tensor | None = None
     ) -> Tensor:
-        """``(D, aggregate_features) -> (S, in_features)``, added to ``into`` if given; every
-        ``cacheable`` layer implements it."""
+        """Return ``(D, aggregate_features) -> (S, in_features)``, added to ``into`` if given."""
         raise TypeError(f"AGGREGATE of {type(self).__name__} is recomputed, not cached")
 
     @abstractmethod
     def update(self, bound: BoundBlock, a: Tensor) -> Tensor:
-        """UPDATE: ``(D, aggregate_features) -> (D, out_features)``, with ReLU except in the last
-        layer."""
+        """Apply UPDATE, ``(D, aggregate_features) -> (D, out_features)``, ReLU unless last."""
 
     def aggregate_work(self, block: Block | BlockSize, itemsize: int) -> AggregateWork:
-        """Return the size of AGGREGATE on a block, for pricing; self loops are not counted as
-        edges."""
+        """Return the size of AGGREGATE on a block, for pricing, without self loops."""
         return AggregateWork(
             edges=block.num_edges,
             rows=block.num_dst,
@@ -184,8 +173,10 @@ class Layer(nn.Module, ABC):
         )
 
     def update_work(self, rows: int, itemsize: int, gemms: int = 1, threads: int = 0) -> UpdateWork:
-        """Return the size of UPDATE on ``rows`` destinations, done by ``threads`` of the host (0:
-        all). A backward pass has two products, or one."""
+        """Return the size of UPDATE on ``rows`` destinations by ``threads`` (0: all) of the host.
+
+        A backward pass has two products (``gemms``), or one.
+        """
         return UpdateWork(
             rows=rows,
             features=self.out_features,
@@ -376,8 +367,7 @@ class ProjectedGCNLayer(_ProjectedLayer, GCNLayer):
 
 
 class _ProjectedMeanLayer(_ProjectedLayer, _MeanLayer):
-    """A mean layer with the products first: W's upper half for the own row, its lower for the
-    mean."""
+    """A mean layer, products first: W's upper half for the own row, its lower for the mean."""
 
     def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
         own, neighbours = torch.split(self.weight, self.in_features)
@@ -565,8 +555,7 @@ class GGCNLayer(MultipliedLayer):
 
     @property
     def edge_features(self) -> int:
-        """The values per edge: the gate, which is the sigmoid's output and a factor, and h_u W, the
-        other factor."""
+        """The values per edge: the gate, which is the sigmoid's output and a factor, and h_u W."""
         return 2 * self.out_features
 
     def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
@@ -579,8 +568,7 @@ class GGCNLayer(MultipliedLayer):
         return own @ self.own + adjacency.sum_edges(messages)
 
     def aggregate_work(self, block: Block | BlockSize, itemsize: int) -> AggregateWork:
-        """Return the size of AGGREGATE; an edge reads three rows, counted as one of three times the
-        width.
+        """Return the size of AGGREGATE; an edge reads three rows, priced as one of triple width.
 
         Multiplications: four products, B and W over the sources, U and A over the destinations, and
         eta * (h_u W) of each edge. The sigmoid is not counted.

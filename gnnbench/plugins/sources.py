@@ -20,7 +20,7 @@ from pathlib import Path
 from gnnbench.host.files import resolve
 from gnnbench.host.signals import is_interrupt
 from gnnbench.plugins.origin import Origin
-from gnnbench.plugins.problems import Broken, describe, describe_at, line_within
+from gnnbench.plugins.problems import BrokenOfferError, describe, describe_at, line_within
 
 GROUP = "gnnbench"
 BUNDLED = "gnnbench_plugins"
@@ -77,12 +77,13 @@ def _name_distribution(distribution: metadata.Distribution | None) -> str:
 
 
 def bring_entry(entry: metadata.EntryPoint) -> object:
+    """Load an entry point. Raises ``Broken`` for a plugin that fails to import."""
     try:
         return entry.load()
     except BaseException as error:
         if is_interrupt(error):
             raise
-        raise Broken(
+        raise BrokenOfferError(
             f"plugin {entry.name!r} does not import ({entry.value}): {describe_at(error)}; mend "
             f"or uninstall it."
         ) from error
@@ -99,6 +100,7 @@ def list_files(text: str) -> list[Path]:
 
 
 def bring_module(name: str) -> object:
+    """Import a module. Raises ``Broken`` for a plugin that fails to import."""
     try:
         return importlib.import_module(name)
     except BaseException as error:
@@ -106,11 +108,11 @@ def bring_module(name: str) -> object:
             raise
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing is not None and (name == missing or name.startswith(f"{missing}.")):
-            raise Broken(
+            raise BrokenOfferError(
                 f"there is no plugin module {name!r}; give the name of an importable module or "
                 f"the path of a .py file."
             ) from error
-        raise Broken(
+        raise BrokenOfferError(
             f"plugin {name!r} does not import: {describe_at(error)}; mend it or leave it out."
         ) from error
 
@@ -118,7 +120,7 @@ def bring_module(name: str) -> object:
 def bring_file(path: Path) -> types.ModuleType:
     """Run a file as a separate module; an ``__init__.py`` may import its package relatively."""
     if not os.path.isfile(path):
-        raise Broken(
+        raise BrokenOfferError(
             f"there is no plugin file {str(path)!r}; give the path of an existing .py file or the "
             f"name of an importable module."
         )
@@ -132,7 +134,9 @@ def bring_file(path: Path) -> types.ModuleType:
         name, path, submodule_search_locations=[str(path.parent)] if package else None
     )
     if spec is None or spec.loader is None:
-        raise Broken(f"plugin file {str(path)!r} is not Python; its name must end in .py.")
+        raise BrokenOfferError(
+            f"plugin file {str(path)!r} is not Python; its name must end in .py."
+        )
     module = importlib.util.module_from_spec(spec)
     # Registered before it runs: dataclasses and type hints look up their module there.
     sys.modules[name] = module
@@ -144,17 +148,19 @@ def bring_file(path: Path) -> types.ModuleType:
             raise
         line = line_within(path, error)
         where = f"{str(path)!r}, line {line}," if line else repr(str(path))
-        raise Broken(
+        raise BrokenOfferError(
             f"plugin file {where} raised {describe(error)}; mend the file or leave out --plugin."
         ) from error
     return module
 
 
 def is_file(text: str) -> bool:
+    """Return whether a text names a file rather than a module."""
     return text.endswith(".py") or os.sep in text or "/" in text
 
 
 def entry_origin(entry: metadata.EntryPoint) -> Origin:
+    """Return the origin of an entry point: its name, distribution and version."""
     if entry.dist is None:
         return Origin(entry.name, None, None)
     version = None

@@ -97,6 +97,7 @@ class Times:
 
     @property
     def total(self) -> float:
+        """The seconds of all these steps together."""
         return sum(self.seconds)
 
 

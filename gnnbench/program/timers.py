@@ -15,7 +15,8 @@ class Timer(Protocol):
     The clock is monotonic.
     """
 
-    def read(self) -> Moment: ...
+    def read(self) -> Moment:
+        """Return this moment."""
 
     def since(self, first: Moment) -> tuple[float, float]:
         """Return when ``first`` was, in seconds of ``time.perf_counter``, and how long ago."""
@@ -28,4 +29,5 @@ class HostTimer:
     read = staticmethod(time.perf_counter)
 
     def since(self, first: Moment) -> tuple[float, float]:
+        """Return a moment in seconds, and the seconds since then."""
         return first, time.perf_counter() - first

@@ -43,6 +43,7 @@ class Transfer:
     within: Callable[..., None] | None = None
 
     def __call__(self, operation: object) -> None:
+        """Do the operation, within this rank or by a message."""
         if self.within is not None:
             self.within(operation)
         else:
@@ -65,6 +66,7 @@ class HostTransfer:
     to_host: bool = False
 
     def __call__(self, operation: object) -> None:
+        """Do the operation within this rank."""
         self.within(operation)
 
 
@@ -90,7 +92,7 @@ class Messages(NamedTuple):
 
 
 class Rank:
-    """This process among others; ``ranks`` names the rank of each device, by device index.
+    """One process among others; ``ranks`` names the rank of each device, by device index.
 
     ``bodies`` execute the items that ``take`` yields, once ``equip`` has made them. Before each
     step a reader calls ``arrive`` with the steps that it waits for. Messages are of ``dtype``.

@@ -22,7 +22,7 @@ from gnnbench.datasets.content import (
 )
 from gnnbench.datasets.formats.apart import read_apart
 from gnnbench.datasets.memory import check_memory
-from gnnbench.datasets.raw import RawGraph
+from gnnbench.datasets.raw import Numbering, RawGraph
 from gnnbench.datasets.scipy_files import make_csr, read_scipy
 from gnnbench.datasets.tables import Grammar, read_whole
 from gnnbench.datasets.texts import BYTES_PER_EDGE, text_lines
@@ -108,7 +108,7 @@ def read_scipy_graph(file: Path, *, weighted: bool) -> RawGraph:
 
 
 def holds_benchmark(names: tuple[str, ...]) -> bool:
-    """Whether an archive with arrays of these names is a graph of ``shchur/gnn-benchmark``."""
+    """Return whether arrays of these names are a graph of ``shchur/gnn-benchmark``."""
     return {"adj_data", "adj_indices", "adj_indptr", "adj_shape"} <= set(map(_plain, names))
 
 
@@ -191,5 +191,5 @@ def _as_graph(
         f"imported from {file.name}",
         (*note_zeros(matrix), *lost),
         weights=weights,
-        first=first,
+        numbering=Numbering(first=first),
     )

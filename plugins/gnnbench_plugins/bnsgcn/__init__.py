@@ -1,20 +1,19 @@
-"""BNS-GCN (Wan et al., MLSys 2022): full-graph training on partitions that sample their halos in
-every epoch.
+"""BNS-GCN (Wan et al., MLSys 2022): full-graph training on partitions that sample their halos.
 
-``communication`` holds the sampling; the partition is the one of ``partition``.
+``communication`` samples halos in every epoch; the partition is the one of ``partition``.
 """
 
 from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
-from gnnbench.parts import Communication
+from gnnbench.parts import Part
 from gnnbench.records import Parts, Strategy
 from gnnbench_plugins.bnsgcn.card import CARD
 from gnnbench_plugins.bnsgcn.communication import BNSGCNCommunication
 
 
 @hookimpl
-def gnnbench_communication() -> list[type[Communication]]:
+def gnnbench_parts() -> list[type[Part]]:
     return [BNSGCNCommunication]
 
 

@@ -1,5 +1,4 @@
-"""DistDGL (Zheng et al., 2020): mini-batches with seeds trained on the device that has their
-partition.
+"""DistDGL (Zheng et al., 2020): mini-batches, with seeds trained on the device of their partition.
 
 ``placement`` holds the partition, and DistDGLv2's static hybrid (Zheng et al., 2022), which also
 prefetches (``hyscale``'s communication). Sampling and features on the host are the plain parts.
@@ -8,14 +7,14 @@ prefetches (``hyscale``'s communication). Sampling and features on the host are 
 from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
-from gnnbench.parts import Placement
+from gnnbench.parts import Part
 from gnnbench.records import Parts, Strategy
 from gnnbench_plugins.distdgl.card import DISTDGL, DISTDGL_V2
 from gnnbench_plugins.distdgl.placement import DistDGLPlacement, DistDGLv2Placement
 
 
 @hookimpl
-def gnnbench_placement() -> list[type[Placement]]:
+def gnnbench_parts() -> list[type[Part]]:
     return [DistDGLPlacement, DistDGLv2Placement]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from gnnbench.errors import IncompatibleParts
+from gnnbench.errors import IncompatiblePartsError
 from gnnbench.parts import Bundle
 from gnnbench.records import Cell, Dataset, PartKind, Table, TableRow
 from gnnbench.reproduce.studies import Planner, PlanRequest
@@ -27,8 +27,7 @@ from gnnbench_plugins.reference.communication import HaloCommunication
 
 
 class InMemoryPlanner(Planner):
-    """A planner that counts the partitions' neighbour sets, and checks that they fit on the
-    devices."""
+    """A planner that counts the partitions' neighbour sets, and checks that they fit on devices."""
 
     name: ClassVar[str] = "hongtu-im"
     summary: ClassVar[str] = "memory of every device, halo rows and epoch time, nothing offloaded"
@@ -58,7 +57,7 @@ class InMemoryProspect(Prospect):
             isinstance(bundle.communication, HaloCommunication)
             and isinstance(bundle.memory, InMemory)
         ):
-            raise IncompatibleParts(
+            raise IncompatiblePartsError(
                 "a plan for hongtu-im needs communication 'halo' and memory 'hongtu-im'."
             )
 

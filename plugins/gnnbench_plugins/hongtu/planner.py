@@ -16,7 +16,7 @@ import psutil
 
 from gnnbench.constants import Bound
 from gnnbench.datasets.partitioning import cut_ranges
-from gnnbench.errors import IncompatibleParts, UsageError
+from gnnbench.errors import IncompatiblePartsError, UsageError
 from gnnbench.kernels.dispatch import (
     ChunkMarks,
     RmatStream,
@@ -106,7 +106,7 @@ class Prospect:
     def __init__(self, bundle: Bundle, request: PlanRequest) -> None:
         sampler, placement = bundle.sampler, bundle.placement
         if not (isinstance(sampler, HongTuSampler) and isinstance(placement, HongTuPlacement)):
-            raise IncompatibleParts("a plan for hongtu needs hongtu's sampler and placement.")
+            raise IncompatiblePartsError("a plan for hongtu needs hongtu's sampler and placement.")
         self.bundle, self.request, self.sampler = bundle, request, sampler
         self.devices = placement.trainers(request.platform)
         self.shapes = build(request.workload, model=request.model).shapes
@@ -121,7 +121,7 @@ class Prospect:
         """Raise if the parts' row traffic does not follow from counts."""
         communication = self.bundle.communication
         if not isinstance(communication, HongTuCommunication):
-            raise IncompatibleParts("a plan for hongtu needs hongtu's communication.")
+            raise IncompatiblePartsError("a plan for hongtu needs hongtu's communication.")
         counted = placement.numa_aware and communication.buffers == "merged"
         if not (counted or isinstance(self.request.graph, Dataset)):
             raise UsageError(
@@ -260,7 +260,7 @@ def count_dataset(dataset: Dataset, prospect: Prospect) -> Counted:
     setting = Setting(dataset, request.platform, request.workload, prospect.shapes, request.model)
     reason = prospect.bundle.refusal(setting)
     if reason is not None:
-        raise IncompatibleParts(reason)
+        raise IncompatiblePartsError(reason)
     prospect.check_size(graph.num_vertices, max(sampler.chunks_per_partition, 1))
     prospect.check_memory(graph.num_vertices, FINEST)
     prospect.bundle = prospect.bundle.begin(setting)
@@ -455,6 +455,7 @@ def as_counts(marks: ChunkMarks, vertices: IntArray, in_edges: IntArray) -> Chun
 
 
 def count_nouns(count: int, noun: str) -> str:
+    """Return a count with its noun, in the plural unless the count is 1."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 

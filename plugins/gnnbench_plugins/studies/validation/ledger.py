@@ -1,5 +1,7 @@
-"""The ledger: every published measurement beside its prediction, in a table for each kind of
-machine, the worst first."""
+"""The ledger: every published measurement beside its prediction.
+
+There is a table for each kind of machine, the worst prediction first.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,7 @@ class Validation(Ledger):
 
 
 def make_entry(published: PublishedSource, cell: PublishedCell, predicted: float) -> LedgerEntry:
-    """A measurement with its prediction."""
+    """Make the entry of a measurement with its prediction."""
     return LedgerEntry(
         id=cell.id,
         source=published.source,
@@ -102,7 +104,7 @@ def make_entry(published: PublishedSource, cell: PublishedCell, predicted: float
 
 
 def describe_sizes(cell: PublishedCell) -> str:
-    """Where the sizes come from that a prediction is made of."""
+    """Say where the sizes behind a prediction come from."""
     task = cell.task
     if isinstance(task, MiniBatchEpoch):
         inputs = "|V^0| as published, the rest " if task.inputs else ""
@@ -118,7 +120,7 @@ def describe_sizes(cell: PublishedCell) -> str:
 
 
 def tabulate(entries: Sequence[LedgerEntry]) -> tuple[Table, ...]:
-    """How near the predictions are, in sentences and by kind; then every entry."""
+    """Return how near the predictions are, in sentences and by kind, then every entry."""
     kinds = [(kind, [e for e in entries if e.kind == kind]) for kind in KINDS]
     rows = [(kind, chosen) for kind, chosen in kinds if chosen]
     summary = Table(
@@ -133,7 +135,7 @@ def tabulate(entries: Sequence[LedgerEntry]) -> tuple[Table, ...]:
 
 
 def _name_source(entries: Sequence[LedgerEntry]) -> str:
-    """What the ids of a source's entries begin with."""
+    """Return the common beginning of the ids of a source's entries."""
     if len(entries) == 1:
         return entries[0].id
     words = zip(*(entry.id.split("-") for entry in entries), strict=False)
@@ -142,7 +144,7 @@ def _name_source(entries: Sequence[LedgerEntry]) -> str:
 
 
 def _list_sources(entries: Sequence[LedgerEntry]) -> Table:
-    """How near each source is, of which those without a touched measurement come first."""
+    """Return how near each source is; sources without a touched measurement come first."""
     sources: dict[str, list[LedgerEntry]] = {}
     for entry in entries:
         sources.setdefault(entry.source, []).append(entry)
@@ -173,7 +175,7 @@ def _list_sources(entries: Sequence[LedgerEntry]) -> Table:
 
 
 def sum_up(entries: Sequence[LedgerEntry]) -> str:
-    """How many measurements there are, and how near the predictions of untouched ones."""
+    """Say how many measurements there are, and how near the predictions of untouched ones are."""
     untouched = [entry for entry in entries if not entry.fitted_on]
     if not untouched:
         return f"{len(entries)} measurements made by others, every one of which is fitted on."
@@ -193,7 +195,7 @@ def sum_up(entries: Sequence[LedgerEntry]) -> str:
 
 
 def near_share(entries: Sequence[LedgerEntry]) -> float:
-    """The share of entries that are predicted within ``NEAR``."""
+    """Return the share of entries that are predicted within ``NEAR``."""
     return sum(entry.factor <= NEAR for entry in entries) / len(entries)
 
 
@@ -210,7 +212,7 @@ def _count(entries: Sequence[LedgerEntry]) -> tuple[Cell, ...]:
 
 
 def _list_kind(kind: MachineKind, entries: Sequence[LedgerEntry]) -> Table:
-    """The entries of one kind of machine, those whose predictions are furthest off first."""
+    """Return the entries of one kind of machine, the worst predictions first."""
     worst_first = sorted(entries, key=lambda entry: (-entry.factor, entry.id))
     return Table(
         name=f"validation-{kind}",

@@ -7,6 +7,7 @@ of the ledger.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import ClassVar
@@ -17,7 +18,7 @@ from gnnbench.machines.costs.passes import Passes, count_degrees
 from gnnbench.machines.costs.roofline import price_operations, rates_of
 from gnnbench.machines.machine import LibraryRates, Platform
 from gnnbench.models import build
-from gnnbench.parts import Bundle, Kernel, Setting
+from gnnbench.parts import Bundle, Kernel, MiniBatchSampler, Setting
 from gnnbench.price.epochs import EpochPrice, price_epochs
 from gnnbench.records import AggregateWork, BatchProfile, BlockSize, Dataset, Form, Workload
 from gnnbench_plugins.dgl.kernel import DGLKernel
@@ -32,6 +33,7 @@ from gnnbench_plugins.reference.memory import HostMemory, ResidentMemory
 from gnnbench_plugins.reference.native_kernel import NativeKernel
 from gnnbench_plugins.reference.placement import SinglePlacement
 from gnnbench_plugins.reference.sampler import WholeGraphSampler
+from gnnbench_plugins.salient.communication import SalientCommunication
 from gnnbench_plugins.salient.memory import SalientMemory
 from gnnbench_plugins.sancus.communication import SancusCommunication
 from gnnbench_plugins.studies.validation.mini_batches import Draw, find_profile
@@ -65,7 +67,7 @@ KERNELS: dict[str, type[Kernel]] = {
     "dgl": DGLKernel,
     "native": NativeKernel,
 }
-SAMPLERS: dict[str, type[SizedMiniBatches]] = {
+SAMPLERS: dict[str, Callable[..., MiniBatchSampler]] = {
     "pyg": PyGMiniBatches,
     "pyg-messages": PyGMiniBatches,
     "dgl": DGLMiniBatches,
@@ -73,11 +75,11 @@ SAMPLERS: dict[str, type[SizedMiniBatches]] = {
     "native": SizedMiniBatches,
 }
 #: Loaders of programs that draw by PyG, and of systems that draw by DGL.
-PYG_LOADERS: dict[str, type[SizedMiniBatches]] = {
+PYG_LOADERS: dict[str, Callable[..., MiniBatchSampler]] = {
     "pinned": PyGMiniBatchesPinned,
     "persistent": PyGMiniBatchesPersistent,
 }
-LOADERS: dict[str, type[SizedMiniBatches]] = {
+LOADERS: dict[str, Callable[..., MiniBatchSampler]] = {
     "pinned": DGLMiniBatchesPinned,
     "in-place": DGLMiniBatchesInPlace,
 }
@@ -94,8 +96,7 @@ EPOCHS: Bound[int] = 3
 
 
 def make_kernel(name: str, regularisers: int = 0) -> Kernel:
-    """The kernel part that stands for a library, in a model with so many regularisers between two
-    layers."""
+    """Make the kernel part of a library, with ``regularisers`` between two layers of the model."""
     kind = KERNELS[name]
     if not regularisers:
         return kind()
@@ -113,7 +114,7 @@ def make_kernel(name: str, regularisers: int = 0) -> Kernel:
 
 
 def predict(cell: PublishedCell) -> float:
-    """In the unit of the cell."""
+    """Predict a cell, in its unit."""
     task = cell.task
     if isinstance(task, Aggregation):
         seconds = _aggregate_s(cell, task)
@@ -165,7 +166,7 @@ def _setting(dataset: Dataset, platform: Platform, workload: Workload) -> Settin
 def predict_full_graph_s(
     machine: str, kernel: str, task: FullGraphEpoch, regularisers: int = 0
 ) -> float:
-    """Seconds of an epoch; raises ``DeviceOutOfMemory`` where a memory cannot hold it."""
+    """Return the seconds of an epoch. Raises ``DeviceOutOfMemoryError``."""
     vertices, edges = round(task.vertices * task.scale), round(task.edges * task.scale)
     dataset = make_dataset(task.graph, vertices, edges, task.dims, vertices)
     platform = shrink(load_platform(machine), task.scale)
@@ -177,8 +178,10 @@ def predict_full_graph_s(
 
 
 def shrink(platform: Platform, scale: float) -> Platform:
-    """The platform with that share of its memories and caches, and of what it takes to begin
-    anything, so that as large a share of a graph takes as large a share of the time."""
+    """Scale the memories and caches of a platform, and the time that it takes to begin anything.
+
+    A share of a graph then takes as large a share of the time.
+    """
     fronts = {
         name: LibraryRates(call_s=kernel.library.call_s * scale) for name, kernel in KERNELS.items()
     }
@@ -215,8 +218,10 @@ def _full_graph_bundle(chosen: Kernel, task: FullGraphEpoch, vertices: int) -> B
 
 
 def profile_of(task: MiniBatchEpoch) -> BatchProfile:
-    """Sizes of a mini-batch: drawn from the graph's stand-in, and |V^0| as published. Where real
-    neighbourhoods share more than those of the stand-in, they do so at every hop alike."""
+    """Return the sizes of a mini-batch: drawn from the graph's stand-in, and |V^0| as published.
+
+    Real neighbourhoods that share more vertices than the stand-in's do so at every hop alike.
+    """
     drawn = find_profile(Draw(task.graph, task.fanouts, task.seeds))
     if not task.inputs:
         return drawn
@@ -241,8 +246,11 @@ def profile_of(task: MiniBatchEpoch) -> BatchProfile:
 def _price_mini_batches(
     machine: str, kernel: str, regularisers: int, task: MiniBatchEpoch
 ) -> EpochPrice:
-    """An epoch, or as many rounds as the task says, from ``FEW`` of them and ``MORE``; and from so
-    many more where threads have several under way that the first are over."""
+    """Price an epoch, or the rounds of the task, from ``FEW`` and ``MORE`` of its rounds.
+
+    Both counts are larger if threads have several rounds under way, so that the first rounds are
+    over.
+    """
     under_way = task.workers if task.system == "salient" else 0
     counts = 2 * under_way + FEW, 3 * under_way + MORE
     few, more = (_price_rounds(machine, kernel, regularisers, task, count) for count in counts)
@@ -268,7 +276,7 @@ def _price_rounds(
         bundle = Bundle(
             SalientMiniBatches(profile=profile, count=count, workers=task.workers),
             DataParallelPlacement(accelerators=devices),
-            SalientRowsCross(precision="half"),
+            SalientRowsCross(SalientCommunication(precision="half")),
             SalientMemory(),
             chosen,
         )

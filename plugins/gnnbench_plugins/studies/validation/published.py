@@ -44,8 +44,10 @@ class Aggregation(_Table):
 
 
 class LayerForward(_Table):
-    """A layer's forward pass over a whole graph, of the widths ``dims``; ``degrees`` says that it
-    counts those of its vertices, where ``model`` does not."""
+    """A layer's forward pass over a whole graph, of the widths ``dims``.
+
+    ``degrees`` says that it counts the degrees of its vertices, where ``model`` does not.
+    """
 
     graph: Text
     model: Text
@@ -76,19 +78,19 @@ class FullGraphEpoch(_Table):
 
 
 class MiniBatchEpoch(_Table):
-    """An epoch of mini-batches of ``seeds`` training vertices for each of the ``devices``; 0 of
-    them is the host.
+    """An epoch of mini-batches of ``seeds`` training vertices for each of the ``devices``.
 
-    ``fanouts`` go from the seeds outwards. ``inputs`` is |V^0| where that is published, and else
-    0. Rows come by the ``library``'s ``loader``, or by a program's own: picked into ``pinned``
-    memory, with workers that start in every epoch or are ``persistent``, or read ``in-place`` by
-    the accelerators. ``workers`` of the host's threads sample, 0 meaning all, or the ``devices``
-    do; ``prefetch`` is how many stages work ahead, as in ``Communication.prefetch``. ``batches`` is
-    how many mini-batches the number is of, and 0 an epoch.
+    0 devices are the host. ``fanouts`` go from the seeds outwards. ``inputs`` is |V^0| where it is
+    published, and else 0. Rows come by the ``library``'s ``loader``, or by a program's own loader.
+    That one picks them into ``pinned`` memory, or accelerators read them ``in-place``. Its workers
+    start in every epoch or are ``persistent``. ``workers`` of the host's threads sample, 0 meaning
+    all, or the ``devices`` do. ``prefetch`` is the number of stages that work ahead, as in
+    ``Communication.prefetch``. ``batches`` is the number of measured mini-batches, and 0 for an
+    epoch.
 
-    Of ``system`` salient each device has ``workers`` threads that prepare a whole mini-batch each.
-    Where nodes are alike, ``described`` is how many of the devices the platform has, in whose place
-    a round is gone through; 0 is all of them.
+    If ``system`` is salient, each device has ``workers`` threads that prepare a whole mini-batch
+    each. If nodes are alike, the platform has ``described`` of the devices, and a round is computed
+    for these alone; 0 is all devices.
     """
 
     graph: Text
@@ -176,7 +178,7 @@ class PublishedSource(_Table):
 
 
 def read_source(path: Path) -> PublishedSource:
-    """The measurements of one file; raises ``UsageError`` where it says something else."""
+    """Read the measurements of one file. Raises ``UsageError`` for any other document."""
     try:
         return PublishedSource.model_validate(read_toml(path))
     except ValidationError as error:
@@ -187,5 +189,5 @@ def read_source(path: Path) -> PublishedSource:
 
 @cache
 def read_sources() -> tuple[PublishedSource, ...]:
-    """All files, by their names."""
+    """Read all files, by their names."""
     return tuple(read_source(path) for path in sorted(FOLDER.glob("*.toml")))
