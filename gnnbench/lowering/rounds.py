@@ -147,9 +147,9 @@ class RoundBuffers:
 
 @dataclass(slots=True, eq=False)
 class RoundSeconds:
-    """The seconds of a round's stages; those of sampling on hosts are by host name.
+    """The seconds of a round's stages.
 
-    Those of training are by device index.
+    Sampling on hosts has seconds by host name, and training by device index.
     """
 
     sample_accelerator: float = 0.0

@@ -32,7 +32,7 @@ Part = Callable[[int, UnitPlan], Iterator[Item]]
 
 
 class AddSums(NamedTuple):
-    """The addition of a piece's sums to those of earlier pieces of its chunk."""
+    """The addition of a piece's sums to the sums of earlier pieces of its chunk."""
 
     key: UnitKey
 

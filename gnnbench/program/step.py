@@ -206,7 +206,7 @@ class Section(NamedTuple):
 
 
 class Account(NamedTuple):
-    """The moment at which a lowering reads ``Times``: those of all steps so far are known."""
+    """The moment at which a lowering reads ``Times``; the seconds of all steps so far are known."""
 
 
 Item: TypeAlias = Step | Collective | Hold | Free | Take | Drop | Section | Account

@@ -184,13 +184,12 @@ class Engine(ABC):
     def _list_epoch(self, epoch: int) -> Iterable[Item]:
         """Return the items of an epoch.
 
-        A program that is equal in all epochs is made once. With several processes it is made anew,
-        because each process changes the steps to its own part.
+        A program that is equal in all epochs is made once.
         """
         if self._program:
             return self._program
         items = self._lowering.run_epoch(epoch)
-        if self._rank is not None or not self._lowering.steady:
+        if not self._lowering.steady:
             return items
         first = list(islice(items, MOST_KEPT))
         rest = list(islice(items, 1))

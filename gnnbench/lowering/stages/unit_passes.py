@@ -34,7 +34,7 @@ class UpdateForward(NamedTuple):
 
 
 class UpdateBackward(NamedTuple):
-    """UPDATE backward of a unit, from the gradients of its outputs to those of its aggregate."""
+    """UPDATE backward of a unit, down to the gradients of its aggregate."""
 
     key: UnitKey
 
@@ -143,7 +143,7 @@ class UnitPasses:
         return needs_aggregate_gradient(self._frame.layers[number], first=number == 0)
 
     def make_update_backward(self, key: UnitKey, block: Block | BlockSize, access: Access) -> Step:
-        """Return UPDATE backward, from the gradients of the outputs to those of the aggregate."""
+        """Return UPDATE backward, from the outputs' gradients to the aggregate's gradients."""
         layer, first = self._frame.layers[key[0]], key[0] == 0
         gemms = update_gemms(layer, first=first)
         work = layer.update_work(block.num_dst, self._frame.itemsize, gemms)

@@ -16,9 +16,9 @@ class Operation:
     of them are distinct. ``flops`` are its arithmetic, or the number of values that it processes
     without vector instructions. ``launches`` are the kernels launched on an accelerator, or the
     parallel regions opened on a CPU. Each launch writes a new tensor, unless ``outputs`` gives the
-    number of new tensors: 0 if all writes go to existing tensors, or to memory that the library
-    keeps. ``calls`` counts calls of the library's Python front end. Rows are gathered in ``order``,
-    if it is known; ``backward`` means the order of its sources.
+    number of new tensors. It is 0 if all writes go to existing memory. ``calls`` counts calls of
+    the library's Python front end. Rows are gathered in ``order``, if it is known; ``backward``
+    means the order of its sources.
     """
 
     read_bytes: float = 0.0
