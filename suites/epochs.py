@@ -15,9 +15,9 @@ from gnnbench.comparison import Request, compare, make_setting
 from gnnbench.kernels.pages import keep_pages
 from gnnbench.machines.describe import FALLBACK, LOCAL, load_platform
 from gnnbench.price.wall_clock import WallClock
+from gnnbench.program.recorder import Recorder
 from gnnbench.records import Dataset, Metric, Mode, Workload
-from gnnbench.run import accelerators_here, make_engine
-from gnnbench.run.recorder import Recorder
+from gnnbench.run import make_engine, open_timer
 from suites.graphs import find_real
 
 #: Benchmarks cover strategies of every installed plugin, and of the modules or files in this
@@ -73,7 +73,7 @@ class _Epoch:
         if reason is not None:  # asv shows this combination as not available.
             raise NotImplementedError(reason)
         bundle = bundle.begin(setting)
-        recorder = Recorder(WallClock(), synchronise=accelerators_here(setting.platform))
+        recorder = Recorder(WallClock(), open_timer(setting.platform))
         self.engine = make_engine(bundle, setting, recorder)
         self.engine.prepare()
         self.engine.run_epoch(0)

@@ -36,6 +36,7 @@ from gnnbench.models import BoundBlock, Degrees, build
 from gnnbench.models.products import keeps_sparse, projected_layers
 from gnnbench.parts import Bundle, MiniBatchSampler, Setting
 from gnnbench.price.wall_clock import WallClock
+from gnnbench.program.recorder import Recorder
 from gnnbench.records import Block, Dataset, IntArray, PartKind, Workload
 from gnnbench.run import make_engine
 from gnnbench.run.features import feature_rows
@@ -46,7 +47,6 @@ from gnnbench.run.passes import (
     run_update_backward,
     take_gradients,
 )
-from gnnbench.run.recorder import Recorder
 from gnnbench.run.replicas import Replicas, torch_dtype
 from gnnbench.units import format_si
 from suites.race import DoubleArray, resample

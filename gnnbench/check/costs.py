@@ -33,7 +33,14 @@ from gnnbench.parts import (
     Memory,
     MiniBatchSampler,
 )
-from gnnbench.records import Block, BlockSize, Work
+from gnnbench.records import (
+    AggregateWork,
+    Block,
+    BlockSize,
+    KernelWork,
+    SampleWork,
+    UpdateWork,
+)
 
 #: The largest ratio of a stated time to the time by the device's rates. ``CALLS_S`` seconds are
 #: allowed besides for library calls in each sampled layer, ``START_S`` for each worker started.
@@ -86,7 +93,7 @@ def _check_seconds(world: World) -> str:
     count = 0
     for device in (*trainers, *_list_described()):
         try:
-            kernel.seconds(Work("aggregate", edges=8, rows=1, features=1), device)
+            kernel.seconds(AggregateWork(edges=8, rows=1, features=1), device)
         except Exception:  # it does not price this device, or only after a run on it
             continue
         _check_grid(kernel, device)
@@ -121,12 +128,12 @@ def _check_priced(subject: Subject, kernel: Kernel, ran_before: int) -> str:
 def _check_grid(kernel: Kernel, device: Device) -> None:
     """Check that the times of growing work do not fall."""
 
-    def aggregate(edges: int, features: int) -> Work:
+    def aggregate(edges: int, features: int) -> KernelWork:
         rows = edges // 8
-        return Work("aggregate", edges=edges, rows=rows, features=features, sources=rows)
+        return AggregateWork(edges=edges, rows=rows, features=features, sources=rows)
 
-    def update(macs: int, features: int) -> Work:
-        return Work("update", macs=macs, rows=64, features=features)
+    def update(macs: int, features: int) -> KernelWork:
+        return UpdateWork(macs=macs, rows=64, features=features)
 
     series = [
         *([aggregate(edges, features) for edges in EDGES] for features in FEATURES),
@@ -153,7 +160,9 @@ def _check_grid(kernel: Kernel, device: Device) -> None:
             )
 
 
-def _require_possible(part: str, work: Work, device: Device, seconds: float) -> None:
+def _require_possible(
+    part: str, work: KernelWork | SampleWork, device: Device, seconds: float
+) -> None:
     """Raise ``NonConformingError`` for a time that is no time, or that the device cannot take."""
     case = f"{part} states {seconds!r} s on {device.name} ({device.model}) for "
     case += describe_work(work)
@@ -166,20 +175,22 @@ def _require_possible(part: str, work: Work, device: Device, seconds: float) -> 
         raise NonConformingError(
             f"{case}, and its bytes and operations alone take {least:.3e} s at the device's rates"
         )
-    if seconds > SLOWEST * most + CALLS_S * max(1, work.layers) + START_S * work.starts:
+    layers, starts = (work.layers, work.starts) if isinstance(work, SampleWork) else (1, 0)
+    if seconds > SLOWEST * most + CALLS_S * max(1, layers) + START_S * starts:
         raise NonConformingError(
             f"{case}, and at the device's rates it takes about {most:.3e} s; what takes more than "
             f"{SLOWEST:,.0f} times that has the wrong unit"
         )
 
 
-def bound_seconds(work: Work, device: Device) -> tuple[float, float]:
+def bound_seconds(work: KernelWork | SampleWork, device: Device) -> tuple[float, float]:
     """Return a device's least seconds for a piece of work, and those at its effective rates."""
     least = least_seconds(work, find_peaks(device))
-    if work.op == "sample":
+    if isinstance(work, SampleWork):
         rate = device.rates.sampled_edges_per_s * (device.cores if device.kind == "cpu" else 1)
         return least, work.edges / rate if rate else math.inf
-    read = work.edges * work.features * work.itemsize
+    edges = work.edges if isinstance(work, AggregateWork) else 0
+    read = edges * work.features * work.itemsize
     outputs = work.rows * work.features * work.itemsize
     most = (
         device.hardware.launch_s
@@ -198,20 +209,20 @@ def _check_sampling(sampler: MiniBatchSampler) -> str:
     count = 0
     for device in _list_described():
         try:
-            price_sampling(Work("sample", edges=8, layers=1), device, sampler.library)
+            price_sampling(SampleWork(edges=8, layers=1), device, sampler.library)
         except ZeroDivisionError:  # neither device nor library has a sampling rate
             continue
         for works in (
-            [Work("sample", edges=edges, layers=2) for edges in EDGES],
-            [Work("sample", edges=EDGES[0], layers=layers) for layers in (1, 2, 4)],
-            [Work("sample", edges=EDGES[0], layers=2, starts=starts) for starts in (0, 1, 8)],
+            [SampleWork(edges=edges, layers=2) for edges in EDGES],
+            [SampleWork(edges=EDGES[0], layers=layers) for layers in (1, 2, 4)],
+            [SampleWork(edges=EDGES[0], layers=2, starts=starts) for starts in (0, 1, 8)],
         ):
             _check_draws(sampler, device, works)
         count += 1
     return f"sampler {sampler.name!r} draws on {count} devices in what they can"
 
 
-def _check_draws(sampler: MiniBatchSampler, device: Device, works: Sequence[Work]) -> None:
+def _check_draws(sampler: MiniBatchSampler, device: Device, works: Sequence[SampleWork]) -> None:
     """Check that growing work takes no less time, and that more edges take longer."""
     case = f"sampler {sampler.name!r}"
     times = [price_sampling(work, device, sampler.library) for work in works]

@@ -12,7 +12,7 @@ from typing import cast
 from gnnbench.machines.machine import Device
 from gnnbench.parts import Kernel, Part, SeedSession, Session
 from gnnbench.plugins import Registry
-from gnnbench.records import PART_KINDS, PartKind, Parts, Work
+from gnnbench.records import PART_KINDS, KernelWork, PartKind, Parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Priced:
     """A piece of work that a kernel gave a duration to."""
 
     kernel: str
-    work: Work
+    work: KernelWork
     device: Device
     seconds: float
 
@@ -111,7 +111,7 @@ def _noting(method: Callable[..., object], note: Callable[[], None]) -> Callable
 
 def _keeping_prices(method: Callable[..., float], reached: Reached) -> Callable[..., float]:
     @functools.wraps(method)
-    def seconds(kernel: Part, work: Work, device: Device) -> float:
+    def seconds(kernel: Part, work: KernelWork, device: Device) -> float:
         took_s = method(kernel, work, device)
         reached.priced.append(Priced(kernel.name, work, device, took_s))
         return took_s

@@ -17,7 +17,7 @@ from gnnbench.parts import (
     TrafficSession,
 )
 from gnnbench.plugins import Registry
-from gnnbench.records import IntArray, Round, RoundTraffic
+from gnnbench.records import CopyWork, IntArray, Round, RoundTraffic, RowsWork, count_moved
 
 
 def check_bytes_add_up(subject: Subject) -> str:
@@ -85,7 +85,9 @@ def _check_counted_bytes(case: str, world: World) -> None:
     """Check that the bytes in a run's metrics are those that its spans carried over links."""
     links = {link.name for link in world.setting.platform.links}
     run = world.run()
-    crossed = sum(entry.span.work.bytes for entry in run.timeline if entry.span.place in links)
+    crossed = sum(
+        count_moved(entry.span.work) for entry in run.timeline if entry.span.place in links
+    )
     kinds = ("host_to_device", "device_to_host", "device_to_device", "all_to_all", "all_reduce")
     # The timeline is the last epoch's, and so is the last sample.
     counted = sum(run.metrics[f"{kind}_bytes"].samples[-1] for kind in kinds)
@@ -108,7 +110,9 @@ def _check_moved_rows(case: str, world: World) -> str:
     kept = sum(len(peer.kept) for fetch in fetches for peer in fetch.from_peers)
     due = from_host + kept + sum(len(fetch.reused) for fetch in fetches)
     crossed = sum(
-        entry.span.work.rows for entry in run.timeline if entry.span.label == "host to device"
+        entry.span.work.rows
+        for entry in run.timeline
+        if entry.span.label == "host to device" and isinstance(entry.span.work, CopyWork | RowsWork)
     )
     setting = world.setting
     row_bytes = setting.dataset.num_features * setting.workload.itemsize

@@ -35,8 +35,8 @@ def check_processes(processes: int | None, job: Job) -> int:
         )
 
     from gnnbench.comparison import check_options, options_for
+    from gnnbench.machines.ranks import assign_ranks
     from gnnbench.plugins import assemble, load
-    from gnnbench.run.ranks import assign_ranks
 
     registry = load(list(map(str, job.plugins)))
     registry.model(job.model_name)

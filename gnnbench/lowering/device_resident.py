@@ -10,6 +10,7 @@ or copied. On one device with the whole graph, no layer's rows cross.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,11 +27,24 @@ from gnnbench.lowering.stages.unit_passes import UnitPasses
 from gnnbench.models import Layer
 from gnnbench.models.products import keeps_sparse, projected_layers
 from gnnbench.parts import Bundle, HaloExchange, Session, Setting
-from gnnbench.program import Buffer, Free, Hold, Item, Ledger, Step
-from gnnbench.records import PartKind, Work
+from gnnbench.program import Access, Buffer, Free, Hold, Item, Ledger, Place, Step
+from gnnbench.records import AggregateWork, CopyWork, PartKind, ProductSize
 
 #: The name in a ledger of chunks' topologies that stay on a device.
 TOPOLOGIES = "chunk topologies"
+
+
+class TakeLoss(NamedTuple):
+    """The loss of a device's own training vertices, and the gradients of its logits."""
+
+    slot: int
+
+
+class ClearGradients(NamedTuple):
+    """The clearing of a device's gradients of a layer's input."""
+
+    layer: int
+    slot: int
 
 
 class DeviceResidentLowering(Lowering):
@@ -156,13 +170,14 @@ class DeviceResidentLowering(Lowering):
         alone = self.shards.undivided
         return alone and keeps_sparse(self.bundle, self.setting, self.trainers, projected)
 
-    def _size_products(self, number: int, work: Work) -> Work:
+    def _size_products(self, number: int, work: AggregateWork) -> AggregateWork:
         """Return the size of AGGREGATE that multiplies only the stored values of features."""
         features = self.setting.dataset.features
         if number or not self.sparse or isinstance(features, np.ndarray):
             return work
         rows, width = features.shape
-        return work._replace(macs=work.macs * features.nnz // (rows * width), columns=width)
+        macs = work.macs * features.nnz // (rows * width)
+        return work._replace(product=ProductSize(macs, columns=width))
 
     def _count_feature_bytes(self, slot: int) -> int:
         features, count = self.setting.dataset.features, self.shards.count_rows(slot, 0)
@@ -246,19 +261,14 @@ class DeviceResidentLowering(Lowering):
             width = self.layers[-1].shape.out_features
             size = self.now.shards.num_owned[slot] * width * self.frame.itemsize
             yield Step(
-                "loss",
-                (slot,),
+                TakeLoss(slot),
                 "update",
                 "loss",
-                device.name,
-                (device.name,),
-                Work("copy", rows=self.now.shards.num_train[slot], bytes=2 * size, form="loss"),
+                Place(device.name, (device.name,), slot),
+                CopyWork(2 * size, self.now.shards.num_train[slot], loss=True),
                 len(self.layers),
                 self.now.round,
-                (logits[slot], self.now.meeting),
-                (gradients[slot],),
-                (after,),
-                device=slot,
+                access=Access((logits[slot], self.now.meeting), (gradients[slot],), (after,)),
             )
         self.now.meeting = after
 
@@ -294,18 +304,13 @@ class DeviceResidentLowering(Lowering):
         for slot, device in enumerate(self.trainers):
             count = self.now.shards.count_rows(slot, number)
             yield Step(
-                "clear gradients",
-                (number, slot),
+                ClearGradients(number, slot),
                 "aggregate",
                 "clear gradients",
-                device.name,
-                (device.name,),
-                Work("copy", rows=count, bytes=count * width * self.frame.itemsize),
+                Place(device.name, (device.name,), slot),
+                CopyWork(count * width * self.frame.itemsize, count),
                 number,
                 self.now.round,
-                (self.now.meeting,),
-                (below[slot],),
-                (after,),
-                device=slot,
+                access=Access((self.now.meeting,), (below[slot],), (after,)),
             )
         self.now.meeting = after

@@ -16,12 +16,19 @@ return to their updaters when all pieces that read these rows are done.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from gnnbench.errors import PluginError
 from gnnbench.lowering.base import Lowering
+from gnnbench.lowering.exchanges import (
+    AGGREGATE_GRADIENTS,
+    AGGREGATES,
+    ROW_GRADIENTS,
+    ROWS,
+    Matrix,
+)
 from gnnbench.lowering.footprint import mask_bytes
 from gnnbench.lowering.memory import (
     ADAM_ARRAYS,
@@ -30,34 +37,55 @@ from gnnbench.lowering.memory import (
     compute_resource,
 )
 from gnnbench.lowering.shardings import GraphShardings, Range, Shardings
+from gnnbench.lowering.stages.averaging import UpdateModel
+from gnnbench.lowering.stages.unit_passes import (
+    AggregateBackward,
+    AggregateForward,
+    UnitKey,
+    UpdateBackward,
+    UpdateForward,
+)
 from gnnbench.lowering.units import size_backward, update_gemms
 from gnnbench.machines.machine import Device
 from gnnbench.models import Layer
 from gnnbench.parts import Bundle, FullGraphSampler, Setting, divide_evenly
-from gnnbench.program import Buffer, Collective, Free, Hold, Item, Ledger, Step
-from gnnbench.records import Form, Stage, Work
+from gnnbench.program import (
+    NOTHING,
+    Access,
+    Buffer,
+    Collective,
+    Counts,
+    Free,
+    Hold,
+    Item,
+    Ledger,
+    Place,
+    Step,
+)
+from gnnbench.records import AggregateWork, CopyWork, Stage, Work
 
 #: By round and slot.
 Buffers = defaultdict[tuple[int, int], Buffer]
 
 
-@dataclass(frozen=True, slots=True)
-class Matrix:
-    """The rows that one all-to-all transfers between aggregators and updaters.
+class ReduceSums(NamedTuple):
+    """The transfer of elements ``begin`` to ``end`` of the sums of the weights' gradients.
 
-    They are the rows of a round's pieces (``of_pieces``), or else its input rows. They go to the
-    updaters or to the aggregators.
+    The target ``adds`` them to its own, or replaces its own.
     """
 
-    name: str
-    of_pieces: bool
-    to_updaters: bool
+    source: int
+    target: int
+    begin: int
+    end: int
+    adds: bool
 
 
-AGGREGATES = Matrix("aggregates", of_pieces=True, to_updaters=True)
-ROWS = Matrix("representations", of_pieces=False, to_updaters=False)
-AGGREGATE_GRADIENTS = Matrix("gradients of aggregates", of_pieces=True, to_updaters=False)
-ROW_GRADIENTS = Matrix("gradients of representations", of_pieces=False, to_updaters=True)
+class TakeLoss(NamedTuple):
+    """The loss of an updater's training vertices of a round, and the gradients of its logits."""
+
+    round: int
+    slot: int
 
 
 def open_buffers(name: str) -> Buffers:
@@ -110,7 +138,7 @@ class ShardsLayout(Lowering):
         updated = [(number, slot) for number in self.rounds for slot in shards.updaters]
         self._edges = {key: shards.edges_of(*key) for key in updated}
         self._seeds = {key: shards.seeds_of(*key) for key in updated}
-        self._ways: dict[tuple[int, int], tuple[str, tuple[str, ...]]] = {}
+        self._ways: dict[tuple[int, int], Place] = {}
         for slot in shards.updaters:
             self._place_updater(ledger, slot)
         for slot in shards.aggregators:
@@ -304,21 +332,24 @@ class FeatureShardsLowering(ShardsLayout):
         for slot in self._aggregators(number):
             piece = self.shards.pieces[index, slot]
             if piece.size.num_dst:
-                step = self._aggregate_step("aggregate forward", number, index, slot)
-                step.reads = tuple([inputs[read, slot] for read in piece.reads])
-                step.writes = (aggregated[index, slot],)
-                step.arithmetic = float(piece.size.num_edges * self.width(number, slot))
-                yield step
+                arithmetic = float(piece.size.num_edges * self.width(number, slot))
+                reads = tuple([inputs[read, slot] for read in piece.reads])
+                key, access = (number, index, slot), Access(reads, (aggregated[index, slot],))
+                label, operation = "aggregate forward", AggregateForward(key)
+                work = self._size_aggregate(key)
+                step = self._step(operation, "aggregate", label, key, work, access)
+                announced = self._announce(key, backward=False)
+                yield step._replace(index_work=announced, counts=Counts(arithmetic=arithmetic))
 
-    def _aggregate_step(self, op: str, number: int, index: int, slot: int) -> Step:
+    def _size_aggregate(self, key: UnitKey) -> AggregateWork:
+        number, index, slot = key
         size = self.shards.pieces[index, slot].size
         work = self.layers[number].aggregate_work(size, self.frame.itemsize)
-        block = self.shards.blocks.get((index, slot))
-        work = work._replace(features=self.width(number, slot), order=self.frame.find_order(block))
-        step = self._step(op, "aggregate", number, index, slot, work)
-        if block is not None:
-            self.frame.announce(step, block)
-        return step
+        order = self.frame.find_order(self.shards.blocks.get((index, slot)))
+        return work._replace(features=self.width(number, slot), order=order)
+
+    def _announce(self, key: UnitKey, *, backward: bool) -> Callable[[], None] | None:
+        return self.frame.announce(self.shards.blocks.get(key[1:]), backward=backward)
 
     def _update(self, number: int, index: int, whole: Buffers, updated: Buffers) -> Iterator[Step]:
         """Yield the update of every updater's vertices of a round (line 12)."""
@@ -326,11 +357,12 @@ class FeatureShardsLowering(ShardsLayout):
         for slot in self._updaters(index):
             rows = self.shards.rows_of(index, slot)
             work = layer.update_work(rows, self.frame.itemsize)
-            step = self._step("update forward", "update", number, index, slot, work)
-            step.reads, step.writes = (whole[index, slot],), (updated[index, slot],)
-            step.edges, step.vertices = self._edges[index, slot], rows * (1 if number else 2)
-            step.arithmetic = float(rows * layer.macs_per_row)
-            yield step
+            vertices, arithmetic = rows * (1 if number else 2), float(rows * layer.macs_per_row)
+            counts = Counts((), self._edges[index, slot], vertices, arithmetic)
+            access = Access((whole[index, slot],), (updated[index, slot],))
+            key, label = (number, index, slot), "update forward"
+            step = self._step(UpdateForward(key), "update", label, key, work, access)
+            yield step._replace(counts=counts)
 
     def _take_loss(self, index: int, logits: Buffers, gradients: Buffers) -> Iterator[Step]:
         """Yield the loss of every updater's own training vertices (line 15)."""
@@ -339,11 +371,11 @@ class FeatureShardsLowering(ShardsLayout):
             rows = self.shards.rows_of(index, slot)
             size = 2 * rows * width * self.frame.itemsize
             # The optimiser's part counts once, in the first round.
-            form: Form = "loss" if index == self.rounds[0] else "plain"
-            work = Work("copy", rows=self._seeds[index, slot], bytes=size, form=form)
-            step = self._step("loss", "update", len(self.layers), index, slot, work)
-            step.reads, step.writes = (logits[index, slot],), (gradients[index, slot],)
-            yield step
+            first = index == self.rounds[0]
+            work = CopyWork(size, self._seeds[index, slot], loss=first)
+            access = Access((logits[index, slot],), (gradients[index, slot],))
+            key = len(self.layers), index, slot
+            yield self._step(TakeLoss(index, slot), "update", "loss", key, work, access)
 
     # ------------------------------------------------------------------ backward
 
@@ -362,10 +394,11 @@ class FeatureShardsLowering(ShardsLayout):
                 rows = self.shards.rows_of(index, slot)
                 gemms = update_gemms(layer, first=number == 0)
                 work = layer.update_work(rows, self.frame.itemsize, gemms)
-                step = self._step("update backward", "update", number, index, slot, work)
-                step.reads, step.writes = (ready[index, slot],), (parts[index, slot],)
-                step.adds = (self._sums[slot],)
-                yield step
+                work = work._replace(backward=True)
+                adds = (self._sums[slot],)
+                access = Access((ready[index, slot],), (parts[index, slot],), adds)
+                key, label = (number, index, slot), "update backward"
+                yield self._step(UpdateBackward(key), "update", label, key, work, access)
             if number:
                 holds = self._hold_aggregates(number, index)
                 yield from holds
@@ -394,10 +427,12 @@ class FeatureShardsLowering(ShardsLayout):
         for slot in self._aggregators(number):
             piece = self.shards.pieces[index, slot]
             if piece.size.num_dst:
-                step = self._aggregate_step("aggregate backward", number, index, slot)
-                step.reads = (columns[index, slot],)
-                step.adds = tuple([below[read, slot] for read in piece.reads])
-                yield step
+                adds = tuple([below[read, slot] for read in piece.reads])
+                key, access = (number, index, slot), Access((columns[index, slot],), adds=adds)
+                work = size_backward(self._size_aggregate(key), first=number == 0)
+                operation, label = AggregateBackward(key), "aggregate backward"
+                step = self._step(operation, "aggregate", label, key, work, access)
+                yield step._replace(index_work=self._announce(key, backward=True))
 
     def _return_gradients(self, number: int, below: Buffers) -> Generator[Item, None, Buffers]:
         """Yield the transfer of complete gradients to the updaters of the layer below.
@@ -411,16 +446,20 @@ class FeatureShardsLowering(ShardsLayout):
 
     # ------------------------------------------------------------------ steps
 
-    def _step(self, op: str, stage: Stage, number: int, index: int, slot: int, work: Work) -> Step:
+    def _step(
+        self,
+        operation: object,
+        stage: Stage,
+        label: str,
+        key: UnitKey,
+        work: Work,
+        access: Access,
+    ) -> Step:
         """Return a device's part of a round."""
+        number, index, slot = key
         device = self.trainers[slot]
-        if op.endswith("backward"):
-            work = size_backward(work, first=number == 0)
-        resources = compute_resource(device, self.platform.host, stage)
-        operands = (number, index, slot)
-        return Step(
-            op, operands, stage, op, device.name, resources, work, number, index, device=slot
-        )
+        place = Place(device.name, compute_resource(device, self.platform.host, stage), slot)
+        return Step(operation, stage, label, place, work, number, index, access=access)
 
     def _exchange(
         self, what: Matrix, number: int, index: int, sources: Buffers, targets: Buffers
@@ -437,41 +476,35 @@ class FeatureShardsLowering(ShardsLayout):
             if not what.to_updaters:
                 source, target = target, source
             size = overlap.rows * width * item_bytes
-            work = Work("copy", rows=overlap.rows, bytes=size)
-            if source == target:  # read, and written to rows that are made for it
-                work = work._replace(bytes=2 * size, fresh=True)
-            place, resources = self._way(source, target)
+            crosses = source != target
+            # A device's own part is read, and written to rows that are made for it.
+            work = CopyWork(size if crosses else 2 * size, overlap.rows, fresh=not crosses)
             steps.append(
                 Step(
-                    name,
-                    (number, index, overlap),
+                    what.operation(number, index, overlap),
                     "transfer",
-                    name if source != target else f"{name}, own part",
-                    place,
-                    resources,
+                    name if crosses else f"{name}, own part",
+                    self._find_way(source, target),
                     work,
                     number,
                     index,
-                    (sources[index, source],),
-                    adds=(targets[index, target],),
-                    moves=(("all_to_all", size),) if source != target else (),
-                    device=target,
-                    source=source,
+                    Counts((("all_to_all", size),)) if crosses else NOTHING,
+                    access=Access((sources[index, source],), adds=(targets[index, target],)),
                 )
             )
         return Collective(tuple(steps))
 
-    def _way(self, source: int, target: int) -> tuple[str, tuple[str, ...]]:
-        """Return the place that prices a transfer, and the resources that the transfer holds.
+    def _find_way(self, source: int, target: int) -> Place:
+        """Return the place of a transfer: a link, or a device's memory.
 
-        The place is a link, or a device's memory. On links a device sends to one device and
-        receives from one device at a time.
+        On links a device sends to one device and receives from one device at a time.
         """
         if (source, target) not in self._ways:
             one, other = self.trainers[source], self.trainers[target]
             route = self.platform.route(one, other)
             ports = () if source == target else (f"{one.name}.out", f"{other.name}.in")
-            self._ways[source, target] = route.place, (*route.lanes, *ports)
+            place = Place(route.place, (*route.lanes, *ports), target, source)
+            self._ways[source, target] = place
         return self._ways[source, target]
 
     # ------------------------------------------------------------------ the weights
@@ -484,36 +517,30 @@ class FeatureShardsLowering(ShardsLayout):
             sums, steps = self._sums, []
             self._sums = {slot: Buffer("sums of the gradients") for slot in sums}
             for source, target, begin, end in pieces:
-                route = self.platform.route(self.trainers[source], self.trainers[target])
+                route = self.frame.find_route(self.trainers[source], self.trainers[target])
                 size = (end - begin) * self.frame.itemsize
+                access = Access((sums[source], sums[target]), (self._sums[target],))
                 steps.append(
                     Step(
-                        "all-reduce gradients",
-                        (source, target, begin, end, adds),
+                        ReduceSums(source, target, begin, end, adds),
                         "synchronize",
                         "all-reduce gradients",
-                        route.place,
-                        route.lanes,
-                        Work("copy", bytes=size),
+                        route._replace(device=target, source=source),
+                        CopyWork(size),
                         round=last,
-                        reads=(sums[source], sums[target]),
-                        writes=(self._sums[target],),
-                        moves=(("all_reduce", size),),
-                        device=target,
-                        source=source,
+                        counts=Counts((("all_reduce", size),)),
+                        access=access,
                     )
                 )
             yield Collective(tuple(steps))
         yield Step(
-            "step",
-            (),
+            UpdateModel(),
             "synchronize",
             "average and step",
-            first,
-            (first,),
-            Work("copy", bytes=ADAM_ARRAYS * self.setting.parameter_bytes),
+            Place(first, (first,)),
+            CopyWork(bytes=ADAM_ARRAYS * self.setting.parameter_bytes),
             round=last,
-            reads=tuple(self._sums.values()),
+            access=Access(tuple(self._sums.values())),
         )
 
 

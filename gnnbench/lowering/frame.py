@@ -26,8 +26,17 @@ from gnnbench.parts import (
     ShardExchange,
     TrafficSession,
 )
-from gnnbench.program import Buffer, Step
-from gnnbench.records import Block, BlockSize, ByteKind, IntArray, Loading, ReadOrder, Work
+from gnnbench.program import Buffer, Counts, Place, Step
+from gnnbench.records import (
+    Block,
+    BlockSize,
+    ByteKind,
+    CopyWork,
+    IntArray,
+    Loading,
+    ReadOrder,
+    RowsWork,
+)
 
 
 def open_traffic(bundle: Bundle, owner: IntArray) -> TrafficSession:
@@ -93,23 +102,35 @@ class Frame:
             self._orders[id(block)] = BlockOrder(block)
         return self._orders[id(block)]
 
-    def announce(self, step: Step, block: Block) -> None:
-        """Let the kernel know which block a step aggregates over, if the kernel asks for it."""
-        if self._expects:
-            backward = step.op == "aggregate backward"
-            step.index_work = partial(self._expect, block, backward)
+    def announce(
+        self, block: Block | BlockSize | None, *, backward: bool
+    ) -> Callable[[], None] | None:
+        """Return the index work of a step that aggregates over a block, if the kernel asks for it.
 
-    def _expect(self, block: Block, backward: bool, step: Step) -> None:
-        self.bundle.kernel.expect(block, backward=backward)
+        It lets the kernel know the block.
+        """
+        if not (self._expects and isinstance(block, Block)):
+            return None
+        return partial(self.bundle.kernel.expect, block, backward=backward)
 
     def cross(
-        self, source: Device, target: Device, index: int, label: str, work: Work, kind: ByteKind
+        self,
+        source: Device,
+        target: Device,
+        index: int,
+        label: str,
+        work: CopyWork | RowsWork,
+        kind: ByteKind,
     ) -> Step:
         """Return a transfer in round ``index``, without buffers; its bytes are of a ``kind``."""
+        place = self.find_route(source, target)
+        counts = Counts(((kind, work.bytes),))
+        return Step(None, "transfer", label, place, work, round=index, counts=counts)
+
+    def find_route(self, source: Device, target: Device) -> Place:
+        """Return the place of transfers from one device to another."""
         route = self.platform.route(source, target)
-        step = Step("", (), "transfer", label, route.place, route.lanes, work, round=index)
-        step.moves = ((kind, work.bytes),)
-        return step
+        return Place(route.place, route.lanes)
 
 
 class RoundFrame(Frame):
@@ -176,7 +197,7 @@ class RoundFrame(Frame):
 
         If all threads share each mini-batch, it is written once all mini-batches are drawn.
         """
-        return round_.drawn[slot] if self.preparers else round_.sampled
+        return round_.buffers.drawn[slot] if self.preparers else round_.buffers.sampled
 
     def host_thread(self, stage: str, host: Device, index: int, slot: int) -> str:
         """Return the resource of a host that a stage of a round occupies.
@@ -199,9 +220,8 @@ class RoundFrame(Frame):
             return allowed
         return min(planned, allowed) if allowed else planned
 
-    def send(self, slot: int, index: int, label: str, work: Work) -> Step:
+    def send(self, slot: int, index: int, label: str, work: CopyWork | RowsWork) -> Step:
         """Return a transfer to an accelerator from its host, without buffers."""
         host, device = self.hosts[slot], self.trainers[slot]
         step = self.cross(host, device, index, label, work, "host_to_device")
-        step.device = slot
-        return step
+        return step._replace(place=step.place._replace(device=slot))

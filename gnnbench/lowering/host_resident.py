@@ -24,7 +24,7 @@ from gnnbench.lowering.host_plan import (
     mark_remote,
     shares_features,
 )
-from gnnbench.lowering.host_steps import HostSteps
+from gnnbench.lowering.host_steps import AGGREGATES, GRADIENTS, OUTPUTS, HostSteps
 from gnnbench.lowering.memory import allocate_host_graph, stays_on_disk
 from gnnbench.lowering.movement import largest_buffers, plan_movement
 from gnnbench.lowering.stages.chunking import Chunking
@@ -222,9 +222,9 @@ class HostResidentLowering(Lowering):
         key = (number, make.round, plan.slot)
         into = made + computed
         yield from self._passes.forward(key, plan.block, arrived, into, plan.inputs)
-        steps = make.store(number, plan, "outputs")
+        steps = make.store(number, plan, OUTPUTS)
         if policy == "cache":
-            steps += make.store(number, plan, "aggregates")
+            steps += make.store(number, plan, AGGREGATES)
         elif policy == "offload":
             saved_bytes, host = make.saved_bytes(number, plan), self.hosts[plan.slot]
             yield self.host.save(number + 1, saved_bytes, host)
@@ -243,8 +243,7 @@ class HostResidentLowering(Lowering):
         for plan in plans:
             turn = Buffer("requests of a device")
             for step in self._make.exchange(number, plan, push=False):
-                step.reads, step.writes, step.adds = (loaded,), (turn,), (arrived,)
-                yield step
+                yield step.over((loaded,), (turn,), (arrived,))
         return loaded, arrived
 
     # ------------------------------------------------------------------ backward
@@ -286,9 +285,9 @@ class HostResidentLowering(Lowering):
 
     def _fetch(self, number: int, plan: UnitPlan) -> list[Step]:
         """Return the transfers of those backward inputs of a unit that are stored by vertex."""
-        steps = self._make.fetch(number, plan, "gradients")
+        steps = self._make.fetch(number, plan, GRADIENTS)
         if self.policies[number] == "cache":
-            steps += self._make.fetch(number, plan, "aggregates")
+            steps += self._make.fetch(number, plan, AGGREGATES)
         return steps
 
     def _fetch_unit(
@@ -315,8 +314,9 @@ class HostResidentLowering(Lowering):
         arrived = yield from self._fetch_unit(number, plan, ready)
         if policy in ("cache", "recompute"):
             inputs, arrived = arrived, (Buffer("forward pass of a unit"),)
-            forward = self._passes.forward(key, plan.block, inputs, arrived, 0)
-            yield from recompute(forward, inputs, cached=policy == "cache")
+            yield from self._passes.repeat(
+                key, plan.block, inputs, arrived, cached=policy == "cache"
+            )
         after: list[Step] = []
         if not first and self._shares_rows:
             after = make.exchange(number, plan, push=True)
@@ -344,27 +344,12 @@ def in_turn(steps: Sequence[Step], after: Buffers, into: Buffers) -> Iterator[St
     The first reads ``after``, and the last adds to ``into``.
     """
     for number, step in enumerate(steps, 1):
-        step.reads = after
         if number == len(steps):
-            step.adds = into
+            yield step.over(after, adds=into)
         else:
-            after = step.writes = (Buffer(step.label),)
-        yield step
-
-
-def recompute(forward: Iterator[Step], inputs: Buffers, *, cached: bool) -> Iterator[Step]:
-    """Yield a unit's forward pass once more, from its input rows.
-
-    If ``inputs`` have its ``cached`` aggregates, only UPDATE is repeated.
-    """
-    for step in forward:
-        if cached and step.op == "aggregate forward":
-            continue
-        step.op, step.stage = step.op.replace("forward", "again"), "recompute"
-        step.edges, step.vertices, step.arithmetic = 0, 0, 0.0
-        if cached:
-            step.reads = inputs
-        yield step
+            written = (Buffer(step.label),)
+            yield step.over(after, written)
+            after = written
 
 
 def during(holds: Sequence[Hold], items: Iterator[Item]) -> Iterator[Item]:

@@ -6,25 +6,117 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gnnbench.lowering.footprint import HostKind, crossing_topology_bytes
 from gnnbench.lowering.homes import Homes
 from gnnbench.lowering.host_plan import HostPlan, HostRows, PeerCopy, UnitPlan, page_bytes
-from gnnbench.machines.machine import DISK, Device, Route
+from gnnbench.lowering.stages.unit_passes import UnitKey
+from gnnbench.machines.machine import DISK, Device
 from gnnbench.models import Layer
 from gnnbench.models.saved import SavedSizes
 from gnnbench.parts import Setting
-from gnnbench.program import Step
-from gnnbench.records import IndexArray, IntArray, Stage, Work
+from gnnbench.program import NOTHING, Counts, Place, Step
+from gnnbench.records import CopyWork, IndexArray, IntArray, RowsWork, Stage, Work
 
-#: Rows of a unit other than its input rows, by the kind of tensor that the host has of them.
-Part = Literal["outputs", "aggregates", "gradients"]
-KINDS: dict[Part, HostKind] = {
-    "outputs": "representations",
-    "aggregates": "intermediates",
-    "gradients": "gradients",
-}
+ON_DISK = Place(DISK, (DISK,))
+
+
+class BringRows(NamedTuple):
+    """The transfer of a unit's input rows from the host."""
+
+    key: UnitKey
+
+
+class FetchAggregates(NamedTuple):
+    """The transfer of a unit's cached aggregates from the host."""
+
+    key: UnitKey
+
+
+class FetchGradients(NamedTuple):
+    """The transfer of the gradients of a unit's outputs from the host."""
+
+    key: UnitKey
+
+
+class StoreOutputs(NamedTuple):
+    """The transfer of a unit's outputs to the host."""
+
+    key: UnitKey
+
+
+class StoreAggregates(NamedTuple):
+    """The transfer of a unit's aggregates to the host, which caches them."""
+
+    key: UnitKey
+
+
+class OffloadSaved(NamedTuple):
+    """The transfer to the host of the tensors that autograd has saved for a unit."""
+
+    key: UnitKey
+
+
+class RestoreSaved(NamedTuple):
+    """The transfer back to the device of the tensors that autograd has saved for a unit."""
+
+    key: UnitKey
+
+
+class AccumulateGradients(NamedTuple):
+    """The transfer of gradients of a unit's input rows to the host, and their addition there."""
+
+    key: UnitKey
+
+
+class ClearBuffer(NamedTuple):
+    """The clearing of a device's gradient buffer before a unit, except for rows that stay."""
+
+    key: UnitKey
+
+
+class PullRows(NamedTuple):
+    """The ``place``-th copy of a unit's rows from a peer's buffer in a round."""
+
+    round: int
+    slot: int
+    place: int
+
+
+class PushGradients(NamedTuple):
+    """The ``place``-th addition of a unit's gradients to a peer's buffer in a round."""
+
+    round: int
+    slot: int
+    place: int
+
+
+class TakeLoss(NamedTuple):
+    """The mean cross entropy over all training vertices, and the gradient of the logits."""
+
+
+class ClearGradients(NamedTuple):
+    """The clearing of the host's gradients of a layer's input."""
+
+    layer: int
+
+
+class Part(NamedTuple):
+    """Rows of a unit other than its input rows, and the kind of tensor that the host has of them.
+
+    ``fetch`` and ``store`` are the operations that transfer them, if there are such transfers.
+    """
+
+    name: str
+    kind: HostKind
+    fetch: Callable[[UnitKey], object] | None = None
+    store: Callable[[UnitKey], object] | None = None
+
+
+OUTPUTS = Part("outputs", "representations", store=StoreOutputs)
+AGGREGATES = Part("aggregates", "intermediates", FetchAggregates, StoreAggregates)
+GRADIENTS = Part("gradients", "gradients", FetchGradients)
 
 
 class HostSteps:
@@ -55,10 +147,17 @@ class HostSteps:
         self._host = host
         self._saved = saved
         self._hosts = [setting.platform.host_of(device) for device in trainers]
-        pairs = list(zip(self._hosts, trainers, strict=True))
-        self._from_host = [setting.platform.route(host, device) for host, device in pairs]
-        self._to_host = [setting.platform.route(device, host) for host, device in pairs]
-        self._between: dict[tuple[int, int, bool], Route] = {}
+        pairs = list(enumerate(zip(self._hosts, trainers, strict=True)))
+        self._from_host = [self._find_place(host, each, slot) for slot, (host, each) in pairs]
+        self._to_host = [self._find_place(each, host, slot) for slot, (host, each) in pairs]
+        self._on_device = [
+            Place(device.name, (device.name,), slot) for slot, device in enumerate(trainers)
+        ]
+        self._between: dict[tuple[int, int, bool], Place] = {}
+
+    def _find_place(self, source: Device, target: Device, slot: int | None = None) -> Place:
+        route = self._platform.route(source, target)
+        return Place(route.place, route.lanes, slot)
 
     # ------------------------------------------------------------------ between host and devices
 
@@ -66,8 +165,10 @@ class HostSteps:
         """Return the transfer of input rows from the host, without rows that are still there."""
         row_bytes = self._layers[number].in_features * self._itemsize
         work = self._pick(plan.loaded, number, plan)
-        step = self._transfer("bring rows", "host to device", number, plan, work)
-        step.moves += (("reused", plan.reused * row_bytes),)
+        reused = plan.reused * row_bytes
+        moved = Counts((("host_to_device", work.bytes), ("reused", reused)))
+        key, place = (number, self.round, plan.slot), self._from_host[plan.slot]
+        step = _transfer(BringRows(key), "host to device", place, work, key, moved)
         kind: HostKind = "representations" if number else "features"
         before = self._page("load", number, kind, number, row_bytes, plan.loaded_ids)
         return [*before, *self._between_hosts(number, plan, plan.loaded, row_bytes), step]
@@ -76,16 +177,16 @@ class HostSteps:
         """Return the transfer to its device of rows that belong to a unit's destinations."""
         row_bytes = self._row_bytes(number, part)
         work = _copy(plan.chunk.num_dst, row_bytes, plan.outputs.remote)
-        step = self._transfer(f"fetch {part}", f"{part} to device", number, plan, work)
-        before = self._page("load", number, KINDS[part], number + 1, row_bytes, plan.output_ids)
+        step = self._bring(part.fetch, f"{part.name} to device", number, plan, work)
+        before = self._page("load", number, part.kind, number + 1, row_bytes, plan.output_ids)
         return [*before, *self._between_hosts(number, plan, plan.outputs, row_bytes), step]
 
     def store(self, number: int, plan: UnitPlan, part: Part) -> list[Step]:
         """Return the transfer to the host of rows that belong to a unit's destinations."""
         row_bytes = self._row_bytes(number, part)
         work = _copy(plan.chunk.num_dst, row_bytes, plan.outputs.remote)
-        step = self._transfer(f"store {part}", f"{part} to host", number, plan, work, to_host=True)
-        after = self._page("offload", number, KINDS[part], number + 1, row_bytes, plan.output_ids)
+        step = self._return(part.store, f"{part.name} to host", number, plan, work)
+        after = self._page("offload", number, part.kind, number + 1, row_bytes, plan.output_ids)
         return [
             step,
             *self._between_hosts(number, plan, plan.outputs, row_bytes, home=True),
@@ -94,7 +195,7 @@ class HostSteps:
 
     def _row_bytes(self, number: int, part: Part) -> int:
         layer = self._layers[number]
-        width = layer.aggregate_features if part == "aggregates" else layer.out_features
+        width = layer.aggregate_features if part is AGGREGATES else layer.out_features
         return width * self._itemsize
 
     def saved_bytes(self, number: int, plan: UnitPlan) -> int:
@@ -103,16 +204,16 @@ class HostSteps:
 
     def offload(self, number: int, plan: UnitPlan) -> list[Step]:
         """Return the transfer to the host of what autograd has saved."""
-        work = Work("copy", bytes=self.saved_bytes(number, plan))
+        work = CopyWork(bytes=self.saved_bytes(number, plan))
         label = "intermediates to host"
-        step = self._transfer("offload saved", label, number, plan, work, to_host=True)
+        step = self._return(OffloadSaved, label, number, plan, work)
         spilled = self._host.is_spilled("intermediates", number + 1)
         return [step, self._disk("offload", number, work.bytes)] if spilled else [step]
 
     def restore(self, number: int, plan: UnitPlan) -> list[Step]:
         """Return the transfer back to the device of what autograd has saved."""
-        work = Work("copy", bytes=self.saved_bytes(number, plan))
-        step = self._transfer("restore saved", "intermediates to device", number, plan, work)
+        work = CopyWork(bytes=self.saved_bytes(number, plan))
+        step = self._bring(RestoreSaved, "intermediates to device", number, plan, work)
         spilled = self._host.is_spilled("intermediates", number + 1)
         return [self._disk("load", number, work.bytes), step] if spilled else [step]
 
@@ -120,7 +221,7 @@ class HostSteps:
         """Return the transfer of a chunk's topology; the first kernel that needs it copies it."""
         shape = self._layers[number].shape
         size = crossing_topology_bytes(shape, plan.chunk, self._itemsize, backward=backward)
-        return self._transfer("", "topology to device", number, plan, Work("copy", bytes=size))
+        return self._bring(None, "topology to device", number, plan, CopyWork(size))
 
     def accumulate(self, number: int, plan: UnitPlan) -> list[Step]:
         """Return the transfer of gradients and their addition (Algorithm 3, lines 6 and 7).
@@ -131,25 +232,28 @@ class HostSteps:
         work = self._pick(plan.leaving, number, plan)
         # The addition reads each element twice and writes it once, at the vertex's home. The rows
         # are scattered.
-        key, add, rows = (number, self.round, plan.slot), "accumulate on host", 3 * row_bytes
+        operation, add = AccumulateGradients((number, self.round, plan.slot)), "accumulate on host"
         counts, width = plan.leaving.by_host, self._layers[number].in_features
-        added = list(self._on_hosts("accumulate", key, "offload", add, number, counts, rows, width))
-        for step in added:
-            step.device = plan.slot
+        added = [
+            self._alone(Place(host, (host,), plan.slot), each, "offload", add, number, size)
+            for host, each, size in self._on_hosts(operation, counts, 3 * row_bytes, width)
+        ]
         return [
-            self._transfer("", label, number, plan, work, to_host=True),
+            self._return(None, label, number, plan, work),
             *self._between_hosts(number, plan, plan.leaving, row_bytes, home=True),
             *self._page("load", number, "gradients", number, row_bytes, plan.leaving_ids),
             *added,
             *self._page("offload", number, "gradients", number, row_bytes, plan.leaving_ids),
         ]
 
-    def _pick(self, rows: HostRows, number: int, plan: UnitPlan) -> Work:
+    def _pick(self, rows: HostRows, number: int, plan: UnitPlan) -> CopyWork | RowsWork:
         """Return the size of a transfer of input rows that are gathered or scattered one by one."""
         width = self._layers[number].in_features
-        work = _copy(rows.total, width * self._itemsize, rows.remote)
-        crosses = self._trainers[plan.slot] != self._hosts[plan.slot]
-        return work._replace(features=width) if crosses else work
+        row_bytes = width * self._itemsize
+        if self._trainers[plan.slot] == self._hosts[plan.slot]:
+            return _copy(rows.total, row_bytes, rows.remote)
+        size, remote_bytes = rows.total * row_bytes, rows.remote * row_bytes
+        return RowsWork(rows.total, width, size, 0, remote_bytes)
 
     def _between_hosts(
         self, number: int, plan: UnitPlan, rows: HostRows, row_bytes: int, *, home: bool = False
@@ -160,41 +264,48 @@ class HostSteps:
         """
         here = self._hosts[plan.slot]
         for there, count in self._homes.list_abroad(rows.by_host, here):
-            route = self._platform.route(*((here, there) if home else (there, here)))
+            place = self._find_place(*((here, there) if home else (there, here)))
             stage: Stage = "offload" if home else "transfer"
             work = _copy(count, row_bytes)
-            step = Step("", (), stage, "rows of another host", route.place, route.lanes, work)
-            step.layer, step.round, step.moves = number, self.round, (("host_to_host", work.bytes),)
-            yield step
+            counts, label = Counts((("host_to_host", work.bytes),)), "rows of another host"
+            yield Step(None, stage, label, place, work, number, self.round, counts)
 
-    def _transfer(
-        self, op: str, label: str, number: int, plan: UnitPlan, work: Work, *, to_host: bool = False
+    def _bring(
+        self,
+        make: Callable[[UnitKey], object] | None,
+        label: str,
+        number: int,
+        plan: UnitPlan,
+        work: CopyWork,
     ) -> Step:
-        """Return a transfer for a unit over its device's link with the host."""
-        route = (self._to_host if to_host else self._from_host)[plan.slot]
-        return Step(
-            op,
-            (number, self.round, plan.slot),
-            "offload" if to_host else "transfer",
-            label,
-            route.place,
-            route.lanes,
-            work,
-            number,
-            self.round,
-            moves=(("device_to_host" if to_host else "host_to_device", work.bytes),),
-            device=plan.slot,
-        )
+        """Return a transfer for a unit from the host to its device."""
+        key, place = (number, self.round, plan.slot), self._from_host[plan.slot]
+        operation, moved = make and make(key), Counts((("host_to_device", work.bytes),))
+        return _transfer(operation, label, place, work, key, moved)
+
+    def _return(
+        self,
+        make: Callable[[UnitKey], object] | None,
+        label: str,
+        number: int,
+        plan: UnitPlan,
+        work: CopyWork | RowsWork,
+    ) -> Step:
+        """Return a transfer for a unit from its device to the host."""
+        key, place = (number, self.round, plan.slot), self._to_host[plan.slot]
+        operation, moved = make and make(key), Counts((("device_to_host", work.bytes),))
+        return _transfer(operation, label, place, work, key, moved, "offload")
 
     # ------------------------------------------------------------------ the host and its disk
 
     def take_loss(self) -> Iterator[list[Step]]:
         """Yield each host's mean cross entropy over its training vertices, and h^L's gradient."""
         depth, row_bytes = len(self._layers), self._layers[-1].out_features * self._itemsize
-        counts = self._homes.counts
-        for step in self._on_hosts("loss", (), "update", "loss", depth, counts, 2 * row_bytes):
-            if step.op:
-                step.work = step.work._replace(form="loss")
+        parts = self._on_hosts(TakeLoss(), self._homes.counts, 2 * row_bytes)
+        for number, (host, operation, work) in enumerate(parts):
+            if not number and isinstance(work, CopyWork):
+                work = work._replace(loss=True)
+            step = self._alone(Place(host, (host,)), operation, "update", "loss", depth, work)
             before = self._page(
                 "load", depth, "representations", depth, row_bytes, lambda: self._train_ids
             )
@@ -203,44 +314,44 @@ class HostSteps:
     def clear_gradients(self, number: int) -> Iterator[list[Step]]:
         """Yield each host's step that sets the gradients of a layer's input to zero."""
         row_bytes, label = self._layers[number].in_features * self._itemsize, "clear gradients"
-        counts = self._homes.counts
-        for step in self._on_hosts(label, (number,), "offload", label, number, counts, row_bytes):
+        parts = self._on_hosts(ClearGradients(number), self._homes.counts, row_bytes)
+        for host, operation, work in parts:
+            place = Place(host, (host,))
+            step = self._alone(place, operation, "offload", label, number, work)
             yield [step, *self._page("offload", number, "gradients", number, row_bytes)]
 
     def _on_hosts(
         self,
-        op: str,
-        operands: tuple[object, ...],
-        stage: Stage,
-        label: str,
-        number: int,
+        operation: object,
         counts: tuple[int, ...],
         row_bytes: int,
         picked_features: int = 0,
-    ) -> Iterator[Step]:
-        """Yield each host's work on its vertices' rows; the first host's body computes all rows.
+    ) -> Iterator[tuple[str, object, Work]]:
+        """Yield each host's name, operation and work on its vertices' rows.
 
-        Rows of ``picked_features`` features are read one by one; 0 stands for contiguous rows.
+        The first host's body computes all rows. Rows of ``picked_features`` features are read one
+        by one; 0 stands for contiguous rows.
         """
-        for host, rows in zip(self._homes.hosts, counts, strict=True):
-            if not op and not rows:
+        for number, (host, rows) in enumerate(zip(self._homes.hosts, counts, strict=True)):
+            if number and not rows:
                 continue
-            work = _copy(rows, row_bytes)._replace(features=picked_features)
-            yield self._alone(host.name, op, operands, stage, label, number, work)
-            op, operands = "", ()
+            work: Work = _copy(rows, row_bytes)
+            if picked_features:
+                work = RowsWork(rows, picked_features, rows * row_bytes)
+            yield host.name, None if number else operation, work
 
     def _alone(
         self,
-        place: str,
-        op: str,
-        operands: tuple[object, ...],
+        place: Place,
+        operation: object,
         stage: Stage,
         label: str,
         number: int,
         work: Work,
+        counts: Counts = NOTHING,
     ) -> Step:
         """Return a step that occupies one device, or the disk, and no link."""
-        return Step(op, operands, stage, label, place, (place,), work, number, self.round)
+        return Step(operation, stage, label, place, work, number, self.round, counts)
 
     def _page(
         self,
@@ -259,7 +370,7 @@ class HostSteps:
 
     def _disk(self, stage: Literal["load", "offload"], number: int, size: int) -> Step:
         label = "read from disk" if stage == "load" else "write to disk"
-        return self._alone(DISK, "", (), stage, label, number, Work("copy", bytes=size))
+        return self._alone(ON_DISK, None, stage, label, number, CopyWork(size))
 
     # ------------------------------------------------------------------ within and between devices
 
@@ -270,50 +381,57 @@ class HostSteps:
 
     def _copy_rows(self, number: int, slot: int, place: int, other: PeerCopy, push: bool) -> Step:
         """Return the copy of rows between two buffers; one peer at a time uses a buffer."""
-        key = (slot, other.slot, push)
-        if key not in self._between:
-            self._between[key] = self._route(*key)
-        route, between = self._between[key], slot != other.slot
+        between, make = (slot, other.slot, push), PushGradients if push else PullRows
+        if between not in self._between:
+            self._between[between] = self._find_way(*between)
         work = _copy(other.rows, self._layers[number].in_features * self._itemsize)
+        crosses = slot != other.slot
         return Step(
-            "push gradients" if push else "pull rows",
-            (self.round, slot, place),
+            make(self.round, slot, place),
             "transfer",
-            "device to device" if between else "copy between buffers",
-            route.place,
-            route.lanes,
+            "device to device" if crosses else "copy between buffers",
+            self._between[between],
             work,
             number,
             self.round,
-            moves=(("device_to_device", work.bytes),) if between else (),
-            device=other.slot if push else slot,
-            source=slot if push else other.slot,
+            Counts((("device_to_device", work.bytes),)) if crosses else NOTHING,
         )
 
-    def _route(self, slot: int, other: int, push: bool) -> Route:
-        """Return the route to or from a peer's buffer, which holds the buffer as well."""
-        device, peer = self._trainers[slot], self._trainers[other]
-        route = self._platform.route(*((device, peer) if push else (peer, device)))
-        return route if slot == other else Route(route.place, (*route.lanes, f"{peer.name}.buffer"))
+    def _find_way(self, slot: int, other: int, push: bool) -> Place:
+        """Return the place of copies to or from a peer's buffer, which hold the buffer as well."""
+        source, target = (slot, other) if push else (other, slot)
+        peer = self._trainers[other].name
+        place = self._find_place(self._trainers[source], self._trainers[target], target)
+        lanes = place.resources if slot == other else (*place.resources, f"{peer}.buffer")
+        return place._replace(resources=lanes, source=source)
 
     def clear_buffer(self, number: int, plan: UnitPlan) -> Step:
         """Return the step that clears a round's gradients, except for rows that stay."""
         row_bytes = self._layers[number].in_features * self._itemsize
         work, label = _copy(plan.cleared, row_bytes), "clear gradients on device"
-        device, key = self._trainers[plan.slot].name, (number, self.round, plan.slot)
-        step = self._alone(device, "clear buffer", key, "transfer", label, number, work)
-        step.moves, step.device = (("reused", plan.reused * row_bytes),), plan.slot
-        return step
+        place, counts = self._on_device[plan.slot], Counts((("reused", plan.reused * row_bytes),))
+        operation = ClearBuffer((number, self.round, plan.slot))
+        return self._alone(place, operation, "transfer", label, number, work, counts)
 
     def compact(self, number: int, plan: UnitPlan) -> Step:
         """Return the gathering of gradients into contiguous memory (HongTu Figure 7 (b))."""
         row_bytes = self._layers[number].in_features * self._itemsize
-        device, work = self._trainers[plan.slot].name, _copy(plan.leaving.total, row_bytes)
-        step = self._alone(device, "", (), "offload", "compact gradients", number, work)
-        step.device = plan.slot
-        return step
+        place, work = self._on_device[plan.slot], _copy(plan.leaving.total, row_bytes)
+        return self._alone(place, None, "offload", "compact gradients", number, work)
 
 
-def _copy(rows: int, row_bytes: int, remote_rows: int = 0) -> Work:
+def _transfer(
+    operation: object,
+    label: str,
+    place: Place,
+    work: Work,
+    key: UnitKey,
+    moved: Counts,
+    stage: Stage = "transfer",
+) -> Step:
+    return Step(operation, stage, label, place, work, key[0], key[1], moved)
+
+
+def _copy(rows: int, row_bytes: int, remote_rows: int = 0) -> CopyWork:
     # Arguments by position are faster: an epoch of many chunks makes hundreds of thousands.
-    return Work("copy", 0, rows, 0, rows * row_bytes, 0, 4, 0, remote_rows * row_bytes)
+    return CopyWork(rows * row_bytes, rows, 0, remote_rows * row_bytes)

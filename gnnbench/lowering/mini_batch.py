@@ -17,7 +17,7 @@ from gnnbench.lowering.base import Lowering
 from gnnbench.lowering.frame import RoundFrame, open_traffic
 from gnnbench.lowering.homes import Homes
 from gnnbench.lowering.memory import allocate_host_graph, allocate_model
-from gnnbench.lowering.rounds import RoundUnderWay, open_pipeline, take_turns
+from gnnbench.lowering.rounds import RoundBuffers, RoundUnderWay, open_pipeline, take_turns
 from gnnbench.lowering.stages.averaging import Averaging, Reduction
 from gnnbench.lowering.stages.columns import Columns
 from gnnbench.lowering.stages.loading import Loading
@@ -148,7 +148,7 @@ class MiniBatchLowering(Lowering):
         self._check_shares(handed, seeds)
         shares = {share.slot: (share, part) for share, part in handed if share.seeds}
         ends.append(Buffer("model of every trainer"))
-        return RoundUnderWay(index, len(seeds), shares, threads, ends[-1])
+        return RoundUnderWay(index, len(seeds), shares, threads, RoundBuffers(ends[-1]))
 
     def sample(self, round_: RoundUnderWay) -> Iterator[Item]:
         """Yield the steps that draw one mini-batch for each share."""
@@ -180,15 +180,15 @@ class MiniBatchLowering(Lowering):
     def observe(self, round_: RoundUnderWay) -> None:
         """Tell the placement how long the stages of a round took."""
         # A trainer without seeds was done at once; a trainer that does not exist has no time.
-        accelerators, train_s = self.frame.accelerator_slots, round_.train_s
-        on_host = [seconds for slot, seconds in train_s.items() if slot not in accelerators]
-        elsewhere = [seconds for slot, seconds in train_s.items() if slot in accelerators]
+        accelerators, took = self.frame.accelerator_slots, round_.seconds
+        on_host = [seconds for slot, seconds in took.train.items() if slot not in accelerators]
+        elsewhere = [seconds for slot, seconds in took.train.items() if slot in accelerators]
         samplers = self.frame.placement.samplers(self.platform)
         times = StageTimes(
-            sample_cpu=max(round_.sample_host_s.values(), default=0.0),
-            sample_accelerator=round_.sample_accelerator_s if samplers else None,
-            load=round_.load_s,
-            transfer=round_.transfer_s,
+            sample_cpu=max(took.sample_host.values(), default=0.0),
+            sample_accelerator=took.sample_accelerator if samplers else None,
+            load=took.load,
+            transfer=took.transfer,
             train_cpu=sum(on_host, 0.0) if len(self.trainers) > len(accelerators) else None,
             train_accelerator=max(elsewhere, default=0.0) if accelerators else None,
         )

@@ -38,7 +38,7 @@ _NOTHING: IndexArray = np.empty(0, dtype=np.int32)
 _TABLE: Bound[int] = 128
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Exchange:
     """Rows between a neighbour buffer (``here``) and the transition buffer of ``slot`` (``there``).
 
@@ -56,14 +56,14 @@ class Exchange:
         return len(self.here)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class SlotMovement:
     """One unit's movement in one round, in precomputed positions; all arrays are int32.
 
-    ``direct`` marks the plain case without a buffer: the input set itself crosses, except for
-    reused rows that the device has cached. The positions are then empty and ``block`` is the unit's
-    own. Otherwise ``block`` reads the neighbour buffer, with the unit's input rows at
-    ``input_places``.
+    ``buffer_rows`` are the sizes of the device's buffers, or None in the plain case without a
+    buffer: the input set itself crosses, except for reused rows that the device has cached. The
+    positions are then empty and ``block`` is the unit's own. Otherwise ``block`` reads the
+    neighbour buffer, with the unit's input rows at ``input_places``.
 
     Forward, the rows ``host_ids`` cross to ``host_into``, then ``pulls`` are copied.
     ``rows_reused`` rows of either kind stay where they are. Backward, gradients of new rows start
@@ -72,12 +72,10 @@ class SlotMovement:
     """
 
     slot: int
-    direct: bool
     block: Block
     input_ids: IndexArray
     input_places: IndexArray
-    buffer_rows: BufferRows
-    rows_from_host: int
+    buffer_rows: BufferRows | None
     rows_reused: int
     host_ids: IndexArray
     host_into: IndexArray
@@ -85,6 +83,11 @@ class SlotMovement:
     pushes: tuple[Exchange, ...]
     leaving: IndexArray
     leaving_ids: IndexArray
+
+    @property
+    def direct(self) -> bool:
+        """Whether the input set itself crosses, without a buffer."""
+        return self.buffer_rows is None
 
 
 class MovementPlanner:
@@ -163,12 +166,10 @@ def _buffered_movement(
     pushes = tuple(map(Exchange, found.pushed_to, pairs[copied::2], pairs[copied + 1 :: 2]))
     return SlotMovement(
         slot=unit.slot,
-        direct=False,
         block=_place_block(unit.blocks[0], input_places, found),
         input_ids=input_ids,
         input_places=input_places,
         buffer_rows=rows,
-        rows_from_host=len(fetch.from_host),
         rows_reused=len(fetch.reused) + sum(len(peer.kept) for peer in fetch.from_peers),
         host_ids=host_ids,
         host_into=host_into,
@@ -216,12 +217,10 @@ def _direct_movement(unit: Unit, fetch: Fetch) -> SlotMovement:
         crossing = inputs[~_are_among(inputs, fetch.reused)]
     return SlotMovement(
         slot=fetch.slot,
-        direct=True,
         block=unit.blocks[0],
         input_ids=inputs,
         input_places=_NOTHING,
-        buffer_rows=BufferRows(0),
-        rows_from_host=len(fetch.from_host),
+        buffer_rows=None,
         rows_reused=len(fetch.reused),
         host_ids=crossing,
         host_into=_NOTHING,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gnnbench.lowering.feature_cache import Admission
 from gnnbench.lowering.footprint import DEVICE_BUFFERS, ROUNDS_UNDER_WAY
@@ -21,6 +21,8 @@ from gnnbench.lowering.movement import SlotMovement
 from gnnbench.program import Buffer, Take
 from gnnbench.records import HostThreads, IndexArray, IntArray, Share, Unit
 
+#: The round and the device index of a mini-batch.
+BatchKey = tuple[int, int]
 StageName = Literal["sample", "load", "transfer"]
 #: An action on a round: it enters, passes its stages, and is observed.
 Turn = Literal[
@@ -112,53 +114,84 @@ class Load:
     transferred: bool
 
 
+class StoredValues(NamedTuple):
+    """The numbers of stored values in sparse input rows, and in destinations' rows among them."""
+
+    sources: int
+    destinations: int
+
+
+class CacheUse(NamedTuple):
+    """The positions of input rows in a trainer's cache, and the rows that it admits, if any."""
+
+    found: IndexArray | None
+    admitted: Admission | None
+
+
+@dataclass(slots=True, eq=False)
+class RoundBuffers:
+    """The buffers of a round.
+
+    ``over`` is written when every trainer has the new model. ``drawn`` are written when a trainer's
+    own mini-batch is drawn, if threads prepare it apart. ``arrived`` are the buffers that a trainer
+    reads first. Both have a buffer for each device index.
+    """
+
+    over: Buffer
+    sampled: Buffer = field(default_factory=lambda: Buffer("mini-batches"))
+    drawn: dict[int, Buffer] = field(default_factory=dict)
+    rows: Buffer = field(default_factory=lambda: Buffer("loaded rows"))
+    gradients: Buffer = field(default_factory=lambda: Buffer("gradients of the weights"))
+    arrived: dict[int, Buffer] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class RoundSeconds:
+    """The seconds of a round's stages.
+
+    Sampling on hosts has seconds by host name, and training by device index.
+    """
+
+    sample_accelerator: float = 0.0
+    load: float = 0.0
+    transfer: float = 0.0
+    sample_host: dict[str, float] = field(default_factory=dict)
+    train: dict[int, float] = field(default_factory=dict)
+
+    def list_all(self) -> list[float]:
+        """Return all seconds, which a placement may use to rebalance."""
+        own = (self.sample_accelerator, self.load, self.transfer)
+        return [*own, *self.sample_host.values(), *self.train.values()]
+
+    def set_all(self, times_s: Sequence[float]) -> None:
+        """Set all seconds, in the order of ``list_all``."""
+        self.sample_accelerator, self.load, self.transfer, *rest = times_s
+        hosts = len(self.sample_host)
+        self.sample_host = dict(zip(self.sample_host, rest[:hosts], strict=True))
+        self.train = dict(zip(self.train, rest[hosts:], strict=True))
+
+
 @dataclass(slots=True, eq=False)
 class RoundUnderWay:
     """A round and the results of its stages so far, by device index where trainers differ.
 
-    ``drawn`` are written when a trainer's own mini-batch is drawn, if threads prepare it apart.
-    ``cached`` has the positions of input rows in a trainer's cache, and ``admitted`` the rows that
-    it admits. ``loaded`` are the input rows on the host until they are transferred. ``arrived`` are
-    the buffers that a trainer reads first, and ``held`` what memories hold until it is done.
-    ``stored`` counts the values of sparse input rows, and of the destinations among them. ``over``
-    is written when every trainer has the new model. The other fields are seconds by stage;
-    sampling's are by host name.
+    ``cache`` is the use of trainers' caches. ``loaded`` are the input rows on the host until they
+    are transferred, and ``held`` what memories hold until a trainer is done. ``stored`` counts the
+    values of sparse input rows.
     """
 
     index: int
     num_seeds: int
     shares: dict[int, tuple[Share, IntArray]]
     threads: HostThreads
-    over: Buffer
-    sampled: Buffer = field(default_factory=lambda: Buffer("mini-batches"))
-    drawn: dict[int, Buffer] = field(default_factory=dict)
-    rows: Buffer = field(default_factory=lambda: Buffer("loaded rows"))
-    gradients: Buffer = field(default_factory=lambda: Buffer("gradients of the weights"))
+    buffers: RoundBuffers
+    seconds: RoundSeconds = field(default_factory=RoundSeconds)
     units: list[Unit] = field(default_factory=list)
     moves: Mapping[int, SlotMovement] = field(default_factory=dict)
-    stored: tuple[int, int] | None = None
-    cached: dict[int, IndexArray | None] = field(default_factory=dict)
-    admitted: dict[int, Admission] = field(default_factory=dict)
+    stored: StoredValues | None = None
+    cache: dict[int, CacheUse] = field(default_factory=dict)
     loaded: dict[int, Take] = field(default_factory=dict)
-    arrived: dict[int, Buffer] = field(default_factory=dict)
     held: dict[int, list[Take]] = field(default_factory=dict)
-    sample_host_s: dict[str, float] = field(default_factory=dict)
-    sample_accelerator_s: float = 0.0
-    load_s: float = 0.0
-    transfer_s: float = 0.0
-    train_s: dict[int, float] = field(default_factory=dict)
-
-    def list_times(self) -> list[float]:
-        """Return the seconds of its stages, which a placement may use to rebalance."""
-        own = (self.sample_accelerator_s, self.load_s, self.transfer_s)
-        return [*own, *self.sample_host_s.values(), *self.train_s.values()]
-
-    def set_times(self, times_s: Sequence[float]) -> None:
-        """Set the seconds of its stages, in the order of ``list_times``."""
-        self.sample_accelerator_s, self.load_s, self.transfer_s, *rest = times_s
-        hosts = len(self.sample_host_s)
-        self.sample_host_s = dict(zip(self.sample_host_s, rest[:hosts], strict=True))
-        self.train_s = dict(zip(self.train_s, rest[hosts:], strict=True))
 
     def unit_of(self, slot: int) -> Unit | None:
         """Return the unit of a slot, or None."""

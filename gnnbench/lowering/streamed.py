@@ -14,19 +14,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from gnnbench.lowering.footprint import reads_topology
 from gnnbench.lowering.host_plan import UnitPlan
-from gnnbench.lowering.host_resident import HostResidentLowering, in_turn, recompute
+from gnnbench.lowering.host_resident import HostResidentLowering, in_turn
+from gnnbench.lowering.host_steps import AGGREGATES, OUTPUTS
 from gnnbench.lowering.memory import compute_resource
 from gnnbench.lowering.stages.unit_passes import UnitKey
 from gnnbench.lowering.working_sets import Sizes, StreamedSets
-from gnnbench.program import Buffer, Free, Hold, Item, Step
-from gnnbench.records import Work
+from gnnbench.program import Access, Buffer, Counts, Free, Hold, Item, Place, Step
+from gnnbench.records import CopyWork
 
 Buffers = tuple[Buffer, ...]
 #: The items of one unit of a round.
 Part = Callable[[int, UnitPlan], Iterator[Item]]
+
+
+class AddSums(NamedTuple):
+    """The addition of a piece's sums to the sums of earlier pieces of its chunk."""
+
+    key: UnitKey
 
 
 @dataclass(slots=True, eq=False)
@@ -126,8 +134,8 @@ class StreamedLowering(HostResidentLowering):
         ready = () if place in under.filled else (self._meeting,)
         under.filled.add(place)
         for step in in_turn(steps, ready, ()):
-            step.writes += (place,)
-            yield step
+            reads, writes, _ = step.access
+            yield step.over(reads, (*writes, place))
 
     def _hold_place(
         self, under: LayerPass, index: int, plan: UnitPlan, tensor: str, size: int
@@ -161,17 +169,17 @@ class StreamedLowering(HostResidentLowering):
         stored = under.stored.get(slot, ())
         if self.pieces == 1:
             for step in self._passes.forward(key, plan.block, arrived, outputs, plan.inputs):
-                step.reads += stored
-                yield step
+                reads, *others = step.access
+                yield step.over(reads + stored, *others)
         else:
             yield from self._aggregate_piece(key, plan, arrived, under.made[slot])
             if not self.is_last(index):
                 return
-            ready = (under.made[slot], *stored)
-            yield self._passes.make_update(key, plan.block, ready, outputs)
-        steps = make.store(number, plan, "outputs")
+            access = Access((under.made[slot], *stored), adds=outputs)
+            yield self._passes.make_update(key, plan.block, access)
+        steps = make.store(number, plan, OUTPUTS)
         if policy == "cache":
-            steps += make.store(number, plan, "aggregates")
+            steps += make.store(number, plan, AGGREGATES)
         elif policy == "offload":
             saved_bytes, host = make.saved_bytes(number, plan), self.hosts[slot]
             yield self.host.save(number + 1, saved_bytes, host)
@@ -194,30 +202,27 @@ class StreamedLowering(HostResidentLowering):
         """Yield AGGREGATE over a piece's in-edges, and the addition to earlier pieces' sums."""
         number, index, slot = key
         layer, device = self.layers[number], self.trainers[slot]
-        step = self._passes.make_aggregate(key, plan.block, arrived, plan.loaded.total)
+        counts = self._passes.count(key, plan.block, plan.loaded.total)
         if self.is_first(index):
-            step.writes = (made,)
-            yield step
+            access = Access(arrived, (made,))
+            yield self._passes.make_aggregate(key, plan.block, access, counts)
             return
         piece, rows = Buffer("sums of a piece"), plan.chunk.num_dst
-        step.vertices -= rows
-        step.arithmetic -= rows * layer.macs_per_row
-        step.writes = (piece,)
-        yield step
+        _, edges, vertices, arithmetic = counts
+        added = Counts((), edges, vertices - rows, arithmetic - rows * layer.macs_per_row)
+        access = Access(arrived, (piece,))
+        yield self._passes.make_aggregate(key, plan.block, access, added)
         size = 3 * rows * layer.aggregate_features * self.frame.itemsize
+        held = compute_resource(device, self.platform.host, "aggregate")
         yield Step(
-            "add sums",
-            key,
+            AddSums(key),
             "aggregate",
             "add sums of a piece",
-            device.name,
-            compute_resource(device, self.platform.host, "aggregate"),
-            Work("copy", rows=rows, bytes=size),
+            Place(device.name, held, slot),
+            CopyWork(size, rows),
             number,
             index,
-            (piece,),
-            adds=(made,),
-            device=slot,
+            access=Access((piece,), adds=(made,)),
         )
 
     # ------------------------------------------------------------------ backward
@@ -257,11 +262,11 @@ class StreamedLowering(HostResidentLowering):
             policy = self.policies[number]
             if policy in ("cache", "recompute"):
                 inputs, arrived = arrived, (Buffer("forward pass of a chunk"),)
-                forward = self._passes.forward(key, plan.block, inputs, arrived, 0)
-                yield from recompute(forward, inputs, cached=policy == "cache")
-            step = self._passes.make_update_backward(key, plan.block, arrived, (made,))
-            step.adds = () if goes_on else (under.after,)
-            yield step
+                yield from self._passes.repeat(
+                    key, plan.block, inputs, arrived, cached=policy == "cache"
+                )
+            access = Access(arrived, (made,), () if goes_on else (under.after,))
+            yield self._passes.make_update_backward(key, plan.block, access)
         if goes_on:
             yield from self._return_piece(under, index, plan)
         if self.is_last(index):
@@ -276,11 +281,8 @@ class StreamedLowering(HostResidentLowering):
         ready: Buffers = (under.made[slot],)
         if self._sends_topology(number) or self.policies[number] in ("offload", "recompute"):
             ready += (self._place(under, index, plan),)
-        step = self._passes.make_aggregate_backward((number, index, slot), plan.block, ready, ())
-        if number:
-            step.writes = (place,)
-        else:
-            step.adds = (under.after,)
-        yield step
+        access = Access(ready, (place,)) if number else Access(ready, adds=(under.after,))
+        key = number, index, slot
+        yield self._passes.make_aggregate_backward(key, plan.block, access)
         if number:
             yield from in_turn(self._make.accumulate(number, plan), (place,), (under.after,))

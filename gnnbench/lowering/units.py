@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import overload
+
 from gnnbench.models import Layer
-from gnnbench.records import Work
+from gnnbench.records import AggregateWork, UpdateWork
 
 
 def needs_aggregate_gradient(layer: Layer, *, first: bool) -> bool:
@@ -22,11 +24,15 @@ def update_gemms(layer: Layer, *, first: bool) -> int:
     return 2 if needs_aggregate_gradient(layer, first=first) else 1
 
 
-def size_backward(work: Work, *, first: bool) -> Work:
+@overload
+def size_backward(work: AggregateWork, *, first: bool) -> AggregateWork: ...
+@overload
+def size_backward(work: UpdateWork, *, first: bool) -> UpdateWork: ...
+def size_backward(work: AggregateWork | UpdateWork, *, first: bool) -> AggregateWork | UpdateWork:
     """Return the size of the backward pass of ``work``.
 
     A product in AGGREGATE becomes two, for W and for its input, unless the input is a feature.
     """
-    if work.op == "aggregate":
-        return work._replace(backward=True, products=1 if first else 2)
-    return work._replace(backward=True)
+    if isinstance(work, UpdateWork) or not work.macs:
+        return work._replace(backward=True)
+    return work._replace(backward=True, product=work.product._replace(backward=1 if first else 2))

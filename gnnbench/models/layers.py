@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from gnnbench.models.bound import BoundBlock
 from gnnbench.parts import EarlyProducts, EdgeValues, FactorCounts, LayerShape, LayerTraits
-from gnnbench.records import Block, BlockSize, Form, Work
+from gnnbench.records import AggregateWork, Block, BlockSize, Form, ProductSize, UpdateWork
 
 
 def glorot(rows: int, columns: int, generator: torch.Generator) -> nn.Parameter:
@@ -40,7 +40,7 @@ class Layer(nn.Module, ABC):
     #: Adam's default learning rate. Layers that sum over neighbours without dividing by their
     #: number need a smaller one: at a hub a step counts once for each edge.
     learning_rate: ClassVar[float] = 0.01
-    #: How ``aggregate`` combines the neighbours' rows; see ``Work``.
+    #: How ``aggregate`` combines the neighbours' rows; see ``AggregateWork``.
     form: ClassVar[Form] = "plain"
     #: Whether ``aggregate`` is linear and free of parameters, so that its output can be cached.
     cacheable = True
@@ -160,10 +160,9 @@ class Layer(nn.Module, ABC):
     def update(self, bound: BoundBlock, a: Tensor) -> Tensor:
         """Apply UPDATE, ``(D, aggregate_features) -> (D, out_features)``, ReLU unless last."""
 
-    def aggregate_work(self, block: Block | BlockSize, itemsize: int) -> Work:
+    def aggregate_work(self, block: Block | BlockSize, itemsize: int) -> AggregateWork:
         """Return the size of AGGREGATE on a block, for pricing, without self loops."""
-        return Work(
-            op="aggregate",
+        return AggregateWork(
             edges=block.num_edges,
             rows=block.num_dst,
             features=self.in_features,
@@ -173,19 +172,18 @@ class Layer(nn.Module, ABC):
             weighted=self.weighted,
         )
 
-    def update_work(self, rows: int, itemsize: int, gemms: int = 1, threads: int = 0) -> Work:
+    def update_work(self, rows: int, itemsize: int, gemms: int = 1, threads: int = 0) -> UpdateWork:
         """Return the size of UPDATE on ``rows`` destinations by ``threads`` (0: all) of the host.
 
         A backward pass has two products (``gemms``), or one.
         """
-        return Work(
-            op="update",
+        return UpdateWork(
             rows=rows,
             features=self.out_features,
             macs=rows * self.macs_per_row * gemms,
             itemsize=itemsize,
             threads=threads,
-            form="relu" if self.activation else "plain",
+            relu=self.activation,
             products=gemms,
         )
 
@@ -342,17 +340,18 @@ class _ProjectedLayer(MultipliedLayer):
     ) -> Tensor:
         return Layer.aggregate_backward(self, bound, gradient, into)
 
-    def aggregate_work(self, block: Block | BlockSize, itemsize: int) -> Work:
-        return Work(
-            op="aggregate",
+    def aggregate_work(self, block: Block | BlockSize, itemsize: int) -> AggregateWork:
+        return AggregateWork(
             edges=block.num_edges,
             rows=block.num_dst,
             features=self.out_features,
-            macs=block.num_src * self.source_macs + block.num_dst * self.destination_macs,
-            itemsize=itemsize,
             sources=block.num_src,
+            itemsize=itemsize,
             form=self.form,
             weighted=self.weighted,
+            product=ProductSize(
+                block.num_src * self.source_macs + block.num_dst * self.destination_macs
+            ),
         )
 
     @property
@@ -507,16 +506,15 @@ class GATLayer(MultipliedLayer):
     def source_macs(self) -> int:
         return self.in_features * self.out_features
 
-    def aggregate_work(self, block: Block | BlockSize, itemsize: int) -> Work:
-        return Work(
-            op="aggregate",
+    def aggregate_work(self, block: Block | BlockSize, itemsize: int) -> AggregateWork:
+        return AggregateWork(
             edges=block.num_edges + block.num_dst,
             rows=block.num_dst,
             features=self.out_features,
-            macs=block.num_src * self.source_macs,
-            itemsize=itemsize,
             sources=block.num_src,
+            itemsize=itemsize,
             form=self.form,
+            product=ProductSize(block.num_src * self.source_macs),
         )
 
 
@@ -569,20 +567,19 @@ class GGCNLayer(MultipliedLayer):
         messages = gates * (h @ self.message).index_select(0, adjacency.edge_src)
         return own @ self.own + adjacency.sum_edges(messages)
 
-    def aggregate_work(self, block: Block | BlockSize, itemsize: int) -> Work:
+    def aggregate_work(self, block: Block | BlockSize, itemsize: int) -> AggregateWork:
         """Return the size of AGGREGATE; an edge reads three rows, priced as one of triple width.
 
         Multiplications: four products, B and W over the sources, U and A over the destinations, and
         eta * (h_u W) of each edge. The sigmoid is not counted.
         """
         products = block.num_src * self.source_macs + block.num_dst * self.destination_macs
-        return Work(
-            op="aggregate",
+        return AggregateWork(
             edges=block.num_edges,
             rows=block.num_dst,
             features=self.products_read * self.out_features,
-            macs=products + block.num_edges * self.out_features,
-            itemsize=itemsize,
             sources=block.num_src,
+            itemsize=itemsize,
             form=self.form,
+            product=ProductSize(products + block.num_edges * self.out_features),
         )

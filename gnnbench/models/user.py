@@ -10,7 +10,7 @@ from torch import Tensor
 from gnnbench.errors import PluginError
 from gnnbench.models.bound import BoundBlock
 from gnnbench.models.layers import Layer
-from gnnbench.records import Block, BlockSize, Work
+from gnnbench.records import AggregateWork, Block, BlockSize, ProductSize
 
 
 class TorchLayer(Layer):
@@ -92,13 +92,14 @@ class TorchLayer(Layer):
     def update(self, bound: BoundBlock, a: Tensor) -> Tensor:
         return a
 
-    def aggregate_work(self, block: Block | BlockSize, itemsize: int) -> Work:
-        return Work(
-            op="aggregate",
+    def aggregate_work(self, block: Block | BlockSize, itemsize: int) -> AggregateWork:
+        return AggregateWork(
             edges=block.num_edges,
             rows=block.num_dst,
             features=self.in_features,
-            macs=block.num_src * sum(parameter.numel() for parameter in self.parameters()),
-            itemsize=itemsize,
             sources=block.num_src,
+            itemsize=itemsize,
+            product=ProductSize(
+                block.num_src * sum(parameter.numel() for parameter in self.parameters())
+            ),
         )

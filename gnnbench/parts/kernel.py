@@ -15,6 +15,8 @@ from torch import Tensor
 from gnnbench.machines.costs import (
     Library,
     Operation,
+    Product,
+    Sum,
     price_calls,
     price_measured,
     price_operations,
@@ -25,7 +27,16 @@ from gnnbench.machines.costs.passes import RELU, Passes, update
 from gnnbench.machines.machine import Device, DeviceKind, LibraryRates, SumRates
 from gnnbench.parts.base import Part, Setting
 from gnnbench.parts.layer_shape import LayerShape
-from gnnbench.records import Block, BlockSize, Mode, PartKind, Work
+from gnnbench.records import (
+    AggregateWork,
+    Block,
+    BlockSize,
+    KernelWork,
+    LossWork,
+    Mode,
+    PartKind,
+    UpdateWork,
+)
 
 #: By form of AGGREGATE, torch's reads and writes of destination rows besides the sum over
 #: neighbours, forward and backward. GCN scales and adds the own rows, SAGE places the mean beside
@@ -278,7 +289,7 @@ class Kernel(Part):
         counted but not stored has no block, and then there is no call.
         """
 
-    def operations(self, work: Work, device: Device) -> tuple[Operation, ...]:
+    def operations(self, work: KernelWork, device: Device) -> tuple[Operation, ...]:
         """Return the operations of ``work`` on a device, one for each kernel of its library.
 
         They state bytes read, gathered and written, arithmetic, launches and calls. The result must
@@ -288,15 +299,15 @@ class Kernel(Part):
         The default is plain torch's: sparse products, a dense one with its bias, and passes over
         tensors to scale, add and concatenate.
         """
-        if work.op == "update":
-            listed = update(work, self.update_passes, self.hidden_passes)
-        else:
+        if isinstance(work, AggregateWork):
             listed = self.aggregation.list_operations(work)
+        else:
+            listed = update(work, self.update_passes, self.hidden_passes)
         if not self.reuses_outputs:
             return listed
         return tuple(
             replace(each, outputs=0)
-            if work.op == "update" or each.kind in ("aggregate", "product")
+            if isinstance(work, UpdateWork) or isinstance(each, Sum | Product)
             else each
             for each in listed
         )
@@ -316,7 +327,7 @@ class Kernel(Part):
         """
         return device.libraries.get(self.name, UNMEASURED).calls.batch_s
 
-    def seconds(self, work: Work, device: Device) -> float:
+    def seconds(self, work: KernelWork, device: Device) -> float:
         """Return the modelled duration of ``work`` on a described device.
 
         On a CPU or GPU it is the time of the ``operations`` (``machines.costs``), at the library's
@@ -326,8 +337,8 @@ class Kernel(Part):
         half the FLOP/s. The device's launch time is added. More work never takes less time, and no
         work takes less than its bytes and operations at the device's rates.
         """
-        if work.op not in ("aggregate", "update"):
-            raise ValueError(f"a kernel has no cost for {work.op!r}")
+        if not isinstance(work, AggregateWork | UpdateWork):
+            raise TypeError(f"a kernel has no cost for {type(work).__name__}.")
         measured = device.libraries.get(self.name, UNMEASURED)
         if measured.sums.aggregate is not None:
             operations = self.operations(work, device)
@@ -338,18 +349,19 @@ class Kernel(Part):
             summed = (work.backward and device.rates.aggregate_backward) or device.rates.aggregate
             known = LibraryRates(sums=SumRates(aggregate=summed), update=device.rates.update)
         if known.sums.aggregate or known.update or device.kind not in ("cpu", "gpu"):
-            call_s = (measured.calls.call_s or 0.0) if work.op == "aggregate" else 0.0
+            call_s = (measured.calls.call_s or 0.0) if isinstance(work, AggregateWork) else 0.0
             return call_s + _by_equations(work, device, known)
         library = self.library
         if measured.calls.call_s is not None:
             library = replace(library, call_s=measured.calls.call_s)
         # A described cache's hit rate is for an arbitrary order; a plan does not know the order.
-        operations = self.operations(work._replace(order=None), device)
+        sized = work._replace(order=None) if isinstance(work, AggregateWork) else work
+        operations = self.operations(sized, device)
         seconds = price_operations(operations, device, library, work.threads)
-        return seconds + (library.batch_s if work.form == "loss" else 0.0)
+        return seconds + (library.batch_s if isinstance(work, LossWork) else 0.0)
 
 
-def _by_equations(work: Work, device: Device, known: LibraryRates) -> float:
+def _by_equations(work: KernelWork, device: Device, known: LibraryRates) -> float:
     """Price work by HyScale-GNN's Equations 11 and 12.
 
     Rates are the known ones, or else the device's peaks.
@@ -360,5 +372,6 @@ def _by_equations(work: Work, device: Device, known: LibraryRates) -> float:
     flops = device.hardware.flops_per_s * device.share_of_cores(work.threads)
     if known.update is not None:
         flops = known.update.at(work.features, work.threads)
-    traffic = work.edges * work.features * work.itemsize
+    edges = work.edges if isinstance(work, AggregateWork) else 0
+    traffic = edges * work.features * work.itemsize
     return device.hardware.launch_s + traffic / bandwidth + 2.0 * work.macs / flops

@@ -18,7 +18,16 @@ from gnnbench.constants import Bound
 from gnnbench.machines.machine import Device, EdgeRates, LibraryRates, Platform, RateCurve
 from gnnbench.machines.tables import replace_fields
 from gnnbench.parts import Setting
-from gnnbench.records import EpochTrace, Span
+from gnnbench.records import (
+    AggregateWork,
+    CopyWork,
+    EpochTrace,
+    LossWork,
+    RowsWork,
+    SampleWork,
+    Span,
+    UpdateWork,
+)
 
 #: Passes over this many rounds, of which the first warms up. The median of the others counts, since
 #: other load on the machine affects some of them more than others.
@@ -103,28 +112,28 @@ def summarise_rounds(
     sample_s = 0.0
     modelled_s = 0.0
     for span in spans:
-        work = span.work
-        if span.label == "sample":
-            sample_s += span.seconds
-        elif span.label == "load features":
-            gather.add(work.features, work.bytes, span.seconds)
-            vertices[0] += work.rows
-        elif span.label in ("aggregate forward", "aggregate backward"):
-            if work.macs:
-                # These seconds include the product, which takes none besides.
-                update.add(layers[span.layer].narrow_side, math.inf, 1.0)
-            rate = aggregate if span.label == "aggregate forward" else backward
-            rate.add(work.features, work.edges * work.features * item, span.seconds)
-            if rate is aggregate:
-                edges[span.layer] += work.edges
-                vertices[span.layer + 1] += work.rows
-        elif span.label in ("update forward", "update backward"):
-            layer = layers[span.layer]
-            if not layer.macs_per_row:
+        match span.work:
+            case SampleWork():
+                sample_s += span.seconds
+            case RowsWork() as work:
+                gather.add(work.features, work.bytes, span.seconds)
+                vertices[0] += work.rows
+            case AggregateWork() as work:
+                if work.macs:
+                    # These seconds include the product, which takes none besides.
+                    update.add(layers[span.layer].narrow_side, math.inf, 1.0)
+                rate = backward if work.backward else aggregate
+                rate.add(work.features, work.edges * work.features * item, span.seconds)
+                if not work.backward:
+                    edges[span.layer] += work.edges
+                    vertices[span.layer + 1] += work.rows
+            case LossWork() | CopyWork():
                 continue
-            update.add(layer.narrow_side, 2.0 * work.rows * layer.macs_per_row, span.seconds)
-        else:
-            continue
+            case UpdateWork() as work:
+                layer = layers[span.layer]
+                if not layer.macs_per_row:
+                    continue
+                update.add(layer.narrow_side, 2.0 * work.rows * layer.macs_per_row, span.seconds)
         modelled_s += span.seconds
     return DesignPhase(
         gather,

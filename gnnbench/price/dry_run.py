@@ -16,9 +16,9 @@ from gnnbench.price.folds import Digest, digest
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.price.processes import hold_processes
 from gnnbench.program import Ledger
+from gnnbench.program.reader import take_items
+from gnnbench.program.recorder import Recorder
 from gnnbench.records import EpochTrace, Trace
-from gnnbench.run.execute import take_items
-from gnnbench.run.recorder import Recorder
 
 
 class DryRun:

@@ -17,7 +17,7 @@ from gnnbench.machines.costs.loading import (
 )
 from gnnbench.machines.machine import Device, Link, Platform
 from gnnbench.parts import Kernel, MiniBatchSampler, Sampler
-from gnnbench.records import Provenance, Work
+from gnnbench.records import CopyWork, LossWork, Provenance, RowsWork, SampleWork, Work
 
 #: The most prices that are remembered; then the memory of prices is cleared.
 MOST_PRICES: Bound[int] = 4096
@@ -51,7 +51,8 @@ class ModelClock:
         self._sampler = sampler
         self._places: dict[str, Device | Link] = {}
         self._peaks: dict[str, Peaks] = {}
-        self._prices: dict[tuple[str, Work], float] = {}
+        #: By type too: records of two types may have equal values.
+        self._prices: dict[tuple[str, type[Work], Work], float] = {}
         #: Whether equal work always costs the same. A kernel that states its own seconds may
         #: depend on the block that it has just seen.
         self._prices_last = (
@@ -63,12 +64,13 @@ class ModelClock:
         """Return the modelled duration of ``work`` on the device or link called ``place``."""
         if not self._prices_last:
             return self._price(work, place)
-        known = self._prices.get((place, work))
+        key = place, type(work), work
+        known = self._prices.get(key)
         if known is not None:
             return known
         if len(self._prices) == MOST_PRICES:
             self._prices.clear()
-        seconds = self._prices[place, work] = self._price(work, place)
+        seconds = self._prices[key] = self._price(work, place)
         return seconds
 
     def _price(self, work: Work, place: str) -> float:
@@ -78,7 +80,7 @@ class ModelClock:
         """
         platform = self._platform
         seconds = self._price_work(work, place) + platform.step_s
-        if work.op == "update" and work.form == "loss" and place == platform.host.name:
+        if isinstance(work, LossWork) and place == platform.host.name:
             seconds += platform.round_s
         return seconds
 
@@ -87,30 +89,36 @@ class ModelClock:
         if where is None:
             where = self._places[place] = self._platform.place(place)
         if isinstance(where, Link):
-            rate = where.rate(picked=work.features > 0)
-            if work.loading != "blocks":
-                ends = (self._platform.device(end) for end in where.ends)
-                rate = limit_rate(work.loading, rate, *ends)
-            local_s = (work.bytes - work.remote_bytes) / rate
-            if not work.remote_bytes:
-                return where.latency_s + local_s
-            host = self._platform.device(where.ends[0])
-            between = host.memory.socket_bandwidth_bytes_per_s
-            remote_s = work.remote_bytes / min(rate, between)
-            return where.latency_s + local_s + remote_s
-        if work.op == "copy" and work.features:  # rows of that width, picked one by one
-            return price_rows(work, where)
-        if work.op == "copy":
-            fixed_s = self._price_loss(work, where) if work.form == "loss" else 0.0
-            return fixed_s + price_copy(work, where)
-        if work.op == "sample":
-            return self._price_sample(work, where)
+            return self._price_transfer(work, where)
+        match work:
+            case RowsWork():
+                return price_rows(work, where)
+            case CopyWork():
+                fixed_s = self._price_loss(work, where) if work.loss else 0.0
+                return fixed_s + price_copy(work, where)
+            case SampleWork():
+                return self._price_sample(work, where)
         return self._require_possible(self._kernel.seconds(work, where), work, where)
 
-    def _price_loss(self, work: Work, where: Device) -> float:
+    def _price_transfer(self, work: Work, link: Link) -> float:
+        if not isinstance(work, CopyWork | RowsWork):
+            raise TypeError(f"link {link.name} does no {type(work).__name__}; it moves bytes.")
+        rate = link.rate(picked=isinstance(work, RowsWork))
+        if isinstance(work, RowsWork) and work.loading != "blocks":
+            ends = (self._platform.device(end) for end in link.ends)
+            rate = limit_rate(work.loading, rate, *ends)
+        local_s = (work.bytes - work.remote_bytes) / rate
+        if not work.remote_bytes:
+            return link.latency_s + local_s
+        host = self._platform.device(link.ends[0])
+        between = host.memory.socket_bandwidth_bytes_per_s
+        remote_s = work.remote_bytes / min(rate, between)
+        return link.latency_s + local_s + remote_s
+
+    def _price_loss(self, work: CopyWork, where: Device) -> float:
         return self._require_possible(self._kernel.batch_seconds(where), work, where)
 
-    def _price_sample(self, work: Work, where: Device) -> float:
+    def _price_sample(self, work: SampleWork, where: Device) -> float:
         sampler = self._sampler
         if not isinstance(sampler, MiniBatchSampler):
             return price_sampling(work, where, Library())
@@ -127,9 +135,9 @@ class ModelClock:
         if isinstance(seconds, (float, int)) and FASTEST * least <= seconds < math.inf:
             return seconds
         part, statement = f"kernel {self._kernel.name!r}", "seconds()"
-        if work.op == "sample" and self._sampler is not None:
+        if isinstance(work, SampleWork) and self._sampler is not None:
             part, statement = f"sampler {self._sampler.name!r}", "library"
-        if work.op == "copy":
+        if isinstance(work, CopyWork):
             statement = "batch_seconds()"
         raise PluginError(
             f"{part} states {seconds!r} s on {where.name} ({where.model}) for "

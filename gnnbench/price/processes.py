@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator
 
 from gnnbench.lowering import Lowering
 from gnnbench.lowering.memory import compute_resource
-from gnnbench.program import Collective, Item, Step
-from gnnbench.run.ranks import assign_ranks
+from gnnbench.machines.ranks import assign_ranks
+from gnnbench.program import Collective, Item, Place, Step
+from gnnbench.records import CopyWork, RowsWork
 
 
 def hold_processes(items: Iterable[Item], lowering: Lowering) -> Iterator[Item]:
@@ -24,11 +25,11 @@ def hold_processes(items: Iterable[Item], lowering: Lowering) -> Iterator[Item]:
     processes = _Processes(lowering)
     for item in items:
         if isinstance(item, Collective):
-            for step in item.steps:
-                processes.hold(step)
+            yield Collective(tuple([processes.hold(step) for step in item.steps]))
         elif isinstance(item, Step):
-            processes.hold(item)
-        yield item
+            yield processes.hold(item)
+        else:
+            yield item
 
 
 class _Processes:
@@ -45,8 +46,8 @@ class _Processes:
         self._slowest = min(self._devices, key=lambda device: device.speed)
         self._loads_itself = lowering.bundle.mode == "mini-batch"
 
-    def hold(self, step: Step) -> None:
-        """Set the resources of a step to its processes, and its place to the device that prices it.
+    def hold(self, step: Step) -> Step:
+        """Return a step with its processes as resources, on the device that prices it.
 
         In a transfer between devices, the sender copies into shared memory and the receiver out of
         it. Each device sends about as much as it receives, so both copies are counted at the
@@ -54,16 +55,18 @@ class _Processes:
         all cores. But each process draws whole mini-batches. Loaded rows are already where the
         process trains.
         """
-        if step.place in self._limited:
-            return
-        taker = step.device if step.source is None else step.source
+        place, work = step.place, step.work
+        if place.name in self._limited:
+            return step
+        taker = place.device if place.source is None else place.source
         if taker is None:
-            step.resources = tuple(dict.fromkeys(self._names))
-            if step.stage == "sample":
-                step.place = self._slowest.name
-            return
-        step.resources = (self._names[taker],)
-        if step.place in self._hosts:
-            step.place = self._devices[taker].name
-        elif self._loads_itself and step.source is None and step.stage == "transfer":
-            step.place, step.work = self._devices[taker].name, step.work._replace(bytes=0)
+            name = self._slowest.name if step.stage == "sample" else place.name
+            return step._replace(place=Place(name, tuple(dict.fromkeys(self._names))))
+        place = place._replace(resources=(self._names[taker],))
+        if place.name in self._hosts:
+            place = place._replace(name=self._devices[taker].name)
+        elif self._loads_itself and place.source is None and step.stage == "transfer":
+            place = place._replace(name=self._devices[taker].name)
+            if isinstance(work, CopyWork | RowsWork):
+                work = work._replace(bytes=0)
+        return step._replace(place=place, work=work)

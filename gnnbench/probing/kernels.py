@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.machines.caches import make_sweep
-from gnnbench.machines.costs.operation import OperationKind
+from gnnbench.machines.costs.operation import DotProducts, Operation, ScalarLoop
 from gnnbench.machines.machine import Device, EdgeRates, LibraryRates, RateCurve, SumRates
 from gnnbench.machines.timing import round_rate, time_runs, torch_threads
 from gnnbench.parts import Adjacency, Kernel
@@ -94,8 +94,8 @@ class KernelProbe:
         """Return the rates, with all cores and with one."""
         threads = self._count_threads()
         picked, cached, written = self._measure_curves(threads, "plain")
-        weighted, weighted_cached = self._measure_slow("scalar", "weighted", threads)
-        dotted, dotted_cached = self._measure_slow("dot", "dotted", threads)
+        weighted, weighted_cached = self._measure_slow(ScalarLoop, "weighted", threads)
+        dotted, dotted_cached = self._measure_slow(DotProducts, "dotted", threads)
         with torch_threads(1):
             bound, transposed = self._measure_binding()
         return LibraryRates(
@@ -144,7 +144,7 @@ class KernelProbe:
         return self.kernel.adjacency(block, torch.float32, self.place)
 
     def _measure_slow(
-        self, kind: OperationKind, sums: SumKind, threads: Sequence[int]
+        self, kind: type[Operation], sums: SumKind, threads: Sequence[int]
     ) -> tuple[RateCurve | None, RateCurve | None]:
         """Return the bytes/s gathered from memory and a cache without vector instructions.
 

@@ -7,29 +7,43 @@ Dependencies are not stated: :class:`Waits` derives them from what steps read an
 
 from gnnbench.program.ledger import Held, Ledger
 from gnnbench.program.step import (
+    NOTHING,
+    Access,
+    Account,
     Buffer,
     Collective,
+    Counts,
     Drop,
     Free,
     Hold,
     Item,
+    Place,
     Section,
+    Sizes,
     Step,
     Take,
+    Times,
 )
 from gnnbench.program.waits import Waits
 
 __all__ = [
+    "NOTHING",
+    "Access",
+    "Account",
     "Buffer",
     "Collective",
+    "Counts",
     "Drop",
     "Free",
     "Held",
     "Hold",
     "Item",
     "Ledger",
+    "Place",
     "Section",
+    "Sizes",
     "Step",
     "Take",
+    "Times",
     "Waits",
 ]

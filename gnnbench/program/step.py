@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from functools import partial
+from typing import Literal, NamedTuple, TypeAlias
 
-from gnnbench.program.ledger import Held
 from gnnbench.records import ByteKind, Stage, Work
 
 
@@ -33,56 +33,117 @@ class Buffer:
         return f"Buffer({self.name!r})"
 
 
-@dataclass(slots=True, eq=False)
-class Step:
-    """One piece of work: what it computes, where, how much of it, and over which buffers.
+class Place(NamedTuple):
+    """The place of a step: the device or link ``name`` that prices it, and who takes it.
 
-    ``op`` names a body, and ``operands`` are the body's arguments. A step without a body takes its
-    time all the same. ``place`` is the device or link that prices ``work``. ``resources`` are the
-    names that the step holds exclusively meanwhile.
+    ``resources`` are the names that the step holds exclusively meanwhile. ``device`` is the index
+    of the trainer that takes the step, or None if every trainer does its own part. For a transfer
+    between trainers, ``device`` receives and ``source`` sends.
+    """
+
+    name: str
+    resources: tuple[str, ...] = ()
+    device: int | None = None
+    source: int | None = None
+
+
+class Access(NamedTuple):
+    """The buffers of a step.
 
     A step ``reads`` what was written and added before. It ``writes`` a buffer after all steps that
     wrote, added to or read it. It ``adds`` to what was written, in any order with other steps that
     add.
-
-    ``device`` is the index of the trainer that takes the step, or None if every trainer does its
-    own part. For a transfer between trainers, ``device`` receives and ``source`` sends.
-
-    Accounting: ``moves`` are bytes by kind. ``edges`` and ``vertices`` are traversed.
-    ``arithmetic`` is the place's work, from which the imbalance of devices is computed.
-
-    ``index_work`` is done by every reader, with bodies or without. It draws a sample, or counts,
-    and sets the step's sizes.
-
-    ``seconds`` is how long the step took. After a step with ``index_work`` or one that is
-    ``asked``, the reader sets it before the next item, for all steps so far. It sets that of other
-    steps at the end of their section. A lowering asks for it if its parts rebalance.
     """
 
-    op: str
-    operands: tuple[object, ...]
-    stage: Stage
-    label: str
-    place: str
-    resources: tuple[str, ...]
-    work: Work
-    layer: int = -1
-    round: int = 0
     reads: tuple[Buffer, ...] = ()
     writes: tuple[Buffer, ...] = ()
     adds: tuple[Buffer, ...] = ()
+
+
+class Counts(NamedTuple):
+    """The quantities that a step adds to its epoch's.
+
+    ``moves`` are bytes by kind. ``edges`` and ``vertices`` are traversed. ``arithmetic`` is the
+    place's work, from which the imbalance of devices is computed.
+    """
+
     moves: tuple[tuple[ByteKind, int], ...] = ()
     edges: int = 0
     vertices: int = 0
     arithmetic: float = 0.0
-    device: int | None = None
-    source: int | None = None
-    index_work: Callable[[Step], None] | None = None
-    asked: bool = False
-    seconds: float = 0.0
 
 
-@dataclass(slots=True, eq=False)
+#: The counts of a step that adds nothing.
+NOTHING = Counts()
+
+
+class Sizes(NamedTuple):
+    """The sizes of a step that are known once its index work is done."""
+
+    work: Work
+    counts: Counts = NOTHING
+
+
+class Times:
+    """The seconds of steps, which a reader adds in their order.
+
+    A lowering that reads them yields an ``Account`` first.
+    """
+
+    __slots__ = ("seconds",)
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    @property
+    def total(self) -> float:
+        """The seconds of all these steps together."""
+        return sum(self.seconds)
+
+
+class Step(NamedTuple):
+    """One piece of work: what it computes, where, how much of it, and over which buffers.
+
+    ``operation`` is a record of the operation's own type, by which a reader finds the body. A step
+    without one has no body and takes its time all the same. ``place`` prices ``work``.
+
+    ``index_work`` is done by every reader, with bodies or without. It draws a sample, or counts,
+    and returns the step's sizes if they were unknown before. A reader adds the seconds of the step
+    to ``times``, if they are given. A lowering asks for them if its parts rebalance.
+    """
+
+    operation: object
+    stage: Stage
+    label: str
+    place: Place
+    work: Work
+    layer: int = -1
+    round: int = 0
+    counts: Counts = NOTHING
+    index_work: Callable[[], Sizes | None] | None = None
+    times: Times | None = None
+    access: Access = Access()
+
+    def over(
+        self,
+        reads: tuple[Buffer, ...] = (),
+        writes: tuple[Buffer, ...] = (),
+        adds: tuple[Buffer, ...] = (),
+    ) -> Step:
+        """Return the step over these buffers alone."""
+        # A program of many chunks does this for hundreds of thousands of steps.
+        return _new_step((*self[:-1], _new_access((reads, writes, adds))))
+
+    def timed(self, times: Times) -> Step:
+        """Return the step with seconds that are added to ``times``."""
+        return _new_step((*self[:-2], times, self[-1]))
+
+
+_new_step = partial(tuple.__new__, Step)
+_new_access = partial(tuple.__new__, Access)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Collective:
     """Transfers between trainers that are independent of each other.
 
@@ -93,8 +154,7 @@ class Collective:
     steps: tuple[Step, ...]
 
 
-@dataclass(slots=True, eq=False)
-class Hold:
+class Hold(NamedTuple):
     """From here on a memory holds ``size_bytes`` under the name ``tensor``.
 
     The size replaces the previous size under that name.
@@ -105,15 +165,14 @@ class Hold:
     size_bytes: int
 
 
-@dataclass(slots=True, eq=False)
-class Free:
+class Free(NamedTuple):
     """From here on a memory no longer holds ``tensor``."""
 
     memory: str
     tensor: str
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Take:
     """From here on a memory holds tensors of these sizes beside all others.
 
@@ -122,18 +181,16 @@ class Take:
 
     memory: str
     sizes_bytes: Mapping[str, int]
-    held: Held | None = None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Drop:
     """From here on a memory no longer holds the tensors of ``taken``."""
 
     taken: Take
 
 
-@dataclass(slots=True, eq=False)
-class Section:
+class Section(NamedTuple):
     """The start of a part of a round that one thread executes, up to the next section.
 
     ``rank`` orders the sections of a round, and its second number is the device index of the
@@ -148,4 +205,8 @@ class Section:
     stream: Literal["copy", "compute"] | None = None
 
 
-Item: TypeAlias = Step | Collective | Hold | Free | Take | Drop | Section
+class Account(NamedTuple):
+    """The moment at which a lowering reads ``Times``; the seconds of all steps so far are known."""
+
+
+Item: TypeAlias = Step | Collective | Hold | Free | Take | Drop | Section | Account

@@ -25,19 +25,20 @@ class Waits:
         ``number`` is the number of ``step``.
         """
         earlier: list[int] = []
-        for buffer in step.reads:
+        reads, writes, adds = step.access
+        for buffer in reads:
             if buffer.follow is not self:
                 self._open(buffer)
             earlier += buffer.written
             earlier += buffer.added
             buffer.read.append(number)
-        for buffer in step.adds:
+        for buffer in adds:
             if buffer.follow is not self:
                 self._open(buffer)
             earlier += buffer.written
             earlier += buffer.read
             buffer.added.append(number)
-        for buffer in step.writes:
+        for buffer in writes:
             if buffer.follow is not self:
                 self._open(buffer)
             earlier += buffer.written

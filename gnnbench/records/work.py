@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from gnnbench.records.data import IndexArray, IntArray
 
@@ -176,10 +176,8 @@ class BatchProfile:
 #: AGGREGATE's result from the rows of a destination's neighbours: their sum, the sum with a value
 #: for each edge, that with constants and the own row (GCN), their mean beside the own row (SAGE),
 #: their sum and the own row (GIN), the sum by attention (GAT), or with a gate of every value
-#: (GGCN). UPDATE may end with ReLU. ``loss`` stands for all work that a mini-batch does once.
-Form = Literal[
-    "plain", "weighted", "scaled", "mean", "plus-own", "attention", "gated", "relu", "loss"
-]
+#: (GGCN).
+Form = Literal["plain", "weighted", "scaled", "mean", "plus-own", "attention", "gated"]
 
 
 #: How rows of host memory reach an accelerator: gathered into pinned memory that stays, gathered
@@ -194,52 +192,131 @@ class ReadOrder(Protocol):
         """Return the share of reads of a row that is among the ``rows`` distinct rows read last."""
 
 
-class Work(NamedTuple):
-    """The size of one piece of work, from which a clock or a kernel derives its duration.
+class SampleWork(NamedTuple):
+    """The drawing of a mini-batch of ``edges`` edges in ``layers`` layers, from ``seeds`` seeds.
 
-    ``op``: ``sample`` (``edges`` drawn), ``copy`` (``bytes`` moved over a link or within a memory),
-    ``aggregate`` (``edges`` of width ``features`` into ``rows``) or ``update`` (``macs``
-    multiply-accumulates over ``rows``). ``threads`` is the number of host threads, 0 meaning all.
-    ``remote_bytes`` is the part of ``bytes`` that a transfer between host and device takes across
-    the host's sockets.
-
-    ``sources`` is the number of rows that AGGREGATE reads from, 0 if unknown. ``form`` is
-    AGGREGATE's result, or UPDATE's last step. ``products`` is the number of matrix products in a
-    backward pass for each one in the forward pass. ``macs`` covers all of them in UPDATE, and one
-    in AGGREGATE. A sample has ``layers`` layers, and starts ``starts`` workers of a loader.
-    ``loading`` is how rows of host memory reach an accelerator, and ``processes`` the number of
-    processes that load side by side. ``apart`` is the number of host threads that each do such a
-    work at once; 0 is one work for all threads. ``fresh`` says that a kernel sees the block, in
-    this direction, and its rows for the first time, and that a copy allocates its target. If
-    ``weighted``, AGGREGATE multiplies by a weight of every edge, in any form. ``columns`` is the
-    width of the sparse rows that AGGREGATE multiplies first, whose stored values alone ``macs``
-    counts; 0 if rows are dense. ``order`` is the order in which AGGREGATE reads rows, if it is
-    known.
+    ``threads`` of the host's threads draw it, 0 meaning all, and ``starts`` workers of a loader
+    start first.
     """
 
-    op: Literal["sample", "copy", "aggregate", "update"]
     edges: int = 0
+    seeds: int = 0
+    threads: int = 0
+    layers: int = 0
+    starts: int = 0
+
+
+class CopyWork(NamedTuple):
+    """The movement of ``bytes`` over a link, or within a memory: contiguous rows, or other data.
+
+    ``rows`` is their number, 0 if they are not rows. Within a host's memory ``threads`` threads
+    copy, 0 meaning all. A transfer between host and device takes ``remote_bytes`` of the bytes
+    across the host's sockets. A ``fresh`` copy allocates its target. ``loss`` says that it is the
+    loss of an update, which the optimiser's step belongs to.
+    """
+
+    bytes: int = 0
+    rows: int = 0
+    threads: int = 0
+    remote_bytes: int = 0
+    fresh: bool = False
+    loss: bool = False
+
+
+class RowsWork(NamedTuple):
+    """The movement of ``rows`` rows of ``features`` values that are picked or scattered one by one.
+
+    They move over a link, or within a memory. ``loading`` is how rows of host memory reach an
+    accelerator, and ``processes`` the number of processes that load side by side. ``apart`` is the
+    number of host threads that each do such a work at once; 0 is one work for all ``threads``.
+    ``bytes``, ``threads``, ``remote_bytes`` and ``fresh`` are those of :class:`CopyWork`.
+    """
+
     rows: int = 0
     features: int = 0
     bytes: int = 0
-    macs: int = 0
-    itemsize: int = 4
     threads: int = 0
     remote_bytes: int = 0
-    sources: int = 0
-    form: Form = "plain"
-    backward: bool = False
-    products: int = 1
-    layers: int = 0
-    starts: int = 0
     loading: Loading = "blocks"
     processes: int = 1
     apart: int = 0
     fresh: bool = False
-    weighted: bool = False
-    columns: int = 0
-    order: ReadOrder | None = None
 
-    def on_threads(self, threads: int) -> Work:
-        """Return this work, done by ``threads`` of the host."""
-        return self._replace(threads=threads)
+
+class ProductSize(NamedTuple):
+    """The products of a layer that multiplies rows by its weights before it aggregates.
+
+    The forward product has ``macs`` multiply-accumulates, and a backward pass has ``backward`` such
+    products. If rows are sparse, ``columns`` is their width, and only their stored values are
+    multiplied; it is 0 if rows are dense.
+    """
+
+    macs: int = 0
+    backward: int = 1
+    columns: int = 0
+
+
+class AggregateWork(NamedTuple):
+    """AGGREGATE over ``edges`` edges of width ``features`` into ``rows`` rows.
+
+    ``sources`` is the number of rows that it reads from, 0 if unknown. Values have ``itemsize``
+    bytes, and ``threads`` of the host's threads compute, 0 meaning all. ``form`` is its result. If
+    ``weighted``, it multiplies by a weight of every edge, in any form. ``fresh`` says that a kernel
+    sees the block, in this direction, and its rows for the first time. ``order`` is the order in
+    which it reads rows, if it is known. ``product`` is done before, without one if it has no
+    ``macs``.
+    """
+
+    edges: int = 0
+    rows: int = 0
+    features: int = 0
+    sources: int = 0
+    itemsize: int = 4
+    threads: int = 0
+    form: Form = "plain"
+    weighted: bool = False
+    backward: bool = False
+    fresh: bool = False
+    order: ReadOrder | None = None
+    product: ProductSize = ProductSize()
+
+    @property
+    def macs(self) -> int:
+        """The multiply-accumulates of the product before the sums."""
+        return self.product.macs
+
+
+class UpdateWork(NamedTuple):
+    """UPDATE of ``rows`` rows of ``features`` output values by ``macs`` multiply-accumulates.
+
+    ``products`` is the number of matrix products in a backward pass for each one in the forward
+    pass, and ``macs`` covers all of them. A hidden layer ends with ``relu``. ``itemsize``,
+    ``threads`` and ``fresh`` are those of :class:`AggregateWork`.
+    """
+
+    rows: int = 0
+    features: int = 0
+    macs: int = 0
+    itemsize: int = 4
+    threads: int = 0
+    relu: bool = False
+    backward: bool = False
+    products: int = 1
+    fresh: bool = False
+
+
+class LossWork(UpdateWork):
+    """The loss of a mini-batch and its gradients, with all work that a mini-batch does once."""
+
+    __slots__ = ()
+
+
+#: The size of one piece of work, from which a clock or a kernel derives its duration.
+Work: TypeAlias = SampleWork | CopyWork | RowsWork | AggregateWork | UpdateWork
+#: The work that a kernel does.
+KernelWork: TypeAlias = AggregateWork | UpdateWork
+
+
+def count_moved(work: Work) -> int:
+    """Return the bytes that a piece of work moves, 0 if it computes."""
+    return work.bytes if isinstance(work, CopyWork | RowsWork) else 0

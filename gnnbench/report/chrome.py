@@ -10,7 +10,15 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from gnnbench.records import Comparison, Provenance, RunResult, Scheduled
+from gnnbench.records import (
+    AggregateWork,
+    Comparison,
+    Provenance,
+    RunResult,
+    SampleWork,
+    Scheduled,
+    count_moved,
+)
 from gnnbench.report.results.output import write_text
 
 #: A JSON value as deep as an event needs.
@@ -64,7 +72,7 @@ def lanes(timeline: Iterable[Scheduled]) -> list[tuple[str, list[Scheduled]]]:
 
 
 def _complete(item: Scheduled, pid: int, tid: int, provenance: Provenance) -> Event:
-    span = item.span
+    span, work = item.span, item.span.work
     start_us, end_us = round(item.start_s * 1e6, 3), round(item.end_s * 1e6, 3)
     return {
         "name": span.label or span.stage,
@@ -80,8 +88,8 @@ def _complete(item: Scheduled, pid: int, tid: int, provenance: Provenance) -> Ev
             "epoch": span.epoch,
             "round": span.round,
             "layer": span.layer,
-            "bytes": span.work.bytes,
-            "edges": span.work.edges,
+            "bytes": count_moved(work),
+            "edges": work.edges if isinstance(work, SampleWork | AggregateWork) else 0,
             "provenance": provenance,
         },
     }

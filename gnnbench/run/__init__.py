@@ -13,8 +13,11 @@ from gnnbench.kernels.pages import return_large_arrays
 from gnnbench.lowering.base import collect_idle, collect_notes, collect_predictions
 from gnnbench.lowering.working_sets import is_streamed
 from gnnbench.machines.machine import Platform
+from gnnbench.machines.ranks import assign_ranks
 from gnnbench.models import GNN
 from gnnbench.parts import Bundle, OffloadingMemory, Session, Setting
+from gnnbench.program.recorder import Clock, Recorder
+from gnnbench.program.timers import Timer
 from gnnbench.records import EpochTrace, PartKind, Trace
 from gnnbench.run.base import Engine
 from gnnbench.run.collectives import Processes
@@ -25,9 +28,8 @@ from gnnbench.run.host_resident import HostResidentEngine
 from gnnbench.run.host_store import IdleMemory
 from gnnbench.run.mini_batch import MiniBatchEngine
 from gnnbench.run.processors import on_cores, on_devices
-from gnnbench.run.ranks import assign_ranks
-from gnnbench.run.recorder import Clock, Recorder
 from gnnbench.run.streamed import StreamedEngine
+from gnnbench.run.timers import SynchronisedTimer
 
 __all__ = [
     "Clock",
@@ -35,8 +37,8 @@ __all__ = [
     "Lend",
     "Training",
     "Watch",
-    "accelerators_here",
     "make_engine",
+    "open_timer",
     "train",
 ]
 
@@ -87,10 +89,14 @@ def refuse_processes(bundle: Bundle, setting: Setting, processes: Processes | No
     return processes.refuses(1 + max(assign_ranks(trainers, platform)))
 
 
-def accelerators_here(platform: Platform) -> tuple[torch.device, ...]:
-    """Return the distinct accelerators of this machine that a platform's devices compute on."""
+def open_timer(platform: Platform) -> Timer | None:
+    """Return a timer that waits for this machine's accelerators on which a platform computes.
+
+    It is None if there are none.
+    """
     names = dict.fromkeys(device.torch_device for device in platform.accelerators)
-    return tuple(torch.device(name) for name in names if name != "cpu")
+    here = [torch.device(name) for name in names if name != "cpu"]
+    return SynchronisedTimer(here) if here else None
 
 
 class Training:
@@ -123,7 +129,7 @@ class Training:
         if setting.dataset.folder:
             return_large_arrays()
         self._setting = setting
-        recorder = Recorder(clock, synchronise=accelerators_here(setting.platform))
+        recorder = Recorder(clock, open_timer(setting.platform))
         self._bundle = bundle
         self._trainers = bundle.placement.trainers(setting.platform)
         ranks = [0] * len(self._trainers)

@@ -9,8 +9,9 @@ from typing import NamedTuple, Protocol
 
 from gnnbench.machines.machine import Link, Platform
 from gnnbench.program import Step
-from gnnbench.run.recorder import HOST, Recorder
-from gnnbench.run.timers import Moment
+from gnnbench.program.recorder import HOST, Recorder
+from gnnbench.program.timers import Moment
+from gnnbench.records import count_moved
 
 
 class Pending(Protocol):
@@ -131,10 +132,11 @@ class LimitedLinks:
 
     def leave(self, step: Step, number: int) -> None:
         """Mark the data of a step as in flight on its link, if the link is limited."""
-        link = self._links.get(step.place)
+        link = self._links.get(step.place.name)
         if link is None:
             return
-        crossed_s = self._lanes.send(step.resources[0], step.work.bytes, link.bandwidth_bytes_per_s)
+        size = count_moved(step.work)
+        crossed_s = self._lanes.send(step.place.resources[0], size, link.bandwidth_bytes_per_s)
         self._arrivals.add(number, Until(crossed_s), _ignore)
         if link.blocking:
             self._arrivals.place(number)

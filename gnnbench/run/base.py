@@ -17,21 +17,23 @@ from gnnbench.errors import DeviceOutOfMemoryError
 from gnnbench.host.mapped import ReadAhead
 from gnnbench.lowering import Lowering
 from gnnbench.lowering.memory import masks_gradients, open_ledger
+from gnnbench.lowering.stages.averaging import UpdateModel
 from gnnbench.machines.machine import Device
+from gnnbench.machines.ranks import assign_ranks
 from gnnbench.models import Degrees, Layer
 from gnnbench.models.products import keeps_sparse, projected_layers
 from gnnbench.parts import Bundle, Setting
 from gnnbench.program import Item
+from gnnbench.program.reader import Arrive, Bodies, Enter, Reader
+from gnnbench.program.recorder import Recorder
 from gnnbench.records import Block, EpochTrace, IntArray
 from gnnbench.run.arrivals import Arrivals, LimitedLinks
 from gnnbench.run.collectives import Processes
 from gnnbench.run.evidence import Evidence
-from gnnbench.run.execute import Arrive, Bodies, Enter, Reader
 from gnnbench.run.features import mapped_features
 from gnnbench.run.host_store import IdleMemory
 from gnnbench.run.passes import take_gradients
-from gnnbench.run.ranks import Rank, assign_ranks
-from gnnbench.run.recorder import Recorder
+from gnnbench.run.ranks import Rank
 from gnnbench.run.replicas import Replicas, torch_dtype
 
 #: The most items of a program that is kept; a longer one would take much memory.
@@ -182,13 +184,12 @@ class Engine(ABC):
     def _list_epoch(self, epoch: int) -> Iterable[Item]:
         """Return the items of an epoch.
 
-        A program that is equal in all epochs is made once. With several processes it is made anew,
-        because each process changes the steps to its own part.
+        A program that is equal in all epochs is made once.
         """
         if self._program:
             return self._program
         items = self._lowering.run_epoch(epoch)
-        if self._rank is not None or not self._lowering.steady:
+        if not self._lowering.steady:
             return items
         first = list(islice(items, MOST_KEPT))
         rest = list(islice(items, 1))
@@ -259,7 +260,7 @@ class Engine(ABC):
         with self._recorder.excluded():
             self._evidence.end(self._epoch, round, gradients, self.replicas)
 
-    def _update_model(self) -> None:
+    def _update_model(self, operation: UpdateModel) -> None:
         """Add up the gradients that the replicas have accumulated, and step."""
         here = [self._trainers[slot] for slot in self._here]
         models = {device.torch_device: self.replicas.on(device).stack for device in here}

@@ -9,12 +9,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gnnbench.lowering.stages.columns import (
+    AggregateColumns,
+    DifferentiateColumns,
+    MoveProducts,
+    MultiplyColumns,
+    PickColumns,
+    ReturnProductGradients,
+    SumProducts,
+    UpdateProduct,
+    UpdateProductBackward,
+)
 from gnnbench.models import BoundBlock
-from gnnbench.records import Block
+from gnnbench.program.reader import Bodies
 from gnnbench.run.base import Here
-from gnnbench.run.execute import Bodies
 from gnnbench.run.features import feature_rows, pick_rows
-from gnnbench.run.input_rows import UnitKey
 from gnnbench.run.passes import AggregateTape, UpdateTape, run_update_backward
 from gnnbench.run.propagation import Passes
 from gnnbench.run.ranks import Transfer
@@ -65,15 +74,15 @@ class ColumnProducts:
     def list_bodies(self) -> Bodies:
         """Return the bodies of the steps of the first layer, by operation."""
         return {
-            "pick columns": self._pick_columns,
-            "aggregate columns": self._aggregate_columns,
-            "multiply columns forward": self._multiply_columns,
-            "exchange products": Transfer(self._send_product, self._receive_product),
-            "sum products": self._sum_products,
-            "exchange gradients": Transfer(self._send_gradient, self._receive_gradient),
-            "update product forward": self._update_product,
-            "update product backward": self._update_product_backward,
-            "multiply columns backward": self._differentiate_columns,
+            PickColumns: self._pick_columns,
+            AggregateColumns: self._aggregate_columns,
+            MultiplyColumns: self._multiply_columns,
+            MoveProducts: Transfer(self._send_product, self._receive_product),
+            SumProducts: self._sum_products,
+            ReturnProductGradients: Transfer(self._send_gradient, self._receive_gradient),
+            UpdateProduct: self._update_product,
+            UpdateProductBackward: self._update_product_backward,
+            DifferentiateColumns: self._differentiate_columns,
         }
 
     def replace_own(self, gradients: list[Tensor]) -> list[Tensor]:
@@ -84,37 +93,42 @@ class ColumnProducts:
         self._returned.clear()
         return gradients
 
-    def _pick_columns(self, slot: int, block: Block) -> None:
+    def _pick_columns(self, operation: PickColumns) -> None:
+        slot, block = operation
         if self._here.has(slot):
             threads = self._here.setting.workload.threads
             self._picked = pick_rows(self._slices[slot], block.src_ids, threads)
 
-    def _aggregate_columns(self, unit: int, slot: int, block: Block) -> None:
+    def _aggregate_columns(self, operation: AggregateColumns) -> None:
+        unit, slot, block = operation
         if self._bound is None or self._bound.block is not block:
             self._bound = self._passes.bind(slot, 0, block)
         with torch.no_grad():
             aggregated = self._first.aggregate(self._bound, self._picked)
         self._aggregated[unit, slot] = aggregated
 
-    def _multiply_columns(self, unit: int, slot: int) -> None:
+    def _multiply_columns(self, operation: MultiplyColumns) -> None:
+        unit, slot = operation
         weight = self._first.product_weight
         with torch.no_grad():
             part = self._aggregated[unit, slot] @ weight[self._weight_rows[slot]]
         self._parts[unit, slot] = part
 
-    def _send_product(self, unit: int, slot: int) -> Tensor:
-        return self._parts.pop((unit, slot))
+    def _send_product(self, operation: MoveProducts) -> Tensor:
+        return self._parts.pop((operation.unit, operation.slot))
 
-    def _receive_product(self, part: Tensor, unit: int, slot: int) -> None:
+    def _receive_product(self, part: Tensor, operation: MoveProducts) -> None:
         width = self._first.product_features
-        self._parts[unit, slot] = part.view(-1, width)
+        self._parts[operation.unit, operation.slot] = part.view(-1, width)
 
-    def _sum_products(self, unit: int) -> None:
+    def _sum_products(self, operation: SumProducts) -> None:
+        unit = operation.unit
         parts = (self._parts.pop((unit, slot)) for slot in self._ranges)
         self._products[unit] = reduce(torch.add, parts)
 
-    def _update_product(self, key: UnitKey, number: int, block: Block) -> None:
+    def _update_product(self, operation: UpdateProduct) -> None:
         """Compute the first layer from the sum of the products on."""
+        key, number, block = operation
         at_work, bound = self._passes.at_work[key[1]], self._passes.bind(key[1], number, block)
         leaf = self._products.pop(key[1]).requires_grad_()
         output = self._passes.stacks[key[1]][number].update_product(bound, leaf)
@@ -123,7 +137,8 @@ class ColumnProducts:
         at_work.updates.append(UpdateTape(leaf, output))
         at_work.rows = output.detach()
 
-    def _update_product_backward(self, key: UnitKey, number: int, block: Block) -> None:
+    def _update_product_backward(self, operation: UpdateProductBackward) -> None:
+        key = operation.unit
         at_work = self._passes.at_work[key[1]]
         of_product = run_update_backward(at_work.updates.pop(), at_work.rows)
         if of_product is None:
@@ -131,15 +146,16 @@ class ColumnProducts:
         self._returned[key[1], key[1]] = of_product
         self._passes.end(key[1])
 
-    def _send_gradient(self, unit: int, slot: int) -> Tensor:
-        return self._returned[unit, unit]
+    def _send_gradient(self, operation: ReturnProductGradients) -> Tensor:
+        return self._returned[operation.unit, operation.unit]
 
-    def _receive_gradient(self, part: Tensor, unit: int, slot: int) -> None:
+    def _receive_gradient(self, part: Tensor, operation: ReturnProductGradients) -> None:
         width = self._first.product_features
-        self._returned[unit, slot] = part.view(-1, width)
+        self._returned[operation.unit, operation.slot] = part.view(-1, width)
 
-    def _differentiate_columns(self, unit: int, slot: int) -> None:
+    def _differentiate_columns(self, operation: DifferentiateColumns) -> None:
         """Add a device's part of the first weight's gradient from one unit's seeds."""
+        unit, slot = operation
         aggregated = self._aggregated.pop((unit, slot))
         with torch.no_grad():
             if self._of_weight is None:

@@ -6,13 +6,31 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnbench.lowering.device_resident import DeviceResidentLowering
-from gnnbench.lowering.stages.peers import Crossing
+from gnnbench.lowering.device_resident import ClearGradients, DeviceResidentLowering, TakeLoss
+from gnnbench.lowering.stages.averaging import UpdateModel
+from gnnbench.lowering.stages.changes import KeepSentRows, MeasureChange, TellChange
+from gnnbench.lowering.stages.peers import (
+    AddStaleGradients,
+    Crossing,
+    DrawHalo,
+    ReadRows,
+    ReturnGradients,
+    SendGradients,
+    SendRows,
+    TakeRows,
+)
+from gnnbench.lowering.stages.swapping import SwapIn, SwapOut
+from gnnbench.lowering.stages.unit_passes import (
+    AggregateBackward,
+    AggregateForward,
+    UpdateBackward,
+    UpdateForward,
+)
 from gnnbench.lowering.units import needs_aggregate_gradient
 from gnnbench.models import BoundBlock
+from gnnbench.program.reader import Bodies
 from gnnbench.records import Block, BoolArray, EpochTrace, IntArray
 from gnnbench.run.base import Engine
-from gnnbench.run.execute import Bodies
 from gnnbench.run.features import feature_rows
 from gnnbench.run.movement import read_rows
 from gnnbench.run.passes import (
@@ -55,25 +73,25 @@ class DeviceResidentEngine(Engine):
         self._under_way: dict[tuple[object, ...], tuple[IntArray, Tensor]] = {}
         self._sent = SentRows()
         bodies: Bodies = {
-            "measure change": lambda *key: self._sent.measure(key, self._own_rows(*key)),
-            "tell change": Transfer(self._sent.give, self._sent.take),
-            "keep sent rows": lambda *key: self._sent.keep(key, self._own_rows(*key)),
-            "draw halo": self._bind_drawn,
-            "read rows": Transfer(self._give_rows, self._read_rows),
-            "take rows": self._take_rows,
-            "send rows": Transfer(self._give_rows, self._keep_rows),
-            "aggregate forward": self._aggregate_forward,
-            "update forward": self._update_forward,
-            "loss": self._take_loss,
-            "clear gradients": self._clear_gradients,
-            "update backward": self._update_backward,
-            "aggregate backward": self._aggregate_backward,
-            "swap out": lambda number, slot: self._tapes.swap_out(number, slot),
-            "swap in": lambda number, slot: self._tapes.swap_in(number, slot, self._device(slot)),
-            "return gradients": Transfer(self._give_gradients, self._return_gradients),
-            "send gradients": Transfer(self._give_gradients, self._keep_gradients),
-            "add stale gradients": self._add_stale_gradients,
-            "step": self._update_model,
+            MeasureChange: lambda key: self._sent.measure(key, self._own_rows(*key)),
+            TellChange: Transfer(self._sent.give, self._sent.take),
+            KeepSentRows: lambda key: self._sent.keep(key, self._own_rows(*key)),
+            DrawHalo: self._bind_drawn,
+            ReadRows: Transfer(self._give_rows, self._read_rows),
+            TakeRows: self._take_rows,
+            SendRows: Transfer(self._give_rows, self._keep_rows),
+            AggregateForward: self._aggregate_forward,
+            UpdateForward: self._update_forward,
+            TakeLoss: self._take_loss,
+            ClearGradients: self._clear_gradients,
+            UpdateBackward: self._update_backward,
+            AggregateBackward: self._aggregate_backward,
+            SwapOut: lambda key: self._tapes.swap_out(*key),
+            SwapIn: lambda to: self._tapes.swap_in(to.layer, to.slot, self._device(to.slot)),
+            ReturnGradients: Transfer(self._give_gradients, self._return_gradients),
+            SendGradients: Transfer(self._give_gradients, self._keep_gradients),
+            AddStaleGradients: self._add_stale_gradients,
+            UpdateModel: self._update_model,
         }
         self._use(bodies)
 
@@ -81,11 +99,11 @@ class DeviceResidentEngine(Engine):
         kernel, device = self._bundle.kernel, self._device(slot)
         return BoundBlock(block, kernel, self._degrees, self._dtype, device, thinned=thinned)
 
-    def _bind_drawn(self, slot: int) -> None:
+    def _bind_drawn(self, operation: DrawHalo) -> None:
         """Use the blocks that a device has drawn for this epoch."""
         if self._lowering.halo is not None:
-            for key, block in self._lowering.halo.blocks_of(slot).items():
-                self._bounds[key] = (self._bind(block, slot, thinned=True),)
+            for key, block in self._lowering.halo.blocks_of(operation.slot).items():
+                self._bounds[key] = (self._bind(block, operation.slot, thinned=True),)
 
     def _place(self) -> None:
         """Place the features; find each device's training vertices, by position in its shard."""
@@ -149,8 +167,9 @@ class DeviceResidentEngine(Engine):
             self._stale_rows[key] = like.new_zeros(shape)
         return self._stale_rows[key]
 
-    def _give_rows(self, crossing: Crossing) -> Tensor:
+    def _give_rows(self, operation: ReadRows | SendRows) -> Tensor:
         """Return a copy of a shard's rows that cross for a unit, on the shard's device."""
+        crossing = operation.crossing
         shard, read = self._rows[crossing.number, crossing.read.slot], crossing.picked
         if read.broadcast:
             return shard[: read.rows].clone()
@@ -167,16 +186,19 @@ class DeviceResidentEngine(Engine):
         scale = self._lowering.scale_of(crossing)
         return rows if scale == 1.0 else rows * scale
 
-    def _read_rows(self, part: Tensor, crossing: Crossing) -> None:
+    def _read_rows(self, part: Tensor, operation: ReadRows) -> None:
+        crossing = operation.crossing
         rows = self._input_of(crossing)
         rows.index_copy_(0, _on(rows, crossing.picked.here), self._arrived(part, crossing))
 
-    def _take_rows(self, crossing: Crossing) -> None:
+    def _take_rows(self, operation: TakeRows) -> None:
+        crossing = operation.crossing
         rows = self._input_of(crossing)
         places, arrived = self._under_way.pop((*crossing.way("rows"), crossing.sent_in))
         _put(rows, places, arrived, self._lowering.staleness.decay("rows"))
 
-    def _keep_rows(self, part: Tensor, crossing: Crossing) -> None:
+    def _keep_rows(self, part: Tensor, operation: SendRows) -> None:
+        crossing = operation.crossing
         sent = self._arrived(part, crossing)
         self._under_way[(*crossing.way("rows"), self._epoch)] = (crossing.picked.here, sent)
 
@@ -187,8 +209,8 @@ class DeviceResidentEngine(Engine):
         bounds = self._bounds[key]
         return bounds[number] if len(bounds) > 1 else bounds[0]
 
-    def _aggregate_forward(self, number: int, round_index: int, slot: int) -> None:
-        key = (round_index, slot)
+    def _aggregate_forward(self, operation: AggregateForward) -> None:
+        (number, _, slot), key = operation.key, operation.key[1:]
         if self._lowering.shards.crosses(number):
             there = key in self._inputs
             h = self._inputs.pop(key) if there else self._make_input(number, *key)
@@ -202,8 +224,8 @@ class DeviceResidentEngine(Engine):
                 layer, self._bound(number, key), h, first=number == 0
             )
 
-    def _update_forward(self, number: int, round_index: int, slot: int) -> None:
-        key = (round_index, slot)
+    def _update_forward(self, operation: UpdateForward) -> None:
+        (number, _, slot), key = operation.key, operation.key[1:]
         layer = self._layer(number, slot)
         bound, aggregate = self._bound(number, key), self._tapes.aggregates[number, key].output
         needs = needs_aggregate_gradient(layer, first=number == 0)
@@ -234,29 +256,24 @@ class DeviceResidentEngine(Engine):
 
     # ------------------------------------------------------------------ loss and backward
 
-    def _take_loss(self, slot: int) -> None:
-        depth = len(self.replicas.master.stack)
+    def _take_loss(self, operation: TakeLoss) -> None:
+        depth, slot = len(self.replicas.master.stack), operation.slot
         if (depth, slot) in self._rows:
             rows = self._rows[depth, slot]
         else:  # a device without vertices
             width = self.replicas.master.shapes[-1].out_features
             rows = self._open_shard(self._rows, depth, slot, width)
-        places, labels = self._seeds[slot]
         self._keep_logits(self._lowering.cut.owned[slot], rows)
         gradient = self._gradients[depth, slot] = torch.zeros_like(rows)
-        chosen = rows[places].requires_grad_()
-        loss = torch.nn.functional.cross_entropy(chosen, labels, reduction="sum") / self._num_train
-        torch.autograd.backward(loss)
-        if chosen.grad is not None:
-            gradient[places] = chosen.grad
-        self._loss += float(loss.detach())
+        self._loss += _take_loss(rows, *self._seeds[slot], self._num_train, gradient)
 
-    def _clear_gradients(self, number: int, slot: int) -> None:
+    def _clear_gradients(self, operation: ClearGradients) -> None:
+        number, slot = operation
         width = self.replicas.master.stack[number].in_features
         self._open_shard(self._gradients, number, slot, width)
 
-    def _update_backward(self, number: int, round_index: int, slot: int) -> None:
-        key = (round_index, slot)
+    def _update_backward(self, operation: UpdateBackward) -> None:
+        (number, _, slot), key = operation.key, operation.key[1:]
         if self._lowering.whole:
             upper = self._gradients.pop((number + 1, slot))
         else:
@@ -268,8 +285,9 @@ class DeviceResidentEngine(Engine):
         else:
             self._below[key] = below
 
-    def _aggregate_backward(self, number: int, round_index: int, slot: int) -> None:
-        key, layer = (round_index, slot), self._layer(number, slot)
+    def _aggregate_backward(self, operation: AggregateBackward) -> None:
+        (number, _, slot), key = operation.key, operation.key[1:]
+        layer = self._layer(number, slot)
         tape, below = self._tapes.aggregates.pop((number, key)), self._below.pop(key)
         rows = run_aggregate_backward(
             layer, self._bound(number, key), tape, below, first=number == 0
@@ -281,8 +299,9 @@ class DeviceResidentEngine(Engine):
 
     # ------------------------------------------------------------------ gradients that cross
 
-    def _give_gradients(self, crossing: Crossing) -> Tensor:
+    def _give_gradients(self, operation: ReturnGradients | SendGradients) -> Tensor:
         """Return the gradients of rows that cross for a unit; the whole shard's in a broadcast."""
+        crossing = operation.crossing
         gradients = self._input_gradients[crossing.round_index, crossing.slot]
         read = crossing.picked
         rows = read_rows(gradients, torch.from_numpy(read.here), gradients.device)
@@ -297,7 +316,8 @@ class DeviceResidentEngine(Engine):
         rows = self._scaled(part.view(read.rows, -1).to(shard.device), crossing)
         return shard, rows.index_select(0, _on(rows, read.there)) if read.broadcast else rows
 
-    def _return_gradients(self, part: Tensor, crossing: Crossing) -> None:
+    def _return_gradients(self, part: Tensor, operation: ReturnGradients) -> None:
+        crossing = operation.crossing
         shard, crossed = self._returned(part, crossing)
         shard.index_add_(0, _on(shard, crossing.picked.there), crossed)
         if crossing.read.slot != crossing.slot and self._lowering.staleness.keeps("gradients"):
@@ -311,12 +331,14 @@ class DeviceResidentEngine(Engine):
             self._stale_gradients[key] = shard.new_zeros((len(crossing.read.there), shard.shape[1]))
         return self._stale_gradients[key]
 
-    def _keep_gradients(self, part: Tensor, crossing: Crossing) -> None:
+    def _keep_gradients(self, part: Tensor, operation: SendGradients) -> None:
+        crossing = operation.crossing
         _, sent = self._returned(part, crossing)
         places = np.flatnonzero(crossing.read.mark(crossing.chosen))
         self._under_way[(*crossing.way("gradients"), self._epoch)] = (places, sent)
 
-    def _add_stale_gradients(self, crossing: Crossing, stays: IntArray) -> None:
+    def _add_stale_gradients(self, operation: AddStaleGradients) -> None:
+        crossing, stays = operation
         shard = self._gradients[crossing.number, crossing.read.slot]
         kept = self._kept_gradients(crossing, shard)
         if crossing.sent_in >= 0:  # it stays where it arrived; only averaging takes time
@@ -325,6 +347,18 @@ class DeviceResidentEngine(Engine):
             _put(kept, places, arrived, self._lowering.staleness.decay("gradients"))
         there = crossing.read.there[stays]
         shard.index_add_(0, _on(shard, there), kept[_on(kept, stays)])
+
+
+def _take_loss(
+    logits: Tensor, places: Tensor, labels: Tensor, count: int, gradient: Tensor
+) -> float:
+    """Return the loss of the rows at ``places``, divided by ``count``, and store its gradient."""
+    chosen = logits[places].requires_grad_()
+    loss = torch.nn.functional.cross_entropy(chosen, labels, reduction="sum") / count
+    torch.autograd.backward(loss)
+    if chosen.grad is not None:
+        gradient[places] = chosen.grad
+    return float(loss.detach())
 
 
 def _put(tensor: Tensor, places: IntArray, arrived: Tensor, decay: float) -> None:

@@ -12,13 +12,26 @@ from torch.nn.functional import cross_entropy
 
 from gnnbench.kernels.autograd import mask_positive
 from gnnbench.kernels.dispatch.checks import MaskArray
-from gnnbench.lowering.feature_shards import FeatureShardsLowering
+from gnnbench.lowering.exchanges import (
+    MoveAggregates,
+    MoveRows,
+    ReturnAggregateGradients,
+    ReturnRowGradients,
+)
+from gnnbench.lowering.feature_shards import FeatureShardsLowering, ReduceSums, TakeLoss
 from gnnbench.lowering.shardings import Overlap, Range
+from gnnbench.lowering.stages.averaging import UpdateModel
+from gnnbench.lowering.stages.unit_passes import (
+    AggregateBackward,
+    AggregateForward,
+    UpdateBackward,
+    UpdateForward,
+)
 from gnnbench.lowering.units import needs_aggregate_gradient
 from gnnbench.models import BoundBlock
+from gnnbench.program.reader import Bodies
 from gnnbench.records import Block, EpochTrace, IntArray
 from gnnbench.run.base import Engine
-from gnnbench.run.execute import Bodies
 from gnnbench.run.features import FILLED_BYTES, feature_rows
 from gnnbench.run.passes import UpdateTape, run_update, run_update_backward
 from gnnbench.run.ranks import Transfer
@@ -44,17 +57,17 @@ class FeatureShardsEngine(Engine):
         self._find_training_vertices()
         self._features = self._place_features()
         bodies: Bodies = {
-            "aggregate forward": self._aggregate_forward,
-            "aggregates": Transfer(self._send_aggregates, self._receive_aggregates),
-            "update forward": self._update_forward,
-            "representations": Transfer(self._send_rows, self._receive_rows),
-            "loss": self._take_loss,
-            "update backward": self._update_backward,
-            "gradients of aggregates": Transfer(self._send_columns, self._receive_columns),
-            "aggregate backward": self._aggregate_backward,
-            "gradients of representations": Transfer(self._send_back, self._receive_back),
-            "all-reduce gradients": Transfer(self._send_sums, self._receive_sums),
-            "step": self._update_model,
+            AggregateForward: self._aggregate_forward,
+            MoveAggregates: Transfer(self._send_aggregates, self._receive_aggregates),
+            UpdateForward: self._update_forward,
+            MoveRows: Transfer(self._send_rows, self._receive_rows),
+            TakeLoss: self._take_loss,
+            UpdateBackward: self._update_backward,
+            ReturnAggregateGradients: Transfer(self._send_columns, self._receive_columns),
+            AggregateBackward: self._aggregate_backward,
+            ReturnRowGradients: Transfer(self._send_back, self._receive_back),
+            ReduceSums: Transfer(self._send_sums, self._receive_sums),
+            UpdateModel: self._update_model,
         }
         self._use(bodies)
 
@@ -152,7 +165,8 @@ class FeatureShardsEngine(Engine):
 
     # ------------------------------------------------------------------ forward
 
-    def _aggregate_forward(self, number: int, index: int, slot: int) -> None:
+    def _aggregate_forward(self, operation: AggregateForward) -> None:
+        number, index, slot = operation.key
         h, sources = self._columns[number, slot], self._shards.sources[index, slot]
         if index == self._lowering.rounds[-1]:
             del self._columns[number, slot]
@@ -165,10 +179,12 @@ class FeatureShardsEngine(Engine):
             if layer.masks_below:
                 self._wanted[number, index, slot] = mask_positive(h)
 
-    def _send_aggregates(self, number: int, index: int, overlap: Overlap) -> Tensor:
+    def _send_aggregates(self, operation: MoveAggregates) -> Tensor:
+        _, index, overlap = operation
         return self._aggregates[index, overlap.aggregator][overlap.there]
 
-    def _receive_aggregates(self, part: Tensor, number: int, index: int, overlap: Overlap) -> None:
+    def _receive_aggregates(self, part: Tensor, operation: MoveAggregates) -> None:
+        number, index, overlap = operation
         slot, copies = overlap.updater, self._lowering.copies(number)
         width = self.replicas.master.stack[number].in_features
         if (index, slot) not in self._whole:
@@ -183,7 +199,8 @@ class FeatureShardsEngine(Engine):
         """Return the columns of a layer's input that are transferred."""
         return self._lowering.columns[number][overlap.aggregator]
 
-    def _update_forward(self, number: int, index: int, slot: int) -> None:
+    def _update_forward(self, operation: UpdateForward) -> None:
+        number, index, slot = operation.key
         layer = self._layer(number, slot)
         needs = needs_aggregate_gradient(layer, first=number == 0)
         bound, whole = self._outputs[index, slot], self._whole.pop((index, slot))
@@ -192,17 +209,20 @@ class FeatureShardsEngine(Engine):
         _forget_earlier(self._rows, index)
         self._rows[index, slot] = tape.output.detach()
 
-    def _send_rows(self, number: int, index: int, overlap: Overlap) -> Tensor:
+    def _send_rows(self, operation: MoveRows) -> Tensor:
+        number, index, overlap = operation
         begin, end = self._range(number, overlap)
         return self._rows[index, overlap.updater][overlap.here][:, begin:end]
 
-    def _receive_rows(self, part: Tensor, number: int, index: int, overlap: Overlap) -> None:
+    def _receive_rows(self, part: Tensor, operation: MoveRows) -> None:
+        number, _, overlap = operation
         key = (number, overlap.aggregator)
         if key not in self._columns:
             self._columns[key] = self._open_rows(*key)
         self._columns[key][overlap.there] = part.view(overlap.rows, -1)
 
-    def _take_loss(self, number: int, index: int, slot: int) -> None:
+    def _take_loss(self, operation: TakeLoss) -> None:
+        index, slot = operation
         rows, (places, labels) = self._rows[index, slot], self._labelled[index, slot]
         self._keep_logits(self._shards.updated_ids(index, slot), rows)
         gradient = self._gradients[index, slot] = torch.zeros_like(rows)
@@ -214,8 +234,9 @@ class FeatureShardsEngine(Engine):
 
     # ------------------------------------------------------------------ backward
 
-    def _update_backward(self, number: int, index: int, slot: int) -> None:
+    def _update_backward(self, operation: UpdateBackward) -> None:
         """Compute the gradients of a round's aggregates, and add up the weights' gradients."""
+        number, index, slot = operation.key
         tape = self._tapes.pop((number, index, slot))
         gradient = run_update_backward(tape, self._gradients.pop((index, slot)))
         if gradient is not None:
@@ -228,21 +249,24 @@ class FeatureShardsEngine(Engine):
                 total += parameter.grad.view(-1)
                 parameter.grad = None
 
-    def _send_columns(self, number: int, index: int, overlap: Overlap) -> Tensor:
+    def _send_columns(self, operation: ReturnAggregateGradients) -> Tensor:
+        number, index, overlap = operation
         begin, end = self._range(number, overlap)
         width = self.replicas.master.stack[number].in_features
         rows = self._parts[index, overlap.updater][overlap.here]
         parts = [part[:, begin:end] for part in torch.split(rows, width, dim=1)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
-    def _receive_columns(self, part: Tensor, number: int, index: int, overlap: Overlap) -> None:
+    def _receive_columns(self, part: Tensor, operation: ReturnAggregateGradients) -> None:
+        _, index, overlap = operation
         slot, part = overlap.aggregator, part.view(overlap.rows, -1)
         if (index, slot) not in self._aggregate_gradients:
             rows = self._shards.pieces[index, slot].size.num_dst
             self._aggregate_gradients[index, slot] = self._open(slot, rows, part.shape[1])
         self._aggregate_gradients[index, slot][overlap.there] = part
 
-    def _aggregate_backward(self, number: int, index: int, slot: int) -> None:
+    def _aggregate_backward(self, operation: AggregateBackward) -> None:
+        number, index, slot = operation.key
         bound, layer = self._bounds[index, slot], self._layer(number, slot)
         if layer.masks_below:
             bound = bound.masked(self._wanted.pop((number, index, slot)))
@@ -259,10 +283,12 @@ class FeatureShardsEngine(Engine):
         else:
             into.index_add_(0, torch.from_numpy(sources).to(rows.device), rows)
 
-    def _send_back(self, number: int, index: int, overlap: Overlap) -> Tensor:
+    def _send_back(self, operation: ReturnRowGradients) -> Tensor:
+        number, _, overlap = operation
         return self._column_gradients[number, overlap.aggregator][overlap.there]
 
-    def _receive_back(self, part: Tensor, number: int, index: int, overlap: Overlap) -> None:
+    def _receive_back(self, part: Tensor, operation: ReturnRowGradients) -> None:
+        number, index, overlap = operation
         key = (index, overlap.updater)
         if key not in self._gradients:
             shape = self._shards.rows_of(*key), self.replicas.master.stack[number].in_features
@@ -272,19 +298,17 @@ class FeatureShardsEngine(Engine):
 
     # ------------------------------------------------------------------ the weights
 
-    def _send_sums(self, source: int, target: int, begin: int, end: int, adds: bool) -> Tensor:
-        return self._sums[source][begin:end]
+    def _send_sums(self, operation: ReduceSums) -> Tensor:
+        return self._sums[operation.source][operation.begin : operation.end]
 
-    def _receive_sums(
-        self, part: Tensor, source: int, target: int, begin: int, end: int, adds: bool
-    ) -> None:
-        into = self._sums[target][begin:end]
-        if adds:
+    def _receive_sums(self, part: Tensor, operation: ReduceSums) -> None:
+        into = self._sums[operation.target][operation.begin : operation.end]
+        if operation.adds:
             into += part.to(into.device)
         else:
             into.copy_(part)
 
-    def _update_model(self) -> None:
+    def _update_model(self, operation: UpdateModel) -> None:
         # Devices of one process share a model, and every one of them has the same sums now.
         for sums in list(self._sums.values())[:1]:
             parameters = list(self.replicas.master.parameters())

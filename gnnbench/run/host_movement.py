@@ -15,12 +15,19 @@ from gnnbench.host.mapped import ReadAhead
 from gnnbench.kernels.dispatch import scatter_add_rows
 from gnnbench.lowering.host_plan import shares_features
 from gnnbench.lowering.host_resident import HostResidentLowering
+from gnnbench.lowering.host_steps import (
+    AccumulateGradients,
+    BringRows,
+    ClearBuffer,
+    PullRows,
+    PushGradients,
+)
 from gnnbench.lowering.movement import SlotMovement
 from gnnbench.lowering.stages.unit_passes import UnitKey
 from gnnbench.lowering.working_sets import Held
+from gnnbench.program.reader import Bodies
 from gnnbench.records import IndexArray, IntArray
 from gnnbench.run.base import Here
-from gnnbench.run.execute import Bodies
 from gnnbench.run.host_share import HostShare
 from gnnbench.run.movement import Buffers, read_rows, to_host
 from gnnbench.run.ranks import HostTransfer, Transfer
@@ -58,15 +65,15 @@ class HostMovement:
     def list_bodies(self) -> Bodies:
         """Return the bodies of the steps that move rows, by operation."""
         return {
-            "bring rows": HostTransfer(
+            BringRows: HostTransfer(
                 self._bring_rows, self._count_brought, self._give_rows, self._place_rows
             ),
-            "pull rows": Transfer(self._lend_rows, self._borrow_rows, self._pull_rows),
-            "clear buffer": self._clear_buffer,
-            "push gradients": Transfer(
+            PullRows: Transfer(self._lend_rows, self._borrow_rows, self._pull_rows),
+            ClearBuffer: self._clear_buffer,
+            PushGradients: Transfer(
                 self._lend_gradients, self._borrow_gradients, self._push_gradients
             ),
-            "accumulate": HostTransfer(
+            AccumulateGradients: HostTransfer(
                 self._accumulate,
                 self._count_leaving,
                 self._give_gradients,
@@ -96,7 +103,8 @@ class HostMovement:
 
     # ------------------------------------------------------------------ forward
 
-    def _bring_rows(self, number: int, round_index: int, slot: int) -> None:
+    def _bring_rows(self, operation: BringRows) -> None:
+        number, round_index, slot = key = operation.key
         move, source = self.moves[round_index, slot], self.rows[number]
         which, ids = self.share.split(move.host_ids)
         if not move.direct:
@@ -110,7 +118,7 @@ class HostMovement:
         if len(ids) < len(move.host_ids):  # the others arrive from other processes
             some, rows = rows, rows.new_empty(len(move.host_ids), rows.shape[1])
             rows[_on(which, rows)] = some
-        self.inputs[number, round_index, slot] = rows
+        self.inputs[key] = rows
 
     def _walk(self, number: int, round_index: int, slot: int, ids: IndexArray) -> Iterator[slice]:
         """Yield slices of a unit's host rows: all at once, or in windows for features on disk.
@@ -125,87 +133,89 @@ class HostMovement:
         if following is not None:
             self._ahead.begin(following.host_ids)
 
-    def _count_brought(self, number: int, round_index: int, slot: int) -> Mapping[int, int]:
+    def _count_brought(self, operation: BringRows) -> Mapping[int, int]:
+        number, round_index, slot = operation.key
         width = self._widths[number]
         return self.share.count(self.moves[round_index, slot].host_ids, width)
 
-    def _give_rows(self, rank: int, number: int, round_index: int, slot: int) -> Tensor:
+    def _give_rows(self, rank: int, operation: BringRows) -> Tensor:
         """Return the rows that a unit reads of the host and that are here."""
+        number, round_index, slot = operation.key
         source = self.rows[number]
         _, ids = self.share.split(self.moves[round_index, slot].host_ids)
         return read_rows(source, torch.from_numpy(ids), source.device)
 
-    def _place_rows(
-        self, part: Tensor, rank: int, number: int, round_index: int, slot: int
-    ) -> None:
+    def _place_rows(self, part: Tensor, rank: int, operation: BringRows) -> None:
         """Put rows of another process in their places for a unit."""
-        move = self.moves[round_index, slot]
+        move = self.moves[operation.key[1:]]
         which = self.share.pick(move.host_ids, rank)
         rows = part.view(len(which), -1)
         if move.direct:
-            into = self.inputs[number, round_index, slot]
+            into = self.inputs[operation.key]
             into[_on(which, into)] = rows.to(into.device)
         else:
             self.buffers["rows"].load(replace(move, host_into=move.host_into[which]), rows)
 
-    def _pull_rows(self, round_index: int, slot: int, place: int) -> None:
-        move = self.moves[round_index, slot]
-        self.buffers["rows"].pull(move, move.pulls[place])
+    def _pull_rows(self, operation: PullRows) -> None:
+        move = self.moves[operation.round, operation.slot]
+        self.buffers["rows"].pull(move, move.pulls[operation.place])
 
-    def _lend_rows(self, round_index: int, slot: int, place: int) -> Tensor:
-        return self.buffers["rows"].lend(self.moves[round_index, slot].pulls[place])
+    def _lend_rows(self, operation: PullRows) -> Tensor:
+        move = self.moves[operation.round, operation.slot]
+        return self.buffers["rows"].lend(move.pulls[operation.place])
 
-    def _borrow_rows(self, part: Tensor, round_index: int, slot: int, place: int) -> None:
-        move = self.moves[round_index, slot]
-        self.buffers["rows"].borrow(move, move.pulls[place], part)
+    def _borrow_rows(self, part: Tensor, operation: PullRows) -> None:
+        move = self.moves[operation.round, operation.slot]
+        self.buffers["rows"].borrow(move, move.pulls[operation.place], part)
 
     # ------------------------------------------------------------------ backward
 
-    def _clear_buffer(self, number: int, round_index: int, slot: int) -> None:
-        self.open_buffers("gradients", number).clear(self.moves[round_index, slot])
+    def _clear_buffer(self, operation: ClearBuffer) -> None:
+        self.open_buffers("gradients", operation.key[0]).clear(self.moves[operation.key[1:]])
 
-    def _push_gradients(self, round_index: int, slot: int, place: int) -> None:
-        move = self.moves[round_index, slot]
-        self.buffers["gradients"].push(move, move.pushes[place])
+    def _push_gradients(self, operation: PushGradients) -> None:
+        move = self.moves[operation.round, operation.slot]
+        self.buffers["gradients"].push(move, move.pushes[operation.place])
 
-    def _lend_gradients(self, round_index: int, slot: int, place: int) -> Tensor:
-        move = self.moves[round_index, slot]
-        return self.buffers["gradients"].lend_gradients(move, move.pushes[place])
+    def _lend_gradients(self, operation: PushGradients) -> Tensor:
+        move = self.moves[operation.round, operation.slot]
+        return self.buffers["gradients"].lend_gradients(move, move.pushes[operation.place])
 
-    def _borrow_gradients(self, part: Tensor, round_index: int, slot: int, place: int) -> None:
-        push = self.moves[round_index, slot].pushes[place]
+    def _borrow_gradients(self, part: Tensor, operation: PushGradients) -> None:
+        push = self.moves[operation.round, operation.slot].pushes[operation.place]
         self.buffers["gradients"].borrow_gradients(push, part)
 
-    def _accumulate(self, number: int, round_index: int, slot: int) -> None:
+    def _accumulate(self, operation: AccumulateGradients) -> None:
+        number, round_index, slot = key = operation.key
         move, into = self.moves[round_index, slot], self.gradients[number]
         which, ids = self.share.split(move.leaving_ids)
         if not move.direct:
             own = replace(move, leaving=move.leaving[which], leaving_ids=ids)
             self.buffers["gradients"].leave(own, into)
             return
-        rows = to_host(self.returned.pop((number, round_index, slot)))
+        rows = to_host(self.returned.pop(key))
         if len(ids) < len(rows):
             rows = rows[_on(which, rows)]
         threads = torch.get_num_threads()
         scatter_add_rows(into.numpy(), ids, rows.numpy(), threads=threads)
 
-    def _count_leaving(self, number: int, round_index: int, slot: int) -> Mapping[int, int]:
+    def _count_leaving(self, operation: AccumulateGradients) -> Mapping[int, int]:
+        number, round_index, slot = operation.key
         width = self._widths[number]
         return self.share.count(self.moves[round_index, slot].leaving_ids, width)
 
-    def _give_gradients(self, rank: int, number: int, round_index: int, slot: int) -> Tensor:
+    def _give_gradients(self, rank: int, operation: AccumulateGradients) -> Tensor:
         """Return the gradients that leave a device for another process's rows."""
-        move = self.moves[round_index, slot]
+        move = self.moves[operation.key[1:]]
         which = self.share.pick(move.leaving_ids, rank)
         if move.direct:
-            rows = self.returned[number, round_index, slot]
+            rows = self.returned[operation.key]
             return to_host(rows[_on(which, rows)])
         return self.buffers["gradients"].take_out(replace(move, leaving=move.leaving[which]))
 
-    def _add_gradients(
-        self, part: Tensor, rank: int, number: int, round_index: int, slot: int
-    ) -> None:
+    def _add_gradients(self, part: Tensor, rank: int, operation: AccumulateGradients) -> None:
         """Add gradients of a unit to the rows that are here."""
+        number, round_index, slot = operation.key
         _, ids = self.share.split(self.moves[round_index, slot].leaving_ids)
         rows, threads = part.cpu().view(len(ids), -1), torch.get_num_threads()
         scatter_add_rows(self.gradients[number].numpy(), ids, rows.numpy(), threads=threads)

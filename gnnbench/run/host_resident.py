@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -17,16 +16,33 @@ from gnnbench.kernels.pages import return_large_arrays, trim_heap
 from gnnbench.lowering import choose_lowering
 from gnnbench.lowering.host_plan import shares_features
 from gnnbench.lowering.host_resident import HostResidentLowering
+from gnnbench.lowering.host_steps import (
+    ClearGradients,
+    FetchAggregates,
+    FetchGradients,
+    OffloadSaved,
+    RestoreSaved,
+    StoreAggregates,
+    StoreOutputs,
+    TakeLoss,
+)
 from gnnbench.lowering.memory import host_capacity
 from gnnbench.lowering.movement import SlotMovement
-from gnnbench.lowering.stages.unit_passes import UnitKey
+from gnnbench.lowering.stages.averaging import UpdateModel
+from gnnbench.lowering.stages.unit_passes import (
+    AggregateBackward,
+    AggregateForward,
+    UnitKey,
+    UpdateBackward,
+    UpdateForward,
+)
 from gnnbench.lowering.units import needs_aggregate_gradient
 from gnnbench.models import BoundBlock
 from gnnbench.models.saved import SavedTensors
 from gnnbench.program import Item, Step
+from gnnbench.program.reader import Bodies
 from gnnbench.records import EpochTrace
 from gnnbench.run.base import Engine
-from gnnbench.run.execute import Bodies
 from gnnbench.run.features import fill_features
 from gnnbench.run.host_movement import HostMovement
 from gnnbench.run.host_share import HostShare
@@ -88,21 +104,19 @@ class HostResidentEngine(Engine):
         """Return the bodies of the steps of an epoch, by operation."""
         return {
             **self._movement.list_bodies(),
-            "aggregate forward": self._aggregate,
-            "update forward": self._update,
-            "store outputs": self._store_outputs,
-            "store aggregates": self._store_aggregates,
-            "offload saved": self._offload_saved,
-            "loss": self._take_loss,
-            "clear gradients": self._clear_gradients,
-            "fetch gradients": self._fetch_gradients,
-            "fetch aggregates": self._fetch_aggregates,
-            "restore saved": self._restore_saved,
-            "aggregate again": partial(self._aggregate, again=True),
-            "update again": partial(self._update, again=True),
-            "update backward": self._update_backward,
-            "aggregate backward": self._aggregate_backward,
-            "step": self._update_model,
+            AggregateForward: self._aggregate,
+            UpdateForward: self._update,
+            StoreOutputs: self._store_outputs,
+            StoreAggregates: self._store_aggregates,
+            OffloadSaved: self._offload_saved,
+            TakeLoss: self._take_loss,
+            ClearGradients: self._clear_gradients,
+            FetchGradients: self._fetch_gradients,
+            FetchAggregates: self._fetch_aggregates,
+            RestoreSaved: self._restore_saved,
+            UpdateBackward: self._update_backward,
+            AggregateBackward: self._aggregate_backward,
+            UpdateModel: self._update_model,
         }
 
     def _place(self) -> None:
@@ -216,23 +230,23 @@ class HostResidentEngine(Engine):
         """Return the input rows of a unit."""
         return self._movement.take_inputs(key)
 
-    def _aggregate(self, number: int, round_index: int, slot: int, *, again: bool = False) -> None:
-        key = (number, round_index, slot)
+    def _aggregate(self, operation: AggregateForward) -> None:
+        number, _, slot = key = operation.key
         layer, bound, rows = self._layer(number, slot), self._bounds[key[1:]], self._read(key)
         if self._lowering.policies[number] == "offload":
             self._saved[key] = SavedTensors(list(layer.parameters()))
-        if again or self._is_taped(number):
+        if operation.again or self._is_taped(number):
             with self._recording(key):
                 self._aggregates[key] = run_aggregate(layer, bound, rows, first=number == 0)
         else:
             with torch.no_grad():
                 self._aggregates[key] = AggregateTape(None, layer.aggregate(bound, rows))
 
-    def _update(self, number: int, round_index: int, slot: int, *, again: bool = False) -> None:
-        key = (number, round_index, slot)
+    def _update(self, operation: UpdateForward) -> None:
+        number, _, slot = key = operation.key
         layer, bound = self._layer(number, slot), self._bounds[key[1:]]
         rows = self._aggregates[key].output
-        if again or self._is_taped(number):
+        if operation.again or self._is_taped(number):
             needs = needs_aggregate_gradient(layer, first=number == 0)
             with self._recording(key):
                 tape = run_update(layer, bound, rows, needs_input_gradient=needs)
@@ -240,7 +254,7 @@ class HostResidentEngine(Engine):
             with torch.no_grad():
                 tape = UpdateTape(rows, layer.update(bound, rows))
         self._updates[key] = tape
-        if not again:
+        if not operation.again:
             self._take_topology(bound)
 
     def _is_taped(self, number: int) -> bool:
@@ -251,8 +265,9 @@ class HostResidentEngine(Engine):
         """Return a context that records what autograd saves, if that is offloaded."""
         return self._saved[key].recording() if key in self._saved else nullcontext()
 
-    def _store_outputs(self, number: int, round_index: int, slot: int) -> None:
-        key, ids = (number, round_index, slot), self._movement.outputs_of(round_index, slot)
+    def _store_outputs(self, operation: StoreOutputs) -> None:
+        number, round_index, slot = key = operation.key
+        ids = self._movement.outputs_of(round_index, slot)
         put_rows(self._movement.rows[number + 1], ids, self._updates[key].output.detach())
         policy = self._lowering.policies[number]
         if policy == "keep":
@@ -263,19 +278,20 @@ class HostResidentEngine(Engine):
         if policy == "recompute":
             del self._aggregates[key]
 
-    def _store_aggregates(self, number: int, round_index: int, slot: int) -> None:
-        rows = self._aggregates.pop((number, round_index, slot)).output
+    def _store_aggregates(self, operation: StoreAggregates) -> None:
+        number, round_index, slot = key = operation.key
+        rows = self._aggregates.pop(key).output
         put_rows(self._cached[number + 1], self._movement.outputs_of(round_index, slot), rows)
 
-    def _offload_saved(self, number: int, round_index: int, slot: int) -> None:
-        key = (number, round_index, slot)
+    def _offload_saved(self, operation: OffloadSaved) -> None:
+        number, key = operation.key[0], operation.key
         tapes = without_outputs(self._aggregates[key], self._updates[key])
         self._aggregates[key], self._updates[key] = tapes
         self._saved[key].offload(lambda tensor: self._store.like(number + 1, tensor))
 
     # ------------------------------------------------------------------ loss and backward
 
-    def _take_loss(self) -> None:
+    def _take_loss(self, operation: TakeLoss) -> None:
         depth = len(self.replicas.master.stack)
         logits, gradient = self._movement.rows[depth], self._movement.gradients[depth]
         self._keep_logits(self._share.ids, logits)
@@ -291,33 +307,37 @@ class HostResidentEngine(Engine):
             gradient[self._train_places] = chosen.grad
         self._loss = float(loss.detach())
 
-    def _clear_gradients(self, number: int) -> None:
-        self._movement.gradients[number].zero_()
+    def _clear_gradients(self, operation: ClearGradients) -> None:
+        self._movement.gradients[operation.layer].zero_()
         self._store.drop_pages()
 
-    def _fetch_gradients(self, number: int, round_index: int, slot: int) -> None:
+    def _fetch_gradients(self, operation: FetchGradients) -> None:
+        number, round_index, slot = key = operation.key
         rows = self._movement.gradients[number + 1]
         ids = self._movement.outputs_of(round_index, slot)
-        self._upper[number, round_index, slot] = read_rows(rows, ids, self._device(slot))
+        self._upper[key] = read_rows(rows, ids, self._device(slot))
 
-    def _fetch_aggregates(self, number: int, round_index: int, slot: int) -> None:
+    def _fetch_aggregates(self, operation: FetchAggregates) -> None:
+        number, round_index, slot = key = operation.key
         rows, ids = self._cached[number + 1], self._movement.outputs_of(round_index, slot)
         tape = AggregateTape(None, read_rows(rows, ids, self._device(slot)))
-        self._aggregates[number, round_index, slot] = tape
+        self._aggregates[key] = tape
 
-    def _restore_saved(self, number: int, round_index: int, slot: int) -> None:
-        self._saved.pop((number, round_index, slot)).restore(self._device(slot))
+    def _restore_saved(self, operation: RestoreSaved) -> None:
+        key = operation.key
+        self._saved.pop(key).restore(self._device(key[2]))
 
-    def _update_backward(self, number: int, round_index: int, slot: int) -> None:
-        key = (number, round_index, slot)
+    def _update_backward(self, operation: UpdateBackward) -> None:
+        key = operation.key
         below = run_update_backward(self._updates[key], self._upper[key])
         if below is None:
             self._end_unit(key)
         else:
             self._below[key] = below
 
-    def _aggregate_backward(self, number: int, round_index: int, slot: int) -> None:
-        key, layer, first = (number, round_index, slot), self._layer(number, slot), number == 0
+    def _aggregate_backward(self, operation: AggregateBackward) -> None:
+        number, _, slot = key = operation.key
+        layer, first = self._layer(number, slot), number == 0
         bound, move = self._bounds[key[1:]], self._movement.moves[key[1:]]
         into = None if first or move.direct else self._movement.buffers["gradients"].rows(move)
         tape, below = self._aggregates[key], self._below.pop(key)

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gnnbench.host.mapped import ReadAhead
-from gnnbench.lowering.feature_cache import Admission
 from gnnbench.lowering.mini_batch import MiniBatchLowering
-from gnnbench.lowering.movement import Exchange, SlotMovement
-from gnnbench.lowering.rounds import Load
+from gnnbench.lowering.movement import SlotMovement
+from gnnbench.lowering.rounds import BatchKey
+from gnnbench.lowering.stages.loading import LoadRows
+from gnnbench.lowering.stages.transfer import (
+    AdmitRows,
+    AssembleRows,
+    CopyRows,
+    PickRows,
+    PullRows,
+    TransferRows,
+)
+from gnnbench.program.reader import Bodies
 from gnnbench.records import IndexArray, IntArray
 from gnnbench.run.base import Here
-from gnnbench.run.execute import Bodies
 from gnnbench.run.feature_cache import CachedRows
 from gnnbench.run.features import feature_rows, mapped_features, pick_rows
 from gnnbench.run.movement import Buffers
 from gnnbench.run.processors import StagingBuffers, Streams
 from gnnbench.run.ranks import Transfer
-
-#: The round and the device index of a unit.
-UnitKey = tuple[int, int]
 
 
 class InputRows:
@@ -56,25 +61,26 @@ class InputRows:
     def start_epoch(self) -> None:
         """Forget the rows of the last epoch."""
         #: Rows on the host on their way to a device, in parts, or on a device before assembly.
-        self._loaded: dict[UnitKey, tuple[Tensor, ...]] = {}
-        self.inputs: dict[UnitKey, Tensor] = {}
+        self._loaded: dict[BatchKey, tuple[Tensor, ...]] = {}
+        self.inputs: dict[BatchKey, Tensor] = {}
         #: Buffers that accelerators share.
         self._buffers = Buffers()
 
     def list_bodies(self) -> Bodies:
         """Return the bodies of the steps that move rows, by operation."""
         return {
-            "load": self._load,
-            "transfer": self._transfer,
-            "put together": self._put_together,
-            "admit": self._admit,
-            "pull": Transfer(self._lend_rows, self._borrow_rows, self._pull),
-            "copy rows": self._copy_rows,
-            "pick rows": self._pick_rows,
+            LoadRows: self._load,
+            TransferRows: self._transfer,
+            AssembleRows: self._put_together,
+            AdmitRows: self._admit,
+            PullRows: Transfer(self._lend_rows, self._borrow_rows, self._pull),
+            CopyRows: self._copy_rows,
+            PickRows: self._pick_rows,
         }
 
-    def _load(self, index: int, loads: Sequence[Load], threads: int) -> None:
+    def _load(self, operation: LoadRows) -> None:
         """Gather rows in host memory, and pack those that are transferred."""
+        index, loads, threads = operation
         own = [load for load in loads if self._here.has(load.slot)]
         for load in own:
             self._ahead.begin(load.ids)
@@ -110,13 +116,15 @@ class InputRows:
             feature_rows(setting, ids[window], sparse=False, threads=threads, out=out[window])
         return out
 
-    def _pick_rows(self, key: UnitKey, ids: IntArray) -> None:
+    def _pick_rows(self, operation: PickRows) -> None:
         """Pick input rows from the features on the device."""
+        key, ids = operation
         if self._here.has(key[1]):
             threads = self._setting.workload.threads
             self._hand_over(key, pick_rows(self._features[key[1]], ids, threads))
 
-    def _transfer(self, key: UnitKey, move: SlotMovement, apart: bool) -> None:
+    def _transfer(self, operation: TransferRows) -> None:
+        key, move, apart = operation
         where = self._here.device(move.slot)
         parts = self._loaded.pop(key)
         crossed = tuple(part.to(where, non_blocking=True) for part in parts)
@@ -125,10 +133,9 @@ class InputRows:
         else:
             self._keep_rows(key, move, crossed[0])
 
-    def _put_together(
-        self, key: UnitKey, move: SlotMovement, count: int, places: IndexArray | None
-    ) -> None:
+    def _put_together(self, operation: AssembleRows) -> None:
         """Assemble input rows in new memory, from rows that crossed and the device's cache."""
+        key, move, count, places = operation
         crossed = self._loaded.pop(key)
         rows = crossed[0]
         if self._rounding is not None:
@@ -137,31 +144,32 @@ class InputRows:
             rows = self._cached.assemble(move.slot, count, places, rows)
         self._keep_rows(key, move, rows)
 
-    def _admit(self, key: UnitKey, admitted: Admission) -> None:
+    def _admit(self, operation: AdmitRows) -> None:
+        key, admitted = operation
         self._cached.admit(key[1], admitted, self.inputs[key])
 
-    def _keep_rows(self, key: UnitKey, move: SlotMovement, rows: Tensor) -> None:
+    def _keep_rows(self, key: BatchKey, move: SlotMovement, rows: Tensor) -> None:
         """Hand rows on a device to its unit, or put them in the buffer that peers read."""
-        if move.direct:
+        if move.buffer_rows is None:
             self._hand_over(key, rows)
             return
         width = self._setting.dataset.num_features
         self._buffers.make_room(move.slot, move.buffer_rows, width, self._here.dtype, rows.device)
         self._buffers.load(move, rows)
 
-    def _pull(self, move: SlotMovement, pull: Exchange) -> None:
-        self._buffers.pull(move, pull)
+    def _pull(self, operation: PullRows) -> None:
+        self._buffers.pull(operation.move, operation.pull)
 
-    def _lend_rows(self, move: SlotMovement, pull: Exchange) -> Tensor:
-        return self._buffers.lend(pull)
+    def _lend_rows(self, operation: PullRows) -> Tensor:
+        return self._buffers.lend(operation.pull)
 
-    def _borrow_rows(self, part: Tensor, move: SlotMovement, pull: Exchange) -> None:
-        self._buffers.borrow(move, pull, part)
+    def _borrow_rows(self, part: Tensor, operation: PullRows) -> None:
+        self._buffers.borrow(operation.move, operation.pull, part)
 
-    def _copy_rows(self, key: UnitKey, move: SlotMovement) -> None:
-        self._hand_over(key, self._buffers.assemble(move))
+    def _copy_rows(self, operation: CopyRows) -> None:
+        self._hand_over(operation.unit, self._buffers.assemble(operation.move))
 
-    def _hand_over(self, key: UnitKey, rows: Tensor) -> None:
+    def _hand_over(self, key: BatchKey, rows: Tensor) -> None:
         """Store input rows; memory of the copy stream must outlive its use on the other stream."""
         self.inputs[key] = rows
         if streams := self._streams.get(key[1]):

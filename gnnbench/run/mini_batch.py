@@ -17,13 +17,16 @@ from torch import Tensor
 
 from gnnbench.lowering.mini_batch import MiniBatchLowering
 from gnnbench.lowering.rounds import RoundUnderWay
+from gnnbench.lowering.stages.averaging import AverageGradients, GatherGradients
 from gnnbench.models import BoundBlock, list_scales
 from gnnbench.parts import MiniBatchSampler
 from gnnbench.program import Item, Section
+from gnnbench.program.reader import Bodies
+from gnnbench.program.recorder import Track
+from gnnbench.program.timers import HostTimer
 from gnnbench.records import Block, EpochTrace, IntArray, Unit
 from gnnbench.run.base import Engine
 from gnnbench.run.columns import ColumnProducts
-from gnnbench.run.execute import Bodies
 from gnnbench.run.input_rows import InputRows
 from gnnbench.run.processors import (
     AS_IT_IS,
@@ -34,8 +37,6 @@ from gnnbench.run.processors import (
 )
 from gnnbench.run.propagation import Passes, Propagation
 from gnnbench.run.protocol import Steps, Trainer, run_in_turn, run_on_threads
-from gnnbench.run.recorder import Track
-from gnnbench.run.timers import HostTimer
 
 
 class MiniBatchEngine(Engine):
@@ -76,8 +77,8 @@ class MiniBatchEngine(Engine):
         bodies: Bodies = {
             **self._rows.list_bodies(),
             **self._passes.list_bodies(),
-            "gather": self._gather,
-            "average": self._average,
+            GatherGradients: self._gather,
+            AverageGradients: self._average,
         }
         if lowering.columns is not None:
             self._columns = ColumnProducts(
@@ -166,7 +167,7 @@ class MiniBatchEngine(Engine):
         """
         if self._rank is not None and self._recorder.measures:
             with self._recorder.excluded():
-                round_.set_times(self._rank.agree(round_.list_times()))
+                round_.seconds.set_all(self._rank.agree(round_.seconds.list_all()))
         self._lowering.observe(round_)
 
     def _enter(self, section: Section) -> AbstractContextManager[Track]:
@@ -197,21 +198,21 @@ class MiniBatchEngine(Engine):
 
     # ------------------------------------------------------------------ synchronisation
 
-    def _gather(self, slot: int) -> None:
-        at_work = self._passes.at_work[slot]
+    def _gather(self, operation: GatherGradients) -> None:
+        at_work = self._passes.at_work[operation.slot]
         at_work.gradients = [part.to("cpu") for part in at_work.gradients]
 
-    def _average(self, index: int, slots: tuple[int, ...]) -> None:
+    def _average(self, operation: AverageGradients) -> None:
         """Average the gradients of a round, and step.
 
         They are summed in the order of trainers and over processes. The sum is in the memory of the
         first trainer's gradients if that is the host's. Gradients of several trainers have been
         gathered on the host.
         """
-        done = [self._passes.at_work[slot] for slot in slots if self._has(slot)]
+        done = [self._passes.at_work[slot] for slot in operation.slots if self._has(slot)]
         totals = self._reduce(self._add_up(done), self._apart)
         self._loss_sums.append(sum([each.loss_sum for each in done]))
-        self._step([total.cpu() for total in totals], index)
+        self._step([total.cpu() for total in totals], operation.round)
         for each in done:
             each.gradients = []
 

@@ -7,12 +7,19 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from gnnbench.lowering.stages.propagation import (
+    AggregateBlock,
+    AggregateBlockBackward,
+    TakeLoss,
+    UpdateBlock,
+    UpdateBlockBackward,
+)
 from gnnbench.lowering.units import needs_aggregate_gradient
 from gnnbench.models import BoundBlock
+from gnnbench.program.reader import Bodies
 from gnnbench.records import Block, IntArray
 from gnnbench.run.base import Here
-from gnnbench.run.execute import Bodies
-from gnnbench.run.input_rows import InputRows, UnitKey
+from gnnbench.run.input_rows import InputRows
 from gnnbench.run.passes import (
     AggregateTape,
     UpdateTape,
@@ -71,21 +78,23 @@ class Passes:
     def list_bodies(self) -> Bodies:
         """Return the bodies of the steps of propagation, by operation."""
         return {
-            "aggregate forward": self._aggregate_forward,
-            "update forward": self._update_forward,
-            "loss": self._take_loss,
-            "update backward": self._update_backward,
-            "aggregate backward": self._aggregate_backward,
+            AggregateBlock: self._aggregate_forward,
+            UpdateBlock: self._update_forward,
+            TakeLoss: self._take_loss,
+            UpdateBlockBackward: self._update_backward,
+            AggregateBlockBackward: self._aggregate_backward,
         }
 
-    def _aggregate_forward(self, key: UnitKey, number: int, block: Block) -> None:
+    def _aggregate_forward(self, operation: AggregateBlock) -> None:
+        key, number, block = operation
         at_work, bound = self.at_work[key[1]], self.bind(key[1], number, block)
         rows = at_work.rows if number else self._rows.inputs.pop(key)
         tape = run_aggregate(self.stacks[key[1]][number], bound, rows, first=number == 0)
         at_work.bounds.append(bound)
         at_work.aggregates.append(tape)
 
-    def _update_forward(self, key: UnitKey, number: int, block: Block) -> None:
+    def _update_forward(self, operation: UpdateBlock) -> None:
+        key, number, _ = operation
         at_work, layer = self.at_work[key[1]], self.stacks[key[1]][number]
         aggregate = at_work.aggregates[number].output
         needs = needs_aggregate_gradient(layer, first=number == 0)
@@ -93,7 +102,8 @@ class Passes:
         at_work.updates.append(tape)
         at_work.rows = tape.output.detach()
 
-    def _take_loss(self, key: UnitKey, ids: IntArray, weight: float) -> None:
+    def _take_loss(self, operation: TakeLoss) -> None:
+        key, ids, weight = operation
         at_work = self.at_work[key[1]]
         self._keep_logits(ids, at_work.rows, key[0])
         labels = self._labels[torch.from_numpy(ids)].to(at_work.rows.device)
@@ -104,7 +114,8 @@ class Passes:
             raise RuntimeError("the loss has no gradient")
         at_work.rows, at_work.loss_sum = logits.grad, loss.item()
 
-    def _update_backward(self, key: UnitKey, number: int, block: Block) -> None:
+    def _update_backward(self, operation: UpdateBlockBackward) -> None:
+        key = operation.unit
         at_work = self.at_work[key[1]]
         below = run_update_backward(at_work.updates.pop(), at_work.rows)
         if below is None:
@@ -112,7 +123,8 @@ class Passes:
         else:
             at_work.rows = below
 
-    def _aggregate_backward(self, key: UnitKey, number: int, block: Block) -> None:
+    def _aggregate_backward(self, operation: AggregateBlockBackward) -> None:
+        key, number, _ = operation
         at_work, layer = self.at_work[key[1]], self.stacks[key[1]][number]
         bound, tape = at_work.bounds.pop(), at_work.aggregates.pop()
         source = run_aggregate_backward(layer, bound, tape, at_work.rows, first=number == 0)

@@ -21,16 +21,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from gnnbench.machines.machine import Device, Platform
 from gnnbench.program import Collective, Item, Step
-from gnnbench.records import BYTE_KINDS, ByteKind, EpochTrace
+from gnnbench.program.reader import Bodies
+from gnnbench.program.recorder import Recorder
+from gnnbench.records import BYTE_KINDS, ByteKind, EpochTrace, count_moved
 from gnnbench.run.arrivals import Arrivals
 from gnnbench.run.collectives import Processes
-from gnnbench.run.execute import Bodies
-from gnnbench.run.recorder import Recorder
-
-#: The operation of a step in which this rank sends or receives something.
-MESSAGES = "messages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +42,12 @@ class Transfer:
     receive: Callable[..., None]
     within: Callable[..., None] | None = None
 
-    def __call__(self, *operands: object) -> None:
-        """Move the operands, within this rank or by a message."""
+    def __call__(self, operation: object) -> None:
+        """Do the operation, within this rank or by a message."""
         if self.within is not None:
-            self.within(*operands)
+            self.within(operation)
         else:
-            self.receive(self.send(*operands), *operands)
+            self.receive(self.send(operation), operation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +56,7 @@ class HostTransfer:
 
     ``within`` moves the rows of the device's own rank. ``count`` has the number of elements in each
     other rank. These elements go to the other ranks or come from them. ``send`` returns them, and
-    ``receive`` puts them in place. The rank that has the rows is the first operand of both.
+    ``receive`` puts them in place. Both receive the rank that has the rows before the operation.
     """
 
     within: Callable[..., None]
@@ -69,9 +65,9 @@ class HostTransfer:
     receive: Callable[..., None]
     to_host: bool = False
 
-    def __call__(self, *operands: object) -> None:
-        """Move the operands within this rank."""
-        self.within(*operands)
+    def __call__(self, operation: object) -> None:
+        """Do the operation within this rank."""
+        self.within(operation)
 
 
 class Message(NamedTuple):
@@ -88,25 +84,11 @@ class Message(NamedTuple):
     receive: Callable[[Tensor], None]
 
 
-def assign_ranks(trainers: Sequence[Device], platform: Platform) -> tuple[int, ...]:
-    """Return the rank that has each device, by device index.
+class Messages(NamedTuple):
+    """The messages that this rank sends or receives in a step, and its own part ``within``."""
 
-    Each device has a rank, except a host that trains beside accelerators. That host shares the rank
-    of the first accelerator that belongs to it, unless it is made of separate cores.
-    """
-    if platform.host.pinned and not platform.shares_cores:
-        return tuple(range(len(trainers)))
-    hosts = {host.name for host in platform.hosts}
-    if all(device.name in hosts for device in trainers):
-        return tuple(range(len(trainers)))
-    ranks, first = [], dict[str, int]()
-    others = [device for device in trainers if device.name not in hosts]
-    for rank, device in enumerate(others):
-        first.setdefault(platform.host_of(device).name, rank)
-    for device in trainers:
-        shared = first.get(device.name, 0)
-        ranks.append(shared if device.name in hosts else others.index(device))
-    return tuple(ranks)
+    messages: Sequence[Message]
+    within: Callable[[], None] | None
 
 
 class Rank:
@@ -142,7 +124,7 @@ class Rank:
     def equip(self, bodies: Bodies) -> Bodies:
         """Return the bodies, with the body of messages added."""
         self._bodies = bodies
-        return {**bodies, MESSAGES: self._pass_on}
+        return {**bodies, Messages: self._pass_on}
 
     def has(self, slot: int) -> bool:
         """Return whether this process has a device."""
@@ -162,54 +144,58 @@ class Rank:
             if isinstance(item, Collective):
                 yield from self._take_together(item.steps)
             elif isinstance(item, Step):
-                self._prepare(item)
-                yield item
+                yield self._prepare(item)
             else:
                 yield item
 
-    def _prepare(self, step: Step) -> None:
-        """Reduce a step to what this rank does and counts."""
-        body = self._bodies.get(step.op)
-        here, there = self.processes.rank, None if step.device is None else self.ranks[step.device]
+    def _prepare(self, step: Step) -> Step:
+        """Return a step reduced to the part that this rank does and counts."""
+        operation, device, source = step.operation, step.place.device, step.place.source
+        body = self._bodies.get(type(operation))
+        here, there = self.processes.rank, None if device is None else self.ranks[device]
         self._takers.append(there)
         messages: list[Message] = []
-        if isinstance(body, Transfer) and step.source is not None and there is not None:
-            if self.ranks[step.source] != there:
+        if isinstance(body, Transfer) and source is not None and there is not None:
+            if self.ranks[source] != there:
                 messages = [self._message_of(step, body)]
         elif isinstance(body, HostTransfer) and there is not None:
-            messages = self._list_messages(step, body, there)
+            messages = self._list_messages(operation, body, there)
         within = there in (None, here) and not (messages and isinstance(body, Transfer))
-        self._needs = bool(step.op) and (within or any(m.source == here for m in messages))
+        sends = any(m.source == here for m in messages)
+        self._needs = operation is not None and (within or sends)
         mine = [each for each in messages if here in (each.source, each.target)]
+        done: object = operation if within else None
         if mine:
-            own = partial(self._bodies[step.op], *step.operands) if within else None
-            step.op, step.operands = MESSAGES, (mine, own)
-        elif not within:
-            step.op = ""
+            own = partial(self._bodies[type(operation)], operation) if within else None
+            done = Messages(mine, own)
         # Messages are counted when they are sent, and an all-reduce when it is done.
         counted = there == here or (there is None and not here)
+        counts = step.counts
         if not counted or (messages and isinstance(body, Transfer)) or self._is_reduced(step):
-            step.moves = ()
+            counts = counts._replace(moves=())
+        return step._replace(operation=done, counts=counts)
 
     @staticmethod
     def _is_reduced(step: Step) -> bool:
-        return step.source is None and any(kind == "all_reduce" for kind, _ in step.moves)
+        moves = step.counts.moves
+        return step.place.source is None and any(kind == "all_reduce" for kind, _ in moves)
 
     def _message_of(self, step: Step, body: Transfer) -> Message:
         """Return the message of a step between two devices."""
-        if step.source is None or step.device is None:
-            raise TypeError(f"a step between ranks needs both of its devices: {step.op!r}")
+        _, _, device, source = step.place
+        if source is None or device is None:
+            raise TypeError(f"a step between ranks needs both of its devices: {step.label!r}")
         return Message(
-            self.ranks[step.source],
-            self.ranks[step.device],
-            step.work.bytes // self._dtype.itemsize,
-            tuple([kind for kind, _ in step.moves]),
-            partial(body.send, *step.operands),
-            partial(_receive, body.receive, step.operands),
+            self.ranks[source],
+            self.ranks[device],
+            count_moved(step.work) // self._dtype.itemsize,
+            tuple([kind for kind, _ in step.counts.moves]),
+            partial(body.send, step.operation),
+            partial(_receive, body.receive, step.operation),
         )
 
     @staticmethod
-    def _list_messages(step: Step, body: HostTransfer, device: int) -> list[Message]:
+    def _list_messages(operation: object, body: HostTransfer, device: int) -> list[Message]:
         """Return the messages between the ranks of the host's rows and a ``device``'s rank."""
         return [
             Message(
@@ -217,10 +203,10 @@ class Rank:
                 rank if body.to_host else device,
                 count,
                 (),
-                partial(body.send, rank, *step.operands),
-                partial(_receive, body.receive, (rank, *step.operands)),
+                partial(body.send, rank, operation),
+                partial(_receive, body.receive, rank, operation),
             )
-            for rank, count in body.count(*step.operands).items()
+            for rank, count in body.count(operation).items()
             if count and rank != device
         ]
 
@@ -236,17 +222,17 @@ class Rank:
         """
         self.arrivals.place(self._number)
 
-    def _pass_on(self, messages: Sequence[Message], within: Callable[[], None] | None) -> None:
+    def _pass_on(self, operation: Messages) -> None:
         """Send the messages that leave in the current step, and await those that come."""
         processes, number = self.processes, self._number
-        for each in messages:
+        for each in operation.messages:
             if each.source == processes.rank:
                 processes.send(self._take_out(each), each.target, number)
             else:
                 pending = processes.receive(each.elements, self._dtype, each.source, number)
                 self.arrivals.add(number, pending, each.receive)
-        if within is not None:
-            within()
+        if operation.within is not None:
+            operation.within()
         if processes.blocking:
             self.arrivals.place(number)
 
@@ -270,15 +256,18 @@ class Rank:
         leaving: list[Message] = []
         coming: list[tuple[int, Message]] = []
         for step in steps:
-            body = self._bodies[step.op]
+            body = self._bodies[type(step.operation)]
             if not isinstance(body, Transfer):
-                raise TypeError(f"a step between ranks needs a body in two halves: {step.op!r}")
+                raise TypeError(f"a step between ranks needs a body in two halves: {step.label!r}")
             message = self._message_of(step, body)
             self._takers.append(message.target)
             self._needs = message.source == here
-            if message.source != message.target or message.source != here:
-                step.op, step.moves = "", ()
-            yield step
+            own = message.source == message.target == here
+            yield (
+                step
+                if own
+                else step._replace(operation=None, counts=step.counts._replace(moves=()))
+            )
             if message.source != message.target:
                 if message.source == here:
                     leaving.append(message)
@@ -381,5 +370,7 @@ class Rank:
         )
 
 
-def _receive(receive: Callable[..., None], operands: tuple[object, ...], part: Tensor) -> None:
-    receive(part, *operands)
+def _receive(receive: Callable[..., None], *arguments: object) -> None:
+    """Call ``receive`` with the tensor, the last argument, before the others."""
+    *others, part = arguments
+    receive(part, *others)

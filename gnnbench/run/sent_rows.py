@@ -27,10 +27,10 @@ class SentRows:
         sent = self._sent[key]
         self.changes[key] = ((rows - sent).norm() / sent.norm()).reshape(1)
 
-    def give(self, number: int, slot: int) -> Tensor:
+    def give(self, key: RowsKey) -> Tensor:
         """Return a change that was measured here, for another device."""
-        return self.changes[number, slot]
+        return self.changes[key]
 
-    def take(self, change: Tensor, number: int, slot: int) -> None:
+    def take(self, change: Tensor, key: RowsKey) -> None:
         """Store a change that was measured elsewhere."""
-        self.changes[number, slot] = change.reshape(1).clone()
+        self.changes[key] = change.reshape(1).clone()

@@ -6,12 +6,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gnnbench.lowering.host_steps import StoreAggregates, StoreOutputs
 from gnnbench.lowering.movement import SlotMovement
-from gnnbench.lowering.stages.unit_passes import UnitKey
-from gnnbench.lowering.streamed import StreamedLowering
+from gnnbench.lowering.stages.unit_passes import (
+    AggregateBackward,
+    AggregateForward,
+    UnitKey,
+    UpdateForward,
+)
+from gnnbench.lowering.streamed import AddSums, StreamedLowering
 from gnnbench.models import BoundBlock
+from gnnbench.program.reader import Bodies
 from gnnbench.records import EpochTrace
-from gnnbench.run.execute import Bodies
 from gnnbench.run.host_resident import HostResidentEngine
 from gnnbench.run.passes import AggregateTape, run_aggregate_backward
 
@@ -27,7 +33,7 @@ class StreamedEngine(HostResidentEngine):
     def _list_bodies(self) -> Bodies:
         if self._lowering.pieces == 1:
             return super()._list_bodies()
-        return {**super()._list_bodies(), "add sums": self._add_sums}
+        return {**super()._list_bodies(), AddSums: self._add_sums}
 
     def _bind(self, index: int, move: SlotMovement) -> BoundBlock:
         """Bind a block with some of its in-edges; only the first piece has own rows."""
@@ -49,9 +55,10 @@ class StreamedEngine(HostResidentEngine):
         self._sums: dict[int, Tensor] = {}
         return super().run_epoch(epoch)
 
-    def _first(self, round_index: int) -> int:
-        """Return the round of the first piece of the same chunks."""
-        return round_index - round_index % self._lowering.pieces
+    def _whole(self, key: UnitKey) -> UnitKey:
+        """Return the key of the first piece of the same chunk."""
+        number, round_index, slot = key
+        return number, round_index - round_index % self._lowering.pieces, slot
 
     # ------------------------------------------------------------------ rows
 
@@ -84,11 +91,12 @@ class StreamedEngine(HostResidentEngine):
 
     # ------------------------------------------------------------------ forward
 
-    def _aggregate(self, number: int, round_index: int, slot: int, *, again: bool = False) -> None:
+    def _aggregate(self, operation: AggregateForward) -> None:
         if self._lowering.pieces == 1:
-            super()._aggregate(number, round_index, slot, again=again)
+            super()._aggregate(operation)
             return
-        key, bound = (number, round_index, slot), self._bounds[round_index, slot]
+        number, round_index, slot = key = operation.key
+        bound = self._bounds[round_index, slot]
         with torch.no_grad():
             sums = self._layer(number, slot).aggregate(bound, self._read(key))
         if self._lowering.is_first(round_index):
@@ -97,26 +105,27 @@ class StreamedEngine(HostResidentEngine):
             self._sums[slot] = sums
             self._take_topology(bound)
 
-    def _add_sums(self, number: int, round_index: int, slot: int) -> None:
-        tape = self._aggregates[number, self._first(round_index), slot]
-        tape.output.add_(self._sums.pop(slot))
+    def _add_sums(self, operation: AddSums) -> None:
+        tape = self._aggregates[self._whole(operation.key)]
+        tape.output.add_(self._sums.pop(operation.key[2]))
 
-    def _update(self, number: int, round_index: int, slot: int, *, again: bool = False) -> None:
-        super()._update(number, self._first(round_index), slot, again=again)
+    def _update(self, operation: UpdateForward) -> None:
+        super()._update(operation._replace(key=self._whole(operation.key)))
 
-    def _store_outputs(self, number: int, round_index: int, slot: int) -> None:
-        super()._store_outputs(number, self._first(round_index), slot)
+    def _store_outputs(self, operation: StoreOutputs) -> None:
+        super()._store_outputs(StoreOutputs(self._whole(operation.key)))
 
-    def _store_aggregates(self, number: int, round_index: int, slot: int) -> None:
-        super()._store_aggregates(number, self._first(round_index), slot)
+    def _store_aggregates(self, operation: StoreAggregates) -> None:
+        super()._store_aggregates(StoreAggregates(self._whole(operation.key)))
 
     # ------------------------------------------------------------------ backward
 
-    def _aggregate_backward(self, number: int, round_index: int, slot: int) -> None:
+    def _aggregate_backward(self, operation: AggregateBackward) -> None:
         if self._lowering.pieces == 1:
-            super()._aggregate_backward(number, round_index, slot)
+            super()._aggregate_backward(operation)
             return
-        whole = (number, self._first(round_index), slot)
+        number, round_index, slot = key = operation.key
+        whole = self._whole(key)
         move = self._movement.moves[round_index, slot]
         layer, bound, below = (
             self._layer(number, slot),
@@ -129,7 +138,7 @@ class StreamedEngine(HostResidentEngine):
         if rows is not None:
             _, crossed = self._places(move)
             kept = move.rows_reused > 0
-            self._movement.returned[number, round_index, slot] = rows[crossed] if kept else rows
+            self._movement.returned[key] = rows[crossed] if kept else rows
         self._take_topology(bound)
         if self._lowering.is_last(round_index):
             del below[whole]

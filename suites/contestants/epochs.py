@@ -28,9 +28,9 @@ from gnnbench.models import build
 from gnnbench.models.layers import GATLayer
 from gnnbench.parts import MiniBatchSampler, Setting
 from gnnbench.price.wall_clock import WallClock
+from gnnbench.program.recorder import Recorder
 from gnnbench.records import Dataset, Mode, Workload
 from gnnbench.run import make_engine
-from gnnbench.run.recorder import Recorder
 from gnnbench_plugins.pyg.kernel import require_pyg
 from gnnbench_plugins.pyg.sampler import can_draw
 from suites.contestants import Scope

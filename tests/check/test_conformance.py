@@ -10,7 +10,9 @@ from gnnbench import check as conformance
 from gnnbench import plugins
 from gnnbench.check import faults, graphs
 from gnnbench.check.subject import find_subject
+from gnnbench.program.recorder import Recorder
 from gnnbench.records import (
+    AggregateWork,
     Block,
     Fetch,
     PeerFetch,
@@ -19,9 +21,7 @@ from gnnbench.records import (
     Scheduled,
     Span,
     Unit,
-    Work,
 )
-from gnnbench.run.recorder import Recorder
 
 BUNDLED = tuple(strategy.name for strategy in plugins.load().strategies)
 CHECKS = {check.name: check for check in conformance.CHECKS}
@@ -248,7 +248,7 @@ def test_blocks_that_do_not_fit_on_each_other_are_found():
 
 
 def entry(number, start_s, seconds, resource="gpu0", after=(), end_s=None):
-    of_gpu = ("aggregate", "work", resource, (resource,), Work("aggregate"), after)
+    of_gpu = ("aggregate", "work", resource, (resource,), AggregateWork(), after)
     span = Span(
         number, *of_gpu, epoch=0, round=0, layer=0, seconds=seconds, wall_start_s=0, wall_s=0
     )

@@ -175,7 +175,7 @@ def test_rows_come_and_gradients_go_back_exactly_as_asked_for(communication, sch
     if not shares_rows:
         return
     every = [*itertools.chain(*plan_moves(rounds, traffic))]
-    assert sum(len(m.leaving) for m in every) == sum(m.rows_from_host for m in every)
+    assert sum(len(m.leaving) for m in every) == sum(len(m.host_ids) for m in every)
     copied, pushed = (
         sum(exchange.rows for move in every for exchange in exchanges(move))
         for exchanges in (lambda m: m.pulls, lambda m: m.pushes)
@@ -278,7 +278,7 @@ def test_a_slot_that_pauses_starts_again():
     traffic = plan(HongTuCommunication(), rounds, ids(0, 0, 0, 0))
     planner = MovementPlanner(VERTICES, shares_rows=True)
     *_, (last,) = (planner.plan(*each) for each in zip(rounds, traffic, strict=True))
-    assert (last.rows_reused, last.rows_from_host) == (0, 2)
+    assert (last.rows_reused, len(last.host_ids)) == (0, 2)
 
 
 @pytest.mark.parametrize("add", [False, True])

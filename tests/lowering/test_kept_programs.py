@@ -12,9 +12,9 @@ from gnnbench.check.graphs import make_dataset, make_workload
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.price.model_clock import ModelClock
+from gnnbench.program.recorder import Recorder
 from gnnbench.records import EpochTrace, Parts
 from gnnbench.run import base, make_engine
-from gnnbench.run.recorder import Recorder
 from tests.uneven import make_uneven
 
 pytestmark = pytest.mark.usefixtures("one_thread")

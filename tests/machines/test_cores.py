@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import os
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 
@@ -20,6 +21,7 @@ from gnnbench.machines.describe import is_made_of_cores, load_platform
 from gnnbench.machines.files import CoreLink, CoreSet, Sets
 from gnnbench.machines.local import describe_unmeasured
 from gnnbench.machines.machine import CallTimes, EdgeRates, LibraryRates, Link, RateCurve
+from gnnbench.machines.ranks import assign_ranks
 from gnnbench.machines.show import show_platform
 from gnnbench.machines.tables import replace_fields
 from gnnbench.machines.workers import make_workers, parse_cores
@@ -30,13 +32,12 @@ from gnnbench.price.model_clock import ModelClock
 from gnnbench.price.model_error import find_kind
 from gnnbench.price.processes import hold_processes
 from gnnbench.price.wall_clock import WallClock
-from gnnbench.program import Buffer, Collective, Ledger, Step
-from gnnbench.records import Work
-from gnnbench.run import arrivals, execute
+from gnnbench.program import Access, Buffer, Collective, Ledger, Place, Step, reader
+from gnnbench.program.recorder import Recorder
+from gnnbench.records import CopyWork
+from gnnbench.run import arrivals
 from gnnbench.run.arrivals import Arrivals, Lanes, LimitedLinks
 from gnnbench.run.processors import on_cores
-from gnnbench.run.ranks import assign_ranks
-from gnnbench.run.recorder import Recorder
 
 GB = 1_000_000_000
 
@@ -300,7 +301,7 @@ class Clock:
 def clock(monkeypatch):
     made = Clock()
     monkeypatch.setattr(arrivals, "time", made)
-    monkeypatch.setattr(execute, "time", made)
+    monkeypatch.setattr(reader, "time", made)
     return made
 
 
@@ -313,6 +314,10 @@ def test_what_is_sent_over_a_lane_crosses_one_after_the_other(clock):
     assert lanes.send("a", 1000, 1000.0) == 104.0
 
 
+class Do(NamedTuple):
+    seconds: float
+
+
 def take_over_limited_link(clock, *, blocking, needed):
     """Take steps that send for 2 s, compute for 1.5 s, and need what was sent or not."""
     link = Link("host-a", ("host", "a"), 1000.0, limited=True, blocking=blocking)
@@ -322,21 +327,21 @@ def take_over_limited_link(clock, *, blocking, needed):
     links = LimitedLinks(platform, under_way)
     began = []
 
-    def compute(seconds):
+    def compute(operation):
         began.append(clock.now_s)
-        clock.now_s += seconds
+        clock.now_s += operation.seconds
 
     moved = Buffer("rows")
 
-    def step(seconds, **fields):
-        place = fields.pop("place", "a")
-        work = Work("copy", bytes=2000 if place == "host-a" else 0)
-        return Step("do", (seconds,), "update", "do", place, (place,), work, device=0, **fields)
+    def step(seconds, place="a", **buffers):
+        work = CopyWork(bytes=2000 if place == "host-a" else 0)
+        where, access = Place(place, (place,), 0), Access(**buffers)
+        return Step(Do(seconds), "update", "do", where, work, access=access)
 
-    execute.Reader(
+    reader.Reader(
         recorder,
         Ledger({}),
-        {"do": compute},
+        {Do: compute},
         arrive=lambda _, after: under_way.arrive(after, needed=True),
         leave=links.leave,
     ).take(
@@ -370,12 +375,12 @@ def test_links_that_are_not_limited_take_what_they_take(clock):
 
 
 def test_a_slow_process_rests_for_as_long_as_its_share_makes_a_step_longer(clock):
-    reader = execute.Reader(Recorder(WallClock()), Ledger({}), {}, speed=0.25)
-    reader._rest_after(2.0)
+    slow = reader.Reader(Recorder(WallClock()), Ledger({}), {}, speed=0.25)
+    slow._rest_after(2.0)
     assert clock.slept == [6.0]
-    reader._rest_after(1e-4)  # too short for a sleep of its own
+    slow._rest_after(1e-4)  # too short for a sleep of its own
     assert clock.slept == [6.0]
-    reader._rest_after(1e-3)
+    slow._rest_after(1e-3)
     assert clock.slept[1] == pytest.approx(3 * 1.1e-3)
 
 
@@ -383,13 +388,13 @@ def test_a_slow_process_rests_for_as_long_as_its_share_makes_a_step_longer(clock
 def test_only_what_it_computes_takes_a_slow_process_longer(clock, computed_s, rest_s):
     """Of 3 s a step computes for one, waits for another process, or computes on two cores."""
 
-    def do():
-        clock.now_s += 3.0
+    def do(operation):
+        clock.now_s += operation.seconds
         clock.computed_s += computed_s
 
-    step = Step("do", (), "update", "do", "a", ("a",), Work("copy"), device=0)
-    reader = execute.Reader(Recorder(WallClock()), Ledger({}), {"do": do}, speed=0.5)
-    reader.take([step])
+    step = Step(Do(3.0), "update", "do", Place("a", ("a",), 0), CopyWork())
+    slow = reader.Reader(Recorder(WallClock()), Ledger({}), {Do: do}, speed=0.5)
+    slow.take([step])
     assert sum(clock.slept) == pytest.approx(rest_s)
 
 
@@ -399,9 +404,9 @@ def test_a_sleep_that_took_too_long_is_made_up_for(clock, monkeypatch):
         clock.now_s += seconds + 1.0
 
     monkeypatch.setattr(clock, "sleep", oversleep)
-    reader = execute.Reader(Recorder(WallClock()), Ledger({}), {}, speed=0.5)
-    reader._rest_after(2.0)
-    reader._rest_after(3.0)
+    slow = reader.Reader(Recorder(WallClock()), Ledger({}), {}, speed=0.5)
+    slow._rest_after(2.0)
+    slow._rest_after(3.0)
     assert clock.slept == [2.0, 2.0]
 
 
@@ -428,17 +433,18 @@ def hold_item(platform, item, mode="full-graph", *, hybrid):
     bundle = SimpleNamespace(mode=mode)
     lowering = SimpleNamespace(platform=platform, trainers=trainers, bundle=bundle)
     (held,) = hold_processes([item], lowering)
-    assert held is item
+    return held
 
 
 def hold(platform, step, mode="full-graph"):
     """Where a step is priced and who holds it; a host that has cores of its own trains, too."""
-    hold_item(platform, step, mode, hybrid=not platform.shares_cores)
-    return step.place, step.resources
+    held = hold_item(platform, step, mode, hybrid=not platform.shares_cores)
+    return held.place.name, held.place.resources
 
 
-def make_step(place, stage="update", **fields):
-    return Step("do", (), stage, "do", place, ("anything",), Work("copy", bytes=8), **fields)
+def make_step(place, stage="update", device=None, source=None):
+    where = Place(place, ("anything",), device, source)
+    return Step(Do(0.0), stage, "do", where, CopyWork(bytes=8))
 
 
 def assemble(platform, strategy):
@@ -480,23 +486,22 @@ def test_the_slowest_process_says_how_long_a_mini_batch_takes_that_all_draw(mach
 
 def test_transfers_of_a_collective_are_held_by_their_senders(made):
     steps = tuple(make_step(LINK, "transfer", device=1 - i, source=i) for i in range(2))
-    hold_item(made[TWO], Collective(steps), hybrid=False)
-    assert [step.resources for step in steps] == [FIRST, SECOND]
+    held = hold_item(made[TWO], Collective(steps), hybrid=False)
+    assert [step.place.resources for step in held.steps] == [FIRST, SECOND]
 
 
 def test_a_host_on_the_devices_cores_is_in_the_first_process(made):
     step = make_step("host", device=2)
-    hold_item(made[TWO], step, "mini-batch", hybrid=True)
-    assert step.resources == FIRST
+    held = hold_item(made[TWO], step, "mini-batch", hybrid=True)
+    assert held.place.resources == FIRST
 
 
 def test_what_a_process_has_loaded_for_itself_goes_nowhere(made):
     step = make_step("host-worker0", "transfer", device=0)
     assert hold(made[TWO], step, "mini-batch") == ("worker0", FIRST)
-    assert step.work.bytes == 0
-    step = make_step("host-worker0", "transfer", device=0)
+    assert hold_item(made[TWO], step, "mini-batch", hybrid=False).work.bytes == 0
     assert hold(made[TWO], step) == ("host-worker0", FIRST)
-    assert step.work.bytes == 8
+    assert hold_item(made[TWO], step, hybrid=False).work.bytes == 8
 
 
 @pytest.mark.parametrize("strategy", ["hyscale", "hongtu", "mixgcn", "p3", "pyg-multi-gpu"])
@@ -541,7 +546,7 @@ def test_a_step_takes_every_process_its_part_of_reading_the_program(machine):
     without = ModelClock(dataclasses.replace(platform, step_s=0.0), kernel)
     clock = ModelClock(platform, kernel)
     for place in ("worker0", LINK):
-        work = Work("copy", bytes=1000)
+        work = CopyWork(bytes=1000)
         more_s = clock.seconds(work, place, 0.0) - without.seconds(work, place, 0.0)
         assert more_s == pytest.approx(3 * 40e-6)
 

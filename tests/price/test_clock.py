@@ -13,7 +13,7 @@ from gnnbench.plugins import load
 from gnnbench.price import model_clock
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.price.wall_clock import WallClock
-from gnnbench.records import Work
+from gnnbench.records import AggregateWork, CopyWork, LossWork, RowsWork, SampleWork, UpdateWork
 
 HOST = Device(
     name="host",
@@ -52,18 +52,18 @@ def clock():
     ("work", "place", "seconds"),
     [
         # A link: its latency, and bytes over its bandwidth, whatever the threads.
-        (Work("copy", bytes=300), "host-gpu0", 2.0 + 300 / 50),
-        (Work("copy", bytes=0), "host-gpu0", 2.0),
-        (Work("copy", bytes=300, threads=1), "host-gpu0", 2.0 + 300 / 50),
+        (CopyWork(bytes=300), "host-gpu0", 2.0 + 300 / 50),
+        (CopyWork(bytes=0), "host-gpu0", 2.0),
+        (CopyWork(bytes=300, threads=1), "host-gpu0", 2.0 + 300 / 50),
         # A memory: all its bandwidth; by threads 20 bytes/s each, until 5 of them draw all of it.
-        (Work("copy", bytes=300), "host", 3.0),
-        (Work("copy", bytes=300, threads=1), "host", 15.0),
-        (Work("copy", bytes=300, threads=5), "host", 3.0),
-        (Work("copy", bytes=300, threads=8), "host", 3.0),
-        (Work("copy", bytes=300), "gpu0", 0.3),
+        (CopyWork(bytes=300), "host", 3.0),
+        (CopyWork(bytes=300, threads=1), "host", 15.0),
+        (CopyWork(bytes=300, threads=5), "host", 3.0),
+        (CopyWork(bytes=300, threads=8), "host", 3.0),
+        (CopyWork(bytes=300), "gpu0", 0.3),
         # Sampling: 5 edges a second for each thread, eight threads when none are named.
-        (Work("sample", edges=80), "host", 80 / (5 * 8)),
-        (Work("sample", edges=80, threads=2), "host", 80 / (5 * 2)),
+        (SampleWork(edges=80), "host", 80 / (5 * 8)),
+        (SampleWork(edges=80, threads=2), "host", 80 / (5 * 2)),
     ],
 )
 def test_model_prices(clock, work, place, seconds):
@@ -71,18 +71,19 @@ def test_model_prices(clock, work, place, seconds):
 
 
 @pytest.mark.parametrize(
-    ("form", "place", "more_s"), [("loss", "host", 11.0), ("loss", "gpu0", 4.0), ("", "host", 4.0)]
+    ("kind", "place", "more_s"),
+    [(LossWork, "host", 11.0), (LossWork, "gpu0", 4.0), (UpdateWork, "host", 4.0)],
 )
-def test_what_a_round_takes_besides_comes_with_the_hosts_loss(clock, form, place, more_s):
+def test_what_a_round_takes_besides_comes_with_the_hosts_loss(clock, kind, place, more_s):
     """A step takes 4 seconds besides its work, and a round 7."""
-    work = Work("update", rows=10, features=8, macs=80, form=form)
+    work = kind(rows=10, features=8, macs=80)
     slower = ModelClock(replace(PLATFORM, round_s=7.0, step_s=4.0), TORCH())
     seconds = clock.seconds(work, place, 0.0)
     assert slower.seconds(work, place, 0.0) == pytest.approx(seconds + more_s)
 
 
 def test_rows_that_are_picked_cross_a_link_at_a_rate_of_their_own(clock):
-    work = Work("copy", bytes=300, features=5)
+    work = RowsWork(bytes=300, features=5)
     assert clock.seconds(work, "host-gpu0", 0.0) == pytest.approx(2.0 + 300 / 50)
     for rate, across in ((20.0, 20.0), (70.0, 40.0)):
         host = replace_fields(HOST, sockets=2, socket_bandwidth_bytes_per_s=40.0)
@@ -93,27 +94,27 @@ def test_rows_that_are_picked_cross_a_link_at_a_rate_of_their_own(clock):
         far = work._replace(remote_bytes=100)
         expected = 2.0 + 200 / local + 100 / across
         assert picking.seconds(far, "host-gpu0", 0.0) == pytest.approx(expected)
-        blocks = Work("copy", bytes=300)
+        blocks = CopyWork(bytes=300)
         assert picking.seconds(blocks, "host-gpu0", 0.0) == pytest.approx(2.0 + 300 / 50)
 
 
 def test_a_copy_into_new_memory_waits_until_a_large_one_is_mapped():
     """150 of 300 bytes are written, into memory that is mapped at 10 bytes/s from 100 bytes on."""
     clock = clock_of(mapped_from_bytes=100.0, fresh_bandwidth_bytes_per_s=10.0)
-    assert clock.seconds(Work("copy", bytes=300), "host", 0.0) == 3.0
-    assert clock.seconds(Work("copy", bytes=300, fresh=True), "host", 0.0) == 15.0
-    assert clock.seconds(Work("copy", bytes=150, fresh=True), "host", 0.0) == 1.5
-    assert clock.seconds(Work("copy", bytes=300, fresh=True), "gpu0", 0.0) == 0.3
+    assert clock.seconds(CopyWork(bytes=300), "host", 0.0) == 3.0
+    assert clock.seconds(CopyWork(bytes=300, fresh=True), "host", 0.0) == 15.0
+    assert clock.seconds(CopyWork(bytes=150, fresh=True), "host", 0.0) == 1.5
+    assert clock.seconds(CopyWork(bytes=300, fresh=True), "gpu0", 0.0) == 0.3
 
 
 def test_a_place_must_be_on_the_platform(clock):
     with pytest.raises(PlatformError, match="has no device 'gpu7'; it has host, gpu0"):
-        clock.seconds(Work("copy", bytes=1), "gpu7", 0.0)
+        clock.seconds(CopyWork(bytes=1), "gpu7", 0.0)
 
 
 def test_a_host_without_a_bandwidth_per_core_gives_all_of_it_to_any_thread():
     clock = clock_of(core_bandwidth_bytes_per_s=0.0)
-    assert clock.seconds(Work("copy", bytes=300, threads=1), "host", 0.0) == 3.0
+    assert clock.seconds(CopyWork(bytes=300, threads=1), "host", 0.0) == 3.0
 
 
 def test_the_kernel_has_the_last_word_on_its_own_work():
@@ -122,11 +123,11 @@ def test_the_kernel_has_the_last_word_on_its_own_work():
             return 42.0 + work.edges
 
     clock = ModelClock(PLATFORM, Costly())
-    assert clock.seconds(Work("aggregate", edges=3, features=1), "gpu0", 0.0) == 45.0
-    assert clock.seconds(Work("copy", bytes=300), "host", 0.0) == 3.0
+    assert clock.seconds(AggregateWork(edges=3, features=1), "gpu0", 0.0) == 45.0
+    assert clock.seconds(CopyWork(bytes=300), "host", 0.0) == 3.0
 
 
-AGGREGATE = Work("aggregate", edges=60, rows=20, features=2, sources=30)
+AGGREGATE = AggregateWork(edges=60, rows=20, features=2, sources=30)
 
 
 def watch(method, asked):
@@ -168,11 +169,11 @@ def test_a_kernel_that_states_seconds_is_asked_each_time():
 
 
 def test_a_kernel_prices_only_aggregation_and_update():
-    with pytest.raises(ValueError, match="no cost for 'sample'"):
-        TORCH().seconds(Work("sample", edges=1), GPU)
+    with pytest.raises(TypeError, match="no cost for SampleWork"):
+        TORCH().seconds(SampleWork(edges=1), GPU)
 
 
 def test_the_wall_clock_says_what_was_measured():
     clock = WallClock()
-    assert clock.seconds(Work("update", macs=10**15), "anywhere", wall_s=0.125) == 0.125
+    assert clock.seconds(UpdateWork(macs=10**15), "anywhere", wall_s=0.125) == 0.125
     assert (clock.provenance, clock_of().provenance) == ("measured", "modelled")

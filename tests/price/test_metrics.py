@@ -8,14 +8,14 @@ import pytest
 from gnnbench.machines.machine import Device, Hardware, Link, Platform
 from gnnbench.price.folds import busy_by_stage, busy_seconds, digest, energy, imbalance, lay_out
 from gnnbench.price.metrics import summarise
-from gnnbench.records import BYTE_KINDS, EpochTrace, Scheduled, Span, Trace, Work
+from gnnbench.records import BYTE_KINDS, CopyWork, EpochTrace, Scheduled, Span, Trace
 from gnnbench.statistics import count_warmup
 
 
 def span(id, stage, place, seconds, after=(), resources=None, wall_start_s=0.0, wall_s=0.0):
     return Span(
         id=id, stage=stage, label=stage, place=place,
-        resources=(place,) if resources is None else resources, work=Work("copy"), after=after,
+        resources=(place,) if resources is None else resources, work=CopyWork(), after=after,
         epoch=0, round=0, layer=-1, seconds=seconds, wall_start_s=wall_start_s, wall_s=wall_s,
     )  # fmt: skip
 

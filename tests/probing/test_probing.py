@@ -13,7 +13,7 @@ import torch
 
 from gnnbench import plugins
 from gnnbench.machines import load_platform, show_platform, to_toml
-from gnnbench.machines.costs import Library
+from gnnbench.machines.costs import DotProducts, Library
 from gnnbench.machines.libraries import best_of
 from gnnbench.machines.local import describe_unmeasured
 from gnnbench.machines.machine import CallTimes, EdgeRates, LibraryRates, Platform, RateCurve
@@ -253,11 +253,11 @@ def test_gradients_of_weights_are_measured_without_the_sums_before(clock, machin
     """The same times as above; of a library that has vector instructions for them, nothing."""
     kernel = _SlowGradients(clock)
     probe = KernelProbe(kernel, machine.host, 0.0)
-    for curve in probe._measure_slow("dot", "dotted", [1]):
+    for curve in probe._measure_slow(DotProducts, "dotted", [1]):
         assert curve is not None
         assert curve.core_rates == (pytest.approx(4e6),) * 2
     kernel.library = Library(scalar_values_per_s=1e9)
-    assert probe._measure_slow("dot", "dotted", [1]) == (None, None)
+    assert probe._measure_slow(DotProducts, "dotted", [1]) == (None, None)
 
 
 class _SlowProducts:

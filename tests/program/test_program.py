@@ -5,16 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnbench.program import Buffer, Step, Waits
-from gnnbench.records import Work
+from gnnbench.program import Access, Buffer, Place, Step, Waits
+from gnnbench.records import CopyWork
 
 A, B = Buffer("a"), Buffer("b")
 
 
 def step(reads=(), writes=(), adds=()):
-    return Step(
-        "", (), "update", "", "cpu", (), Work("copy"), reads=reads, writes=writes, adds=adds
-    )
+    access = Access(tuple(reads), tuple(writes), tuple(adds))
+    return Step(None, "update", "", Place("cpu"), CopyWork(), access=access)
 
 
 def follow(*steps):

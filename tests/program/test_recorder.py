@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -14,9 +13,9 @@ import pytest
 from gnnbench.errors import DeviceOutOfMemoryError
 from gnnbench.lowering.memory import open_ledger
 from gnnbench.machines.describe import load_platform
-from gnnbench.program import Ledger, Step
-from gnnbench.records import Span, Work
-from gnnbench.run.recorder import Recorder
+from gnnbench.program import Counts, Ledger, Place, Step, Times
+from gnnbench.program.recorder import Recorder
+from gnnbench.records import AggregateWork, CopyWork, SampleWork, Span
 from gnnbench_plugins.reference.memory import HostMemory
 from tests.run.counting_clock import CountingClock
 
@@ -37,18 +36,17 @@ def span(recorder, stage, label, place, work, after=(), resources=None, layer=-1
     track = recorder.track
     began = track.read()
     yield opened
-    step = Step(
-        "", (), stage, label, place, resources or (place,), opened.work, layer, track.key[0]
-    )
+    held, times = Place(place, resources or (place,)), Times()
+    step = Step(None, stage, label, held, opened.work, layer, track.key[0], times=times)
     track.add(step, opened.id, after, *track.since(began))
-    opened.seconds = step.seconds
+    opened.seconds = times.total
 
 
 def test_a_span_is_recorded_with_its_work_and_what_it_waits_for(recorder):
-    with span(recorder, "sample", "draw", "host", Work("sample")) as first:
-        first.work = Work("sample", edges=4)  # which its execution alone can size
+    with span(recorder, "sample", "draw", "host", SampleWork()) as first:
+        first.work = SampleWork(edges=4)  # which its execution alone can size
     held = {"after": (first.id,), "resources": ("gpu0.update",), "layer": 1}
-    with span(recorder, "update", "train", "gpu0", Work("update", edges=5), **held) as second:
+    with span(recorder, "update", "train", "gpu0", AggregateWork(edges=5), **held) as second:
         time.sleep(0.01)
     assert (first.id, second.id, first.seconds, second.seconds) == (0, 1, 4.0, 5.0)
     one, two = recorder.end_epoch(0.5, [0.25, 0.75], 1).spans
@@ -60,16 +58,17 @@ def test_a_span_is_recorded_with_its_work_and_what_it_waits_for(recorder):
 
 
 def test_a_step_that_is_done_is_added_to_its_track_with_all_that_it_counts(recorder):
-    first = Step("", (), "load", "load", "host", ("host.load",), Work("copy", edges=2), round=2)
+    place, times = Place("host", ("host.load",)), Times()
+    first = Step(None, "load", "load", place, CopyWork(rows=2), round=2, times=times)
     moves = (("host_to_device", 5), ("reused", 7), ("host_to_device", 11))
-    second = replace(first, work=Work("copy", edges=3), moves=moves, arithmetic=0.5, layer=1)
-    second.edges, second.vertices = 13, 17
+    counts = Counts(moves, 13, 17, 0.5)
+    second = first._replace(work=CopyWork(rows=3), counts=counts, layer=1)
     with recorder.stage(2, (0, 0)) as track:
         track.add(first, 0, (), *track.since(track.read()))
         began = track.read()
         time.sleep(0.01)
         track.add(second, 1, (0,), *track.since(began))
-    assert (first.seconds, second.seconds) == (2.0, 3.0)
+    assert times.seconds == [2.0, 3.0]
     trace = recorder.end_epoch(0.0, [], 1)
     one, two = trace.spans
     assert isinstance(two, Span)
@@ -87,9 +86,9 @@ def test_a_step_that_is_done_is_added_to_its_track_with_all_that_it_counts(recor
 
 
 def test_a_failed_span_leaves_no_trace_and_the_next_may_open(recorder):
-    with pytest.raises(KeyError), span(recorder, "load", "fails", "host", Work("copy")):
+    with pytest.raises(KeyError), span(recorder, "load", "fails", "host", CopyWork()):
         raise KeyError("x")
-    with span(recorder, "load", "works", "host", Work("copy")):
+    with span(recorder, "load", "works", "host", CopyWork()):
         pass
     assert [(s.id, s.label) for s in recorder.end_epoch(0.0, [], 1).spans] == [(0, "works")]
 
@@ -101,7 +100,7 @@ def test_the_harness_share_is_what_no_span_and_no_part_covers(recorder):
         time.sleep(0.05)
     with recorder.inside_part():
         time.sleep(0.02)
-    with span(recorder, "load", "load", "host", Work("copy")):
+    with span(recorder, "load", "load", "host", CopyWork()):
         time.sleep(0.01)
     time.sleep(0.02)
     trace = recorder.end_epoch(0.0, [], 1)
@@ -133,7 +132,7 @@ def test_counts_add_up_and_a_new_epoch_starts_from_nothing(recorder):
 def record_stage(recorder, round_, rank, label, seconds=0.0, after=()):
     with (
         recorder.stage(round_, rank),
-        span(recorder, "load", label, "host", Work("copy", edges=1), after=after) as opened,
+        span(recorder, "load", label, "host", CopyWork(rows=1), after=after) as opened,
     ):
         time.sleep(seconds)
         recorder.count_bytes("reused", 2)
@@ -188,7 +187,7 @@ def test_time_that_several_threads_use_counts_once(recorder):
     def record(slot):
         with (
             recorder.stage(0, (0, slot)),
-            span(recorder, "load", f"{slot}", "host", Work("copy", edges=1)),
+            span(recorder, "load", f"{slot}", "host", CopyWork(rows=1)),
         ):
             both.wait()  # both are in their spans, whatever else the machine does
 

@@ -81,7 +81,7 @@ def test_the_project_s_own_settings_let_its_tests_run():
 def test_a_fault_whose_text_is_not_there_once_is_stale(tree, code):
     (tree / "sums.py").write_text(code, encoding="utf-8")
     (mutant,) = mutants.load(tree)
-    with pytest.raises(mutants.Stale, match=r"wrong-sum: its text is [02] times in sums\.py"):
+    with pytest.raises(mutants.StaleError, match=r"wrong-sum: its text is [02] times in sums\.py"):
         mutant.find(tree)
 
 

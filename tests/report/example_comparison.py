@@ -6,7 +6,9 @@ from dataclasses import replace
 from statistics import median
 
 from gnnbench.records import (
+    AggregateWork,
     Comparison,
+    CopyWork,
     EpochWork,
     Equivalence,
     Metric,
@@ -17,7 +19,6 @@ from gnnbench.records import (
     Scheduled,
     Span,
     Stage,
-    Work,
     Workload,
 )
 
@@ -33,7 +34,7 @@ def make_span(number: int, stage: Stage, start_s: float, end_s: float, *on: str)
         label=f"{stage} {number}",
         place=on[0],
         resources=on,
-        work=Work(op="copy", bytes=1000 * number, edges=10 * number),
+        work=AggregateWork(10 * number) if stage == "aggregate" else CopyWork(1000 * number),
         after=(number - 1,) if number else (),
         epoch=2,
         round=number // 3,

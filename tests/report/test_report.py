@@ -483,11 +483,12 @@ def test_trace_events_say_what_they_are():
     (aggregate,) = (e for e in events if e["name"] == "aggregate 1")
     assert (aggregate["ts"], aggregate["dur"]) == (10_000.0, 10_000.0)
     assert aggregate["args"] == {
-        "stage": "aggregate", "place": "gpu0", "epoch": 2, "round": 0, "layer": 1, "bytes": 1000,
+        "stage": "aggregate", "place": "gpu0", "epoch": 2, "round": 0, "layer": 1, "bytes": 0,
         "edges": 10, "provenance": "modelled",
     }  # fmt: skip
     # A span that holds two links is on both.
-    assert sum(e["name"] == "transfer 2" for e in events) == 2
+    crossed = [e["args"] for e in events if e["name"] == "transfer 2"]
+    assert [(each["bytes"], each["edges"]) for each in crossed] == [(2000, 0)] * 2
 
 
 def test_overlap_on_a_place_without_resource_gets_its_own_lane():

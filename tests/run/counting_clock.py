@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from gnnbench.records import CopyWork
+
 
 class CountingClock:
-    """A second for every edge."""
+    """A second for every edge, or for every row of a copy."""
 
     provenance = "modelled"
 
     def seconds(self, work, place, wall_s):
-        return float(work.edges)
+        return float(work.rows if isinstance(work, CopyWork) else work.edges)

@@ -19,9 +19,9 @@ from gnnbench.models.saved import SavedTensors
 from gnnbench.parts import Setting
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.program import Step
+from gnnbench.program.recorder import Recorder
 from gnnbench.records import Parts
 from gnnbench.run.host_resident import HostResidentEngine
-from gnnbench.run.recorder import Recorder
 from tests.systems.training import registry
 from tests.uneven import make_uneven
 

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
 
-from gnnbench.program import Buffer, Collective, Ledger, Section, Step
-from gnnbench.records import Work
-from gnnbench.run.execute import MOST_TAKEN, Reader, take_items
-from gnnbench.run.recorder import Recorder
+from gnnbench.program import (
+    Access,
+    Account,
+    Buffer,
+    Collective,
+    Counts,
+    Ledger,
+    Place,
+    Section,
+    Sizes,
+    Step,
+    Times,
+)
+from gnnbench.program.reader import MOST_TAKEN, Reader, take_items
+from gnnbench.program.recorder import Recorder
+from gnnbench.records import AggregateWork
 from tests.run.counting_clock import CountingClock
 
-NOT_YET = -1.0
+
+class Pause(NamedTuple):
+    seconds: float
 
 
 @pytest.fixture
@@ -18,50 +34,56 @@ def recorder():
     return Recorder(CountingClock())
 
 
-def make_step(edges, **fields):
-    work = Work("update", edges=edges)
-    return Step("", (), "update", f"{edges}", "a", ("a",), work, seconds=NOT_YET, **fields)
+def make_step(edges, reads=(), writes=(), adds=(), **fields):
+    work, access = AggregateWork(edges=edges), Access(reads, writes, adds)
+    place = Place("a", ("a",))
+    return Step(None, "update", f"{edges}", place, work, access=access, **fields)
 
 
 def end(recorder):
     return recorder.end_epoch(0.0, [0.0], 1)
 
 
-def tell(step):
-    step.work = step.work._replace(edges=7)
-
-
-@pytest.mark.parametrize("kind", ["asked", "index_work", "section"])
+@pytest.mark.parametrize("kind", ["account", "index_work", "section"])
 def test_who_asks_knows_the_seconds_of_all_steps_up_to_there(recorder, kind):
-    known = []
+    known, times = [], Times()
 
     def make():
-        first, last = make_step(2), make_step(4)
-        yield first
-        known.append(first.seconds)
+        yield make_step(2, times=times)
+        known.append([*times.seconds])
         if kind == "section":
             yield Section(1, (0, 0))
+        elif kind == "account":
+            yield make_step(3, times=times)
+            known.append([*times.seconds])
+            yield Account()
         else:
-            asking = make_step(3, **{kind: True if kind == "asked" else tell})
-            yield asking
-            known.append(asking.seconds)
-        yield last
-        known.extend((first.seconds, last.seconds))
-        yield Section(2, (0, 0))
-        known.append(last.seconds)
+            sized = Sizes(AggregateWork(edges=7))
+            yield make_step(3, index_work=lambda: sized, times=times)
+        known.append([*times.seconds])
+        yield make_step(4, times=times)
+        known.append([*times.seconds])
 
     take_items(make(), recorder, Ledger({}), None)
-    asking_s = {"asked": [3.0], "index_work": [7.0], "section": []}[kind]
-    assert known == [NOT_YET, *asking_s, 2.0, NOT_YET, 4.0]
+    told = {"account": [[], [2.0, 3.0]], "index_work": [[2.0, 7.0]], "section": [[2.0]]}[kind]
+    assert known == [[], *told, told[-1]]
+    assert times.total == sum([*told[-1], 4.0])
+
+
+def test_index_work_says_how_much_a_step_was(recorder):
+    sized = Sizes(AggregateWork(edges=7), Counts((), 7, 5, 0.5))
+    take_items([make_step(0, index_work=lambda: sized)], recorder, Ledger({}), None)
+    trace = end(recorder)
+    assert trace.spans[0].work == AggregateWork(edges=7)
+    assert (trace.edges, trace.vertices, trace.work_by_device) == (7, 5, {"a": 0.5})
 
 
 def test_a_long_section_does_not_hold_all_its_steps(recorder):
-    steps = [make_step(number) for number in range(MOST_TAKEN + 1)]
+    times = Times()
 
     def make():
-        yield from steps
-        assert steps[MOST_TAKEN - 1].seconds == MOST_TAKEN - 1
-        assert steps[MOST_TAKEN].seconds == NOT_YET
+        yield from (make_step(number, times=times) for number in range(MOST_TAKEN + 1))
+        assert times.seconds == list(range(MOST_TAKEN))
 
     take_items(make(), recorder, Ledger({}), None)
     assert [span.seconds for span in end(recorder).spans] == list(range(MOST_TAKEN + 1))
@@ -73,7 +95,7 @@ def test_steps_keep_their_order_and_their_waits_whenever_they_are_accounted_for(
     steps = [
         make_step(1, writes=(rows,)),
         make_step(2, reads=(rows,), writes=(others,)),
-        make_step(3, reads=(rows,), asked=True),
+        make_step(3, reads=(rows,)),
         make_step(4, adds=(rows,)),
         make_step(5, reads=(rows, others)),
     ]
@@ -93,19 +115,15 @@ def test_a_step_lasts_as_long_as_its_body_and_no_longer(recorder):
     track = recorder.track
     track.read, track.since = lambda: now[0], lambda began: (began, now[0] - began)
 
-    def wait(seconds):
-        now[0] += seconds
-
-    steps = [make_step(1), make_step(2)]
-    for step, seconds in zip(steps, (2.0, 3.0), strict=True):
-        step.op, step.operands = "wait", (seconds,)
+    def wait(operation):
+        now[0] += operation.seconds
 
     def make():
-        for step in steps:
+        for seconds in (2.0, 3.0):
             now[0] += 10.0
-            yield step
+            yield make_step(1)._replace(operation=Pause(seconds))
 
-    take_items(make(), recorder, Ledger({}), {"wait": wait})
+    take_items(make(), recorder, Ledger({}), {Pause: wait})
     started_s = recorder.started_s
     spans = end(recorder).spans
     assert [span.wall_s for span in spans] == [2.0, 3.0]

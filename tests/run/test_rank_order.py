@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 import torch
 
 from gnnbench.check.graphs import make_platform
+from gnnbench.machines.ranks import assign_ranks
 from gnnbench.price.wall_clock import WallClock
-from gnnbench.program import Buffer, Collective, Hold, Ledger, Step
-from gnnbench.records import Work
+from gnnbench.program import Access, Buffer, Collective, Counts, Hold, Ledger, Place, Step
+from gnnbench.program.reader import take_items
+from gnnbench.program.recorder import Recorder
+from gnnbench.records import CopyWork
 from gnnbench.run import refuse_processes
-from gnnbench.run.execute import take_items
-from gnnbench.run.ranks import Rank, Transfer, assign_ranks
-from gnnbench.run.recorder import Recorder
+from gnnbench.run.ranks import Rank, Transfer
 from tests.run.ranks import Case
 
 
@@ -50,12 +52,19 @@ def group():
     return Group()
 
 
-def step(op, name="", *, device, source=None, elements=2, **buffers):
-    work = Work("copy", bytes=8 * elements)
-    made = Step(op, (name,), "transfer", op, "a link", (), work, device=device, source=source)
-    for which, used in buffers.items():
-        setattr(made, which, tuple(used))
-    return made
+class Compute(NamedTuple):
+    name: str = ""
+
+
+class Move(NamedTuple):
+    name: str = ""
+
+
+def step(operation, *, device, source=None, elements=2, moves=(), **buffers):
+    work, place = CopyWork(bytes=8 * elements), Place("a link", (), device, source)
+    access = Access(**{which: tuple(used) for which, used in buffers.items()})
+    counts = Counts(moves)
+    return Step(operation, "transfer", "a step", place, work, counts=counts, access=access)
 
 
 def read(group, items, gives=2):
@@ -63,10 +72,10 @@ def read(group, items, gives=2):
     recorder = Recorder(WallClock())
     rank = Rank(group, recorder, torch.float64, (0, 1, 2))
     bodies = {
-        "compute": lambda name: group.said.append(f"compute {name}"),
-        "move": Transfer(
-            lambda name: torch.zeros(gives, dtype=torch.float64),
-            lambda part, name: group.said.append(f"place {name}"),
+        Compute: lambda operation: group.said.append(f"compute {operation.name}"),
+        Move: Transfer(
+            lambda operation: torch.zeros(gives, dtype=torch.float64),
+            lambda part, operation: group.said.append(f"place {operation.name}"),
         ),
     }
     equipped = rank.equip(bodies)
@@ -81,12 +90,12 @@ def test_what_arrives_is_put_in_place_when_it_is_needed_and_not_before(group):
     said, _ = read(
         group,
         [
-            step("move", "a", device=0, source=1, writes=[first]),
-            step("compute", "meanwhile", device=0),
-            step("compute", "elsewhere", device=2, reads=[first]),
-            step("move", "b", device=0, source=2, writes=[second]),
-            step("compute", "then", device=0, reads=[first]),
-            step("compute", "for all", device=None),
+            step(Move("a"), device=0, source=1, writes=[first]),
+            step(Compute("meanwhile"), device=0),
+            step(Compute("elsewhere"), device=2, reads=[first]),
+            step(Move("b"), device=0, source=2, writes=[second]),
+            step(Compute("then"), device=0, reads=[first]),
+            step(Compute("for all"), device=None),
         ],
     )
     assert said == [
@@ -107,9 +116,9 @@ def test_what_arrives_is_put_in_place_in_the_order_of_the_program(group):
     said, _ = read(
         group,
         [
-            step("move", "a", device=0, source=1, adds=[first]),
-            step("move", "b", device=0, source=2, adds=[second]),
-            step("compute", "of b", device=0, reads=[second]),
+            step(Move("a"), device=0, source=1, adds=[first]),
+            step(Move("b"), device=0, source=2, adds=[second]),
+            step(Compute("of b"), device=0, reads=[second]),
         ],
     )
     assert said[2:5] == ["place a", "place b", "compute of b"]
@@ -121,9 +130,9 @@ def test_a_step_waits_for_an_arrival_through_steps_of_other_ranks(group):
     said, _ = read(
         group,
         [
-            step("move", "a", device=0, source=1, writes=[turn]),
-            step("move", "elsewhere", device=2, source=1, reads=[turn], adds=[over]),
-            step("move", "leaves", device=1, source=0, reads=[over]),
+            step(Move("a"), device=0, source=1, writes=[turn]),
+            step(Move("elsewhere"), device=2, source=1, reads=[turn], adds=[over]),
+            step(Move("leaves"), device=1, source=0, reads=[over]),
         ],
     )
     assert said == ["receive 2 from 1 as 0", "place a", "send [0.0, 0.0] to 1 as 2", "finish"]
@@ -136,14 +145,14 @@ def test_a_collective_is_one_all_to_all_and_stays_under_way(group):
         [
             Collective(
                 (
-                    step("move", "own", device=0, source=0),
-                    step("move", "to 2", device=2, source=0),
-                    step("move", "from 1", device=0, source=1, elements=3, writes=[kept]),
-                    step("move", "others", device=1, source=2),
+                    step(Move("own"), device=0, source=0),
+                    step(Move("to 2"), device=2, source=0),
+                    step(Move("from 1"), device=0, source=1, elements=3, writes=[kept]),
+                    step(Move("others"), device=1, source=2),
                 )
             ),
-            step("compute", "meanwhile", device=0),
-            step("compute", "then", device=0, reads=[kept]),
+            step(Compute("meanwhile"), device=0),
+            step(Compute("then"), device=0, reads=[kept]),
         ],
     )
     assert said == [
@@ -159,10 +168,10 @@ def test_a_collective_is_one_all_to_all_and_stays_under_way(group):
 
 def test_an_epoch_that_ends_before_its_time_leaves_no_message_behind(group):
     rank = Rank(group, Recorder(WallClock()), torch.float64, (0, 1, 2))
-    moved = Transfer(lambda name: torch.zeros(2), lambda part, name: group.said.append("place"))
-    bodies = rank.equip({"move": moved})
+    moved = Transfer(lambda move: torch.zeros(2), lambda part, move: group.said.append("place"))
+    bodies = rank.equip({Move: moved})
     rank.start_epoch()
-    items = [step("move", "a", device=0, source=1), Hold("nowhere", "rows", 1)]
+    items = [step(Move("a"), device=0, source=1), Hold("nowhere", "rows", 1)]
     with pytest.raises(KeyError):
         take_items(rank.take(items), Recorder(WallClock()), Ledger({}), bodies, rank.arrive)
     rank.abandon()
@@ -171,20 +180,19 @@ def test_an_epoch_that_ends_before_its_time_leaves_no_message_behind(group):
 
 
 def test_bytes_are_those_of_the_tensors_that_are_sent(group):
+    moves = (("device_to_device", 16),)
     items = [
-        step("move", "to 1", device=1, source=0),
-        step("move", "from 1", device=0, source=1),
-        step("move", "others", device=1, source=2),
+        step(Move("to 1"), device=1, source=0, moves=moves),
+        step(Move("from 1"), device=0, source=1, moves=moves),
+        step(Move("others"), device=1, source=2, moves=moves),
     ]
-    for each in items:
-        each.moves = (("device_to_device", 16),)
     _, recorder = read(group, items)
     assert recorder.end_epoch(0.0, [0.0], 1).bytes["device_to_device"] == 16
 
 
 def test_a_message_of_another_size_than_the_program_says_is_not_sent(group):
     with pytest.raises(ValueError, match=r"would send 3 elements to rank 2 where .* says 2"):
-        read(group, [step("move", "x", device=2, source=0)], gives=3)
+        read(group, [step(Move("x"), device=2, source=0)], gives=3)
 
 
 def test_a_host_that_trains_is_with_the_first_of_its_accelerators():

@@ -11,7 +11,20 @@ from gnnbench.machines.tables import replace_fields
 from gnnbench.models import build
 from gnnbench.price.design_phase import summarise_rounds, with_design_phase
 from gnnbench.price.model_clock import ModelClock
-from gnnbench.records import BatchProfile, BlockSize, EpochTrace, HostThreads, Span, Work
+from gnnbench.records import (
+    AggregateWork,
+    BatchProfile,
+    BlockSize,
+    CopyWork,
+    EpochTrace,
+    HostThreads,
+    LossWork,
+    ProductSize,
+    RowsWork,
+    SampleWork,
+    Span,
+    UpdateWork,
+)
 from gnnbench_plugins.hyscale.performance import Split, predict, trainer_seconds
 
 
@@ -41,19 +54,17 @@ def setting(suite, host):
 def test_predicted_with_its_own_rates_a_round_takes_what_was_recorded(suite, setting, host):
     """Every second of two rounds is found again: in a stage, or in what no equation has."""
     recorded = [
-        span("sample", "sample", 0.5, Work("sample", edges=100)),
-        span(
-            "load", "load features", 1.0, Work("copy", rows=300, features=100, bytes=300 * 100 * 4)
-        ),
-        span("aggregate", "aggregate forward", 2.0, Work("aggregate", 80, 50, 100), 0),
-        span("update", "update forward", 3.0, Work("update", rows=50), 0),
-        span("aggregate", "aggregate forward", 0.25, Work("aggregate", 20, 10, 256), 1),
-        span("update", "update forward", 0.125, Work("update", rows=10), 1),
-        span("update", "loss", 7.0, Work("update", rows=10)),
-        span("update", "update backward", 0.375, Work("update", rows=10), 1),
-        span("aggregate", "aggregate backward", 1.5, Work("aggregate", 20, 10, 256), 1),
-        span("update", "update backward", 4.0, Work("update", rows=50), 0),
-        span("synchronize", "average and step", 9.0, Work("copy")),
+        span("sample", "sample", 0.5, SampleWork(edges=100)),
+        span("load", "load features", 1.0, RowsWork(rows=300, features=100, bytes=300 * 100 * 4)),
+        span("aggregate", "aggregate forward", 2.0, AggregateWork(80, 50, 100), 0),
+        span("update", "update forward", 3.0, UpdateWork(rows=50), 0),
+        span("aggregate", "aggregate forward", 0.25, AggregateWork(20, 10, 256), 1),
+        span("update", "update forward", 0.125, UpdateWork(rows=10), 1),
+        span("update", "loss", 7.0, LossWork(rows=10)),
+        span("update", "update backward", 0.375, UpdateWork(rows=10), 1),
+        span("aggregate", "aggregate backward", 1.5, AggregateWork(20, 10, 256, backward=True), 1),
+        span("update", "update backward", 4.0, UpdateWork(rows=50), 0),
+        span("synchronize", "average and step", 9.0, CopyWork()),
     ]
     wall_s = 2 * (sum(each.seconds for each in recorded) + 5.0)
     found = summarise_rounds(setting, [*recorded, *recorded], wall_s, 2)
@@ -88,13 +99,13 @@ def test_a_product_before_the_sum_is_found_again_in_the_time_of_both(suite, sett
     """Its layer has no UPDATE to speak of, whose seconds are among those besides all stages."""
     workload = replace(setting.workload, dims=(100, 256, 16))
     layers = build(workload, {0}).shapes
-    both = Work("aggregate", 80, 50, 256, macs=300 * 100 * 256)
+    both = AggregateWork(80, 50, 256, product=ProductSize(300 * 100 * 256))
     recorded = [
-        span("load", "load features", 1.0, Work("copy", rows=300, features=100, bytes=5_000)),
+        span("load", "load features", 1.0, RowsWork(rows=300, features=100, bytes=5_000)),
         span("aggregate", "aggregate forward", 2.0, both, 0),
-        span("update", "update forward", 0.5, Work("update", rows=50), 0),
-        span("aggregate", "aggregate backward", 3.0, both, 0),
-        span("update", "update forward", 0.25, Work("update", rows=10), 1),
+        span("update", "update forward", 0.5, UpdateWork(rows=50), 0),
+        span("aggregate", "aggregate backward", 3.0, both._replace(backward=True), 0),
+        span("update", "update forward", 0.25, UpdateWork(rows=10), 1),
     ]
     few = replace(setting, workload=workload, layers=layers)
     found = summarise_rounds(few, recorded, 7.25, 1)
@@ -108,7 +119,7 @@ def test_a_product_before_the_sum_is_found_again_in_the_time_of_both(suite, sett
 
 def test_a_smaller_round_takes_as_much_besides_its_stages(setting):
     """A quarter of a batch; what is rated by vertices and edges is of a whole one."""
-    recorded = [span("sample", "sample", 1.0, Work("sample", edges=100))]
+    recorded = [span("sample", "sample", 1.0, SampleWork(edges=100))]
     found = summarise_rounds(setting, recorded, 3.0, 0.25)
     assert (found.sample_s, found.fixed_s) == (4.0, 2.0)
 
@@ -161,7 +172,7 @@ def test_the_models_clock_takes_what_the_rounds_took(suite, setting, host, model
         assert clock.seconds(each.work, "host", 0.0) == pytest.approx(each.seconds)
     recorded_s = sum(each.seconds for each in [*forward, *back])
     assert found.fixed_s == pytest.approx(50.0 - recorded_s)
-    loss = Work("update", rows=10, features=8, macs=80, form="loss")
+    loss = LossWork(rows=10, features=8, macs=80)
     assert clock.seconds(loss, "host", 0.0) == pytest.approx(found.fixed_s)
     if model == "gcn":
         return

@@ -20,7 +20,7 @@ from gnnbench.machines.machine import (
     TrainerRates,
 )
 from gnnbench.machines.workers import take_cores
-from gnnbench.records import EpochTrace, Span, Work
+from gnnbench.records import CopyWork, EpochTrace, Span
 from suites import predictions
 from suites.yardstick import Lengths, Yardstick, find_slowdown, middle, shorter
 from tests.commands import read_document
@@ -185,7 +185,7 @@ def test_a_ratio_is_of_epochs_that_did_the_same():
 
 
 def test_an_epoch_that_waited_for_others_lasts_as_long_as_it_computed(suite):
-    span = Span(0, "load", "load", "host", (), Work("copy"), (), 0, 0, 0, 2.0, 0.0, 2.0)
+    span = Span(0, "load", "load", "host", (), CopyWork(), (), 0, 0, 0, 2.0, 0.0, 2.0)
     epoch = EpochTrace(0, (span,), {}, 0, 0, 0, 0.0, (), {}, 8.0, 0.0)
     found = suite.in_processor_time(epoch, 2.0)
     assert (found.wall_s, found.spans[0].seconds) == (2.0, 0.5)

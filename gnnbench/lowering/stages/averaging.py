@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 from gnnbench.lowering.frame import Frame, RoundFrame
 from gnnbench.lowering.memory import ADAM_ARRAYS, compute_resource
 from gnnbench.lowering.rounds import SYNCHRONISE, RoundUnderWay
 from gnnbench.machines.machine import Device
-from gnnbench.program import Buffer, Item, Section, Step
-from gnnbench.records import Work
+from gnnbench.program import Access, Buffer, Counts, Item, Place, Section, Step
+from gnnbench.records import CopyWork
+
+
+class UpdateModel(NamedTuple):
+    """The sum of the gradients of all replicas, and the optimiser's step of every replica."""
+
+
+class GatherGradients(NamedTuple):
+    """The transfer of a trainer's gradients to the host."""
+
+    slot: int
+
+
+class AverageGradients(NamedTuple):
+    """The average of the gathered gradients of a round's trainers, and the optimiser's step."""
+
+    round: int
+    slots: tuple[int, ...]
 
 
 class Reduction:
@@ -53,11 +71,16 @@ class Reduction:
         self, one: Device, other: Device, moved: int, index: int, after: Buffer, into: Buffer
     ) -> Step:
         """Return an all-reduce's transfer of ``moved`` bytes between two devices."""
-        route, work = self._frame.platform.route(one, other), Work("copy", bytes=moved)
-        step = Step("", (), "synchronize", "all-reduce gradients", route.place, route.lanes, work)
-        step.round, step.reads, step.adds = index, (after,), (into,)
-        step.moves = (("all_reduce", moved),)
-        return step
+        return Step(
+            None,
+            "synchronize",
+            "all-reduce gradients",
+            self._frame.find_route(one, other),
+            CopyWork(moved),
+            round=index,
+            counts=Counts((("all_reduce", moved),)),
+            access=Access((after,), adds=(into,)),
+        )
 
     def synchronise(self, after: Buffer, index: int) -> Iterator[Step]:
         """Yield the all-reduce of all gradients among the devices, and every replica's update."""
@@ -74,15 +97,13 @@ class Reduction:
             for host in others:
                 yield self.make_step(host, platform.host, 2 * size, index, gathered, reduced)
         yield Step(
-            "step",
-            (),
+            UpdateModel(),
             "synchronize",
             "average and step",
-            devices[0].name,
-            (devices[0].name,),
-            Work("copy", bytes=ADAM_ARRAYS * size),
+            Place(devices[0].name, (devices[0].name,)),
+            CopyWork(bytes=ADAM_ARRAYS * size),
             round=index,
-            reads=(reduced,) if len(devices) > 1 else (after,),
+            access=Access((reduced,) if len(devices) > 1 else (after,)),
         )
 
 
@@ -139,41 +160,47 @@ class Averaging:
         for slot, device in enumerate(frame.trainers):
             neighbour = frame.trainers[(slot + 1) % len(frame.trainers)]
             step = self._reduction.make_step(
-                device, neighbour, moved, index, round_.gradients, reduced
+                device, neighbour, moved, index, round_.buffers.gradients, reduced
             )
-            if slot in round_.train_s:  # a trainer without seeds sends zeros
-                step.op, step.operands, step.device = "gather", (slot,), slot
-            yield step
-        step = self._make_average(round_, frame.trainers[0], reduced, round_.over)
-        step.work = step.work._replace(bytes=ADAM_ARRAYS * self._stepped_bytes)
+            yield self._take_part(step, round_, slot)
         held = (compute_resource(each, frame.platform.host, "update") for each in frame.trainers)
-        step.resources = tuple(name for names in held for name in names)
-        yield step
+        place = Place(frame.trainers[0].name, tuple(name for names in held for name in names))
+        moved = ADAM_ARRAYS * self._stepped_bytes
+        yield self._make_average(round_, place, moved, reduced, round_.buffers.over)
+
+    @staticmethod
+    def _take_part(step: Step, round_: RoundUnderWay, slot: int) -> Step:
+        """Return a step with a trainer's gradients; a trainer without seeds sends zeros."""
+        if slot not in round_.seconds.train:
+            return step
+        return step._replace(
+            operation=GatherGradients(slot), place=step.place._replace(device=slot)
+        )
 
     def _make_average(
-        self, round_: RoundUnderWay, place: Device, ready: Buffer, averaged: Buffer
+        self, round_: RoundUnderWay, place: Place, moved: int, ready: Buffer, averaged: Buffer
     ) -> Step:
         """Return the average of the gathered gradients, with the optimiser's step."""
-        size, count = self._averaged_bytes, len(round_.units)
-        moved = self._added_bytes(count) + ADAM_ARRAYS * self._stepped_bytes
         return Step(
-            "average",
-            (round_.index, tuple([unit.slot for unit in round_.units])),
+            AverageGradients(round_.index, tuple([unit.slot for unit in round_.units])),
             "synchronize",
             "average and step",
-            place.name,
-            (f"{self._frame.platform.host.name}.synchronise",),
-            Work("copy", bytes=moved, rows=size // self._frame.itemsize),
+            place,
+            CopyWork(moved, self._averaged_bytes // self._frame.itemsize),
             round=round_.index,
-            reads=(ready,),
-            adds=(averaged,),
+            access=Access((ready,), adds=(averaged,)),
         )
 
     def _average_on_host(self, round_: RoundUnderWay) -> Iterator[Step]:
         """Yield the averaging by the synchroniser, or the update of the only trainer's model."""
         frame, index, host = self._frame, round_.index, self._frame.platform.host
+        moved = self._added_bytes(len(round_.units)) + ADAM_ARRAYS * self._stepped_bytes
+        held = (f"{host.name}.synchronise",)
         if not self._gathers:
-            yield self._make_average(round_, frame.trainers[0], round_.gradients, round_.over)
+            place = Place(frame.trainers[0].name, held)
+            yield self._make_average(
+                round_, place, moved, round_.buffers.gradients, round_.buffers.over
+            )
             return
         ready, averaged = Buffer("gathered gradients"), Buffer("average")
         others = self._reduction.other_hosts
@@ -181,26 +208,22 @@ class Averaging:
         for slot in frame.accelerator_slots:
             device, there = frame.trainers[slot], frame.hosts[slot]
             into = nodes.get(there, ready)
-            step = self._send_model(device, there, "gather gradients", index, into)
-            step.reads = (round_.gradients,)
-            if slot in round_.train_s:  # a trainer without seeds sends zeros
-                step.op, step.operands, step.device = "gather", (slot,), slot
-            yield step
+            label = "gather gradients"
+            step = self._send_model(device, there, label, index, round_.buffers.gradients, into)
+            yield self._take_part(step, round_, slot)
         for other, gathered in nodes.items():
             yield from self._send_sum(other, gathered, index, ready)
-        yield self._make_average(round_, host, ready, averaged)
+        yield self._make_average(round_, Place(host.name, held), moved, ready, averaged)
         # The step has brought the average to the accelerators that exist here.
         arrived = {host: averaged}
         for other in others:
             arrived[other] = Buffer("average on a node")
-            step = self._send_model(host, other, "scatter gradients", index, arrived[other])
-            step.reads = (averaged,)
-            yield step
+            into, label = arrived[other], "scatter gradients"
+            yield self._send_model(host, other, label, index, averaged, into)
         for slot in frame.accelerator_slots:
-            device, there = frame.trainers[slot], frame.hosts[slot]
-            step = self._send_model(there, device, "scatter gradients", index, round_.over)
-            step.reads = (arrived[there],)
-            yield step
+            device, near = frame.trainers[slot], frame.hosts[slot]
+            ready, over = arrived[near], round_.buffers.over
+            yield self._send_model(near, device, "scatter gradients", index, ready, over)
 
     def _send_sum(
         self, host: Device, gathered: Buffer, index: int, ready: Buffer
@@ -208,35 +231,34 @@ class Averaging:
         """Yield the sum of a node's gradients on its host, and its transfer to the first host."""
         size, added = self._averaged_bytes, Buffer("sum of a node")
         yield Step(
-            "",
-            (),
+            None,
             "synchronize",
             "add up gradients",
-            host.name,
-            (f"{host.name}.synchronise",),
-            Work(
-                "copy",
+            Place(host.name, (f"{host.name}.synchronise",)),
+            CopyWork(
                 bytes=self._added_bytes(self._frame.hosts.count(host)),
                 rows=size // self._frame.itemsize,
             ),
             round=index,
-            reads=(gathered,),
-            writes=(added,),
+            access=Access((gathered,), (added,)),
         )
         there = self._frame.platform.host
-        step = self._send_model(host, there, "gather gradients", index, ready)
-        step.reads = (added,)
-        yield step
+        yield self._send_model(host, there, "gather gradients", index, added, ready)
 
     def _added_bytes(self, count: int) -> int:
         """Return the bytes that are read and written to add up ``count`` trainers' gradients."""
         return (count + 1) * self._averaged_bytes if count > 1 else 0
 
     def _send_model(
-        self, source: Device, target: Device, label: str, index: int, there: Buffer
+        self,
+        source: Device,
+        target: Device,
+        label: str,
+        index: int,
+        ready: Buffer,
+        there: Buffer,
     ) -> Step:
         """Return a transfer of all gradients between an accelerator and a host, or two hosts."""
-        work = Work("copy", bytes=self._averaged_bytes)
+        work = CopyWork(self._averaged_bytes)
         step = self._frame.cross(source, target, index, label, work, "all_reduce")
-        step.stage, step.adds = "synchronize", (there,)
-        return step
+        return step._replace(stage="synchronize", access=Access((ready,), adds=(there,)))

@@ -8,15 +8,37 @@ reader of sizes alone cannot know.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from gnnbench.errors import IncompatiblePartsError
 from gnnbench.lowering.frame import Frame
 from gnnbench.lowering.shards import Progress
-from gnnbench.program import Buffer, Collective, Item, Ledger, Step
-from gnnbench.records import Work
+from gnnbench.program import Buffer, Collective, Counts, Item, Ledger, Place, Step
+from gnnbench.records import CopyWork
 
 #: The relative change of the rows of a layer and a slot, once the steps that measure it are taken.
 ReadChange = Callable[[int, int], float]
+
+
+class MeasureChange(NamedTuple):
+    """The measurement of how much a device's rows of a layer have changed since they crossed."""
+
+    layer: int
+    slot: int
+
+
+class KeepSentRows(NamedTuple):
+    """The copy that a device keeps of the rows of a layer that cross now."""
+
+    layer: int
+    slot: int
+
+
+class TellChange(NamedTuple):
+    """The message of the change of a device's rows of a layer to a peer."""
+
+    layer: int
+    slot: int
 
 
 class Changes:
@@ -66,9 +88,8 @@ class Changes:
             self._decide(number, slots)
         kept = Buffer("rows that cross are kept")
         for slot in filter(self.due.__getitem__, slots):
-            step = self._pass_over(slot, number, "keep sent rows", 1)
-            step.reads, step.adds = (self._now.meeting, rows[slot]), (kept,)
-            yield step
+            step = self._pass_over(KeepSentRows(number, slot), "keep sent rows", 1)
+            yield step.over((self._now.meeting, rows[slot]), adds=(kept,))
         if any(self.due.values()):
             self._now.meeting = kept
 
@@ -78,14 +99,12 @@ class Changes:
         for slot in slots:
             measured = Buffer("change of the rows")
             # The step reads both the current rows and the rows that were sent.
-            step = self._pass_over(slot, number, "measure change", 2)
-            step.reads, step.writes = (self._now.meeting, rows[slot]), (measured,)
-            yield step
+            step = self._pass_over(MeasureChange(number, slot), "measure change", 2)
+            yield step.over((self._now.meeting, rows[slot]), (measured,))
             for peer in range(len(self._frame.trainers)):
                 if peer != slot:
-                    step = self._tell(number, slot, peer)
-                    step.reads, step.adds = (measured,), (known,)
-                    told.append(step)
+                    step = self._tell(TellChange(number, slot), peer)
+                    told.append(step.over((measured,), adds=(known,)))
         yield Collective(tuple(told))
         self._now.meeting = known
 
@@ -97,40 +116,27 @@ class Changes:
         self._told += len(slots)
         self._skipped += len(slots) - sum(self.due.values())
 
-    def _pass_over(self, slot: int, number: int, op: str, passes: int) -> Step:
+    def _pass_over(self, operation: MeasureChange | KeepSentRows, label: str, passes: int) -> Step:
         """Return a step that passes over a device's rows of a layer ``passes`` times."""
+        number, slot = operation
         device, count = self._frame.trainers[slot].name, self._now.shards.num_owned[slot]
         size = count * self._frame.layers[number].in_features * self._frame.itemsize
-        return Step(
-            op,
-            (number, slot),
-            "transfer",
-            op,
-            device,
-            (device,),
-            Work("copy", rows=count, bytes=passes * size),
-            number,
-            self._now.round,
-            device=slot,
-        )
+        place, work = Place(device, (device,), slot), CopyWork(passes * size, count)
+        return Step(operation, "transfer", label, place, work, number, self._now.round)
 
-    def _tell(self, number: int, slot: int, peer: int) -> Step:
+    def _tell(self, operation: TellChange, peer: int) -> Step:
         """Return the message of a device's change to a peer."""
-        trainers, size = self._frame.trainers, self._frame.itemsize
-        route = self._frame.platform.route(trainers[slot], trainers[peer])
+        trainers, size, (number, slot) = self._frame.trainers, self._frame.itemsize, operation
+        route = self._frame.find_route(trainers[slot], trainers[peer])
         return Step(
-            "tell change",
-            (number, slot),
+            operation,
             "transfer",
             "tell change",
-            route.place,
-            route.lanes,
-            Work("copy", bytes=size),
+            route._replace(device=peer, source=slot),
+            CopyWork(size),
             number,
             self._now.round,
-            moves=(("device_to_device", size),),
-            device=peer,
-            source=slot,
+            Counts((("device_to_device", size),)),
         )
 
     def notes(self) -> tuple[str, ...]:

@@ -12,23 +12,103 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gnnbench.lowering.frame import RoundFrame
 from gnnbench.lowering.memory import compute_resource
-from gnnbench.lowering.rounds import PUSH, PUSH_BACK, TRANSFER, RoundUnderWay
+from gnnbench.lowering.rounds import PUSH, PUSH_BACK, TRANSFER, BatchKey, RoundUnderWay
 from gnnbench.lowering.stages.propagation import (
     Buffers,
     LayerPass,
     LayerPlan,
     LayerSteps,
-    make_half,
+    make_update,
     size_update,
 )
 from gnnbench.lowering.stages.transfer import make_pick
 from gnnbench.machines.machine import Device
-from gnnbench.program import Buffer, Free, Hold, Item, Ledger, Section, Step, Take
-from gnnbench.records import Block, Unit, Work
+from gnnbench.program import (
+    NOTHING,
+    Access,
+    Account,
+    Buffer,
+    Counts,
+    Free,
+    Hold,
+    Item,
+    Ledger,
+    Place,
+    Section,
+    Step,
+    Take,
+    Times,
+)
+from gnnbench.records import Block, CopyWork, RowsWork, Unit, UpdateWork, Work, count_moved
+
+
+class PickColumns(NamedTuple):
+    """The choice of a device's columns of the input rows of a block."""
+
+    slot: int
+    block: Block
+
+
+class AggregateColumns(NamedTuple):
+    """AGGREGATE of the columns of the device ``slot`` for a unit, by the unit's device index."""
+
+    unit: int
+    slot: int
+    block: Block
+
+
+class MultiplyColumns(NamedTuple):
+    """The product of a unit's aggregate of some columns with their rows of the first weight."""
+
+    unit: int
+    slot: int
+
+
+class MoveProducts(NamedTuple):
+    """The transfer of a product of some columns to the unit's device."""
+
+    unit: int
+    slot: int
+
+
+class SumProducts(NamedTuple):
+    """The sum of a unit's products over all columns."""
+
+    unit: int
+
+
+class UpdateProduct(NamedTuple):
+    """UPDATE of the first layer of a mini-batch, from the sum of its products on."""
+
+    unit: BatchKey
+    layer: int
+    block: Block
+
+
+class UpdateProductBackward(NamedTuple):
+    """UPDATE backward of the first layer of a mini-batch, to the gradient of that sum."""
+
+    unit: BatchKey
+    layer: int
+    block: Block
+
+
+class ReturnProductGradients(NamedTuple):
+    """The transfer of the gradient of a unit's sum of products to a device with some columns."""
+
+    unit: int
+    slot: int
+
+
+class DifferentiateColumns(NamedTuple):
+    """A unit's part of the gradient of a device's rows of the first weight."""
+
+    unit: int
+    slot: int
 
 
 class Columns:
@@ -92,29 +172,28 @@ class Columns:
                 taken = Take(device.name, {round_.topology: own})
                 round_.held[slot] = [taken]
                 yield taken
-            round_.arrived[slot] = round_.sampled
+            round_.buffers.arrived[slot] = round_.buffers.sampled
             if slot in frame.accelerator_slots:
                 yield Section(round_.index, (TRANSFER, slot))
                 if frame.hosts.index(host) == slot:
                     yield from self._send_blocks(round_, host, there[host])
-                step = frame.send(slot, round_.index, "host to device", Work("copy", bytes=size))
-                arrived = round_.arrived[slot] = Buffer("blocks on the device")
-                step.reads, step.writes = (round_.sampled, there[host]), (arrived,)
-                step.asked = True
-                yield step
-                round_.transfer_s = max(round_.transfer_s, step.seconds)
+                step = frame.send(slot, round_.index, "host to device", CopyWork(bytes=size))
+                arrived = round_.buffers.arrived[slot] = Buffer("blocks on the device")
+                reads, times = (round_.buffers.sampled, there[host]), Times()
+                yield step._replace(times=times, access=Access(reads, (arrived,)))
+                yield Account()
+                round_.seconds.transfer = max(round_.seconds.transfer, times.total)
 
     def _send_blocks(self, round_: RoundUnderWay, host: Device, there: Buffer) -> Iterator[Step]:
         """Send a host the first blocks that other hosts have drawn, once for all its devices."""
         frame = self._frame
         for other in frame.platform.hosts:
             drawn = [u for u in round_.units if frame.hosts[u.slot] == other != host]
-            work = Work("copy", bytes=frame.count_topology([unit.blocks[0] for unit in drawn]))
+            work = CopyWork(bytes=frame.count_topology([unit.blocks[0] for unit in drawn]))
             if drawn:
                 label = "first blocks of another node"
                 step = frame.cross(other, host, round_.index, label, work, "host_to_host")
-                step.reads, step.adds = (round_.sampled,), (there,)
-                yield step
+                yield step.over((round_.buffers.sampled,), adds=(there,))
 
     # ------------------------------------------------------------------ push, forward
 
@@ -135,27 +214,33 @@ class Columns:
         ready = Buffer("partial products")
         for slot in self.ranges:
             yield from self._push_columns(round_, unit, slot, ready)
-        step = self._make_step("sum products", (unit.slot,), owner, round_.index, "update")
-        step.label, added = "sum of partial products", len(self.ranges) - 1
         # Two rows are read and one is written.
-        step.work = Work("copy", rows=rows, bytes=3 * added * rows * self._product_bytes)
-        step.reads, step.writes = (ready,), (self._products[unit.slot],)
-        yield step
+        added = len(self.ranges) - 1
+        work = CopyWork(3 * added * rows * self._product_bytes, rows)
+        access, label = Access((ready,), (self._products[unit.slot],)), "sum of partial products"
+        yield self._make_update(
+            SumProducts(unit.slot), label, unit.slot, round_.index, work, access
+        )
         yield Free(owner.name, "partial products")
 
-    def _make_step(
+    def _find_place(self, slot: int, half: Literal["aggregate", "update"]) -> Place:
+        """Return the place of a device's half of the first layer."""
+        device = self._frame.trainers[slot]
+        return Place(device.name, compute_resource(device, self._frame.platform.host, half), slot)
+
+    def _make_update(
         self,
-        op: str,
-        operands: tuple[object, ...],
-        device: Device,
+        operation: object,
+        label: str,
+        slot: int,
         index: int,
-        half: Literal["aggregate", "update"],
+        work: Work,
+        access: Access,
+        counts: Counts = NOTHING,
     ) -> Step:
-        """Return a step of the first layer, without size and buffers."""
-        held = compute_resource(device, self._frame.platform.host, half)
-        step = Step(op, operands, half, op, device.name, held, Work("copy"), 0, index)
-        step.device = self._frame.slots[device.name]
-        return step
+        """Return a step of a device's part of UPDATE of the first layer."""
+        place = self._find_place(slot, "update")
+        return Step(operation, "update", label, place, work, 0, index, counts, access=access)
 
     def _push_columns(
         self, round_: RoundUnderWay, unit: Unit, slot: int, ready: Buffer
@@ -164,79 +249,75 @@ class Columns:
         frame, block, index = self._frame, unit.blocks[0], round_.index
         device, (begin, end) = frame.trainers[slot], self.ranges[slot]
         picked = Buffer("some columns of the input rows")
-        step = make_pick(frame, "pick columns", (slot, block), slot, block.num_src, end - begin)
-        step.round, step.reads, step.writes = index, (round_.arrived[slot],), (picked,)
-        yield Hold(device.name, "some columns of input rows", step.work.bytes)
-        yield step
+        step = make_pick(frame, PickColumns(slot, block), slot, block.num_src, end - begin)
+        yield Hold(device.name, "some columns of input rows", count_moved(step.work))
+        access = Access((round_.buffers.arrived[slot],), (picked,))
+        yield step._replace(round=index, access=access)
         aggregate = Buffer("aggregate of some columns")
-        operands: tuple[object, ...] = (unit.slot, slot, block)
-        step = self._make_step("aggregate columns", operands, device, index, "aggregate")
-        step.label = "aggregate forward, some columns"
         work = self._first.aggregate_work(block, frame.itemsize)
-        step.work = work._replace(features=end - begin)
-        step.reads = (picked, *frame.over(index - 1))
-        step.writes = (aggregate,)
-        yield step
+        yield Step(
+            AggregateColumns(unit.slot, slot, block),
+            "aggregate",
+            "aggregate forward, some columns",
+            self._find_place(slot, "aggregate"),
+            work._replace(features=end - begin),
+            0,
+            index,
+            access=Access((picked, *frame.over(index - 1)), (aggregate,)),
+        )
         yield Free(device.name, "some columns of input rows")
         self._kept_bytes[slot] += block.num_dst * self._count_aggregated(slot) * frame.itemsize
         yield Hold(device.name, _aggregates(round_), self._kept_bytes[slot])
         part = ready if slot == unit.slot else Buffer("partial product")
-        step = self._make_product("forward", (unit.slot, slot), slot, block, index)
-        step.reads, step.adds = (aggregate,), (part,)
-        step.arithmetic = float(block.num_edges * (end - begin) + step.work.macs)
-        yield step
+        product, label = self._size_product(slot, block), "update forward, some columns"
+        arithmetic = float(block.num_edges * (end - begin) + product.macs)
+        operation, counts = MultiplyColumns(unit.slot, slot), Counts(arithmetic=arithmetic)
+        access = Access((aggregate,), adds=(part,))
+        yield self._make_update(operation, label, slot, index, product, access, counts)
         if slot != unit.slot:
-            step = self._make_exchange(slot, unit.slot, block.num_dst, index, part, ready)
-            step.op, step.operands = "exchange products", (unit.slot, slot)
-            yield step
+            exchange, access = MoveProducts(unit.slot, slot), Access((part,), adds=(ready,))
+            yield self._exchange(exchange, slot, unit.slot, block.num_dst, index, access)
 
-    def _make_product(
-        self, way: str, operands: tuple[object, ...], slot: int, block: Block, index: int
-    ) -> Step:
-        """Return a product with a device's rows of W, or with their gradient."""
-        device, rows = self._frame.trainers[slot], block.num_dst
-        width = self._first.product_features
-        step = self._make_step(f"multiply columns {way}", operands, device, index, "update")
-        step.label = f"update {way}, some columns"
-        step.work = Work(
-            "update",
-            rows=rows,
-            features=width,
-            macs=rows * self._count_aggregated(slot) * width,
-            itemsize=self._frame.itemsize,
-        )
-        return step
+    def _size_product(self, slot: int, block: Block) -> UpdateWork:
+        """Return the size of a product with a device's rows of W, or with their gradient."""
+        rows, width = block.num_dst, self._first.product_features
+        macs = rows * self._count_aggregated(slot) * width
+        return UpdateWork(rows, width, macs, self._frame.itemsize)
 
-    def _make_exchange(
-        self, source: int, target: int, rows: int, index: int, part: Buffer, there: Buffer
+    def _exchange(
+        self,
+        operation: MoveProducts | ReturnProductGradients,
+        source: int,
+        target: int,
+        rows: int,
+        index: int,
+        access: Access,
     ) -> Step:
         """Return the transfer of rows of products, or of their gradients, between two devices."""
         size = rows * self._product_bytes
-        work = Work("copy", rows=rows, features=self._first.product_features, bytes=size)
+        work = RowsWork(rows=rows, features=self._first.product_features, bytes=size)
         label, trainers = "all-to-all of partial products", self._frame.trainers
         one, other = trainers[source], trainers[target]
         step = self._frame.cross(one, other, index, label, work, "all_to_all")
-        step.layer, step.source, step.device = 0, source, target
-        step.reads, step.adds = (part,), (there,)
-        return step
+        place = step.place._replace(device=target, source=source)
+        return step._replace(operation=operation, layer=0, place=place, access=access)
 
     # ------------------------------------------------------------------ pull
 
     def forward(self, each: LayerPass, inputs: Buffers, output: Buffer) -> LayerSteps:
         """Return UPDATE of the first layer from the sum of the products on."""
-        step = make_half(self._frame, "update product forward", each, self._size_rest(each))
-        step.label, step.adds = "update forward", (output,)
-        step.reads = (*inputs, self._products[each.key[1]])
-        return (step,)
+        operation, work = UpdateProduct(*each.operands), self._size_rest(each)
+        access = Access((*inputs, self._products[each.key[1]]), adds=(output,))
+        return (make_update(operation, "update forward", each, work, access),)
 
     def backward(self, each: LayerPass, inputs: Buffers, below: Buffer) -> LayerSteps:
         """Return UPDATE backward, down to the gradient of the sum, which all devices need."""
-        step = make_half(self._frame, "update product backward", each, self._size_rest(each, 2))
-        step.label, step.writes = "update backward", (self._returned[each.key[1]],)
-        step.reads, step.adds = inputs, (below,)
-        return (step,)
+        operation = UpdateProductBackward(*each.operands)
+        work = self._size_rest(each, 2)._replace(backward=True)
+        access = Access(inputs, (self._returned[each.key[1]],), (below,))
+        return (make_update(operation, "update backward", each, work, access),)
 
-    def _size_rest(self, each: LayerPass, gemms: int = 1) -> Work:
+    def _size_rest(self, each: LayerPass, gemms: int = 1) -> UpdateWork:
         """Return the size of UPDATE of the first layer without the product."""
         layer, work = each.plan.layer, size_update(self._frame, each)
         macs = layer.macs_per_row - layer.aggregate_features * layer.product_features
@@ -261,12 +342,13 @@ class Columns:
             there = self._returned[unit.slot]
             if slot != unit.slot:
                 sent, there = there, Buffer("gradient of the sum")
-                step = self._make_exchange(unit.slot, slot, block.num_dst, index, sent, there)
-                step.op, step.operands = "exchange gradients", (unit.slot, slot)
-                yield step
-            step = self._make_product("backward", (unit.slot, slot), slot, block, index)
-            step.reads, step.adds = (there,), (round_.gradients,)
-            yield step
+                exchange = ReturnProductGradients(unit.slot, slot)
+                access = Access((sent,), adds=(there,))
+                yield self._exchange(exchange, unit.slot, slot, block.num_dst, index, access)
+            operation, work = DifferentiateColumns(unit.slot, slot), self._size_product(slot, block)
+            access = Access((there,), adds=(round_.buffers.gradients,))
+            label = "update backward, some columns"
+            yield self._make_update(operation, label, slot, index, work, access)
 
 
 def _first_blocks(round_: RoundUnderWay) -> str:

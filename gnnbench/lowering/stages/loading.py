@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,11 +15,31 @@ from gnnbench.lowering.frame import RoundFrame
 from gnnbench.lowering.host_plan import page_bytes
 from gnnbench.lowering.memory import feature_store_bytes, stays_on_disk
 from gnnbench.lowering.movement import MovementPlanner, SlotMovement
-from gnnbench.lowering.rounds import LOAD, Load, RoundUnderWay
+from gnnbench.lowering.rounds import LOAD, CacheUse, Load, RoundUnderWay, StoredValues
 from gnnbench.machines.machine import DISK, Device
 from gnnbench.parts import CacheMemory, TrafficSession
-from gnnbench.program import Buffer, Item, Ledger, Section, Step, Take
-from gnnbench.records import BatchProfile, IntArray, Round, RoundTraffic, Work
+from gnnbench.program import (
+    Access,
+    Account,
+    Buffer,
+    Item,
+    Ledger,
+    Place,
+    Section,
+    Sizes,
+    Step,
+    Take,
+    Times,
+)
+from gnnbench.records import BatchProfile, CopyWork, IntArray, Round, RoundTraffic, RowsWork
+
+
+class LoadRows(NamedTuple):
+    """The gathering of a round's input rows in host memory, by ``threads`` threads."""
+
+    round: int
+    loads: Sequence[Load]
+    threads: int
 
 
 class Loading:
@@ -119,10 +140,9 @@ class Loading:
             traffic = self.traffic.plan(visiting, self._previous)
             traffic = self.cache.serve(traffic)
             for unit in units:
-                round_.cached[unit.slot] = self.cache.find(unit.slot, unit.input_ids)
+                found = self.cache.find(unit.slot, unit.input_ids)
                 admitted = self.cache.turn_over(unit.slot, unit.input_ids)
-                if admitted is not None:
-                    round_.admitted[unit.slot] = admitted
+                round_.cache[unit.slot] = CacheUse(found, admitted)
         self._previous = traffic
         return {move.slot: move for move in self._movements.plan(visiting, traffic)}
 
@@ -138,52 +158,57 @@ class Loading:
         for host, rows in zip(frame.platform.hosts, zip(*counts, strict=True), strict=True):
             if host is not frame.platform.host and not sum(rows):
                 continue
-            step = self._make_load(round_, loads, host, sum(rows))
-            step.reads = read
-            step.writes = (self.staging(host, index, slot), gathered[host])
-            yield step
-            round_.load_s = max(round_.load_s, step.seconds)
+            times, written = Times(), (self.staging(host, index, slot), gathered[host])
+            access = Access(read, written, (round_.buffers.rows,))
+            yield self._make_load(round_, loads, host, sum(rows), times, access)
+            yield Account()
+            round_.seconds.load = max(round_.seconds.load, times.total)
         for each in loads:
             row_bytes = frame.packed_bytes if each.transferred else frame.row_bytes
-            size = step.work.bytes if frame.stored is not None else len(each.ids) * row_bytes
+            size = len(each.ids) * row_bytes
+            if round_.stored is not None:
+                size = self._count_sparse(len(each.ids), round_.stored.sources)
             name = f"loaded features of slot {each.slot}, round {index}"
             taken = round_.loaded[each.slot] = Take(frame.hosts[each.slot].name, {name: size})
             yield taken
         yield from self._send_abroad(round_, loads, counts, gathered)
 
     def _make_load(
-        self, round_: RoundUnderWay, loads: Sequence[Load], host: Device, rows: int
+        self,
+        round_: RoundUnderWay,
+        loads: Sequence[Load],
+        host: Device,
+        rows: int,
+        times: Times,
+        access: Access,
     ) -> Step:
         """Return the step in which a host gathers rows; the first host's computes for all."""
         frame, index, slot = self._frame, round_.index, loads[0].slot
         first, threads = host is frame.platform.host, round_.threads.load
-        step = Step(
-            "load" if first else "",
-            (index, loads, frame.count_threads(threads)) if first else (),
+        work = RowsWork(
+            rows=rows,
+            features=frame.width,
+            bytes=rows * frame.picked_bytes,
+            threads=threads,
+            loading=frame.loading,
+            processes=len(round_.units),
+            apart=frame.preparers * frame.hosts.count(host) if host is frame.hosts[slot] else 0,
+            fresh=not any(each.transferred for each in loads),
+        )
+        held = (frame.host_thread("load", host, index, slot),)
+        return Step(
+            LoadRows(index, loads, frame.count_threads(threads)) if first else None,
             "load",
             "load features",
-            host.name,
-            (frame.host_thread("load", host, index, slot),),
-            Work(
-                "copy",
-                rows=rows,
-                features=frame.width,
-                bytes=rows * frame.picked_bytes,
-                threads=threads,
-                loading=frame.loading,
-                processes=len(round_.units),
-                apart=frame.preparers * frame.hosts.count(host) if host is frame.hosts[slot] else 0,
-                fresh=not any(each.transferred for each in loads),
-            ),
+            Place(host.name, held, slot if frame.in_processes else None),
+            work,
             round=index,
-            adds=(round_.rows,),
-            asked=True,
+            index_work=None
+            if frame.stored is None
+            else partial(self._count_stored, round_, frame.stored, work),
+            times=times,
+            access=access,
         )
-        if frame.stored is not None:
-            step.index_work = partial(self._count_stored, round_, frame.stored)
-        if frame.in_processes:
-            step.device = slot
-        return step
 
     def _count_at_hosts(self, load: Load) -> tuple[int, ...]:
         """Return how many of a unit's rows each host gathers."""
@@ -193,14 +218,16 @@ class Loading:
         own = frame.hosts[load.slot]
         return tuple(len(load.ids) if host is own else 0 for host in frame.platform.hosts)
 
-    def _count_stored(self, round_: RoundUnderWay, stored: IntArray, step: Step) -> None:
+    def _count_stored(self, round_: RoundUnderWay, stored: IntArray, work: RowsWork) -> Sizes:
         """Count the values of the sparse rows that the host, the only trainer, reads."""
         (unit,) = round_.units
         counts = stored[unit.input_ids]
         total = int(counts.sum())
-        round_.stored = total, int(counts[: unit.blocks[0].num_dst].sum())
-        size = int(sparse_bytes(len(counts), total, self._frame.itemsize))
-        step.work = step.work._replace(bytes=size)
+        round_.stored = StoredValues(total, int(counts[: unit.blocks[0].num_dst].sum()))
+        return Sizes(work._replace(bytes=self._count_sparse(len(counts), total)))
+
+    def _count_sparse(self, rows: int, values: int) -> int:
+        return int(sparse_bytes(rows, values, self._frame.itemsize))
 
     def _read_pages(
         self,
@@ -218,9 +245,9 @@ class Loading:
         else:
             mean = feature_store_bytes(frame.setting) / max(1, len(frame.stored))
             size = int(sum(len(each.ids) for each in loads) * mean)
-        step = Step("", (), "load", "read from disk", DISK, (DISK,), Work("copy", bytes=size))
-        step.round, step.reads, step.writes = round_.index, drawn, pages
-        return step
+        place, access = Place(DISK, (DISK,)), Access(drawn, pages)
+        label, work = "read from disk", CopyWork(bytes=size)
+        return Step(None, "load", label, place, work, round=round_.index, access=access)
 
     def _send_abroad(
         self,
@@ -228,7 +255,7 @@ class Loading:
         loads: Sequence[Load],
         counts: Sequence[tuple[int, ...]],
         gathered: Mapping[Device, Buffer],
-    ) -> Iterator[Step]:
+    ) -> Iterator[Item]:
         """Send packed rows from the hosts that gathered them to the hosts of their trainers."""
         frame, index, sent_s = self._frame, round_.index, 0.0
         for here in frame.platform.other_hosts and frame.platform.hosts:
@@ -239,12 +266,12 @@ class Loading:
                     for there, rows in frame.homes.list_abroad(count, here):
                         sizes[there] = sizes.get(there, 0) + rows * row_bytes
             for there, size in sizes.items():
-                work = Work("copy", bytes=size)
+                work = CopyWork(bytes=size)
                 label = "rows of another host"
                 step = frame.cross(there, here, index, label, work, "host_to_host")
-                step.stage, step.reads = "load", (gathered[there],)
-                step.adds = (self.staging(here, index, loads[0].slot), round_.rows)
-                step.asked = True
-                yield step
-                sent_s = max(sent_s, step.seconds)
-        round_.load_s += sent_s
+                adds = (self.staging(here, index, loads[0].slot), round_.buffers.rows)
+                times, access = Times(), Access((gathered[there],), adds=adds)
+                yield step._replace(stage="load", times=times, access=access)
+                yield Account()
+                sent_s = max(sent_s, times.total)
+        round_.seconds.load += sent_s

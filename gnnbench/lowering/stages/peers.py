@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -19,8 +20,18 @@ from gnnbench.lowering.shards import Progress, Read, ShardUnit
 from gnnbench.lowering.stages.changes import Changes
 from gnnbench.lowering.stages.halo import SampledHalo
 from gnnbench.parts import PeerData
-from gnnbench.program import Buffer, Hold, Item, Step
-from gnnbench.records import BoolArray, IntArray, Work
+from gnnbench.program import (
+    NOTHING,
+    Access,
+    Buffer,
+    Counts,
+    Hold,
+    Item,
+    Place,
+    Sizes,
+    Step,
+)
+from gnnbench.records import AggregateWork, BoolArray, CopyWork, IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,6 +57,52 @@ class Crossing:
     def way(self, what: PeerData) -> tuple[object, ...]:
         """Return the key of the messages that take this way in every epoch."""
         return (what, self.number, self.round_index, self.slot, self.read.slot)
+
+
+class DrawHalo(NamedTuple):
+    """The choice of the rows that a device reads of its peers in an epoch."""
+
+    slot: int
+
+
+class ReadRows(NamedTuple):
+    """The transfer of rows of a shard to a unit that reads them."""
+
+    crossing: Crossing
+
+
+class SendRows(NamedTuple):
+    """The transfer of rows of a shard to a unit that reads them in a later epoch."""
+
+    crossing: Crossing
+
+
+class TakeRows(NamedTuple):
+    """The placement of rows that were sent in an earlier epoch among a unit's input rows."""
+
+    crossing: Crossing
+
+
+class ReturnGradients(NamedTuple):
+    """The transfer of gradients of a unit's input rows to their shard, and their addition."""
+
+    crossing: Crossing
+
+
+class SendGradients(NamedTuple):
+    """The transfer of gradients to a shard that adds them in a later epoch."""
+
+    crossing: Crossing
+
+
+class AddStaleGradients(NamedTuple):
+    """The addition to a shard of gradients at the positions ``kept`` that arrived earlier."""
+
+    crossing: Crossing
+    kept: IntArray
+
+
+PeerOperation: TypeAlias = ReadRows | SendRows | ReturnGradients | SendGradients
 
 
 class Peers:
@@ -74,26 +131,22 @@ class Peers:
         after = Buffer("halos are drawn")
         for slot, device in enumerate(self._frame.trainers):
             yield Step(
-                "draw halo",
-                (slot,),
+                DrawHalo(slot),
                 "sample",
                 "draw the halo",
-                device.name,
-                (device.name,),
-                Work("copy"),
+                Place(device.name, (device.name,), slot),
+                CopyWork(),
                 round=self._now.round,
-                reads=(self._now.meeting,),
-                adds=(after,),
-                device=slot,
                 index_work=partial(self._draw_halo, halo, slot),
+                access=Access((self._now.meeting,), adds=(after,)),
             )
         self._now.meeting, self._now.shards = after, halo.take()
 
-    def _draw_halo(self, halo: SampledHalo, slot: int, step: Step) -> None:
+    def _draw_halo(self, halo: SampledHalo, slot: int) -> Sizes:
         halo.draw(self._now.epoch, slot)
         blocks = [*halo.whole_blocks_of(slot), *halo.blocks_of(slot).values()]
         size = self._frame.count_topology(blocks)
-        step.work = Work("copy", rows=len(halo.halos[slot]), bytes=size)
+        return Sizes(CopyWork(size, len(halo.halos[slot])))
 
     def see_blocks(self, steps: Iterator[Step], *, first: bool) -> Iterator[Step]:
         """Yield steps over a unit, and mark a drawn block as new to the kernel.
@@ -101,9 +154,10 @@ class Peers:
         A block is new the ``first`` time that it is aggregated over in a direction and an epoch.
         """
         for step in steps:
-            if first and self._halo is not None and step.work.op == "aggregate":
-                step.work = step.work._replace(fresh=True)
-            yield step
+            if first and self._halo is not None and isinstance(step.work, AggregateWork):
+                yield step._replace(work=step.work._replace(fresh=True))
+            else:
+                yield step
 
     # ------------------------------------------------------------------ rows
 
@@ -120,10 +174,8 @@ class Peers:
                 yield from self._take_rows(crossing, inputs, under_way, arrived)
                 yield from self._send_rows(crossing, rows[read.slot], under_way, sends)
             elif crossing.picked.rows:
-                step = self._exchange("read rows", crossing, width, push=False)
-                step.reads = (self._now.meeting, rows[read.slot])
-                step.writes, step.adds = (inputs,), (arrived,)
-                yield step
+                step = self._exchange(ReadRows(crossing), crossing, width, push=False)
+                yield step.over((self._now.meeting, rows[read.slot]), (inputs,), (arrived,))
 
     def _choose(self, number: int, what: PeerData, slot: int, read: Read) -> BoolArray | None:
         """Return which rows of a read cross in this epoch; None means all, as in the own shard."""
@@ -134,29 +186,30 @@ class Peers:
         with self._frame.deciding():
             return self._now.staleness.choose(self._now.epoch, number, what, read)
 
-    def _exchange(self, op: str, crossing: Crossing, width: int, *, push: bool) -> Step:
+    def _exchange(
+        self, operation: PeerOperation, crossing: Crossing, width: int, *, push: bool
+    ) -> Step:
         """Return a transfer of rows between two devices' shards, or within one.
 
         One peer at a time reads a device's shard or adds to it.
         """
-        device, peer = self._frame.trainers[crossing.slot], self._frame.trainers[crossing.read.slot]
-        route = self._frame.platform.route(*((device, peer) if push else (peer, device)))
-        between = device.name != peer.name
-        rows = crossing.picked.rows
+        slots = crossing.slot, crossing.read.slot
+        source, target = slots if push else slots[::-1]
+        trainers, rows = self._frame.trainers, crossing.picked.rows
+        route = self._frame.find_route(trainers[source], trainers[target])
+        peer = trainers[crossing.read.slot].name
+        between = trainers[crossing.slot].name != peer
+        lanes = (*route.resources, f"{peer}.buffer") if between else route.resources
         size = rows * width * self._frame.itemsize
         return Step(
-            op,
-            (crossing,),
+            operation,
             "transfer",
             "device to device" if between else "copy between buffers",
-            route.place,
-            (*route.lanes, f"{peer.name}.buffer") if between else route.lanes,
-            Work("copy", rows=rows, bytes=size),
+            Place(route.name, lanes, target, source),
+            CopyWork(size, rows),
             crossing.number,
             self._now.round,
-            moves=(("device_to_device", size),) if between else (),
-            device=crossing.read.slot if push else crossing.slot,
-            source=crossing.slot if push else crossing.read.slot,
+            Counts((("device_to_device", size),)) if between else NOTHING,
         )
 
     # ------------------------------------------------------------------ rows that arrive later
@@ -188,19 +241,14 @@ class Peers:
             # An average takes two reads and a write of each element.
             passes = 3 if self._now.staleness.decay("rows") else 1
             yield Step(
-                "take rows",
-                (taken,),
+                TakeRows(taken),
                 "transfer",
                 "take rows that arrived",
-                device,
-                (device,),
-                Work("copy", rows=size // row_bytes, bytes=passes * size),
+                Place(device, (device,), crossing.slot),
+                CopyWork(passes * size, size // row_bytes),
                 crossing.number,
                 self._now.round,
-                (self._now.meeting, under_way),
-                (inputs,),
-                (arrived,),
-                device=crossing.slot,
+                access=Access((self._now.meeting, under_way), (inputs,), (arrived,)),
             )
 
     def _send_rows(
@@ -210,9 +258,8 @@ class Peers:
         size = 0
         if crossing.picked.rows:
             width = self._frame.layers[crossing.number].in_features
-            step = self._exchange("send rows", crossing, width, push=False)
-            step.reads, step.writes = (self._now.meeting, shard), (under_way, sends)
-            yield step
+            step = self._exchange(SendRows(crossing), crossing, width, push=False)
+            yield step.over((self._now.meeting, shard), (under_way, sends))
             size = len(crossing.picked.here) * width * self._frame.itemsize
         yield self._send("rows", crossing, crossing.slot, size)
 
@@ -239,26 +286,23 @@ class Peers:
                     kept = np.arange(len(read.there))
                     averaged = arrived if self._now.staleness.decay("gradients") else 0
                     step = self._add_kept(taken, kept, width, averaged)
-                    step.reads, step.adds = (self._now.meeting,), (shard, after)
-                    yield step
+                    yield step.over((self._now.meeting,), adds=(shard, after))
                 size = 0
                 if crossing.picked.rows:
-                    step = self._exchange("send gradients", crossing, width, push=True)
-                    step.reads, step.writes = (rows,), (sends,)
-                    yield step
+                    operation = SendGradients(crossing)
+                    step = self._exchange(operation, crossing, width, push=True)
+                    yield step.over((rows,), (sends,))
                     size = len(crossing.picked.there) * width * self._frame.itemsize
                 yield self._send("gradients", crossing, read.slot, size)
                 continue
             if crossing.picked.rows:
-                step = self._exchange("return gradients", crossing, width, push=True)
-                step.reads, step.writes, step.adds = (rows,), (turn,), (shard, after)
-                yield step
+                step = self._exchange(ReturnGradients(crossing), crossing, width, push=True)
+                yield step.over((rows,), (turn,), (shard, after))
             if read.slot != slot and self._now.staleness.keeps("gradients"):
                 kept = np.flatnonzero(~read.mark(chosen))
                 if len(kept):
                     step = self._add_kept(crossing, kept, width)
-                    step.reads, step.writes, step.adds = (rows,), (turn,), (shard, after)
-                    yield step
+                    yield step.over((rows,), (turn,), (shard, after))
 
     def _add_kept(self, crossing: Crossing, kept: IntArray, width: int, averaged: int = 0) -> Step:
         """Return the addition to a shard of gradients that its device has ``kept`` of a unit.
@@ -269,14 +313,11 @@ class Peers:
         # Both the addition and the average read each element twice and write it once.
         size = 3 * (len(kept) * width * self._frame.itemsize + averaged)
         return Step(
-            "add stale gradients",
-            (crossing, kept),
+            AddStaleGradients(crossing, kept),
             "aggregate",
             "add stale gradients",
-            device,
-            (device,),
-            Work("copy", rows=len(kept), bytes=size),
+            Place(device, (device,), crossing.read.slot),
+            CopyWork(size, len(kept)),
             crossing.number,
             self._now.round,
-            device=crossing.read.slot,
         )

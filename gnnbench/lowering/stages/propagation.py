@@ -4,18 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from gnnbench.lowering.footprint import layer_bytes, size_of
 from gnnbench.lowering.frame import RoundFrame
 from gnnbench.lowering.memory import compute_resource
-from gnnbench.lowering.rounds import PROPAGATE, RoundUnderWay
+from gnnbench.lowering.rounds import PROPAGATE, BatchKey, RoundUnderWay
 from gnnbench.lowering.units import needs_aggregate_gradient, size_backward, update_gemms
 from gnnbench.machines.machine import Device
 from gnnbench.models import Layer
 from gnnbench.parts import LayerShape
-from gnnbench.program import Buffer, Drop, Item, Section, Step, Take
-from gnnbench.records import Block, Share, Unit, Work
+from gnnbench.program import (
+    NOTHING,
+    Access,
+    Account,
+    Buffer,
+    Counts,
+    Drop,
+    Item,
+    Place,
+    Section,
+    Step,
+    Take,
+    Times,
+)
+from gnnbench.records import (
+    AggregateWork,
+    Block,
+    CopyWork,
+    IntArray,
+    LossWork,
+    ProductSize,
+    Share,
+    Unit,
+    UpdateWork,
+)
 
 Buffers = tuple[Buffer, ...]
 #: The steps of a layer in one direction.
@@ -42,13 +65,20 @@ class LayerPlan:
     shape: LayerShape
     edge_work: int
     row_work: int
-    aggregates_on: tuple[str, ...]
-    updates_on: tuple[str, ...]
+    aggregates_on: Place
+    updates_on: Place
 
 
 def plan_layers(frame: RoundFrame, device: Device) -> tuple[LayerPlan, ...]:
     """Return the plans of the model's layers on a trainer, from input to output."""
-    host = frame.platform.host
+    aggregates_on, updates_on = (
+        Place(
+            device.name,
+            compute_resource(device, frame.platform.host, half),
+            frame.slots[device.name],
+        )
+        for half in ("aggregate", "update")
+    )
     return tuple(
         LayerPlan(
             number,
@@ -61,8 +91,8 @@ def plan_layers(frame: RoundFrame, device: Device) -> tuple[LayerPlan, ...]:
             shape=frame.bundle.kernel.shape_of(layer.shape),
             edge_work=layer.in_features,
             row_work=layer.macs_per_row,
-            aggregates_on=compute_resource(device, host, "aggregate"),
-            updates_on=compute_resource(device, host, "update"),
+            aggregates_on=aggregates_on,
+            updates_on=updates_on,
         )
         for number, layer in enumerate(frame.layers)
     )
@@ -76,10 +106,55 @@ class LayerPass:
     """
 
     plan: LayerPlan
-    key: tuple[int, int]
+    key: BatchKey
     block: Block
     threads: int
-    aggregate: Work
+    aggregate: AggregateWork
+
+    @property
+    def operands(self) -> tuple[BatchKey, int, Block]:
+        """The unit, the layer and the block, which its operations have."""
+        return self.key, self.plan.number, self.block
+
+
+class AggregateBlock(NamedTuple):
+    """AGGREGATE of a layer of a mini-batch."""
+
+    unit: BatchKey
+    layer: int
+    block: Block
+
+
+class UpdateBlock(NamedTuple):
+    """UPDATE of a layer of a mini-batch."""
+
+    unit: BatchKey
+    layer: int
+    block: Block
+
+
+class UpdateBlockBackward(NamedTuple):
+    """UPDATE backward of a layer of a mini-batch."""
+
+    unit: BatchKey
+    layer: int
+    block: Block
+
+
+class AggregateBlockBackward(NamedTuple):
+    """AGGREGATE backward of a layer of a mini-batch."""
+
+    unit: BatchKey
+    layer: int
+    block: Block
+
+
+class TakeLoss(NamedTuple):
+    """The loss of the seeds ``ids`` of a mini-batch, and the gradients of ``weight`` times it."""
+
+    unit: BatchKey
+    ids: IntArray
+    weight: float
 
 
 class FirstLayer(Protocol):
@@ -129,7 +204,7 @@ class Propagation:
         held, arithmetic = self._size_passes(plans, unit)
         # All steps are made before the first is taken: between kernels no code is in a cache.
         steps: list[LayerSteps] = []
-        inputs: Buffers = (round_.arrived[unit.slot], *frame.over(round_.index - 1))
+        inputs: Buffers = (round_.buffers.arrived[unit.slot], *frame.over(round_.index - 1))
         passes: list[LayerPass] = []
         for plan, block in zip(plans, unit.blocks, strict=True):
             work = self._size_aggregate(round_, plan, block, share.threads)
@@ -138,25 +213,29 @@ class Propagation:
             output = Buffer("activations")
             steps.append(self._forward_layer(each, inputs, output))
             inputs = (output,)
-        steps[-1][-1].arithmetic = float(arithmetic)
+        *others, last = steps[-1]
+        steps[-1] = (*others, last._replace(counts=Counts(arithmetic=float(arithmetic))))
         gradients = (Buffer("gradients of the logits"),)
         loss = self._make_loss(round_, unit, share, inputs, gradients)
-        steps += [(step,) for step in self._bring_loss(loss, unit.slot)]
+        steps += [(step,) for step in self._bring_loss(loss, unit.slot, unit.blocks[-1].num_dst)]
         for each in reversed(passes):
-            below = Buffer("gradients of the activations") if each.plan.number else round_.gradients
+            below = (
+                Buffer("gradients of the activations")
+                if each.plan.number
+                else round_.buffers.gradients
+            )
             steps.append(self._backward_layer(each, gradients, below))
             gradients = (below,)
-        steps[-1][-1].asked = True
         taken = Take(plans[-1].place, held)
+        took = [Times() for _ in steps]
+        timed = [step.timed(t) for some, t in zip(steps, took, strict=True) for step in some]
         yield taken
-        for some in steps:
-            yield from some
+        yield from timed
+        yield Account()
         yield Drop(taken)
         # HyScale-GNN Equation 10's operator: max where the halves of a layer run at once, or sum.
         combine = max if plans[-1].pipelined else sum
-        round_.train_s[unit.slot] = sum(
-            [combine([step.seconds for step in some]) for some in steps]
-        )
+        round_.seconds.train[unit.slot] = sum([combine(times.seconds) for times in took])
 
     def _make_loss(
         self, round_: RoundUnderWay, unit: Unit, share: Share, logits: Buffers, gradients: Buffers
@@ -164,23 +243,18 @@ class Propagation:
         """Return the step of the loss of a unit's seeds, and of its gradients."""
         last = self._plans[unit.slot][-1]
         rows, classes = unit.blocks[-1].num_dst, last.layer.out_features
-        work = Work("update", rows=rows, features=classes, macs=rows * classes, form="loss")
         return Step(
-            "loss",
-            ((round_.index, unit.slot), unit.output_ids, 1.0 / round_.num_seeds),
+            TakeLoss((round_.index, unit.slot), unit.output_ids, 1.0 / round_.num_seeds),
             "update",
             "loss",
-            last.place,
             last.updates_on,
-            work._replace(threads=share.threads, fresh=True),
+            LossWork(rows, classes, rows * classes, threads=share.threads, fresh=True),
             len(self._plans[unit.slot]),
             round_.index,
-            logits,
-            gradients,
-            device=unit.slot,
+            access=Access(logits, gradients),
         )
 
-    def _bring_loss(self, loss: Step, slot: int) -> Iterator[Step]:
+    def _bring_loss(self, loss: Step, slot: int, rows: int) -> Iterator[Step]:
         """Yield the loss where the unit is computed, or on the host.
 
         If the host computes it, the logits are sent there and the gradients back.
@@ -191,33 +265,31 @@ class Propagation:
             yield loss
             return
         logits, gradients = Buffer("logits on the host"), Buffer("their gradients on the host")
-        size = loss.work.rows * loss.work.features * frame.itemsize
-        work, index = Work("copy", rows=loss.work.rows, bytes=size), loss.round
+        size = rows * self._plans[slot][-1].layer.out_features * frame.itemsize
+        work, index, access = CopyWork(size, rows), loss.round, loss.access
         step = frame.cross(device, host, index, "logits to the host", work, "device_to_host")
-        step.reads, step.writes = loss.reads, (logits,)
-        yield step
-        back = frame.cross(host, device, index, "gradients of logits", work, "host_to_device")
-        back.reads, back.writes = (gradients,), loss.writes
-        loss.place, loss.resources = host.name, (f"{host.name}.synchronise",)
-        loss.reads, loss.writes = (logits,), (gradients,)
-        yield loss
-        yield back
+        yield step.over(access.reads, (logits,))
+        place = Place(host.name, (f"{host.name}.synchronise",), slot)
+        yield loss._replace(place=place, access=Access((logits,), (gradients,)))
+        step = frame.cross(host, device, index, "gradients of logits", work, "host_to_device")
+        yield step.over((gradients,), access.writes)
 
     def _size_aggregate(
         self, round_: RoundUnderWay, plan: LayerPlan, block: Block, threads: int
-    ) -> Work:
+    ) -> AggregateWork:
         """Return the size of AGGREGATE. Only the stored values of sparse rows are multiplied."""
         layer = plan.layer
         work = layer.aggregate_work(block, self._frame.itemsize)
         if work.threads != threads:
-            work = work.on_threads(threads)
+            work = work._replace(threads=threads)
         if plan.number or round_.stored is None:
             return work
         sources, destinations = round_.stored
         # A layer that chooses the order of its products multiplies all sources by W here.
         each = layer.source_macs or layer.in_features * layer.out_features
         macs = sources * each + destinations * layer.destination_macs
-        return work._replace(macs=macs // layer.in_features, columns=layer.in_features)
+        product = ProductSize(macs // layer.in_features, columns=layer.in_features)
+        return work._replace(product=product)
 
     def _size_passes(self, plans: tuple[LayerPlan, ...], unit: Unit) -> tuple[dict[str, int], int]:
         """Return the bytes that a unit's layers hold on a device, by name, and their arithmetic.
@@ -243,9 +315,12 @@ class Propagation:
     def _forward_layer(self, each: LayerPass, inputs: Buffers, output: Buffer) -> LayerSteps:
         if self._first is not None and not each.plan.number:
             return self._first.forward(each, inputs, output)
-        aggregate = make_half(self._frame, "aggregate forward", each, each.aggregate)
-        update = make_half(self._frame, "update forward", each, size_update(self._frame, each))
-        return _join(each, aggregate, update, inputs, output)
+        first, second = _find_access(each, inputs, output)
+        operands, work = each.operands, size_update(self._frame, each)
+        return (
+            make_aggregate(self._frame, AggregateBlock(*operands), each, first),
+            make_update(UpdateBlock(*operands), "update forward", each, work, second),
+        )
 
     def _backward_layer(self, each: LayerPass, inputs: Buffers, below: Buffer) -> LayerSteps:
         """Return both passes back, to the gradients of the layer's input.
@@ -255,52 +330,78 @@ class Propagation:
         """
         if self._first is not None and not each.plan.number:
             return self._first.backward(each, inputs, below)
-        work = size_update(self._frame, each, each.plan.gemms)
-        update = make_half(self._frame, "update backward", each, work)
-        if each.plan.goes_on:
-            aggregate = make_half(self._frame, "aggregate backward", each, each.aggregate)
-            return _join(each, update, aggregate, inputs, below)
-        update.reads, update.adds = inputs, (below,)
-        return (update,)
+        operands, label = each.operands, "update backward"
+        work = size_update(self._frame, each, each.plan.gemms)._replace(backward=True)
+        operation = UpdateBlockBackward(*operands)
+        if not each.plan.goes_on:
+            access = Access(inputs, adds=(below,))
+            return (make_update(operation, label, each, work, access),)
+        first, second = _find_access(each, inputs, below)
+        return (
+            make_update(operation, label, each, work, first),
+            make_aggregate(self._frame, AggregateBlockBackward(*operands), each, second),
+        )
 
 
-def size_update(frame: RoundFrame, each: LayerPass, gemms: int = 1) -> Work:
+def size_update(frame: RoundFrame, each: LayerPass, gemms: int = 1) -> UpdateWork:
     """Return the size of UPDATE of a layer with ``gemms`` matrix products."""
     layer, rows = each.plan.layer, each.block.num_dst
     return layer.update_work(rows, frame.itemsize, gemms, threads=each.threads)
 
 
-def make_half(frame: RoundFrame, op: str, each: LayerPass, work: Work) -> Step:
-    """Return AGGREGATE or UPDATE of a layer, without buffers."""
-    plan, aggregates = each.plan, op.startswith("aggregate")
-    if op.endswith("backward"):
+def make_aggregate(
+    frame: RoundFrame,
+    operation: AggregateBlock | AggregateBlockBackward,
+    each: LayerPass,
+    access: Access,
+) -> Step:
+    """Return AGGREGATE of a layer."""
+    plan, work = each.plan, each.aggregate
+    backward = isinstance(operation, AggregateBlockBackward)
+    if backward:
         work = size_backward(work, first=plan.number == 0)
-    step = Step(
-        op,
-        (each.key, plan.number, each.block),
-        "aggregate" if aggregates else "update",
-        op,
-        plan.place,
-        plan.aggregates_on if aggregates else plan.updates_on,
+    return Step(
+        operation,
+        "aggregate",
+        "aggregate backward" if backward else "aggregate forward",
+        plan.aggregates_on,
         work._replace(fresh=True),
         plan.number,
         each.key[0],
-        device=each.key[1],
+        NOTHING,
+        frame.announce(each.block, backward=backward),
+        None,
+        access,
     )
-    if aggregates:
-        frame.announce(step, each.block)
-    return step
 
 
-def _join(
-    each: LayerPass, first: Step, second: Step, inputs: Buffers, output: Buffer
-) -> LayerSteps:
-    """Order the halves of a layer one after the other, or at once on a pipelined device."""
-    first.reads = second.reads = inputs
-    second.adds = (output,)
+def make_update(
+    operation: object, label: str, each: LayerPass, work: UpdateWork, access: Access
+) -> Step:
+    """Return UPDATE of a layer."""
+    plan, work = each.plan, work._replace(fresh=True)
+    return Step(
+        operation,
+        "update",
+        label,
+        plan.updates_on,
+        work,
+        plan.number,
+        each.key[0],
+        NOTHING,
+        None,
+        None,
+        access,
+    )
+
+
+def _find_access(each: LayerPass, inputs: Buffers, output: Buffer) -> tuple[Access, Access]:
+    """Return the buffers of the halves of a layer.
+
+    They follow each other, or run at once on a pipelined device.
+    """
+    adds = (output,)
     if each.plan.pipelined:
-        first.adds = (output,)
-    else:
-        between = Buffer("aggregate, or its gradient")
-        first.writes = second.reads = (between,)
-    return first, second
+        return Access(inputs, adds=adds), Access(inputs, adds=adds)
+    between = (Buffer("aggregate, or its gradient"),)
+    return Access(inputs, between), Access(between, adds=adds)

@@ -8,8 +8,20 @@ from functools import partial
 from gnnbench.lowering.frame import RoundFrame
 from gnnbench.lowering.memory import compute_resource
 from gnnbench.lowering.rounds import SAMPLE, RoundUnderWay
-from gnnbench.program import Buffer, Item, Section, Step, Take
-from gnnbench.records import BatchProfile, IntArray, Share, Unit, Work
+from gnnbench.program import (
+    Access,
+    Account,
+    Buffer,
+    Counts,
+    Item,
+    Place,
+    Section,
+    Sizes,
+    Step,
+    Take,
+    Times,
+)
+from gnnbench.records import BatchProfile, CopyWork, IntArray, SampleWork, Share, Unit
 
 #: Seconds that sampling the given number of seeds of some rounds took, by number of threads.
 TimeSampling = Callable[[Sequence[IntArray], int], tuple[tuple[int, float], ...]]
@@ -52,61 +64,54 @@ class Sampling:
         The host draws a mini-batch, or the accelerator that trains on it; the neighbours are equal.
         Sampling begins once the round is let in, when an earlier one has been synchronised.
         """
-        frame, index, seconds = self._frame, round_.index, round_.sample_host_s
+        frame, index, seconds = self._frame, round_.index, round_.seconds
         let_in = frame.over(index - frame.pipeline.under_way)
         yield Section(index, (SAMPLE, 0), round_.threads.sample)
         for share, seeds in round_.shares.values():
             host = frame.hosts[share.slot]
             device = frame.trainers[share.slot] if share.samples else host
-            there: tuple[Buffer, ...] = (round_.sampled,)
+            there: tuple[Buffer, ...] = (round_.buffers.sampled,)
             if frame.preparers:
-                round_.drawn[share.slot] = Buffer("mini-batch of a trainer")
-                there = (round_.sampled, round_.drawn[share.slot])
+                round_.buffers.drawn[share.slot] = Buffer("mini-batch of a trainer")
+                there = (round_.buffers.sampled, round_.buffers.drawn[share.slot])
             drawn = (Buffer("mini-batch on the device"),) if share.samples else there
-            step = Step(
-                "",
-                (),
+            held: tuple[str, ...] = (frame.host_thread("sample", host, index, share.slot),)
+            if share.samples:
+                held = compute_resource(device, host, "sample")
+            times = Times()
+            yield Step(
+                None,
                 "sample",
                 "sample",
-                device.name,
-                compute_resource(device, host, "sample")
-                if share.samples
-                else (frame.host_thread("sample", host, index, share.slot),),
-                Work("sample"),
+                Place(device.name, held),
+                SampleWork(),
                 round=index,
-                reads=let_in,
-                adds=drawn,
                 index_work=partial(self._draw, round_, epoch, share, seeds),
+                times=times,
+                access=Access(let_in, adds=drawn),
             )
-            yield step
+            yield Account()
             self.show(index, round_.units[-1], seeds)
             if share.samples:
-                round_.sample_accelerator_s = max(round_.sample_accelerator_s, step.seconds)
+                seconds.sample_accelerator = max(seconds.sample_accelerator, times.total)
                 yield from self._send_input_ids(round_, round_.units[-1], drawn, there)
             else:
-                seconds[host.name] = seconds.get(host.name, 0.0) + step.seconds
+                on_host = seconds.sample_host
+                on_host[host.name] = on_host.get(host.name, 0.0) + times.total
 
-    def _draw(
-        self, round_: RoundUnderWay, epoch: int, share: Share, seeds: IntArray, step: Step
-    ) -> None:
-        """Draw one mini-batch, and set the sizes of its step."""
+    def _draw(self, round_: RoundUnderWay, epoch: int, share: Share, seeds: IntArray) -> Sizes:
+        """Draw one mini-batch, and return the sizes of its step."""
         frame, threads = self._frame, round_.threads.sample
         blocks = frame.sampler.sample(seeds, epoch, frame.count_threads(threads))
         unit = Unit(share.slot, blocks)
         round_.units.append(unit)
-        step.edges, step.vertices = sum(unit.edges), sum(unit.vertices)
+        edges = sum(unit.edges)
         planned = 0 if share.samples else threads or (1 if frame.preparers else 0)
         # Each trainer's loader starts its workers when the epoch begins.
         first = round_.index == 0 and len(round_.units) == 1
         starts = (frame.preparers or planned // len(frame.trainers)) if first else 0
-        step.work = Work(
-            "sample",
-            step.edges,
-            rows=len(seeds),
-            threads=planned,
-            layers=len(unit.blocks),
-            starts=starts,
-        )
+        work = SampleWork(edges, len(seeds), planned, len(unit.blocks), starts)
+        return Sizes(work, Counts((), edges, sum(unit.vertices)))
 
     def _send_input_ids(
         self,
@@ -121,9 +126,8 @@ class Sampling:
         taken = Take(device.name, {round_.topology: frame.count_topology(unit.blocks)})
         round_.held[unit.slot] = [taken]
         yield taken
-        work = Work("copy", rows=len(unit.input_ids), bytes=size)
+        work = CopyWork(rows=len(unit.input_ids), bytes=size)
         label, host = "input vertices to the host", frame.hosts[unit.slot]
         step = frame.cross(device, host, round_.index, label, work, "device_to_host")
-        step.device = unit.slot
-        step.stage, step.reads, step.adds = "sample", drawn, there
-        yield step
+        place = step.place._replace(device=unit.slot)
+        yield step._replace(stage="sample", place=place, access=Access(drawn, adds=there))

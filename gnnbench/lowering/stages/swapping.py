@@ -8,18 +8,33 @@ backward pass begins. All devices wait for each other, as at the end of a layer.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 from gnnbench.lowering.frame import Frame
 from gnnbench.lowering.shards import Progress
 from gnnbench.lowering.stages.shard_memory import ShardMemory, name_kept
 from gnnbench.models.saved import SavedSizes
 from gnnbench.parts import DeviceMemory
-from gnnbench.program import Buffer, Free, Hold, Item, Ledger, Step
-from gnnbench.records import BlockSize, Work
+from gnnbench.program import Buffer, Counts, Free, Hold, Item, Ledger, Step
+from gnnbench.records import BlockSize, CopyWork
 
 
 def _name_rows(number: int) -> str:
     return f"rows of layer {number + 1}"
+
+
+class SwapOut(NamedTuple):
+    """The transfer of a layer's intermediates from a device to its host."""
+
+    layer: int
+    slot: int
+
+
+class SwapIn(NamedTuple):
+    """The transfer of a layer's intermediates back to a device."""
+
+    layer: int
+    slot: int
 
 
 class Swapping:
@@ -98,8 +113,7 @@ class Swapping:
         after = Buffer("intermediates are on the host")
         for slot, size in self._list_swapped(number):
             step = self._swap(number, slot, size, out=True)
-            step.reads, step.adds = (self._now.meeting,), (after,)
-            yield step
+            yield step.over((self._now.meeting,), adds=(after,))
         yield from self.free_kept(number)
         for slot, _ in self._list_swapped(number):
             size = self._memory.count_output_bytes(slot, number)
@@ -121,24 +135,20 @@ class Swapping:
         after = Buffer("intermediates are back")
         for slot, size in self._list_swapped(number):
             step = self._swap(number, slot, size, out=False)
-            step.reads, step.adds = (self._now.meeting,), (after,)
-            yield step
+            yield step.over((self._now.meeting,), adds=(after,))
         if self._list_swapped(number):
             self._now.meeting = after
 
     def _swap(self, number: int, slot: int, size: int, *, out: bool) -> Step:
         device, host = self._frame.trainers[slot], self._frame.hosts[slot]
-        route = self._frame.platform.route(*((device, host) if out else (host, device)))
+        route = self._frame.find_route(*((device, host) if out else (host, device)))
         return Step(
-            "swap out" if out else "swap in",
-            (number, slot),
+            SwapOut(number, slot) if out else SwapIn(number, slot),
             "offload" if out else "transfer",
             "intermediates to host" if out else "intermediates to device",
-            route.place,
-            route.lanes,
-            Work("copy", bytes=size),
+            route._replace(device=slot),
+            CopyWork(size),
             number,
             self._now.round,
-            moves=(("device_to_host" if out else "host_to_device", size),),
-            device=slot,
+            Counts((("device_to_host" if out else "host_to_device", size),)),
         )

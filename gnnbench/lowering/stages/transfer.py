@@ -7,14 +7,79 @@ from its own memory.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
+from gnnbench.lowering.feature_cache import Admission
 from gnnbench.lowering.frame import RoundFrame
 from gnnbench.lowering.memory import compute_resource
 from gnnbench.lowering.movement import Exchange, SlotMovement
-from gnnbench.lowering.rounds import EXCHANGE, TRANSFER, RoundUnderWay
+from gnnbench.lowering.rounds import EXCHANGE, TRANSFER, BatchKey, RoundUnderWay
 from gnnbench.lowering.stages.loading import Loading
-from gnnbench.program import Buffer, Drop, Free, Hold, Item, Section, Step, Take
-from gnnbench.records import BufferRows, Unit, Work
+from gnnbench.program import (
+    NOTHING,
+    Access,
+    Account,
+    Buffer,
+    Counts,
+    Drop,
+    Free,
+    Hold,
+    Item,
+    Place,
+    Section,
+    Step,
+    Take,
+    Times,
+)
+from gnnbench.records import BufferRows, CopyWork, IndexArray, IntArray, RowsWork, Unit
+
+
+class PickRows(NamedTuple):
+    """The choice of a unit's input rows from the features on its device."""
+
+    unit: BatchKey
+    ids: IntArray
+
+
+class TransferRows(NamedTuple):
+    """The transfer of a unit's rows from the host; ``apart`` they are assembled afterwards."""
+
+    unit: BatchKey
+    move: SlotMovement
+    apart: bool
+
+
+class AssembleRows(NamedTuple):
+    """The assembly of ``rows`` input rows, from rows that crossed and those ``found`` in a cache.
+
+    ``found`` are the positions of input rows in the device's cache.
+    """
+
+    unit: BatchKey
+    move: SlotMovement
+    rows: int
+    found: IndexArray | None
+
+
+class AdmitRows(NamedTuple):
+    """The copy of a unit's input rows into its device's cache."""
+
+    unit: BatchKey
+    admitted: Admission
+
+
+class PullRows(NamedTuple):
+    """The copy of a unit's rows from a peer's buffer."""
+
+    move: SlotMovement
+    pull: Exchange
+
+
+class CopyRows(NamedTuple):
+    """The copy of a unit's input rows out of the buffer that peers read."""
+
+    unit: BatchKey
+    move: SlotMovement
 
 
 class RowTransfers:
@@ -50,7 +115,7 @@ class RowTransfers:
                 yield Drop(round_.loaded[unit.slot])
             else:
                 round_.held[unit.slot].append(round_.loaded[unit.slot])
-                round_.arrived[unit.slot] = round_.rows
+                round_.buffers.arrived[unit.slot] = round_.buffers.rows
         for unit in round_.units:
             move = round_.moves.get(unit.slot)
             if move is not None and not move.direct:
@@ -77,22 +142,20 @@ class RowTransfers:
 
         Blocks that the accelerator drew are there already, and so are the host's own.
         """
-        frame, index, slot, seconds = self._frame, round_.index, unit.slot, 0.0
+        frame, index, slot, times = self._frame, round_.index, unit.slot, Times()
         yield Section(index, (TRANSFER, slot), stream="copy")
         if slot in frame.accelerator_slots and not round_.shares[slot][0].samples:
-            work = Work("copy", bytes=frame.count_topology(unit.blocks))
+            work = CopyWork(bytes=frame.count_topology(unit.blocks))
             step = frame.send(slot, index, "mini-batch topology", work)
-            step.reads, step.writes = ready, (Buffer("blocks on the device"),)
-            step.asked = True
-            yield step
-            seconds, ready = step.seconds, step.writes
-        arrived = round_.arrived[slot] = Buffer("input rows")
-        operands = ((index, slot), unit.input_ids)
-        step = make_pick(frame, "pick rows", operands, slot, len(unit.input_ids), frame.width)
-        step.round, step.reads, step.writes = index, ready, (arrived,)
-        step.asked = True
-        yield step
-        round_.transfer_s = max(round_.transfer_s, seconds + step.seconds)
+            sent = (Buffer("blocks on the device"),)
+            yield step._replace(times=times, access=Access(ready, sent))
+            ready = sent
+        arrived = round_.buffers.arrived[slot] = Buffer("input rows")
+        operation = PickRows((index, slot), unit.input_ids)
+        step = make_pick(frame, operation, slot, len(unit.input_ids), frame.width)
+        yield step._replace(round=index, times=times, access=Access(ready, (arrived,)))
+        yield Account()
+        round_.seconds.transfer = max(round_.seconds.transfer, times.total)
 
     def _send_rows(
         self, round_: RoundUnderWay, unit: Unit, ready: tuple[Buffer, ...], received: Buffer
@@ -106,35 +169,30 @@ class RowTransfers:
         move = round_.moves[slot]
         yield Section(index, (TRANSFER, slot), stream="copy")
         crossing = sum(round_.loaded[slot].sizes_bytes.values())
-        arrived = round_.arrived[slot] = Buffer("input rows") if move.direct else received
+        arrived = round_.buffers.arrived[slot] = Buffer("input rows") if move.direct else received
         apart = frame.rounding is not None or (move.direct and move.rows_reused > 0)
         transferred = Buffer("rows that crossed") if apart else arrived
+        times, name = Times(), frame.trainers[slot].name
         step = self._make_transfer(round_, unit, move, crossing, apart)
-        step.reads, step.adds = ready, (transferred,)
-        yield step
-        seconds, name = step.seconds, frame.trainers[slot].name
+        yield step._replace(times=times, access=Access(ready, adds=(transferred,)))
+        cache = round_.cache[slot]
         if apart:
-            count = len(unit.input_ids) if move.direct else move.rows_from_host
+            count = len(unit.input_ids) if move.direct else len(move.host_ids)
             yield Hold(name, "rows that crossed", crossing)
-            operands = ((index, slot), move, len(unit.input_ids), round_.cached.get(slot))
-            step = self._make_assembly("put together", operands, slot, count)
-            step.round, step.adds = index, (arrived,)
-            step.reads = (transferred, ready[0], self._copies[slot])
-            step.asked = True
-            yield step
+            operation = AssembleRows((index, slot), move, len(unit.input_ids), cache.found)
+            access = Access((transferred, ready[0], self._copies[slot]), adds=(arrived,))
+            step = self._make_assembly(operation, index, slot, count, access)
+            yield step._replace(times=times)
             yield Free(name, "rows that crossed")
-            seconds += step.seconds
-        if not move.direct:
-            rows = move.buffer_rows
+        if (rows := move.buffer_rows) is not None:
             rows = self._buffer_rows[slot] = rows.at_least(self._buffer_rows.get(slot, rows))
             size = (rows.neighbour + (rows.transition or 0)) * frame.row_bytes
             yield Hold(name, "neighbour rows", size)
-        if slot in round_.admitted:
-            step = self._admit(round_, slot, arrived)
-            step.asked = True
-            yield step
-            seconds += step.seconds
-        round_.transfer_s = max(round_.transfer_s, seconds)
+        if cache.admitted is not None:
+            step = self._admit(index, slot, cache.admitted, arrived)
+            yield step._replace(times=times)
+        yield Account()
+        round_.seconds.transfer = max(round_.seconds.transfer, times.total)
 
     def _make_transfer(
         self, round_: RoundUnderWay, unit: Unit, move: SlotMovement, crossing: int, apart: bool
@@ -142,34 +200,38 @@ class RowTransfers:
         """Return the transfer of ``crossing`` bytes of rows, and of the blocks."""
         frame, index, slot = self._frame, round_.index, unit.slot
         topology = 0 if round_.shares[slot][0].samples else frame.count_topology(unit.blocks)
-        work = Work(
-            "copy",
-            rows=move.rows_from_host,
+        work = RowsWork(
+            rows=len(move.host_ids),
             features=frame.width,
             bytes=crossing + topology,
             loading=frame.loading,
         )
         step = frame.send(slot, index, "host to device", work)
-        step.op, step.operands = "transfer", ((index, slot), move, apart)
-        step.moves += (("reused", move.rows_reused * frame.row_bytes),)
-        step.asked = True
-        return step
+        operation = TransferRows((index, slot), move, apart)
+        reused = move.rows_reused * frame.row_bytes
+        counts = Counts((*step.counts.moves, ("reused", reused)))
+        return step._replace(operation=operation, counts=counts)
 
-    def _admit(self, round_: RoundUnderWay, slot: int, arrived: Buffer) -> Step:
+    def _admit(self, index: int, slot: int, admitted: Admission, arrived: Buffer) -> Step:
         """Return the step that copies input rows into the device's cache, for later rounds."""
-        admitted = round_.admitted[slot]
-        operands = ((round_.index, slot), admitted)
-        step = self._make_assembly("admit", operands, slot, len(admitted.rows))
-        step.label, step.round = "cache input rows", round_.index
-        step.reads, step.writes = (arrived,), (self._copies[slot],)
-        return step
+        operation = AdmitRows((index, slot), admitted)
+        access = Access((arrived,), (self._copies[slot],))
+        step = self._make_assembly(operation, index, slot, len(admitted.rows), access)
+        return step._replace(label="cache input rows")
 
-    def _make_assembly(self, op: str, operands: tuple[object, ...], slot: int, count: int) -> Step:
+    def _make_assembly(
+        self,
+        operation: AssembleRows | AdmitRows | CopyRows,
+        index: int,
+        slot: int,
+        count: int,
+        access: Access,
+    ) -> Step:
         """Return a step that copies ``count`` rows of several sources into one array."""
         name = self._frame.trainers[slot].name
-        work = Work("copy", rows=count, bytes=count * self._frame.row_bytes)
+        place, work = Place(name, (name,), slot), CopyWork(count * self._frame.row_bytes, count)
         label = "assemble input rows"
-        return Step(op, operands, "transfer", label, name, (name,), work, device=slot)
+        return Step(operation, "transfer", label, place, work, round=index, access=access)
 
     def _exchange_rows(
         self, round_: RoundUnderWay, unit: Unit, move: SlotMovement, ready: Sequence[Buffer]
@@ -181,13 +243,10 @@ class RowTransfers:
         index, slot, turn = round_.index, unit.slot, Buffer("requests")
         yield Section(index, (EXCHANGE, slot), stream="copy")
         for pull in move.pulls:
-            step = self._make_pull(index, move, pull)
-            step.reads, step.writes = (ready[0],), (turn,)
-            yield step
-        arrived = round_.arrived[slot] = Buffer("input rows")
-        step = self._make_assembly("copy rows", ((index, slot), move), slot, len(unit.input_ids))
-        step.round, step.reads, step.writes = index, (*ready, turn), (arrived,)
-        yield step
+            yield self._make_pull(index, move, pull).over((ready[0],), (turn,))
+        arrived = round_.buffers.arrived[slot] = Buffer("input rows")
+        access, operation = Access((*ready, turn), (arrived,)), CopyRows((index, slot), move)
+        yield self._make_assembly(operation, index, slot, len(unit.input_ids), access)
 
     def _make_pull(self, index: int, move: SlotMovement, pull: Exchange) -> Step:
         """Return the step that reads rows of another device's buffer, or of the device's own.
@@ -198,28 +257,26 @@ class RowTransfers:
         device, peer = frame.trainers[move.slot], frame.trainers[pull.slot]
         between, size = device.name != peer.name, pull.rows * frame.row_bytes
         label = "device to device" if between else "copy between buffers"
-        work = Work("copy", rows=pull.rows, bytes=size)
+        work = CopyWork(rows=pull.rows, bytes=size)
         step = frame.cross(peer, device, index, label, work, "device_to_device")
-        step.op, step.operands = "pull", (move, pull)
-        step.device, step.source = move.slot, pull.slot
+        lanes = step.place.resources
         if between:
-            step.resources += (f"{peer.name}.buffer",)
-        else:
-            step.moves = ()
-        return step
+            lanes += (f"{peer.name}.buffer",)
+        return step._replace(
+            operation=PullRows(move, pull),
+            place=Place(step.place.name, lanes, move.slot, pull.slot),
+            counts=step.counts if between else NOTHING,
+        )
 
 
-def make_pick(
-    frame: RoundFrame, op: str, operands: tuple[object, ...], slot: int, rows: int, width: int
-) -> Step:
+def make_pick(frame: RoundFrame, operation: object, slot: int, rows: int, width: int) -> Step:
     """Return a step that picks ``rows`` rows of ``width`` values from the device's own memory.
 
     CPUs and GPUs copy the rows side by side for their kernels. The kernels of an FPGA (HP-GNN
     section 4.1) and of a sparse accelerator read the features in place.
     """
     device = frame.trainers[slot]
-    work = Work(
-        "copy",
+    work = RowsWork(
         rows=rows,
         features=width,
         bytes=rows * width * frame.itemsize,
@@ -227,4 +284,4 @@ def make_pick(
         fresh=True,
     )
     held = compute_resource(device, frame.platform.host, "aggregate")
-    return Step(op, operands, "load", "pick input rows", device.name, held, work, device=slot)
+    return Step(operation, "load", "pick input rows", Place(device.name, held, slot), work)

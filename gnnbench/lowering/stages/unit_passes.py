@@ -6,17 +6,43 @@ The gradient of the input features is unused, and it is not computed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Literal
+from typing import NamedTuple
 
 from gnnbench.lowering.frame import Frame
 from gnnbench.lowering.memory import compute_resource
 from gnnbench.lowering.units import needs_aggregate_gradient, size_backward, update_gemms
-from gnnbench.program import Buffer, Step
-from gnnbench.records import Block, BlockSize, Work
+from gnnbench.program import NOTHING, Access, Buffer, Counts, Place, Step
+from gnnbench.records import AggregateWork, Block, BlockSize, UpdateWork
 
 Buffers = tuple[Buffer, ...]
 #: A layer, a round and a slot: one unit's pass over one layer.
 UnitKey = tuple[int, int, int]
+
+
+class AggregateForward(NamedTuple):
+    """AGGREGATE of a unit, or once ``again`` before its backward pass."""
+
+    key: UnitKey
+    again: bool = False
+
+
+class UpdateForward(NamedTuple):
+    """UPDATE of a unit, or once ``again`` before its backward pass."""
+
+    key: UnitKey
+    again: bool = False
+
+
+class UpdateBackward(NamedTuple):
+    """UPDATE backward of a unit, down to the gradients of its aggregate."""
+
+    key: UnitKey
+
+
+class AggregateBackward(NamedTuple):
+    """AGGREGATE backward of a unit, to the gradients of its input rows."""
+
+    key: UnitKey
 
 
 class UnitPasses:
@@ -26,10 +52,20 @@ class UnitPasses:
     """
 
     def __init__(
-        self, frame: Frame, size_products: Callable[[int, Work], Work] = lambda number, work: work
+        self,
+        frame: Frame,
+        size_products: Callable[[int, AggregateWork], AggregateWork] = lambda number, work: work,
     ) -> None:
         self._frame = frame
         self._size_products = size_products
+        host = frame.platform.host
+        self._aggregate_places, self._update_places = (
+            [
+                Place(device.name, compute_resource(device, host, half), slot)
+                for slot, device in enumerate(frame.trainers)
+            ]
+            for half in ("aggregate", "update")
+        )
 
     def forward(
         self,
@@ -45,29 +81,47 @@ class UnitPasses:
         aggregates others, so that neither step waits for the other, and both add.
         """
         pipelined, made = self._frame.trainers[key[2]].hardware.pipelined, (Buffer("aggregate"),)
-        step = self.make_aggregate(key, block, inputs, num_inputs)
-        step.writes, step.adds = made, into if pipelined else ()
-        yield step
-        yield self.make_update(key, block, inputs if pipelined else made, into)
+        access = Access(inputs, made, into if pipelined else ())
+        counts = self.count(key, block, num_inputs)
+        yield self.make_aggregate(key, block, access, counts)
+        yield self.make_update(key, block, Access(inputs if pipelined else made, adds=into))
+
+    def repeat(
+        self,
+        key: UnitKey,
+        block: Block | BlockSize,
+        inputs: Buffers,
+        into: Buffers,
+        *,
+        cached: bool,
+    ) -> Iterator[Step]:
+        """Yield a unit's forward pass once more, from its input rows.
+
+        If ``inputs`` have its ``cached`` aggregates, only UPDATE is repeated.
+        """
+        if cached:
+            yield _again(self.make_update(key, block, Access(inputs, adds=into)))
+            return
+        for step in self.forward(key, block, inputs, into, 0):
+            yield _again(step)
+
+    def count(self, key: UnitKey, block: Block | BlockSize, num_inputs: int) -> Counts:
+        """Return the edges, vertices and arithmetic of a unit, which AGGREGATE counts."""
+        number, layer = key[0], self._frame.layers[key[0]]
+        vertices = block.num_dst + (num_inputs if number == 0 else 0)
+        arithmetic = block.num_edges * layer.in_features + block.num_dst * layer.macs_per_row
+        return Counts((), block.num_edges, vertices, float(arithmetic))
 
     def make_aggregate(
-        self, key: UnitKey, block: Block | BlockSize, inputs: Buffers, num_inputs: int
+        self, key: UnitKey, block: Block | BlockSize, access: Access, counts: Counts
     ) -> Step:
-        """Return AGGREGATE of a block, with the edges, vertices and arithmetic of the unit."""
-        number, layer = key[0], self._frame.layers[key[0]]
-        step = self._make("aggregate forward", key, block, inputs)
-        step.edges = block.num_edges
-        step.vertices = block.num_dst + (num_inputs if number == 0 else 0)
-        step.arithmetic = float(
-            block.num_edges * layer.in_features + block.num_dst * layer.macs_per_row
-        )
-        return step
+        """Return AGGREGATE of a block."""
+        return self._aggregate(AggregateForward(key), key, block, access, counts)
 
-    def make_update(
-        self, key: UnitKey, block: Block | BlockSize, aggregates: Buffers, into: Buffers
-    ) -> Step:
+    def make_update(self, key: UnitKey, block: Block | BlockSize, access: Access) -> Step:
         """Return UPDATE of a block's destination rows."""
-        return self._make("update forward", key, block, aggregates, adds=into)
+        work = self._frame.layers[key[0]].update_work(block.num_dst, self._frame.itemsize)
+        return self._update(UpdateForward(key), key, "update forward", work, access)
 
     def backward(
         self, key: UnitKey, block: Block | BlockSize, upper: Buffers, into: Buffers
@@ -78,67 +132,79 @@ class UnitPasses:
         """
         pipelined = self._frame.trainers[key[2]].hardware.pipelined
         made, goes_on = (Buffer("gradient of the aggregate"),), self.goes_on(key[0])
-        step = self.make_update_backward(key, block, upper, made)
-        step.adds = into if pipelined or not goes_on else ()
-        yield step
+        access = Access(upper, made, into if pipelined or not goes_on else ())
+        yield self.make_update_backward(key, block, access)
         if goes_on:
-            yield self.make_aggregate_backward(key, block, upper if pipelined else made, into)
+            access = Access(upper if pipelined else made, adds=into)
+            yield self.make_aggregate_backward(key, block, access)
 
     def goes_on(self, number: int) -> bool:
         """Return whether a layer's aggregate needs a gradient."""
         return needs_aggregate_gradient(self._frame.layers[number], first=number == 0)
 
-    def make_update_backward(
-        self, key: UnitKey, block: Block | BlockSize, upper: Buffers, made: Buffers
-    ) -> Step:
-        """Return UPDATE backward, from the gradients of the outputs to those of the aggregate."""
-        gemms = update_gemms(self._frame.layers[key[0]], first=key[0] == 0)
-        step = self._make("update backward", key, block, upper, gemms=gemms)
-        step.writes = made
-        return step
+    def make_update_backward(self, key: UnitKey, block: Block | BlockSize, access: Access) -> Step:
+        """Return UPDATE backward, from the outputs' gradients to the aggregate's gradients."""
+        layer, first = self._frame.layers[key[0]], key[0] == 0
+        gemms = update_gemms(layer, first=first)
+        work = layer.update_work(block.num_dst, self._frame.itemsize, gemms)
+        work = work._replace(backward=True)
+        return self._update(UpdateBackward(key), key, "update backward", work, access)
 
     def make_aggregate_backward(
-        self, key: UnitKey, block: Block | BlockSize, upper: Buffers, into: Buffers
+        self, key: UnitKey, block: Block | BlockSize, access: Access
     ) -> Step:
         """Return AGGREGATE backward, to the gradients of a block's input rows."""
-        return self._make("aggregate backward", key, block, upper, adds=into)
+        return self._aggregate(AggregateBackward(key), key, block, access, NOTHING)
 
-    def _make(
+    def _aggregate(
         self,
-        op: str,
+        operation: AggregateForward | AggregateBackward,
         key: UnitKey,
         block: Block | BlockSize,
-        reads: Buffers,
-        *,
-        adds: Buffers = (),
-        gemms: int = 1,
+        access: Access,
+        counts: Counts,
     ) -> Step:
-        """Return AGGREGATE or UPDATE of a block, with ``gemms`` matrix products in UPDATE."""
         frame, (number, index, slot) = self._frame, key
-        layer, device = frame.layers[number], frame.trainers[slot]
-        half: Literal["aggregate", "update"] = "update"
-        if op.startswith("aggregate"):
-            half = "aggregate"
-            work = self._size_products(number, layer.aggregate_work(block, frame.itemsize))
-            work = work._replace(order=frame.find_order(block))
-        else:
-            work = layer.update_work(block.num_dst, frame.itemsize, gemms)
-        if op.endswith("backward"):
+        backward = isinstance(operation, AggregateBackward)
+        work = self._size_products(
+            number, frame.layers[number].aggregate_work(block, frame.itemsize)
+        )
+        if (order := frame.find_order(block)) is not None:
+            work = work._replace(order=order)
+        if backward:
             work = size_backward(work, first=number == 0)
-        step = Step(
-            op,
-            key,
-            half,
-            op,
-            device.name,
-            compute_resource(device, frame.platform.host, half),
+        return Step(
+            operation,
+            "aggregate",
+            "aggregate backward" if backward else "aggregate forward",
+            self._aggregate_places[slot],
             work,
             number,
             index,
-            reads,
-            adds=adds,
-            device=slot,
+            counts,
+            frame.announce(block, backward=backward),
+            None,
+            access,
         )
-        if half == "aggregate" and isinstance(block, Block):
-            frame.announce(step, block)
-        return step
+
+    def _update(
+        self,
+        operation: UpdateForward | UpdateBackward,
+        key: UnitKey,
+        label: str,
+        work: UpdateWork,
+        access: Access,
+    ) -> Step:
+        number, index, slot = key
+        place = self._update_places[slot]
+        return Step(
+            operation, "update", label, place, work, number, index, NOTHING, None, None, access
+        )
+
+
+def _again(step: Step) -> Step:
+    """Return a step of a forward pass that is repeated, and counts for nothing a second time."""
+    operation = step.operation
+    if isinstance(operation, AggregateForward | UpdateForward):
+        operation = operation._replace(again=True)
+    return step._replace(operation=operation, stage="recompute", counts=NOTHING)

@@ -22,7 +22,7 @@ from gnnbench.machines.costs.passes import (
     weigh_edges,
     weigh_messages,
 )
-from gnnbench.records import Form, Work
+from gnnbench.records import AggregateWork, Form
 
 _NOTHING: Bound[Passes] = ((0, 0), (0, 0))
 
@@ -53,7 +53,9 @@ class Aggregation:
     counted: frozenset[Form] = frozenset()
     calls: int = 0
 
-    def list_operations(self, work: Work, *, scalar: bool = False) -> tuple[Operation, ...]:
+    def list_operations(
+        self, work: AggregateWork, *, scalar: bool = False
+    ) -> tuple[Operation, ...]:
         """Return the operations of one AGGREGATE.
 
         With ``scalar`` the device's kernels have no vector instructions for weighted sums, for
@@ -63,7 +65,7 @@ class Aggregation:
             return tuple(self._gate(work))
         return tuple(self._sum(work, scalar))
 
-    def _sum(self, work: Work, scalar: bool) -> Iterator[Operation]:
+    def _sum(self, work: AggregateWork, scalar: bool) -> Iterator[Operation]:
         row_bytes = float(work.features * work.itemsize)
         yield from project(work)
         attends = work.form == "attention"
@@ -97,10 +99,12 @@ class Aggregation:
                 size = rows * row_bytes
                 yield stream(read * size, written * size, launches=max(1, round(written)))
 
-    def _count_calls(self, work: Work) -> int:
+    def _count_calls(self, work: AggregateWork) -> int:
         return 0 if work.backward else self.calls
 
-    def _send_messages(self, work: Work, row_bytes: float, weighted: bool) -> Iterator[Operation]:
+    def _send_messages(
+        self, work: AggregateWork, row_bytes: float, weighted: bool
+    ) -> Iterator[Operation]:
         sources, rows = count_sources(work), work.rows
         if work.backward:
             sources, rows = rows, sources
@@ -111,7 +115,7 @@ class Aggregation:
         added = add_rows(work.edges, rows, row_bytes, self.index_bytes)
         yield replace(added, calls=self._count_calls(work))
 
-    def _gate(self, work: Work) -> Iterator[Operation]:
+    def _gate(self, work: AggregateWork) -> Iterator[Operation]:
         """Yield the gather of three rows of every edge, and the passes for gate and message.
 
         ``features`` is the width of all three together.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from gnnbench.constants import Bound
 from gnnbench.machines.costs.library import read_devices
 from gnnbench.machines.machine import Device, RateCurve
-from gnnbench.records import Work
+from gnnbench.records import AggregateWork, CopyWork, RowsWork, SampleWork, UpdateWork, Work
 
 #: Rounding tolerance: a time may be this fraction of the least time.
 FASTEST: Bound[float] = 0.999
@@ -84,17 +84,19 @@ def least_seconds(work: Work, peaks: Peaks) -> float:
     have these rows in cache. A product takes two operations for each multiply-accumulate. Sampling
     writes every edge once.
     """
-    if work.op == "sample":
+    if isinstance(work, SampleWork):
         return work.edges / peaks.drawn_edges_per_s
-    if work.op == "copy":
+    if isinstance(work, CopyWork | RowsWork):
         return 0.0
-    row_bytes = work.features * work.itemsize
     operations = 2 * work.macs
+    if not isinstance(work, AggregateWork):
+        return operations / peaks.operations_per_s
+    row_bytes = work.features * work.itemsize
     seconds = 0.0
     if not peaks.skips:
         operations += max(0, work.edges - work.rows) * work.features
         seconds = min(work.rows, work.edges) * row_bytes / peaks.bytes_per_s
-    if work.op == "aggregate" and not work.macs:
+    if not work.macs:
         sources = work.rows if work.backward else work.sources
         read_bytes = READ_SHARE * min(sources, work.edges) * row_bytes
         kept_bytes = min(read_bytes, peaks.cache_bytes)
@@ -106,10 +108,11 @@ def least_seconds(work: Work, peaks: Peaks) -> float:
 
 def describe_work(work: Work) -> str:
     """Return a work in words, for sentences about its time."""
-    if work.op == "aggregate":
-        return f"{work.edges:,} edges of width {work.features} into {work.rows:,} rows"
-    if work.op == "sample":
-        return f"drawing {work.edges:,} edges in {work.layers} layers"
-    if work.op == "copy":
-        return "the loss and the optimiser"
-    return f"{work.macs:,} multiply-accumulates of width {work.features}"
+    match work:
+        case AggregateWork():
+            return f"{work.edges:,} edges of width {work.features} into {work.rows:,} rows"
+        case SampleWork():
+            return f"drawing {work.edges:,} edges in {work.layers} layers"
+        case UpdateWork():
+            return f"{work.macs:,} multiply-accumulates of width {work.features}"
+    return "the loss and the optimiser"

@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 
 from gnnbench.constants import Constant, MarkKind, check_fitted_on
 from gnnbench.host.toml import read_toml
-from gnnbench.machines.costs.operation import OperationKind
+from gnnbench.machines.costs.operation import DotProducts, Operation, ScalarLoop, SerialLoop
 from gnnbench.machines.tables import Text, list_leaves, make_record
 from gnnbench.units import unit_scale
 
@@ -78,15 +78,16 @@ class Library:
     dot_values_per_s: float = 0.0
     serial_values_per_s: float = 0.0
 
-    def values_per_s(self, kind: OperationKind, cores: int) -> float:
+    def values_per_s(self, kind: type[Operation], cores: int) -> float:
         """Return the rate of ``cores`` in kernels without vector instructions.
 
         It is 0 for other kernels, and for a library not known to lack them.
         """
-        if kind == "serial":
+        if kind is SerialLoop:
             return self.serial_values_per_s
-        rates = {"scalar": self.scalar_values_per_s, "dot": self.dot_values_per_s}
-        return rates.get(kind, 0.0) * cores
+        if kind is ScalarLoop:
+            return self.scalar_values_per_s * cores
+        return self.dot_values_per_s * cores if kind is DotProducts else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gnnbench.machines.costs.library import Library
-from gnnbench.machines.costs.operation import Operation
+from gnnbench.machines.costs.operation import Stream
 from gnnbench.machines.costs.passes import pick_rows
 from gnnbench.machines.costs.roofline import mapping_seconds, price_operation, rates_of
 from gnnbench.machines.machine import Device, LibraryRates
-from gnnbench.records import Loading, Work
+from gnnbench.records import CopyWork, Loading, RowsWork, SampleWork
 
 UNMEASURED = LibraryRates()
 
 
 def price_sampling(
-    work: Work, device: Device, library: Library, measured: LibraryRates = UNMEASURED
+    work: SampleWork, device: Device, library: Library, measured: LibraryRates = UNMEASURED
 ) -> float:
     """Return the seconds of drawing ``work``.
 
@@ -37,7 +37,7 @@ def price_sampling(
     return started_s + (work.layers * call_s + work.edges / rate) / threads
 
 
-def price_copy(work: Work, device: Device) -> float:
+def price_copy(work: CopyWork, device: Device) -> float:
     """Return the seconds of a copy within a device's memory; its bytes count reads and writes.
 
     Half of them are written, and a ``fresh`` copy on a host may have to map memory for them.
@@ -45,11 +45,11 @@ def price_copy(work: Work, device: Device) -> float:
     seconds = work.bytes / device.bandwidth_bytes_per_s(work.threads)
     if not work.fresh or device.kind != "cpu":
         return seconds
-    written = Operation("stream", written_bytes=work.bytes / 2)
+    written = Stream(written_bytes=work.bytes / 2)
     return max(seconds, mapping_seconds(written, device, work.threads))
 
 
-def price_rows(work: Work, device: Device) -> float:
+def price_rows(work: RowsWork, device: Device) -> float:
     """Return the seconds of gathering rows of a device's memory.
 
     ``staged`` rows go into newly allocated memory of each process. If the rate of mapping memory
@@ -72,7 +72,7 @@ def price_rows(work: Work, device: Device) -> float:
         seconds = price_operation(picked, device, Library(), work.threads)
         seconds += work.bytes / (device.bandwidth_bytes_per_s(work.threads) * rates.reached.stream)
     if device.memory.fresh_bandwidth_bytes_per_s and (work.fresh or work.loading == "staged"):
-        written = Operation("stream", written_bytes=work.bytes)
+        written = Stream(written_bytes=work.bytes)
         seconds = max(seconds, mapping_seconds(written, device, work.threads))
     elif work.loading == "staged":
         # Processes contend for the machine's pages, so the gain from each further process falls.

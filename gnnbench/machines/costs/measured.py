@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from gnnbench.constants import Bound
 from gnnbench.machines.costs.library import Library
-from gnnbench.machines.costs.operation import Operation
+from gnnbench.machines.costs.operation import DotProducts, Operation, Product, ScalarLoop, Sum
 from gnnbench.machines.costs.passes import count_stored
 from gnnbench.machines.costs.roofline import mapping_seconds, price_operation, rates_of, with_values
 from gnnbench.machines.machine import Device, LibraryRates, SumRates
-from gnnbench.records import Work
+from gnnbench.records import AggregateWork, KernelWork, LossWork
 
 #: Bytes of a value: rates were measured by the number of values in a row.
 VALUE_BYTES: Bound[float] = 4.0
@@ -36,15 +36,15 @@ def price_measured(
     return max(begun_s, work_s) if rates_of(device).issues_ahead else begun_s + work_s
 
 
-def price_calls(work: Work, measured: LibraryRates) -> float:
+def price_calls(work: KernelWork, measured: LibraryRates) -> float:
     """Return the seconds of the library's calls for ``work``.
 
     They include the preparation of a block that is new to the library, and of its sparse rows.
     """
     calls, edges = measured.calls, measured.edges
-    if work.form == "loss":
+    if isinstance(work, LossWork):
         return (work.fresh and calls.fresh_batch_s) or calls.batch_s
-    if work.op != "aggregate":
+    if not isinstance(work, AggregateWork):
         return (work.fresh and calls.update_fresh_call_s) or calls.update_call_s
     attends = work.form == "attention"
     if not work.fresh:
@@ -57,15 +57,15 @@ def price_calls(work: Work, measured: LibraryRates) -> float:
 def _price(
     operation: Operation, device: Device, library: Library, measured: LibraryRates, threads: int
 ) -> float:
-    if operation.kind == "product" and measured.update is not None:
+    if isinstance(operation, Product) and measured.update is not None:
         multiplied_s = operation.flops / measured.update.at(operation.width, threads)
         return multiplied_s + mapping_seconds(operation, device, threads)
     sums = measured.sums
-    adds = operation.kind in ("aggregate", "scalar", "dot") and operation.picked_rows
-    if adds and operation.kind == "scalar" and sums.weighted is not None:
+    adds = isinstance(operation, Sum | ScalarLoop | DotProducts) and operation.picked_rows
+    if adds and isinstance(operation, ScalarLoop) and sums.weighted is not None:
         weighted = replace(sums, aggregate=sums.weighted, cached=sums.weighted_cached)
         return _price_sum(operation, device, weighted, threads)
-    if adds and operation.kind == "dot" and sums.dotted is not None:
+    if adds and isinstance(operation, DotProducts) and sums.dotted is not None:
         dotted = replace(sums, aggregate=sums.dotted, cached=sums.dotted_cached)
         # The rate is per edge, including the rows at both ends and the writes.
         edges = operation.flops * VALUE_BYTES / operation.row_bytes

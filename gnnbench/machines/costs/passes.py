@@ -9,8 +9,18 @@ from dataclasses import replace
 from functools import partial
 
 from gnnbench.constants import Bound
-from gnnbench.machines.costs.operation import Operation
-from gnnbench.records import Work
+from gnnbench.machines.costs.operation import (
+    DotProducts,
+    Gather,
+    Operation,
+    Product,
+    ScalarLoop,
+    Scatter,
+    SerialLoop,
+    Stream,
+    Sum,
+)
+from gnnbench.records import AggregateWork, UpdateWork
 
 #: Reads and writes of a library's UPDATE besides its product, in tensors of its output: forward
 #: (read, written) and backward.
@@ -21,13 +31,16 @@ RELU: Bound[Passes] = ((1, 1), (2, 1))
 
 def stream(read_bytes: float, written_bytes: float, launches: int = 1) -> Operation:
     """Return elementwise kernels over tensors."""
-    return Operation(
-        "stream", read_bytes=read_bytes, written_bytes=written_bytes, launches=launches
-    )
+    return Stream(read_bytes=read_bytes, written_bytes=written_bytes, launches=launches)
 
 
 def sum_rows(
-    work: Work, index_bytes: float, *, weighted: bool = False, calls: int = 0, scalar: bool = False
+    work: AggregateWork,
+    index_bytes: float,
+    *,
+    weighted: bool = False,
+    calls: int = 0,
+    scalar: bool = False,
 ) -> Operation:
     """Return the sum of source rows over edges, without writing them first: a sparse product.
 
@@ -39,29 +52,27 @@ def sum_rows(
     if work.backward:
         sources, rows = rows, sources
     values = work.itemsize if weighted else 0.0
-    return Operation(
-        "scalar" if scalar else "aggregate",
+    kind = ScalarLoop if scalar else Sum
+    return kind(
         read_bytes=work.edges * (index_bytes + values) + 8.0 * rows,
         written_bytes=rows * row_bytes,
         picked_rows=work.edges,
         distinct_rows=sources,
         row_bytes=row_bytes,
         flops=float(work.edges * work.features) * (2 if weighted and not scalar else 1),
-        width=work.features,
         calls=calls,
         kept=None if work.order is None else partial(work.order.kept, backward=work.backward),
     )
 
 
-def count_sources(work: Work) -> int:
+def count_sources(work: AggregateWork) -> int:
     """Return the number of rows that AGGREGATE reads from, or else writes."""
     return work.sources or work.rows
 
 
 def pick_rows(rows: float, distinct: float, row_bytes: float, index_bytes: float) -> Operation:
     """Return a gather of rows by their positions, written one after the other."""
-    return Operation(
-        "gather",
+    return Gather(
         read_bytes=rows * index_bytes,
         written_bytes=rows * row_bytes,
         picked_rows=rows,
@@ -72,8 +83,7 @@ def pick_rows(rows: float, distinct: float, row_bytes: float, index_bytes: float
 
 def add_rows(rows: float, distinct: float, row_bytes: float, index_bytes: float) -> Operation:
     """Return a scatter-add of rows by their positions; each target row is read and written."""
-    return Operation(
-        "scatter",
+    return Scatter(
         read_bytes=rows * (row_bytes + index_bytes),
         written_bytes=distinct * row_bytes,
         picked_rows=2 * rows,
@@ -84,7 +94,7 @@ def add_rows(rows: float, distinct: float, row_bytes: float, index_bytes: float)
 
 
 def weigh_edges(
-    work: Work, row_bytes: float, index_bytes: float, *, scalar: bool = False
+    work: AggregateWork, row_bytes: float, index_bytes: float, *, scalar: bool = False
 ) -> tuple[Operation, ...]:
     """Return the dot products of the rows at both ends of each edge.
 
@@ -92,8 +102,8 @@ def weigh_edges(
     destination's row is in cache from the edge before.
     """
     values = work.edges * row_bytes / work.itemsize
-    both = Operation(
-        "dot" if scalar else "aggregate",
+    kind = DotProducts if scalar else Sum
+    both = kind(
         read_bytes=2 * work.edges * index_bytes,
         written_bytes=work.edges * work.itemsize,
         picked_rows=2 * work.edges,
@@ -103,16 +113,14 @@ def weigh_edges(
     )
     if work.order is None:
         return (both,)
-    again = Operation(
-        "gather", picked_rows=work.edges, distinct_rows=1, row_bytes=row_bytes, launches=0
-    )
+    again = Gather(picked_rows=work.edges, distinct_rows=1, row_bytes=row_bytes, launches=0)
     of_sources = replace(
         both, picked_rows=work.edges, distinct_rows=count_sources(work), kept=work.order.kept
     )
     return (of_sources, again)
 
 
-def weigh_messages(work: Work, row_bytes: float) -> tuple[Operation, ...]:
+def weigh_messages(work: AggregateWork, row_bytes: float) -> tuple[Operation, ...]:
     """Return the gradients of the edge weights if every message is a row in memory.
 
     Each message is multiplied with its gradient, and the product is then summed.
@@ -121,7 +129,7 @@ def weigh_messages(work: Work, row_bytes: float) -> tuple[Operation, ...]:
     return (stream(2 * size, size), stream(size, work.edges * work.itemsize))
 
 
-def attend(work: Work) -> tuple[Operation, ...]:
+def attend(work: AggregateWork) -> tuple[Operation, ...]:
     """Return the two terms of attention's scores.
 
     They are products of the source rows, and of the destination rows, with a vector each. In the
@@ -138,8 +146,7 @@ def attend(work: Work) -> tuple[Operation, ...]:
 
 def multiply(macs: float, rows: float, inner: float, outer: float, itemsize: int) -> Operation:
     """Return a product of ``rows`` by weights of ``inner`` by ``outer``."""
-    return Operation(
-        "product",
+    return Product(
         read_bytes=rows * inner * itemsize,
         written_bytes=rows * outer * itemsize,
         flops=2.0 * macs,
@@ -164,57 +171,57 @@ def multiply_back(
     return (of_weights, *(once,) * (products - 1))
 
 
-def count_stored(work: Work) -> float:
+def count_stored(work: AggregateWork) -> float:
     """Return the stored values of sparse rows that a layer multiplies before it aggregates.
 
     They are 0 for dense rows.
     """
-    return work.macs / work.features if work.columns else 0.0
+    return work.macs / work.features if work.product.columns else 0.0
 
 
-def multiply_stored(work: Work, rows: int) -> Operation:
+def multiply_stored(work: AggregateWork, rows: int) -> Operation:
     """Return the product of ``rows`` sparse rows.
 
     For each stored value a row of W is gathered and summed; in the backward pass it is a row of the
     gradient.
     """
     values, row_bytes = count_stored(work), float(work.features * work.itemsize)
-    picked, made = (rows, work.columns) if work.backward else (work.columns, rows)
-    return Operation(
-        "aggregate",
+    columns = work.product.columns
+    picked, made = (rows, columns) if work.backward else (columns, rows)
+    return Sum(
         read_bytes=values * (4 + work.itemsize) + 8.0 * made,
         written_bytes=made * row_bytes,
         picked_rows=values,
         distinct_rows=picked,
         row_bytes=row_bytes,
         flops=2.0 * work.macs,
-        width=work.features,
     )
 
 
-def project(work: Work) -> tuple[Operation, ...]:
+def project(work: AggregateWork) -> tuple[Operation, ...]:
     """Return the products of a layer that multiplies before it aggregates, forward or backward.
 
     The backward pass is for the weights and, if they have gradients, the rows.
     """
-    if not work.macs:
+    macs, products, columns = work.product
+    if not macs:
         return ()
     rows = count_sources(work)
-    if work.columns:
+    if columns:
         return (multiply_stored(work, rows),)
-    inner = max(1.0, work.macs / max(1, rows * work.features))
+    inner = max(1.0, macs / max(1, rows * work.features))
     if work.backward:
-        return multiply_back(work.macs, rows, inner, work.features, work.itemsize, work.products)
-    return (multiply(work.macs, rows, inner, work.features, work.itemsize),)
+        return multiply_back(macs, rows, inner, work.features, work.itemsize, products)
+    return (multiply(macs, rows, inner, work.features, work.itemsize),)
 
 
 def count_degrees(rows: float, *, serial: bool = False) -> Operation:
     """Return the count of in-degrees of ``rows``, written as values; ``serial`` on one core."""
-    counted = stream(8.0 * rows, 8.0 * rows)
-    return replace(counted, kind="serial", flops=rows) if serial else counted
+    size = 8.0 * rows
+    return SerialLoop(size, size, flops=rows) if serial else stream(size, size)
 
 
-def _pass_over(work: Work, read: float, written: float) -> Operation:
+def _pass_over(work: UpdateWork, read: float, written: float) -> Operation:
     """Return ``read`` reads and ``written`` writes of UPDATE's output.
 
     Each read is one elementwise kernel.
@@ -224,7 +231,7 @@ def _pass_over(work: Work, read: float, written: float) -> Operation:
     return replace(passed, outputs=round(written))
 
 
-def update(work: Work, passes: Passes, hidden: Passes) -> tuple[Operation, ...]:
+def update(work: UpdateWork, passes: Passes, hidden: Passes) -> tuple[Operation, ...]:
     """Return UPDATE: its products and ``passes`` over its output.
 
     A layer that ends with ReLU adds the ``hidden`` passes, which are in place. Without a product
@@ -234,7 +241,7 @@ def update(work: Work, passes: Passes, hidden: Passes) -> tuple[Operation, ...]:
     if not work.macs:
         read, written = max(read, 1.0), max(written, 0.0 if work.backward else 1.0)
     passed = [_pass_over(work, read, written)]
-    if work.form == "relu":
+    if work.relu:
         relu = _pass_over(work, *hidden[work.backward])
         passed.append(relu if work.backward else replace(relu, outputs=0))
     passed = [each for each in passed if each.read_bytes]
@@ -250,7 +257,7 @@ def update(work: Work, passes: Passes, hidden: Passes) -> tuple[Operation, ...]:
 
 
 def soften(
-    work: Work, index_bytes: float, passes: int, *, scalar: bool = False
+    work: AggregateWork, index_bytes: float, passes: int, *, scalar: bool = False
 ) -> tuple[Operation, ...]:
     """Return the scores of edges from terms of both ends, LeakyReLU, and the softmax.
 
@@ -261,7 +268,6 @@ def soften(
     terms = pick_rows(edges, count_sources(work) + work.rows, item, index_bytes)
     count = passes * 3 // 2 if work.backward else passes
     size = count * edges * item
-    softmax = stream(size, size, launches=count)
     if scalar:
-        softmax = replace(softmax, kind="scalar", flops=count * edges)
-    return (terms, terms, softmax)
+        return (terms, terms, ScalarLoop(size, size, flops=count * edges, launches=count))
+    return (terms, terms, stream(size, size, launches=count))

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gnnbench.machines.costs.library import DeviceRates, Library, read_devices
-from gnnbench.machines.costs.operation import Operation
+from gnnbench.machines.costs.operation import (
+    DotProducts,
+    Operation,
+    Product,
+    ScalarLoop,
+    SerialLoop,
+)
 from gnnbench.machines.machine import Device
 
 
@@ -44,11 +50,13 @@ def price_operation(
     seconds = max(seconds, mapping_seconds(operation, device, threads))
     if operation.picked_rows:
         seconds += _price_rows(operation, device, rates, threads)
-    if operation.kind in ("scalar", "dot", "serial"):
+    if isinstance(operation, ScalarLoop | DotProducts | SerialLoop):
         return with_values(seconds, operation, device, library, threads)
-    reached = rates.reached.product * operation.width / (operation.width + rates.reached.half_width)
-    if operation.kind != "product":
-        reached = 1.0
+    reached = 1.0
+    if isinstance(operation, Product):
+        reached = (
+            rates.reached.product * operation.width / (operation.width + rates.reached.half_width)
+        )
     peak = device.hardware.flops_per_s * device.share_of_cores(threads)
     return max(seconds, operation.flops / (peak * reached)) if operation.flops else seconds
 
@@ -72,13 +80,13 @@ def with_values(
 ) -> float:
     """Return the seconds of an operation that processes values without vector instructions.
 
-    The bytes take ``moved_s``. The result is the longer of both. For ``dot`` it is the sum: an
+    The bytes take ``moved_s``. The result is the longer of both. For dot products it is the sum: an
     edge's dot product is longer than a core's look-ahead, so the core waits for its rows first.
     """
     cores = min(threads or device.cores, device.cores)
-    rate = library.values_per_s(operation.kind, cores)
+    rate = library.values_per_s(type(operation), cores)
     values_s = operation.flops / rate if rate else 0.0
-    return moved_s + values_s if operation.kind == "dot" else max(moved_s, values_s)
+    return moved_s + values_s if isinstance(operation, DotProducts) else max(moved_s, values_s)
 
 
 def _price_rows(operation: Operation, device: Device, rates: DeviceRates, threads: int) -> float:

@@ -18,7 +18,7 @@ from gnnbench.machines.costs.aggregation import Aggregation
 from gnnbench.machines.costs.passes import Passes
 from gnnbench.machines.machine import Device, DeviceKind
 from gnnbench.parts import Adjacency, Kernel, LayerShape, Scaling, Setting
-from gnnbench.records import Block, BlockSize, Mode, Work
+from gnnbench.records import AggregateWork, Block, BlockSize, KernelWork, Mode
 
 if TYPE_CHECKING:
     from dgl import DGLGraph
@@ -168,15 +168,15 @@ class DGLKernel(Kernel):
         shape = setting.layers[layer]
         return setting.workload.model != "gin" and shape.in_features > shape.out_features
 
-    def operations(self, work: Work, device: Device) -> tuple[Operation, ...]:
+    def operations(self, work: KernelWork, device: Device) -> tuple[Operation, ...]:
         """Return the operations, with DGL's slow paths on a CPU.
 
         Sums with edge weights, softmax and dot products of edges' ends use no vector instructions
         there, and one core counts degrees.
         """
-        if work.op == "update":
-            return super().operations(work, device)
-        return self.aggregation.list_operations(work, scalar=device.kind == "cpu")
+        if isinstance(work, AggregateWork):
+            return self.aggregation.list_operations(work, scalar=device.kind == "cpu")
+        return super().operations(work, device)
 
     def adjacency_bytes(self, block: BlockSize, layer: LayerShape, itemsize: int) -> int:
         """Return the bytes of the CSC and of the reversed block's CSR, both with edge ids.

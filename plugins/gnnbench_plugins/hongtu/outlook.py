@@ -28,7 +28,7 @@ from gnnbench.parts import (
 from gnnbench.price.dry_run import price_epoch
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.program import Ledger
-from gnnbench.records import Dataset, Graph, Scheduled, Span, Work, Workload
+from gnnbench.records import CopyWork, Dataset, Graph, RowsWork, Scheduled, Span, Work, Workload
 from gnnbench_plugins.hongtu.counts import ChunkCounts, PartitionHomes, plan_shards, plan_units
 from gnnbench_plugins.hongtu.placement import HongTuPlacement
 
@@ -181,7 +181,7 @@ def name_stage(span: Span, platform: Platform) -> Stage:
         if not any(host.name in place.ends for host in platform.hosts):
             return "device to device"
         return "host to device" if span.stage == "transfer" else "device to host"
-    if span.work.op != "copy":
+    if not isinstance(span.work, CopyWork | RowsWork):
         return "computation"
     moves = span.stage in ("transfer", "offload") and place not in platform.hosts
     return "device to device" if moves else "gradients added, and the loss"

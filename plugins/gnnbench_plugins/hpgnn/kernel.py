@@ -11,7 +11,7 @@ from gnnbench.constants import Constant
 from gnnbench.kernels.reference.fpga import Machine
 from gnnbench.machines.machine import Device, DeviceKind
 from gnnbench.parts import MINI_BATCHES, Bundle, Kernel, LayerShape, Setting, option
-from gnnbench.records import Block, Mode, Work
+from gnnbench.records import AggregateWork, Block, KernelWork, Mode
 from gnnbench_plugins.hpgnn.adjacency import HpgnnAdjacency, Running
 from gnnbench_plugins.hpgnn.boards import Board, find_board
 from gnnbench_plugins.hpgnn.cycles import (
@@ -177,7 +177,7 @@ class HpgnnKernel(NativeArithmetic, Kernel):
     def expect(self, block: Block, *, backward: bool) -> None:
         self._running.note(block, backward=backward)
 
-    def seconds(self, work: Work, device: Device) -> float:
+    def seconds(self, work: KernelWork, device: Device) -> float:
         """Return the modelled duration of ``work``, which this kernel has just computed.
 
         A CPU that trains beside the boards takes the time of HyScale-GNN's Equations 11 and 12.
@@ -204,11 +204,11 @@ class HpgnnKernel(NativeArithmetic, Kernel):
         return board, self._share_out(board)
 
     def _find_path(
-        self, work: Work, board: Board, design: Design, layers: tuple[LayerShape, ...]
+        self, work: KernelWork, board: Board, design: Design, layers: tuple[LayerShape, ...]
     ) -> Datapath:
         """Return which rows of the layer under ``work`` go through memory."""
         block, running = self._running.block, self._running
-        if self.datapath == "memory" or work.op != "aggregate" or block is None:
+        if self.datapath == "memory" or not isinstance(work, AggregateWork) or block is None:
             return THROUGH_MEMORY
         rows = block.destinations
         fits = activation_words(rows, layers, design.n, board, work.itemsize) <= buffer_words(board)
@@ -222,9 +222,11 @@ class HpgnnKernel(NativeArithmetic, Kernel):
             loads=first and not running.backward, sums=False, results=last and not running.backward
         )
 
-    def _equation_seconds(self, work: Work, board: Board, design: Design, path: Datapath) -> float:
+    def _equation_seconds(
+        self, work: KernelWork, board: Board, design: Design, path: Datapath
+    ) -> float:
         """Return Equation 9, or the longer of the two terms of Equation 8."""
-        if work.op == "update":
+        if not isinstance(work, AggregateWork):
             return update_seconds(work.macs, design.m * board.dies, board)
         block = self._aggregated(work)
         if self._running.backward and block.backward is None:
@@ -242,7 +244,7 @@ class HpgnnKernel(NativeArithmetic, Kernel):
 
     def _count_cycles(
         self,
-        work: Work,
+        work: KernelWork,
         machine: Machine,
         design: Design,
         layers: tuple[LayerShape, ...],
@@ -250,7 +252,7 @@ class HpgnnKernel(NativeArithmetic, Kernel):
     ) -> int:
         """Return the cycles from the beginning of the layer to the end of the work."""
         running = self._running
-        if work.op == "update":
+        if not isinstance(work, AggregateWork):
             layer, running.layer = running.layer, None
             if layer is not None:
                 return layer.cycles
@@ -273,11 +275,9 @@ class HpgnnKernel(NativeArithmetic, Kernel):
         )  # fmt: skip
         return running.layer.aggregate_cycles
 
-    def _aggregated(self, work: Work) -> LaidOutBlock:
+    def _aggregated(self, work: AggregateWork) -> LaidOutBlock:
         """Return the block that ``work`` has just aggregated over."""
         block = self._running.block
-        if work.op != "aggregate" or block is None or block.num_edges != work.edges:
-            raise ValueError(
-                f"kernel 'hpgnn' has not just done this {work.op!r} over {work.edges} edges"
-            )
+        if block is None or block.num_edges != work.edges:
+            raise ValueError(f"kernel 'hpgnn' has not just aggregated over {work.edges} edges")
         return block

@@ -14,7 +14,7 @@ from gnnbench.kernels.dispatch.checks import MaskArray
 from gnnbench.machines.costs.passes import RELU, Passes
 from gnnbench.machines.machine import Device, DeviceKind
 from gnnbench.parts import FULL_GRAPHS, Bundle, Kernel, Setting, option
-from gnnbench.records import Block, Mode, Work
+from gnnbench.records import AggregateWork, Block, KernelWork, Mode
 from gnnbench_plugins.mixgcn.machines import Spu
 from gnnbench_plugins.mixgcn.placement import MixGCNPlacement
 from gnnbench_plugins.reference.native_kernel import NativeAdjacency, NativeArithmetic
@@ -133,9 +133,9 @@ class SpuKernel(NativeArithmetic, Kernel):
         running = self._running
         running.block, running.backward, running.wanted = block, backward, None
 
-    def seconds(self, work: Work, device: Device) -> float:
+    def seconds(self, work: KernelWork, device: Device) -> float:
         """Return the modelled duration; only AGGREGATE on a sparse device is priced by cycles."""
-        if work.op != "aggregate" or device.kind != "sparse":
+        if not isinstance(work, AggregateWork) or device.kind != "sparse":
             return super().seconds(work, device)
         if not work.features:
             return device.hardware.launch_s
@@ -155,7 +155,7 @@ class SpuKernel(NativeArithmetic, Kernel):
             self._seconds[key] = spu.run(matrix, work.features, mask).seconds
         return device.hardware.launch_s + self._seconds[key]
 
-    def estimate_seconds(self, work: Work, spu: Spu) -> float:
+    def estimate_seconds(self, work: AggregateWork, spu: Spu) -> float:
         """Estimate the time from the work's size alone.
 
         It is the longer of the wanted additions on all adders and the transfer over HBM. A stage of

@@ -16,16 +16,11 @@ import numpy as np
 
 from gnnbench.errors import IncompatiblePartsError
 from gnnbench.kernels.dispatch import RmatStream
-from gnnbench.lowering.feature_shards import (
-    AGGREGATE_GRADIENTS,
-    AGGREGATES,
-    ROW_GRADIENTS,
-    ROWS,
-)
+from gnnbench.lowering.exchanges import AGGREGATE_GRADIENTS, AGGREGATES, ROW_GRADIENTS, ROWS
 from gnnbench.lowering.shardings import Piece
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Setting
-from gnnbench.records import BlockSize, Cell, Dataset, PartKind, Table, TableRow
+from gnnbench.records import BlockSize, Cell, Dataset, PartKind, Table, TableRow, count_moved
 from gnnbench.reproduce.studies import Planner, PlanRequest
 from gnnbench_plugins.mixgcn.ordering import (
     Ordering,
@@ -181,7 +176,7 @@ def tabulate_exchange(outlook: Outlook, request: PlanRequest) -> Table:
     columns = {matrix.name: column for matrix, column in ways.items()}
     for span in outlook.epoch.spans:
         if span.label in columns:
-            sizes[span.layer][columns[span.label]] += span.work.bytes
+            sizes[span.layer][columns[span.label]] += count_moved(span.work)
     rows = [(f"layer {number}", each) for number, each in enumerate(sizes, start=1)]
     rows.append(("epoch", [sum(each) for each in zip(*sizes, strict=True)]))
     return Table(

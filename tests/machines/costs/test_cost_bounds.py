@@ -23,7 +23,7 @@ from gnnbench.machines.machine import (
 )
 from gnnbench.machines.tables import replace_fields
 from gnnbench.price.model_clock import ModelClock
-from gnnbench.records import Work
+from gnnbench.records import AggregateWork, CopyWork, ProductSize, SampleWork, UpdateWork
 from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.reference.sampler import NeighbourSampler
 
@@ -46,28 +46,28 @@ HOST = Device(
     rates=TrainerRates(sampled_edges_per_s=1e4),
 )
 PLATFORM = Platform("tiny", "", HOST, (GPU,), ())
-SUM = Work("aggregate", edges=4000, rows=1000, features=10, sources=3000)
-UPDATE = Work("update", macs=10**9, rows=1000, features=10)
-DRAW = Work("sample", edges=10**6, layers=2)
+SUM = AggregateWork(edges=4000, rows=1000, features=10, sources=3000)
+UPDATE = UpdateWork(macs=10**9, rows=1000, features=10)
+DRAW = SampleWork(edges=10**6, layers=2)
 
 
 @pytest.mark.parametrize(
     ("work", "seconds"),
     [
-        (Work("aggregate", edges=7, rows=5, features=10), 2.0),
-        (Work("aggregate", edges=8, rows=5, features=10), 3.0),
-        (Work("aggregate", edges=2, rows=5, features=10), 0.8),
-        (Work("aggregate", edges=0, rows=5, features=10), 0.0),
-        (Work("aggregate", edges=12, rows=11, features=10, sources=12), 4.4),
-        (Work("aggregate", edges=12, rows=12, features=1, itemsize=80, sources=12), 9.6),
-        (Work("aggregate", edges=5, rows=5, features=10, sources=500), 2.0),
-        (Work("aggregate", edges=20, rows=1, features=1, sources=20), 1.9),
-        (Work("aggregate", edges=20, rows=1, features=1, itemsize=100, sources=20), 9.2 + 0.2),
-        (Work("aggregate", 20, 1, 1, itemsize=100, sources=20, backward=True), 1.9),
-        (Work("aggregate", 20, 1, 1, itemsize=100, sources=20, macs=15), 4.9),
-        (Work("update", macs=100, rows=1, features=1), 20.0),
-        (Work("sample", edges=30, layers=5), 1.5),
-        (Work("copy", bytes=10**6, form="loss"), 0.0),
+        (AggregateWork(edges=7, rows=5, features=10), 2.0),
+        (AggregateWork(edges=8, rows=5, features=10), 3.0),
+        (AggregateWork(edges=2, rows=5, features=10), 0.8),
+        (AggregateWork(edges=0, rows=5, features=10), 0.0),
+        (AggregateWork(edges=12, rows=11, features=10, sources=12), 4.4),
+        (AggregateWork(edges=12, rows=12, features=1, itemsize=80, sources=12), 9.6),
+        (AggregateWork(edges=5, rows=5, features=10, sources=500), 2.0),
+        (AggregateWork(edges=20, rows=1, features=1, sources=20), 1.9),
+        (AggregateWork(edges=20, rows=1, features=1, itemsize=100, sources=20), 9.2 + 0.2),
+        (AggregateWork(20, 1, 1, itemsize=100, sources=20, backward=True), 1.9),
+        (AggregateWork(20, 1, 1, itemsize=100, sources=20, product=ProductSize(15)), 4.9),
+        (UpdateWork(macs=100, rows=1, features=1), 20.0),
+        (SampleWork(edges=30, layers=5), 1.5),
+        (CopyWork(bytes=10**6, loss=True), 0.0),
     ],
 )  # fmt: skip
 def test_a_work_takes_what_its_bytes_and_operations_do(work, seconds):
@@ -77,10 +77,10 @@ def test_a_work_takes_what_its_bytes_and_operations_do(work, seconds):
 def test_a_device_with_masks_computes_nothing_that_is_not_wanted():
     """Of what it reads it may skip nothing."""
     masked = replace(PEAKS, skips=True)
-    assert least_seconds(Work("aggregate", edges=50, rows=5, features=10), masked) == 0.0
-    read = Work("aggregate", edges=20, rows=1, features=1, itemsize=100, sources=20)
+    assert least_seconds(AggregateWork(edges=50, rows=5, features=10), masked) == 0.0
+    read = AggregateWork(edges=20, rows=1, features=1, itemsize=100, sources=20)
     assert least_seconds(read, masked) == pytest.approx(9.2 + 0.2)
-    assert least_seconds(Work("update", macs=100), masked) == 20.0
+    assert least_seconds(UpdateWork(macs=100), masked) == 20.0
     spu = load_platform("xeon8462-8xh100-8xspu").device("spu0")
     assert find_peaks(spu).skips
     assert not find_peaks(GPU).skips
@@ -130,7 +130,7 @@ def price(work, **stated):
     return ModelClock(PLATFORM, Stating(**stated)).seconds(work, "gpu0", 0.0)
 
 
-@pytest.mark.parametrize("work", [SUM, UPDATE], ids=lambda work: work.op)
+@pytest.mark.parametrize("work", [SUM, UPDATE], ids=lambda work: type(work).__name__)
 def test_a_time_may_be_what_the_device_takes_at_least_and_no_less(work):
     least = least_seconds(work, find_peaks(GPU))
     assert least > 0
@@ -153,7 +153,7 @@ def test_a_time_below_that_is_refused_in_a_sentence():
 
 
 @pytest.mark.parametrize("stated", [0.0, -1.0, float("nan"), float("inf"), None, "1"], ids=repr)
-@pytest.mark.parametrize("work", [SUM, UPDATE], ids=lambda work: work.op)
+@pytest.mark.parametrize("work", [SUM, UPDATE], ids=lambda work: type(work).__name__)
 def test_what_is_no_time_is_refused(work, stated):
     with pytest.raises(PluginError, match=r"kernel 'stating' states .* let its seconds\(\) give"):
         price(work, stated=stated)
@@ -161,7 +161,7 @@ def test_what_is_no_time_is_refused(work, stated):
 
 @pytest.mark.parametrize("stated", [-1.0, float("nan"), float("inf"), None], ids=repr)
 def test_the_loss_takes_a_time(stated):
-    work = Work("copy", bytes=1000, form="loss")
+    work = CopyWork(bytes=1000, loss=True)
     assert price(work, of_batch=2.0) == pytest.approx(2.0 + 1e-6)
     with pytest.raises(PluginError, match=r"the loss and the optimiser.* let its batch_seconds\("):
         price(work, of_batch=stated)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -11,8 +11,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gnnbench.kernels.read_order import BlockOrder
 from gnnbench.machines.costs import (
+    DotProducts,
+    Gather,
     Library,
-    Operation,
+    Product,
+    ScalarLoop,
+    Scatter,
+    SerialLoop,
+    Stream,
+    Sum,
     price_operation,
     price_operations,
     read_library,
@@ -33,7 +40,15 @@ from gnnbench.machines.machine import (
 )
 from gnnbench.machines.tables import replace_fields
 from gnnbench.plugins import load
-from gnnbench.records import Block, Work
+from gnnbench.records import (
+    AggregateWork,
+    Block,
+    LossWork,
+    ProductSize,
+    RowsWork,
+    SampleWork,
+    UpdateWork,
+)
 from gnnbench_plugins.pyg.kernel import PyGMessages
 
 GPU = Device("gpu0", "gpu", "", Hardware(15e12, 900e9, 10**10, launch_s=1e-5, cache_bytes=6e6))
@@ -42,7 +57,7 @@ CPU = Device(
 )
 RATES = read_devices()
 #: 3 million edges from 200,000 rows of 64 values to 100,000.
-SUM = Work("aggregate", edges=3_000_000, rows=100_000, features=64, sources=200_000)
+SUM = AggregateWork(edges=3_000_000, rows=100_000, features=64, sources=200_000)
 EDGES, ROW = 3e6, 256.0
 BLOCK = Block(np.arange(1), 1, np.array([0, 1]), np.zeros(1, dtype=np.int32))
 
@@ -80,14 +95,14 @@ def test_messages_are_a_row_an_edge_written_and_read_again():
     # Each is written, read, and added to its destination's row, which is read and written.
     assert written(messages) - written(fused) == EDGES * ROW
     assert moved(messages) > moved(fused) + 4 * EDGES * ROW
-    assert [each.kind for each in messages] == ["gather", "scatter"]
+    assert [type(each) for each in messages] == [Gather, Scatter]
 
 
 def test_attention_makes_messages_in_pyg_and_none_in_dgl():
-    attention = SUM._replace(form="attention", macs=200_000 * 32 * 64)
+    attention = SUM._replace(form="attention", product=ProductSize(200_000 * 32 * 64))
     dgl, pyg = (kernel(name).operations(attention, GPU) for name in ("dgl", "pyg"))
     assert written(pyg) > written(dgl) + 2 * EDGES * ROW
-    products = [each for each in dgl if each.kind == "product"]
+    products = [each for each in dgl if isinstance(each, Product)]
     assert [(each.flops, each.width) for each in products] == [(2.0 * 200_000 * 32 * 64, 32)]
 
 
@@ -129,7 +144,7 @@ def test_scores_of_attention_are_products_of_the_rows_of_both_ends():
     there is: written, two read and one written; and the rows are read once more."""
     attention, rows = SUM._replace(form="attention"), 300_000 * ROW
     forward, back = (
-        [each for each in kernel("dgl").operations(work, GPU) if each.kind == "stream"]
+        [each for each in kernel("dgl").operations(work, GPU) if isinstance(each, Stream)]
         for work in (attention, attention._replace(backward=True))
     )
     assert (forward[0].read_bytes, forward[0].written_bytes, forward[0].launches) == (rows, 0, 2)
@@ -149,7 +164,7 @@ def test_weights_of_attention_are_brought_into_the_order_of_the_transpose(name):
         work.form: [
             each
             for each in kernel(name).operations(work, CPU)
-            if (each.kind, each.picked_rows, each.distinct_rows) == ("gather", EDGES, EDGES)
+            if (type(each), each.picked_rows, each.distinct_rows) == (Gather, EDGES, EDGES)
         ]
         for work in (attention, attention._replace(form="weighted"))
     }
@@ -180,10 +195,8 @@ def test_backward_sums_the_other_way_and_multiplies_twice_above_the_first_layer(
     back = SUM._replace(backward=True)
     (one,) = kernel("dgl").operations(back, GPU)
     assert (one.written_bytes, one.distinct_rows) == (200_000 * ROW, 100_000)
-    update = Work(
-        "update", rows=100, features=16, macs=2 * 100 * 32 * 16, products=2, backward=True
-    )
-    products = [e for e in kernel("dgl").operations(update, GPU) if e.kind == "product"]
+    update = UpdateWork(rows=100, features=16, macs=2 * 100 * 32 * 16, products=2, backward=True)
+    products = [e for e in kernel("dgl").operations(update, GPU) if isinstance(e, Product)]
     assert [each.flops for each in products] == [2.0 * 100 * 32 * 16] * 2
     assert {each.width for each in products} == {16}
 
@@ -192,7 +205,7 @@ def test_backward_a_product_is_one_for_the_weights_and_one_for_the_rows():
     """10 rows of 32 values, times weights of 32 by 64: the rows and the gradients make gradients of
     the weights, which are small, and the gradients and the weights those of the rows."""
     rows, gradients, weights = 10 * 32 * 4, 10 * 64 * 4, 32 * 64 * 4
-    work = Work("update", rows=10, features=64, macs=10 * 32 * 64)
+    work = UpdateWork(rows=10, features=64, macs=10 * 32 * 64)
     (forward, *_) = kernel("torch").operations(work, CPU)
     assert (forward.read_bytes, forward.written_bytes) == (rows, gradients)
     back = work._replace(backward=True, products=2, macs=2 * work.macs)
@@ -203,9 +216,9 @@ def test_backward_a_product_is_one_for_the_weights_and_one_for_the_rows():
     first = back._replace(products=1, macs=work.macs)
     assert kernel("torch").operations(first, CPU)[0] == of_weights
     assert len(kernel("torch").operations(first, CPU)) == 2
-    projected = SUM._replace(form="scaled", macs=200_000 * 32 * 64, backward=True)
+    projected = SUM._replace(form="scaled", product=ProductSize(200_000 * 32 * 64), backward=True)
     (product,) = [
-        each for each in kernel("native").operations(projected, CPU) if each.kind == "product"
+        each for each in kernel("native").operations(projected, CPU) if isinstance(each, Product)
     ]
     assert product.written_bytes == weights
 
@@ -213,7 +226,7 @@ def test_backward_a_product_is_one_for_the_weights_and_one_for_the_rows():
 def test_relu_is_in_place_and_its_gradient_is_a_tensor_of_its_own():
     """Of 400 bytes from 100 on: the product, and ReLU's gradient, are mapped; ReLU is not."""
     here = replace_fields(CPU, mapped_from_bytes=300.0, fresh_bandwidth_bytes_per_s=10.0)
-    work = Work("update", rows=10, features=10, macs=10 * 5 * 10, form="relu")
+    work = UpdateWork(rows=10, features=10, macs=10 * 5 * 10, relu=True)
     for name, mapped in (("torch", (40.0, 0.0)), ("dgl", (40.0, 40.0, 0.0)), ("native", (0.0,))):
         operations = kernel(name).operations(work, here)
         assert tuple(mapping_seconds(each, here) for each in operations) == mapped
@@ -236,25 +249,25 @@ def test_messages_are_mapped_where_one_of_them_alone_is_large():
 
 def test_native_kernels_keep_memory_for_sums_and_products_and_torch_makes_the_rest():
     here = replace_fields(CPU, mapped_from_bytes=1e6, fresh_bandwidth_bytes_per_s=1e9)
-    work = SUM._replace(form="attention", macs=200_000 * 32 * 64, backward=True)
+    work = SUM._replace(form="attention", product=ProductSize(200_000 * 32 * 64), backward=True)
     made = {name: kernel(name).operations(work, here) for name in ("native", "torch")}
     found = {
-        name: {each.kind for each in operations if mapping_seconds(each, here)}
+        name: {type(each) for each in operations if mapping_seconds(each, here)}
         for name, operations in made.items()
     }
-    assert found["native"] == {"stream", "gather"}
-    assert {"stream", "aggregate"} <= found["torch"]
+    assert found["native"] == {Stream, Gather}
+    assert {Stream, Sum} <= found["torch"]
 
 
 def test_a_bias_is_a_pass_of_its_own_in_dgl_and_none_in_the_native_kernels():
-    update = Work("update", rows=1000, features=16, macs=1000 * 32 * 16)
+    update = UpdateWork(rows=1000, features=16, macs=1000 * 32 * 16)
     size = 1000 * 16 * 4
     assert (
         moved(kernel("dgl").operations(update, CPU))
         - moved(kernel("native").operations(update, CPU))
         == 2 * size
     )
-    hidden = kernel("torch").operations(update._replace(form="relu"), CPU)
+    hidden = kernel("torch").operations(update._replace(relu=True), CPU)
     assert moved(hidden) - moved(kernel("torch").operations(update, CPU)) == 2 * size
 
 
@@ -272,14 +285,14 @@ def test_a_mean_stands_beside_the_own_rows(name, own):
     stand beside each other. Where means are made in their place, own rows alone are."""
     mean = kernel(name).operations(SUM._replace(form="mean"), GPU)
     (plain,) = kernel(name).operations(SUM, GPU)
-    degrees = [each for each in mean if each.kind == "stream"][:-1]
+    degrees = [each for each in mean if isinstance(each, Stream)][:-1]
     assert moved(mean) - moved([plain]) - moved(degrees) == own * 100_000 * ROW
 
 
 def test_weights_of_edges_are_not_on_the_path_of_vector_instructions_of_a_cpu():
     weighted = SUM._replace(form="weighted")
-    kinds = [kernel("dgl").operations(weighted, device)[0].kind for device in (CPU, GPU)]
-    assert kinds == ["scalar", "aggregate"]
+    kinds = [type(kernel("dgl").operations(weighted, device)[0]) for device in (CPU, GPU)]
+    assert kinds == [ScalarLoop, Sum]
     rate = kernel("dgl").library.scalar_values_per_s
     assert kernel("dgl").seconds(weighted, CPU) == pytest.approx(
         EDGES * 64 / (20 * rate) + CPU.hardware.launch_s + kernel("dgl").library.call_s
@@ -294,19 +307,22 @@ def test_dgl_goes_through_edges_of_attention_value_after_value_on_a_cpu():
         kernel("dgl").operations(work, CPU)
         for work in (attention, attention._replace(backward=True))
     )
-    assert [each.flops for each in forward if each.kind == "scalar"] == [8 * EDGES, 64 * EDGES]
-    assert [each.flops for each in back if each.kind == "scalar"] == [12 * EDGES, 64 * EDGES]
-    (dot,) = (each for each in back if each.kind == "dot")
+    assert [each.flops for each in forward if isinstance(each, ScalarLoop)] == [
+        8 * EDGES,
+        64 * EDGES,
+    ]
+    assert [each.flops for each in back if isinstance(each, ScalarLoop)] == [12 * EDGES, 64 * EDGES]
+    (dot,) = (each for each in back if isinstance(each, DotProducts))
     assert (dot.flops, dot.picked_rows, dot.distinct_rows) == (64 * EDGES, 2 * EDGES, 300_000)
-    kinds = {each.kind for each in kernel("dgl").operations(attention._replace(backward=True), GPU)}
-    assert kinds == {"gather", "stream", "aggregate"}
+    back = kernel("dgl").operations(attention._replace(backward=True), GPU)
+    assert {type(each) for each in back} == {Gather, Stream, Sum}
 
 
 def test_sparse_rows_pick_a_row_of_w_for_each_value_that_they_store():
     """700,000 of 200,000 rows of 500 columns; backward as many rows of the gradient, into W's."""
-    work = SUM._replace(form="scaled", macs=700_000 * 64, columns=500)
+    work = SUM._replace(form="scaled", product=ProductSize(700_000 * 64, columns=500))
     product, total = kernel("native").operations(work, CPU)[:2]
-    assert (product.kind, product.picked_rows, product.distinct_rows) == ("aggregate", 700_000, 500)
+    assert (type(product), product.picked_rows, product.distinct_rows) == (Sum, 700_000, 500)
     assert product.read_bytes == 700_000 * 8 + 8 * 200_000
     assert (product.written_bytes, product.flops) == (200_000 * ROW, 2 * 700_000 * 64)
     assert (total.picked_rows, total.distinct_rows) == (EDGES, 200_000)
@@ -318,7 +334,7 @@ def test_sparse_rows_pick_a_row_of_w_for_each_value_that_they_store():
 
 def test_dgl_counts_degrees_by_one_core_for_every_mean():
     mean = SUM._replace(form="mean")
-    (counted,) = (e for e in kernel("dgl").operations(mean, CPU) if e.kind == "serial")
+    (counted,) = (e for e in kernel("dgl").operations(mean, CPU) if isinstance(e, SerialLoop))
     assert counted.flops == 100_000
     library = kernel("dgl").library
     for device in (CPU, replace(CPU, cores=2)):
@@ -326,10 +342,10 @@ def test_dgl_counts_degrees_by_one_core_for_every_mean():
             100_000 / library.serial_values_per_s
         )
     assert not [
-        each.kind
+        each
         for work, device in ((mean._replace(backward=True), CPU), (SUM, CPU), (mean, GPU))
         for each in kernel("dgl").operations(work, device)
-        if each.kind == "serial"
+        if isinstance(each, SerialLoop)
     ]
     # On a GPU it is a kernel of its own beside the sum and the division.
     assert len(kernel("dgl").operations(mean, GPU)) == 3
@@ -340,7 +356,7 @@ def test_dgl_counts_degrees_by_one_core_for_every_mean():
 
 def test_an_accelerators_host_goes_on_and_a_cpu_does_not():
     library = Library(call_s=0.5)
-    work = Operation("stream", read_bytes=900e9, launches=3, calls=1)
+    work = Stream(read_bytes=900e9, launches=3, calls=1)
     busy_s = 1 / RATES["gpu"].reached.stream
     assert price_operations([work], GPU, library) == pytest.approx(busy_s)
     assert price_operations([work], replace_fields(GPU, launch_s=2.0), library) == pytest.approx(
@@ -354,10 +370,12 @@ def test_an_accelerators_host_goes_on_and_a_cpu_does_not():
 
 def test_a_dot_product_waits_for_its_rows_and_a_sum_goes_on():
     library = Library(scalar_values_per_s=1e9, dot_values_per_s=2e9)
-    rows = Operation("aggregate", picked_rows=1e6, distinct_rows=1e6, row_bytes=1024)
+    rows = Sum(picked_rows=1e6, distinct_rows=1e6, row_bytes=1024)
     rows_s = price_operation(rows, CPU, library, 4)
     for flops in (1e6, 1e10):
-        dot, scalar = (replace(rows, kind=kind, flops=flops) for kind in ("dot", "scalar"))
+        dot, scalar = (
+            kind(**{**asdict(rows), "flops": flops}) for kind in (DotProducts, ScalarLoop)
+        )
         assert price_operation(dot, CPU, library, 4) == pytest.approx(rows_s + flops / 8e9)
         longer_s = max(rows_s, flops / 4e9)
         assert price_operation(scalar, CPU, library, 4) == pytest.approx(longer_s)
@@ -368,17 +386,17 @@ def test_a_dot_product_waits_for_its_rows_and_a_sum_goes_on():
 def test_values_of_edges_take_as_long_where_sums_were_measured():
     library = Library(scalar_values_per_s=1e9, dot_values_per_s=2e9)
     measured = LibraryRates(sums=SumRates(aggregate=RateCurve((4,), (2e9,), (1e9,))))
-    passes = Operation("scalar", read_bytes=8, written_bytes=8, flops=1e9)
+    passes = ScalarLoop(read_bytes=8, written_bytes=8, flops=1e9)
     launched_s = CPU.hardware.launch_s
     assert price_measured([passes], CPU, library, measured, 2) == pytest.approx(0.5 + launched_s)
-    dot = Operation("dot", picked_rows=1e6, distinct_rows=1e9, row_bytes=400, flops=1e8)
+    dot = DotProducts(picked_rows=1e6, distinct_rows=1e9, row_bytes=400, flops=1e8)
     assert price_measured([dot], CPU, library, measured, 2) == pytest.approx(
         1e6 * 400 / measured.sums.aggregate.at(100, 2) + 1e8 / 4e9 + launched_s
     )
 
 
 def test_small_work_is_its_launches():
-    small = Work("aggregate", edges=1000, rows=200, features=16, sources=400, form="scaled")
+    small = AggregateWork(edges=1000, rows=200, features=16, sources=400, form="scaled")
     operations = kernel("torch").operations(small, GPU)
     launches = sum(each.launches for each in operations)
     assert launches > 2
@@ -388,7 +406,7 @@ def test_small_work_is_its_launches():
 def test_rows_that_fit_in_the_cache_come_from_there():
     """4 MB of rows do and 400 MB do not, which cost whole sectors of the memory each."""
     rates = RATES["gpu"]
-    picked = Operation("aggregate", picked_rows=1e7, distinct_rows=1e4, row_bytes=400.0)
+    picked = Sum(picked_rows=1e7, distinct_rows=1e4, row_bytes=400.0)
     sectors = 13 * 32.0  # 400 bytes
     cached_s = 1e7 * sectors / (900e9 * rates.cache.cache_times)
     assert price_operation(picked, GPU, Library()) == pytest.approx(cached_s)
@@ -403,7 +421,7 @@ def test_rows_that_fit_in_the_cache_come_from_there():
 
 def test_a_core_waits_for_each_row_that_it_picks():
     rates = RATES["cpu"]
-    wide = Operation("aggregate", picked_rows=1e7, distinct_rows=1e7, row_bytes=64.0)
+    wide = Sum(picked_rows=1e7, distinct_rows=1e7, row_bytes=64.0)
     few_s = price_operation(wide, CPU, Library(), threads=1)
     first = 1e7  # more than fits goes through
     assert few_s == pytest.approx(first * rates.cache.row_s)
@@ -414,7 +432,7 @@ def test_a_line_that_comes_from_memory_has_more_narrow_rows_than_one():
     """A hundred thousand values are 6,250 lines. The index of ten million picks goes through the
     cache, so that each comes from memory once; they fit there, and are in it from then on."""
     rates = RATES["cpu"]
-    values = Operation("gather", read_bytes=4e7, picked_rows=1e7, distinct_rows=1e5, row_bytes=4.0)
+    values = Gather(read_bytes=4e7, picked_rows=1e7, distinct_rows=1e5, row_bytes=4.0)
     index_s = 4e7 / (CPU.bandwidth_bytes_per_s(1) * rates.reached.stream)
     waited_s = 6_250 * rates.cache.row_s + (1e7 - 6_250) * rates.cache.line_s
     taken_s = price_operation(values, CPU, Library(), threads=1)
@@ -423,7 +441,7 @@ def test_a_line_that_comes_from_memory_has_more_narrow_rows_than_one():
 
 def test_larger_tensors_than_the_allocator_keeps_are_mapped_anew():
     rates = RATES["cpu"]
-    kept = Operation("stream", written_bytes=32 * 2**20 - 1)
+    kept = Stream(written_bytes=32 * 2**20 - 1)
     mapped = replace(kept, written_bytes=32 * 2**20)
     assert price_operation(kept, CPU, Library()) == pytest.approx(
         kept.written_bytes / (100e9 * rates.reached.stream)
@@ -447,15 +465,15 @@ def test_larger_tensors_than_the_allocator_keeps_are_mapped_anew():
 
 def test_a_narrow_product_reaches_less_of_the_peak():
     rates = RATES["gpu"]
-    wide = Operation("product", flops=15e12, width=rates.reached.half_width)
+    wide = Product(flops=15e12, width=rates.reached.half_width)
     assert price_operation(wide, GPU, Library()) == pytest.approx(2 / rates.reached.product)
     assert price_operation(replace(wide, width=1), GPU, Library()) > 20
 
 
 def test_a_mini_batch_takes_its_library_s_overhead_once():
-    loss = Work("update", rows=10, features=4, macs=40, form="loss")
+    loss = LossWork(rows=10, features=4, macs=40)
     dgl = kernel("dgl")
-    plain = dgl.seconds(loss._replace(form="plain"), GPU)
+    plain = dgl.seconds(UpdateWork(*loss), GPU)
     assert dgl.seconds(loss, GPU) == pytest.approx(plain + dgl.library.batch_s)
 
 
@@ -483,7 +501,7 @@ def test_a_measured_curve_stands_for_all_of_a_step():
 
 def test_staged_rows_are_picked_into_new_memory_and_cross_as_fast_as_the_driver_copies():
     rates = RATES["cpu"]
-    rows = Work("copy", rows=10**6, features=128, bytes=512 * 10**6)
+    rows = RowsWork(rows=10**6, features=128, bytes=512 * 10**6)
     staged = rows._replace(loading="staged")
     assert price_rows(staged, CPU) == pytest.approx(512e6 / rates.pages.fresh_bytes_per_s)
     assert price_rows(rows, CPU) < price_rows(staged, CPU)
@@ -508,9 +526,7 @@ def test_where_it_was_measured_rows_are_mapped_if_allocators_do_not_keep_as_many
     here = replace_fields(
         CPU, gather=RateCurve((1,), (50e9,), (5e9,)), fresh_bandwidth_bytes_per_s=2e9
     )
-    rows = Work(
-        "copy", rows=2**17, features=64, bytes=2**25, loading=loading, fresh=fresh, processes=3
-    )
+    rows = RowsWork(rows=2**17, features=64, bytes=2**25, loading=loading, fresh=fresh, processes=3)
     assert price_rows(rows, here) == pytest.approx(2**25 / 2e9)
     assert price_rows(rows._replace(bytes=2**25 - 256), here) == pytest.approx(2**25 / 50e9, 1e-4)
     stays = rows._replace(loading="blocks", fresh=False)
@@ -518,7 +534,7 @@ def test_where_it_was_measured_rows_are_mapped_if_allocators_do_not_keep_as_many
 
 
 def test_a_described_gather_rate_stands():
-    rows = Work("copy", rows=10**6, features=128, bytes=512 * 10**6)
+    rows = RowsWork(rows=10**6, features=128, bytes=512 * 10**6)
     described = replace_fields(CPU, gather=RateCurve((1,), (50e9,), (5e9,)))
     assert price_rows(rows, described) == pytest.approx(512e6 / 50e9)
 
@@ -528,7 +544,7 @@ def test_a_sampler_takes_its_calls_and_its_own_rate_shared_by_its_workers():
         sampled_edges_per_s=2e6, device_sampled_edges_per_s=1e8, sampling_call_s=0.01,
         worker_start_s=0.5,
     )  # fmt: skip
-    work = Work("sample", edges=10**6, layers=3, threads=4)
+    work = SampleWork(edges=10**6, layers=3, threads=4)
     assert price_sampling(work, CPU, library) == pytest.approx((0.03 + 0.5) / 4)
     assert price_sampling(work._replace(threads=0), CPU, library) == pytest.approx(0.53 / 20)
     assert price_sampling(work._replace(starts=2), CPU, library) == pytest.approx(1 + 0.53 / 4)
@@ -548,7 +564,7 @@ def test_cores_that_were_measured_together_draw_one_mini_batch_no_faster_than_th
             sampled_edges_per_s=1e6, jointly_sampled_edges_per_s=2.5e6, sampling_call_s=0.01
         )
     )
-    work = Work("sample", edges=10**6, layers=3)
+    work = SampleWork(edges=10**6, layers=3)
     for threads, drawn_s in ((1, 1.0), (2, 0.5), (3, 0.4), (0, 0.4)):
         taken_s = price_sampling(work._replace(threads=threads), CPU, library, measured)
         assert taken_s == pytest.approx(0.03 + drawn_s)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -16,7 +16,16 @@ from gnnbench.check.graphs import (
     make_sparse_dataset,
     make_this_host,
 )
-from gnnbench.machines.costs import Library, Operation, price_calls, price_measured
+from gnnbench.machines.costs import (
+    DotProducts,
+    Library,
+    Operation,
+    Product,
+    ScalarLoop,
+    Sum,
+    price_calls,
+    price_measured,
+)
 from gnnbench.machines.costs.loading import price_sampling
 from gnnbench.machines.machine import (
     CallTimes,
@@ -33,7 +42,7 @@ from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.price.dry_run import DryRun
 from gnnbench.price.epochs import price_epochs
-from gnnbench.records import Work
+from gnnbench.records import AggregateWork, LossWork, ProductSize, SampleWork, UpdateWork
 from gnnbench_plugins.reference.kernel import TorchKernel
 
 
@@ -61,14 +70,12 @@ CPU = Device(
     memory=MemoryRates(core_bandwidth_bytes_per_s=1e9),
 )
 #: 1,000 rows of 64 bytes are picked, 100 of them different, and 10 written: 110 are in the cache.
-SUM = Operation(
-    "aggregate",
+SUM = Sum(
     read_bytes=4000.0,
     written_bytes=640.0,
     picked_rows=1000,
     distinct_rows=100,
     row_bytes=64.0,
-    width=16.0,
     launches=0,
 )
 
@@ -135,7 +142,7 @@ def test_sums_too_large_to_be_kept_are_mapped_anew_besides() -> None:
 def test_sums_with_a_weight_an_edge_have_rates_of_their_own_where_they_are_not_vectors() -> None:
     """Of a library whose own file says less, and of another that sums all rows alike."""
     library = Library(scalar_values_per_s=1e3)
-    weighted = replace(SUM, kind="scalar", flops=32_000.0)
+    weighted = ScalarLoop(**{**asdict(SUM), "flops": 32_000.0})
     rates = replace_fields(RATES, weighted=flat(200.0), weighted_cached=flat(400.0))
     for threads in (1, 2):
         taken_s = price_measured([weighted], CPU, library, rates, threads)
@@ -153,7 +160,7 @@ def test_gradients_of_weights_have_rates_of_their_own_where_they_are_not_vectors
     """All that is read and written in order is in them, and the rows of destinations, whether those
     are told apart or not."""
     library = Library(dot_values_per_s=1e3)
-    dots = replace(SUM, kind="dot", flops=16_000.0)
+    dots = DotProducts(**{**asdict(SUM), "flops": 16_000.0})
     rates = replace_fields(RATES, dotted=flat(160.0), dotted_cached=flat(320.0))
     for threads in (1, 2):
         for picked in (1000, 2000):
@@ -167,13 +174,13 @@ def test_gradients_of_weights_have_rates_of_their_own_where_they_are_not_vectors
 
 
 def test_a_product_goes_as_fast_as_the_library_multiplies() -> None:
-    product = Operation("product", read_bytes=1e12, flops=20_000.0, width=16.0, launches=0)
+    product = Product(read_bytes=1e12, flops=20_000.0, width=16.0, launches=0)
     assert price(product) == pytest.approx(4.0)
 
 
 def test_what_a_product_makes_is_mapped_besides_where_nobody_keeps_it() -> None:
     mapped = replace_fields(CPU, mapped_from_bytes=640.0, fresh_bandwidth_bytes_per_s=160.0)
-    product = Operation("product", written_bytes=640.0, flops=20_000.0, width=16.0, launches=1)
+    product = Product(written_bytes=640.0, flops=20_000.0, width=16.0, launches=1)
     for made, more_s in ((product, 4.0), (replace(product, outputs=0), 0.0)):
         taken_s = price_measured([made], mapped, Library(), RATES, 1)
         assert taken_s == pytest.approx(4.0 + more_s)
@@ -181,11 +188,11 @@ def test_what_a_product_makes_is_mapped_besides_where_nobody_keeps_it() -> None:
 
 
 def test_calls_are_those_of_the_step_and_a_new_block_is_made_ready() -> None:
-    again = Work("aggregate", edges=200)
+    again = AggregateWork(edges=200)
     assert price_calls(again, RATES) == 0.5
     assert price_calls(again._replace(fresh=True), RATES) == 0.75 + 2.0
     assert price_calls(again._replace(fresh=True, backward=True), RATES) == 0.75 + 4.0
-    stored = again._replace(columns=7, features=4, macs=4 * 300)
+    stored = again._replace(features=4, product=ProductSize(4 * 300, columns=7))
     assert price_calls(stored, RATES) == 0.5
     assert price_calls(stored._replace(fresh=True), RATES) == 0.75 + 5.0
     assert price_calls(stored._replace(fresh=True, backward=True), RATES) == 0.75 + 10.0
@@ -196,7 +203,7 @@ def test_calls_are_those_of_the_step_and_a_new_block_is_made_ready() -> None:
     assert price_calls(again, rates) == 0.5
     assert price_calls(attends, rates) == 0.6
     assert price_calls(attends._replace(fresh=True, backward=True), rates) == 0.9 + 4.0
-    update, loss = Work("update"), Work("update", form="loss")
+    update, loss = UpdateWork(), LossWork()
     assert price_calls(update, RATES) == price_calls(update._replace(fresh=True), RATES) == 0.25
     assert price_calls(loss, RATES) == price_calls(loss._replace(fresh=True), RATES) == 3.0
     rates = replace_fields(RATES, update_fresh_call_s=0.4, fresh_batch_s=5.0)
@@ -207,7 +214,7 @@ def test_calls_are_those_of_the_step_and_a_new_block_is_made_ready() -> None:
 
 def test_a_measured_kernel_is_priced_by_what_it_does_at_its_own_rates() -> None:
     """Torch's sum of 1,000 edges of 16 values, 100 sources and 10 destinations."""
-    work = Work("aggregate", edges=1000, rows=10, features=16, threads=1, sources=100)
+    work = AggregateWork(edges=1000, rows=10, features=16, threads=1, sources=100)
     here = replace(CPU, libraries={"torch": RATES})
     taken_s = TorchKernel().seconds(work, here)
     assert taken_s == pytest.approx(64_000 / 4e3 + 640 / 2e3 + 0.5)
@@ -217,7 +224,7 @@ def test_a_measured_kernel_is_priced_by_what_it_does_at_its_own_rates() -> None:
 
 
 def test_a_measured_sampler_has_its_own_calls() -> None:
-    work = Work("sample", edges=2000, threads=1, layers=2)
+    work = SampleWork(edges=2000, threads=1, layers=2)
     library = Library(sampled_edges_per_s=1.0, sampling_call_s=9.0)
     assert price_sampling(work, CPU, library, RATES) == pytest.approx(2.0 + 0.2)
 
@@ -248,7 +255,9 @@ def test_mini_batches_are_new_to_caches_and_full_graphs_are_not(mode, accelerato
     name, registry = apart if accelerators else "reference", plugins.load()
     parts = registry.strategy(name).bundles[mode]
     spans = DryRun(plugins.assemble(registry, parts, {}), setting).run_epoch(0).spans
-    computed = [span.work.fresh for span in spans if span.work.op in ("aggregate", "update")]
+    computed = [
+        span.work.fresh for span in spans if isinstance(span.work, AggregateWork | UpdateWork)
+    ]
     assert len(computed) > 2
     assert set(computed) == {mode == "mini-batch"}
     loads = [span.work.fresh for span in spans if span.label == "load features"]

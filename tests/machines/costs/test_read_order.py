@@ -15,7 +15,7 @@ from gnnbench.kernels.read_order import BlockOrder
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.price.dry_run import DryRun
-from gnnbench.records import Block, Mode
+from gnnbench.records import AggregateWork, Block, Mode
 
 
 def make_block(rows: np.ndarray, sources: int) -> Block:
@@ -97,7 +97,7 @@ def test_the_order_is_known_of_blocks_that_stay(strategy: str, mode: Mode, known
     registry = plugins.load()
     parts = registry.strategy(strategy).bundles[mode]
     spans = DryRun(plugins.assemble(registry, parts, {}), setting).run_epoch(0).spans
-    orders = [span.work.order for span in spans if span.work.op == "aggregate"]
+    orders = [span.work.order for span in spans if isinstance(span.work, AggregateWork)]
     assert len(orders) > 1
     assert all((order is not None) is known for order in orders)
 

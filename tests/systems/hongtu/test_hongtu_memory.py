@@ -15,7 +15,7 @@ from gnnbench.errors import DeviceOutOfMemoryError, IncompatiblePartsError, Plat
 from gnnbench.machines.tables import replace_fields
 from gnnbench.price.folds import digest
 from gnnbench.price.metrics import summarise
-from gnnbench.records import Parts
+from gnnbench.records import AggregateWork, Parts
 from gnnbench.run import host_resident
 from tests.systems.training import assert_same_training, registry, setting_for
 from tests.systems.training import run as run_parts
@@ -60,7 +60,7 @@ def test_a_layer_with_linear_aggregation_is_never_aggregated_twice():
     assert rows[0] < rows[1]
 
     def aggregations(trace):
-        spans = [s for s in trace.epochs[0].spans if s.work.op == "aggregate"]
+        spans = [s for s in trace.epochs[0].spans if isinstance(s.work, AggregateWork)]
         return len(spans), sum(span.stage == "recompute" for span in spans)
 
     # 2 x 3 units; forward in three layers, backward in all but the first; then forward once more.

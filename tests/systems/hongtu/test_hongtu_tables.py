@@ -18,7 +18,7 @@ from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.price.folds import Digest, digest
 from gnnbench.price.model_clock import ModelClock
-from gnnbench.records import Parts, Table, Work, Workload
+from gnnbench.records import AggregateWork, Parts, Table, Workload
 from gnnbench.reproduce.agreement import describe_fits, measure_agreement
 from gnnbench.run import train
 from gnnbench_plugins.hongtu.counts import ChunkCounts, PartitionHomes
@@ -276,7 +276,7 @@ def test_one_constant_is_fitted_on_the_shares_of_the_cpu():
 def test_attention_moves_the_rows_of_both_ends():
     """By hand: seven rows of the output's width and ten values for each edge."""
     device = load_platform(PLATFORM).accelerators[0]
-    work = Work("aggregate", edges=1000, rows=10, features=64)
+    work = AggregateWork(edges=1000, rows=10, features=64)
     seconds = AttentionEngine().seconds(work, device) - device.hardware.launch_s
     assert seconds == pytest.approx(1000 * (7 * 64 + 10) * 4 / 2039e9)
     twice = AttentionEngine(edge_traffic=2.0).seconds(work, device) - device.hardware.launch_s

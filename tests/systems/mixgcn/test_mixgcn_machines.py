@@ -19,7 +19,7 @@ from gnnbench.kernels.dispatch.checks import MaskArray
 from gnnbench.kernels.reference.spmm import ReductionEngine
 from gnnbench.machines import load_platform
 from gnnbench.machines.tables import replace_fields
-from gnnbench.records import Block, Parts, RunResult, Work, Workload
+from gnnbench.records import AggregateWork, Block, Parts, RunResult, Workload
 from gnnbench.reproduce.agreement import find_error, measure_agreement
 from gnnbench_plugins.mixgcn.kernel import SpuKernel, make_spu
 from gnnbench_plugins.mixgcn.machines import (
@@ -380,7 +380,7 @@ def test_spu_prices_the_direction_that_it_is_told_of():
     """Forward 20 rows read 1,020, backward 1,020 rows read 20."""
     block = make_flat_block()
     device = load_platform(accelerators.PLATFORM).device("spu0")
-    kernel, work = SpuKernel(), Work("aggregate", edges=1000, rows=20, features=4)
+    kernel, work = SpuKernel(), AggregateWork(edges=1000, rows=20, features=4)
     spu = make_spu(device)
     there = SparseMatrix(block.indptr, block.indices, 1020)
     indptr, indices, _ = transpose(block.indptr, block.indices, 1020)
@@ -395,7 +395,7 @@ def test_spu_prices_the_direction_that_it_is_told_of():
 def test_spu_forgets_a_mask_when_other_work_is_due():
     block = make_flat_block()
     device = load_platform(accelerators.PLATFORM).device("spu0")
-    kernel, work = SpuKernel(), Work("aggregate", edges=1000, rows=20, features=8)
+    kernel, work = SpuKernel(), AggregateWork(edges=1000, rows=20, features=8)
     adjacency = kernel.adjacency(block, torch.float32, torch.device("cpu"))
     kernel.expect(block, backward=True)
     whole_s = kernel.seconds(work, device)
@@ -408,7 +408,7 @@ def test_spu_forgets_a_mask_when_other_work_is_due():
 def test_work_done_elsewhere_is_priced_by_its_size():
     """1,000 edges of 4 features into 100 rows: each edge's row from HBM, as far as is known."""
     device = load_platform(accelerators.PLATFORM).device("spu0")
-    work = Work("aggregate", edges=1000, rows=100, features=4)
+    work = AggregateWork(edges=1000, rows=100, features=4)
     kernel = SpuKernel()
 
     def moved_s(read: int) -> float:
@@ -425,7 +425,7 @@ def test_work_done_elsewhere_is_priced_by_its_size():
     assert kernel.seconds(work, device) == pytest.approx(moved_s(1000))
     # Additions decide where rows are reused: 10^9 edges of 8 features into 10^5 rows.
     kernel.limit_sources(10**5)
-    dense = Work("aggregate", edges=10**9, rows=10**5, features=8)
+    dense = AggregateWork(edges=10**9, rows=10**5, features=8)
     assert kernel.estimate_seconds(dense, spu) == pytest.approx(
         max(8e9 / 8.192e12, (4e9 + 6.4e6) / 1024e9)
     )
@@ -438,5 +438,5 @@ def test_an_estimate_is_near_what_the_machine_takes():
     matrix = spmm.sort_sources(SparseMatrix(block.indptr, block.indices, block.num_src))
     kernel, spu = SpuKernel(), Spu()
     kernel.limit_sources(graph.num_vertices)
-    work = Work("aggregate", edges=block.num_edges, rows=block.num_dst, features=64)
+    work = AggregateWork(edges=block.num_edges, rows=block.num_dst, features=64)
     assert kernel.estimate_seconds(work, spu) == pytest.approx(spu.run(matrix, 64).seconds, rel=0.3)

@@ -19,7 +19,7 @@ from gnnbench.machines.machine import Platform
 from gnnbench.machines.tables import replace_fields
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Setting
-from gnnbench.records import Graph, Workload
+from gnnbench.records import AggregateWork, Graph, Workload
 from gnnbench_plugins.mixgcn.ordering import (
     count_rounds,
     count_stages,
@@ -131,7 +131,7 @@ class EvenKernel(TorchKernel):
     update_s: float = 1.0
 
     def seconds(self, work, device):
-        return self.aggregate_s if work.op == "aggregate" else self.update_s
+        return self.aggregate_s if isinstance(work, AggregateWork) else self.update_s
 
 
 @cache

@@ -21,7 +21,7 @@ from gnnbench.parts import Chunks, HaloTraffic, LayerShape
 from gnnbench.price.dry_run import DryRun
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.program import Hold
-from gnnbench.records import Block, Graph, Round, Unit, Work
+from gnnbench.records import AggregateWork, Block, CopyWork, Graph, Round, Unit
 from gnnbench.units import format_si
 from gnnbench_plugins.neutronstar import dependencies
 from gnnbench_plugins.neutronstar.dependencies import Dependencies, Rules
@@ -317,17 +317,17 @@ def test_prices_are_what_the_model_adds_for_a_row_more():
     for number, layer in enumerate(build(setting.workload).stack[:-1], start=1):
         width = layer.in_features
 
-        def added(op, work, layer=layer):
-            return kernel.seconds(work, device) - kernel.seconds(Work(op, features=0), device)
+        def added(work, layer=layer):
+            return kernel.seconds(work, device) - kernel.seconds(type(work)(), device)
 
-        edge = added("aggregate", Work("aggregate", edges=1, features=width, itemsize=ITEM))
+        edge = added(AggregateWork(edges=1, features=width, itemsize=ITEM))
         assert prices.edge_s[number] == pytest.approx(edge * (1 if number == 1 else 2))
         products = 2 if number == 1 else 3
-        update = added("update", layer.update_work(1, ITEM, products))
+        update = added(layer.update_work(1, ITEM, products))
         assert prices.vertex_s[number] == pytest.approx(update)
         for peer, link in ((0, "nvlink0-1"), (2, "nvlink1-2")):
-            empty = clock.seconds(Work("copy"), link, 0.0)
-            sent_s = clock.seconds(Work("copy", bytes=width * ITEM), link, 0.0) - empty
+            empty = clock.seconds(CopyWork(), link, 0.0)
+            sent_s = clock.seconds(CopyWork(bytes=width * ITEM), link, 0.0) - empty
             due = sent_s * (1 if number == 1 else 2)
             assert prices.sent_s[number - 1, peer] == pytest.approx(due, rel=1e-9)
     assert prices.sent_s[:, slot].tolist() == [0.0] * len(setting.layers)

@@ -10,7 +10,7 @@ import torch
 from gnnbench.constants import Constant
 from gnnbench.machines.machine import Device
 from gnnbench.parts import Adjacency, Kernel, LayerShape
-from gnnbench.records import Block, BlockSize, Work
+from gnnbench.records import AggregateWork, Block, BlockSize, KernelWork
 from gnnbench_plugins.reference.kernel import TorchKernel
 
 #: Rows of f values that an edge moves in a pass: W h of both ends read, written side by side and
@@ -46,8 +46,8 @@ class AttentionEngine(Kernel):
     def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> Adjacency:
         return self._torch.adjacency(block, dtype, device)
 
-    def seconds(self, work: Work, device: Device) -> float:
-        if work.op != "aggregate":
+    def seconds(self, work: KernelWork, device: Device) -> float:
+        if not isinstance(work, AggregateWork):
             return super().seconds(work, device)
         values = ROWS_AN_EDGE * work.features + VALUES_AN_EDGE
         moved = self.edge_traffic * work.edges * values * work.itemsize

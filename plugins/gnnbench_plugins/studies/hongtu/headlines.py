@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, ClassVar
 
 from gnnbench.constants import Constant
-from gnnbench.records import Cell, Table, TableRow
+from gnnbench.records import Cell, Table, TableRow, count_moved
 from gnnbench.reproduce.studies import Reproduction
 from gnnbench_plugins.studies.hongtu.quoted import LARGE, Range
 from gnnbench_plugins.studies.hongtu.server import Case, Method, foresee_case
@@ -47,7 +47,9 @@ def count_host_bytes(method: Method, case: Case) -> float:
     """Return the bytes over the host's links in an epoch, by the steps on its critical path."""
     path = foresee_case(Case(case.graph, case.model, case.layers, method)).path
     crossing = ("host to device", "device to host")
-    return sum(float(step.work.bytes) * step.times for step in path if step.stage in crossing)
+    return sum(
+        float(count_moved(step.work)) * step.times for step in path if step.stage in crossing
+    )
 
 
 def judge_communication() -> TableRow:

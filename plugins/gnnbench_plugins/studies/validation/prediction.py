@@ -21,7 +21,7 @@ from gnnbench.machines.tables import replace_fields
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Kernel, MiniBatchSampler, Setting
 from gnnbench.price.epochs import EpochPrice, price_epochs
-from gnnbench.records import BatchProfile, BlockSize, Dataset, Form, Work, Workload
+from gnnbench.records import AggregateWork, BatchProfile, BlockSize, Dataset, Form, Workload
 from gnnbench_plugins.dgl.kernel import DGLKernel
 from gnnbench_plugins.distgnn.communication import DistGNNCommunication
 from gnnbench_plugins.distgnn.placement import DistGNNPlacement
@@ -136,7 +136,7 @@ def predict(cell: PublishedCell) -> float:
 def _aggregate_s(cell: PublishedCell, task: Aggregation) -> float:
     device = SinglePlacement().trainers(load_platform(cell.machine))[0]
     form: Form = "weighted" if task.weighted else "plain"
-    work = Work("aggregate", task.edges, task.rows, task.width, itemsize=ITEMSIZE, form=form)
+    work = AggregateWork(task.edges, task.rows, task.width, itemsize=ITEMSIZE, form=form)
     return make_kernel(cell.kernel, cell.regularisers).seconds(work, device)
 
 

@@ -16,11 +16,10 @@ from operator import attrgetter, eq
 from typing import Protocol
 
 import numpy as np
-import torch
 
-from gnnbench.program import Step
+from gnnbench.program.step import NOTHING, Step
+from gnnbench.program.timers import HostTimer, Moment, Timer
 from gnnbench.records import BYTE_KINDS, ByteKind, EpochTrace, Provenance, Span, Work
-from gnnbench.run.timers import HostTimer, Moment, SynchronisedTimer, Timer
 
 
 class Clock(Protocol):
@@ -99,43 +98,45 @@ class Track:
     def add(
         self, step: Step, number: int, after: tuple[int, ...], began_s: float, wall_s: float
     ) -> None:
-        """Add a step's span, bytes, work and traversals, and set its seconds.
+        """Add a step's span, bytes, work and traversals, and its seconds to its times.
 
         The step has a ``number``, and ``after`` has the numbers of the steps that it waited for,
         ascending. It began at a moment of the host's clock, and took ``wall_s``.
         """
         # This is called for every step: all in one frame.
-        clock, work, place = self._clock, step.work, step.place
+        _, stage, label, (place, resources, _, _), work, layer, round, counts, _, times, _ = step
+        clock = self._clock
         seconds = wall_s if clock is None else clock.seconds(work, place, wall_s)
-        step.seconds = seconds
+        if times is not None:
+            times.seconds.append(seconds)
         self.spans.append(
             _new_span(
                 (
                     number,
-                    step.stage,
-                    step.label,
+                    stage,
+                    label,
                     place,
-                    step.resources,
+                    resources,
                     work,
                     after,
                     self._epoch,
-                    step.round,
-                    step.layer,
+                    round,
+                    layer,
                     seconds,
                     began_s - self._started_s,
                     wall_s,
                 )
             )
         )
-        if step.moves:
+        if counts is not NOTHING:
+            moves, edges, vertices, arithmetic = counts
             counted = self.bytes
-            for kind, size_bytes in step.moves:
+            for kind, size_bytes in moves:
                 counted[kind] = counted.get(kind, 0) + size_bytes
-        if step.vertices or step.edges:
-            self.edges += step.edges
-            self.vertices += step.vertices
-        if step.arithmetic:
-            self.work[place] = self.work.get(place, 0.0) + step.arithmetic
+            self.edges += edges
+            self.vertices += vertices
+            if arithmetic:
+                self.work[place] = self.work.get(place, 0.0) + arithmetic
 
 
 class _Interval:
@@ -158,15 +159,15 @@ class _Interval:
 class Recorder:
     """The collection of one epoch at a time.
 
-    Before each reading outside of stages, which have separate timers, it waits for the devices
-    ``synchronise``.
+    ``timer`` reads moments outside of stages, which may have separate timers; by default it is the
+    host's.
     """
 
-    def __init__(self, clock: Clock, *, synchronise: Sequence[torch.device] = ()) -> None:
+    def __init__(self, clock: Clock, timer: Timer | None = None) -> None:
         self._clock = clock
         #: The clock, unless spans last as long as they took here.
         self.pricing = None if clock.provenance == "measured" else clock
-        self._timer = SynchronisedTimer(synchronise) if synchronise else None
+        self._timer = timer
         #: Each thread's track.
         self.here = _Here()
         self.start_epoch(0)

@@ -5,29 +5,31 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from gnnbench.constants import Bound
-from gnnbench.program import (
+from gnnbench.program.ledger import Held, Ledger
+from gnnbench.program.recorder import Recorder, Track
+from gnnbench.program.step import (
+    Account,
     Collective,
     Drop,
     Free,
     Hold,
     Item,
-    Ledger,
     Section,
+    Sizes,
     Step,
     Take,
-    Waits,
 )
-from gnnbench.run.recorder import Recorder, Track
+from gnnbench.program.waits import Waits
 
 #: A sleep takes some 0.1 ms more than it is asked for, which the next one makes up for.
 LEAST_REST_S: Bound[float] = 5e-4
 #: The most steps that are taken before they are accounted for.
 MOST_TAKEN: Bound[int] = 512
-#: The functions that compute steps, by the name of the operation.
-Bodies = Mapping[str, Callable[..., None]]
+#: The functions that compute steps, by the type of the operation that each receives.
+Bodies = Mapping[type, Callable[[Any], None]]
 #: Returns a context in which a section runs, with the track that records it.
 Enter = Callable[[Section], AbstractContextManager[Track]]
 #: Receives a step's number before the step, and the steps that it waits for, ascending.
@@ -85,6 +87,8 @@ class Reader:
         self._ledger = ledger
         self._bodies = bodies
         self._waits = Waits()
+        #: What memories hold for items that have been taken.
+        self._held: dict[Take, Held] = {}
         self._enter = enter or (lambda section: recorder.stage(section.round, section.rank))
 
     def take(self, items: Iterable[Item]) -> None:
@@ -106,14 +110,14 @@ class Reader:
             if isinstance(item, Step):
                 met = self._meet(item) if early else None
                 began = read()
-                if item.index_work is not None:
-                    item.index_work(item)
-                if bodies is not None and item.op:
-                    bodies[item.op](*item.operands)
+                operation, index_work = item.operation, item.index_work
+                sizes = None if index_work is None else index_work()
+                if bodies is not None and operation is not None:
+                    bodies[type(operation)](operation)
                 if met is not None:
                     self._see_off(item, met[0])
-                taken.append((item, *since(began), met))
-                if item.asked or item.index_work is not None or len(taken) == MOST_TAKEN:
+                taken.append((item if sizes is None else _resize(item, sizes), *since(began), met))
+                if index_work is not None or len(taken) == MOST_TAKEN:
                     self._account(taken, track)
             elif isinstance(item, Section):
                 section = item
@@ -121,6 +125,8 @@ class Reader:
             elif isinstance(item, Collective):
                 self._account(taken, track)
                 self._take_section(iter(item.steps), track)
+            elif isinstance(item, Account):
+                self._account(taken, track)
             else:
                 self._take_other(item)
         self._account(taken, track)
@@ -141,7 +147,7 @@ class Reader:
 
     def _see_off(self, step: Step, number: int) -> None:
         """Call ``leave`` once a step's body is done, and sleep if the process is throttled."""
-        if self._leave is not None and self._bodies is not None and step.op:
+        if self._leave is not None and self._bodies is not None and step.operation is not None:
             self._leave(step, number)
         if self._rest > 0.0:
             wall_s, computed_s = self._began_s
@@ -166,11 +172,15 @@ class Reader:
 
     def _take_other(self, item: Hold | Free | Take | Drop) -> None:
         if isinstance(item, Take):
-            item.held = self._ledger.hold(item.memory, item.sizes_bytes)
+            self._held[item] = self._ledger.hold(item.memory, item.sizes_bytes)
         elif isinstance(item, Drop):
-            if item.taken.held is not None:
-                item.taken.held.release()
+            self._held.pop(item.taken).release()
         elif isinstance(item, Hold):
             self._ledger.allocate(item.memory, item.tensor, item.size_bytes)
         else:
             self._ledger.free(item.memory, item.tensor)
+
+
+def _resize(step: Step, sizes: Sizes) -> Step:
+    """Return a step with the sizes that its index work has found."""
+    return step._replace(work=sizes.work, counts=sizes.counts)
