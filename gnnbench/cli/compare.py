@@ -25,7 +25,7 @@ from gnnbench.cli.options import (
     mode_option,
     open_console,
 )
-from gnnbench.cli.processes import end_with_starter, run_ranks
+from gnnbench.cli.processes import begin_as_rank, joined, run_ranks
 from gnnbench.cli.screen import make_console
 from gnnbench.cli.values import (
     MOST_PROCESSES,
@@ -34,7 +34,7 @@ from gnnbench.cli.values import (
 )
 from gnnbench.errors import UsageError
 from gnnbench.host import signals
-from gnnbench.host.rank import PATIENCE_S, is_watched
+from gnnbench.host.rank import PATIENCE_S, Place, read_place
 from gnnbench.jobs import preparation
 from gnnbench.jobs.limits import MOST_NEIGHBOURS, Whole
 
@@ -146,27 +146,28 @@ def run_rows(
     """
     # Refuse wrong usage before the first slow import.
     job = read_job(chosen, options, plain=plain, mode=mode)
-    ranks = int(os.environ.get("WORLD_SIZE", 0)) if "RANK" in os.environ else 0
-    processes = wanted.processes
-    if not ranks and (processes or made_of_cores(options.platform)):
+    place, processes = read_place(), wanted.processes
+    if place is None and (processes or made_of_cores(options.platform)):
         from gnnbench.cli.workers import check_processes
 
         count = check_processes(processes, chosen, options)
         if count:
             return run_ranks(line.words[1:], count, wanted.patience_s)
-    if processes and processes != ranks:
+    if processes and place is not None and processes != place.size:
         raise click.BadParameter(
-            f"this is one of {ranks} ranks, and {processes} are asked for; leave --processes out "
-            f"under torchrun.",
+            f"this is one of {place.size} ranks, and {processes} are asked for; leave --processes "
+            f"out under torchrun.",
             param_hint="'--processes'",
         )
-    if ranks > 1 and is_watched():
-        end_with_starter()
+    if place is not None and place.size == 1:
+        place = None
+    if place is not None:
+        begin_as_rank(debug=line.debug)
     names = preparation.list_names(chosen, job.model, job.swaps)
     registry = load_registry(options.extra_plugins, names)
     if line.debug:
         os.environ["GNNBENCH_DEBUG"] = "1"  # a run that fails then raises
-    request = preparation.make_request(job, registry, max(1, ranks))
+    request = preparation.make_request(job, registry, place and place.local_size)
     if find_rows is not None:
         request = replace(request, rows=find_rows(request, registry))
 
@@ -175,8 +176,8 @@ def run_rows(
         write_results(comparison, options, more)
         return exit_status(comparison)
 
-    if ranks > 1:
-        return run_as_rank(line, request, registry, wanted.patience_s, write)
+    if place is not None:
+        return run_as_rank(line, request, registry, place, wanted.patience_s, write)
     return write(run_comparison(line, request, registry))
 
 
@@ -191,29 +192,21 @@ def run_as_rank(
     line: CommandLine,
     request: Request,
     registry: Registry,
+    place: Place,
     patience_s: float,
     write: Callable[[Comparison], int],
 ) -> int:
     """Run the comparison as one of several ranks; rank 0 writes and prints."""
-    from gnnbench.comparison import check_agreement, serve
-    from gnnbench.run.collectives import PeerLost, join, leave
+    from gnnbench.comparison import check_agreement, gather_nodes, serve
     from gnnbench.run.shared_memory import make_processes
 
-    try:
-        processes = join(patience_s, make_processes(request.platform))
+    with joined(place, patience_s, make_processes(request.platform)) as processes:
         check_agreement(request, processes)
+        request = gather_nodes(request, processes)
         if processes.rank:
             serve(request, registry, processes)
-            leave()
             return 0
-        comparison = run_comparison(line, request, registry, processes)
-    except PeerLost as error:
-        if is_watched() and os.environ["RANK"] == "0":
-            return error.exit_status  # the starter names the rank that ended
-        raise
-    status = write(comparison)
-    leave()
-    return status
+        return write(run_comparison(line, request, registry, processes))
 
 
 def read_job(

@@ -47,7 +47,7 @@ def check_processes(
     registry.model(options.model)
     rows, settings = list_rows(registry, chosen, options), parse_settings(options.settings)
     check_options(rows, settings, registry)
-    machine = load_machine(options.platform, processes or 1)
+    machine = load_machine(options.platform, processes)
     counts = []
     for row in rows:
         bundle = assemble(registry, row.parts, options_for(row, settings, registry))

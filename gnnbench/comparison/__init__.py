@@ -17,7 +17,7 @@ import psutil
 import gnnbench
 from gnnbench.comparison.dataset_guard import DatasetGuard
 from gnnbench.comparison.machine import MachineLoad, describe_machine
-from gnnbench.comparison.orders import check_agreement, obey
+from gnnbench.comparison.orders import check_agreement, gather_nodes, obey
 from gnnbench.comparison.progress import Progress, SilentProgress
 from gnnbench.comparison.request import CHECKED_UPDATES, Options, PlannedRow, Request, Variant
 from gnnbench.comparison.rows import (
@@ -60,6 +60,7 @@ __all__ = [
     "choose_modes",
     "compare",
     "describe_machine",
+    "gather_nodes",
     "make_setting",
     "options_for",
     "plan_ablation",

@@ -199,11 +199,11 @@ def read_size(given: int | float | str | None) -> int | None:
     return size
 
 
-def make_request(job: Job, registry: Registry, ranks: int = 1) -> Request:
+def make_request(job: Job, registry: Registry, ranks: int | None = None) -> Request:
     """Make the request of a job, with its data and machine, and set torch's threads.
 
-    With several ``ranks``, each has its share of this machine's cores. Raises ``UsageError`` for
-    names that are unknown or values that are contradictory.
+    As one of several ranks, of which ``ranks`` are on this machine, a process has its share of the
+    cores. Raises ``UsageError`` for names that are unknown or values that are contradictory.
     """
     for name, own_swaps in job.strategies:
         registry.strategy(name)
@@ -216,7 +216,7 @@ def make_request(job: Job, registry: Registry, ranks: int = 1) -> Request:
     from gnnbench.comparison import CHECKED_UPDATES, Request, Variant
     from gnnbench.datasets import scale_features
 
-    threads = job.threads or max(1, count_cores() // ranks)
+    threads = job.threads or max(1, count_cores() // (ranks or 1))
     torch.set_num_threads(threads)
     own = registry.strategy(job.strategies[0][0]).platform
     machine = load_machine(job.platform, ranks, find_placements(registry, job.strategies), own)
@@ -425,22 +425,24 @@ def find_placements(registry: Registry, chosen: Sequence[ChosenStrategy]) -> tup
 
 def load_machine(
     spec: str | Platform | None,
-    ranks: int = 1,
+    ranks: int | None = None,
     placements: Sequence[Placement] = (),
     own: str = "",
 ) -> Platform:
     """Return the platform asked for, or the default.
 
-    The default is this machine if it has a CUDA device. Otherwise it is the first strategy's
-    ``own`` machine, the usual one, or another bundled one. The first of them is taken on which all
-    ``placements`` find a device to train on."""
-    if spec is None and ranks > 1:
-        from gnnbench.machines.workers import divide_machine
-
-        return divide_machine(ranks)
+    For a job of several ranks, of which ``ranks`` are on this machine, the default is the machine
+    divided among them, and so is ``local``. In a single process the default is this machine if it
+    has a CUDA device. Otherwise it is the first strategy's ``own`` machine, the usual one, or
+    another bundled one. The first of them is taken on which all ``placements`` find a device to
+    train on."""
     from gnnbench.machines import describe
     from gnnbench.machines.machine import Platform
 
+    if ranks is not None and spec in (None, describe.LOCAL):
+        from gnnbench.machines.workers import divide_machine
+
+        return divide_machine(ranks)
     if isinstance(spec, Platform):
         return spec
     if spec is not None:

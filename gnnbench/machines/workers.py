@@ -309,8 +309,7 @@ def _describe(cores: CoreSet) -> str:
 
 def divide_machine(processes: int) -> Platform:
     """Return ``local`` as ``processes`` workers: a GPU each if there are enough, else a share of
-    the host, independent of the number of cores. Ranks on several machines use it too, and nothing
-    is pinned.
+    the host, independent of the number of cores. Nothing is pinned.
 
     All workers exist, so their times are measured. Workers of one processor exchange data through
     its memory; the memory's bandwidth models the link between any two.

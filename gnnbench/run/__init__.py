@@ -12,7 +12,7 @@ from gnnbench.errors import IncompatibleParts
 from gnnbench.kernels.pages import return_large_arrays
 from gnnbench.lowering.base import collect_idle, collect_notes, collect_predictions
 from gnnbench.lowering.working_sets import is_streamed
-from gnnbench.machines.machine import Platform
+from gnnbench.machines.machine import Device
 from gnnbench.models import GNN
 from gnnbench.parts import Bundle, OffloadingMemory, Session, Setting
 from gnnbench.records import EpochTrace, PartKind, Trace
@@ -87,9 +87,9 @@ def refuse_processes(bundle: Bundle, setting: Setting, processes: Processes | No
     return processes.refuses(1 + max(assign_ranks(trainers, platform)))
 
 
-def accelerators_here(platform: Platform) -> tuple[torch.device, ...]:
-    """Return the distinct accelerators of this machine that a platform's devices compute on."""
-    names = dict.fromkeys(device.torch_device for device in platform.accelerators)
+def accelerators_here(devices: Sequence[Device]) -> tuple[torch.device, ...]:
+    """Return the distinct accelerators of this machine that devices compute on."""
+    names = dict.fromkeys(device.torch_device for device in devices)
     return tuple(torch.device(name) for name in names if name != "cpu")
 
 
@@ -122,22 +122,21 @@ class Training:
         if setting.dataset.folder:
             return_large_arrays()
         self._setting = setting
-        recorder = Recorder(clock, synchronise=accelerators_here(setting.platform))
         self._bundle = bundle
+        self._processes = processes
         self._trainers = bundle.placement.trainers(setting.platform)
         ranks = [0] * len(self._trainers)
         if processes is not None:
             ranks = list(assign_ranks(self._trainers, setting.platform))
         here = 0 if processes is None else processes.rank
-        #: The cores of this process, if its devices are made of cores.
-        self._cores = sorted(
-            {
-                core
-                for device, rank in zip(self._trainers, ranks, strict=True)
-                for core in device.pinned
-                if rank == here
-            }
-        )
+        devices = [
+            device for device, rank in zip(self._trainers, ranks, strict=True) if rank == here
+        ]
+        #: The devices of this process, and its cores if its devices are made of cores.
+        self._here = self._trainers if processes is None else tuple(devices)
+        self._cores = sorted({core for device in devices for core in device.pinned})
+        used = setting.platform.accelerators if processes is None else self._here
+        recorder = Recorder(clock, synchronise=accelerators_here(used))
         with self._at_work():
             started_s = time.perf_counter()
             bundle = self._bundle = bundle.begin(setting)
@@ -205,7 +204,9 @@ class Training:
         threads = torch.get_num_threads()
         torch.set_num_threads(len(self._cores) or self._setting.workload.threads or threads)
         try:
-            with on_devices(self._trainers), on_cores(self._cores):
+            if self._processes is not None:
+                self._processes.serve(self._trainers)
+            with on_devices(self._here), on_cores(self._cores):
                 yield
         finally:
             torch.set_num_threads(threads)

@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,6 +17,7 @@ import torch
 from gnnbench.check.graphs import fit_workload, make_dataset, make_platform, with_memory
 from gnnbench.datasets import load
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts
+from gnnbench.host.rank import read_place
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Setting
 from gnnbench.plugins import Registry, assemble, with_swap
@@ -24,8 +26,10 @@ from gnnbench.price.folds import digest
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Trace
 from gnnbench.run import train
-from gnnbench.run.collectives import Processes, join, leave
+from gnnbench.run.collectives import Processes
+from gnnbench.run.joining import join
 from gnnbench.run.shared_memory import MemoryProcesses
+from tests.networks import make_network
 from tests.uneven import make_uneven
 
 #: By the number of devices, what runs out of memory in the midst of an epoch on the small graph.
@@ -116,30 +120,37 @@ def sum_up(trace: Trace) -> dict[str, object]:
 
 def main() -> None:
     """``DATASET MODEL GROUP GROUP..``: groups of ranks, one after the other. Each group is
-    ``SIZE:PORT:HOW:STRATEGY:STRATEGY..``; its ranks share memory if ``HOW`` is ``shared``."""
+    ``SIZE:PORT:HOW:STRATEGY:STRATEGY..``; its ranks share memory if ``HOW`` is ``shared``, and are
+    on several nodes if it is ``2 nodes``."""
     torch.set_num_threads(1)
     dataset, model, *groups = sys.argv[1:]
     for group in groups:
         size, os.environ["MASTER_PORT"], how, *strategies = group.split(":")
         os.environ["WORLD_SIZE"] = size
-        ranks = []
-        for rank in range(int(size)):
-            child = os.fork()
-            if not child:
-                cases = [Case(strategy, dataset, model) for strategy in strategies]
-                os._exit(run_forked(rank, cases, shared=how == "shared"))
-            ranks.append(child)
-        if any([os.waitpid(child, 0)[1] for child in ranks]):
-            sys.exit(1)
+        count, _, nodes = how.partition(" ")
+        with make_network(int(count)) if nodes else nullcontext(None) as network:
+            ranks = []
+            for rank in range(int(size)):
+                child = os.fork()
+                if not child:
+                    if network is not None:
+                        network.enter(rank, int(size))
+                    cases = [Case(strategy, dataset, model) for strategy in strategies]
+                    os._exit(run_forked(rank, cases, shared=how == "shared"))
+                ranks.append(child)
+            if any([os.waitpid(child, 0)[1] for child in ranks]):
+                sys.exit(1)
 
 
 def run_forked(rank: int, cases: list[Case], *, shared: bool) -> int:
     os.environ["RANK"] = str(rank)
     try:
         platform = make_platform(2)
-        processes = join(make=partial(MemoryProcesses, platform) if shared else None)
+        place = read_place()
+        assert place is not None
+        processes = join(place, make=partial(MemoryProcesses, platform) if shared else None)
         found = dict(run_cases(cases, processes))
-        leave()
+        processes.leave()
     except BaseException:
         traceback.print_exc()
         return 1
