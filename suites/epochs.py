@@ -73,7 +73,9 @@ class _Epoch:
         if reason is not None:  # asv shows this combination as not available.
             raise NotImplementedError(reason)
         bundle = bundle.begin(setting)
-        recorder = Recorder(WallClock(), synchronise=accelerators_here(setting.platform))
+        recorder = Recorder(
+            WallClock(), synchronise=accelerators_here(setting.platform.accelerators)
+        )
         self.engine = make_engine(bundle, setting, recorder)
         self.engine.prepare()
         self.engine.run_epoch(0)

@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 import click
-from click.core import ParameterSource
 
 from gnnbench.cli.earlier import compare_earlier
 from gnnbench.cli.options import (
@@ -21,9 +20,11 @@ from gnnbench.cli.options import (
     ComparisonOptions,
     FilePath,
     comparison_options,
+    is_given,
     load_registry,
     mode_option,
     open_console,
+    patience_option,
 )
 from gnnbench.cli.processes import begin_as_rank, joined, run_ranks
 from gnnbench.cli.screen import make_console
@@ -67,16 +68,7 @@ if TYPE_CHECKING:
     help="Train strategies of several devices in N processes, one a device, as under torchrun; "
     "others run in one of them. Without --platform on N workers made of this machine.",
 )
-@click.option(
-    "--patience",
-    "patience_s",
-    type=Number(Whole(1, 86_400)),
-    default=PATIENCE_S,
-    show_default=True,
-    metavar="S",
-    help="With processes: after how many seconds in one step the others give up a rank that does "
-    "not come. One that ends is noticed at once.",
-)
+@patience_option
 @click.option(
     "--plain/--no-plain",
     default=True,
@@ -167,7 +159,7 @@ def run_rows(
     registry = load_registry(options.extra_plugins, names)
     if line.debug:
         os.environ["GNNBENCH_DEBUG"] = "1"  # a run that fails then raises
-    request = preparation.make_request(job, registry, place and place.local_size)
+    request = preparation.make_request(job, registry, place.local_size if place else None)
     if find_rows is not None:
         request = replace(request, rows=find_rows(request, registry))
 
@@ -251,11 +243,8 @@ def read_job(
 
 def find_demanded() -> tuple[str, ...]:
     """Return the mini-batch options that are on the command line, as typed."""
-    context = click.get_current_context()
     return tuple(
-        f"--{name.replace('_', '-')}"
-        for name in ("batch_size", "fanouts")
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        f"--{name.replace('_', '-')}" for name in ("batch_size", "fanouts") if is_given(name)
     )
 
 

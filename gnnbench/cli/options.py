@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from gnnbench.cli.screen import complain, escape, make_console
 from gnnbench.cli.values import Number
+from gnnbench.host.rank import PATIENCE_S
 from gnnbench.jobs.limits import MODEL_NAMES, MODES, RULES, SCALINGS, Real, Whole
 
 if TYPE_CHECKING:
@@ -156,6 +158,24 @@ def epochs_option(default: int, meaning: str) -> Decorator:
 def mode_option(meaning: str) -> Decorator:
     """Return ``--mode``, which defaults to None."""
     return click.option("--mode", type=click.Choice(MODES), help=meaning)
+
+
+patience_option = click.option(
+    "--patience",
+    "patience_s",
+    type=Number(Whole(1, 86_400)),
+    default=PATIENCE_S,
+    show_default=True,
+    metavar="S",
+    help="With several processes: after how many seconds in one step the others give up a rank "
+    "that does not come. One that ends is noticed at once.",
+)
+
+
+def is_given(name: str) -> bool:
+    """Return whether an option of the running command is on the command line."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is ParameterSource.COMMANDLINE
 
 
 def fanouts_option(meaning: str) -> Decorator:

@@ -36,8 +36,11 @@ DONE: Report = "D"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of this process: its ``rank`` among ``size``, and ``local_rank`` among the
-    ``local_size`` ranks of its ``node``. All ranks meet at ``address`` and ``port``."""
+    """The place of this process among the ranks of a job.
+
+    It is number ``rank`` of ``size``, and number ``local_rank`` of the ``local_size`` ranks of its
+    ``node``. All ranks meet at ``address`` and ``port``.
+    """
 
     rank: int
     size: int
@@ -59,10 +62,9 @@ def is_loopback(address: str) -> bool:
 
 
 def read_place() -> Place | None:
-    """Return this process's place from ``torchrun``'s environment; None without ``RANK`` and
-    ``WORLD_SIZE``.
+    """Return this process's place from ``torchrun``'s environment; None if there is none.
 
-    Without ``LOCAL_WORLD_SIZE``, all ranks are on this node if they meet at its loopback. Otherwise
+    There is none without ``RANK`` and ``WORLD_SIZE``. Without ``LOCAL_WORLD_SIZE``, all ranks are on this node if they meet at its loopback. Otherwise
     each rank is alone on its node. Raises ``UsageError`` for a variable that is missing or wrong.
     """
     if not {"RANK", "WORLD_SIZE"} <= os.environ.keys():

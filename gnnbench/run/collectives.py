@@ -93,11 +93,18 @@ class Processes:
         #: The tensors in flight from here; their memory must not change meanwhile.
         self._leaving: deque[tuple[str, Work, Tensor]] = deque()
 
+    @property
+    def ways(self) -> dict[str, torch.device]:
+        """The devices whose tensors can be sent, by the name of the backend."""
+        return {"gloo": HOST} | ({"nccl": torch.device("cuda")} if self._nccl else {})
+
     def serve(self, trainers: Sequence[Device]) -> None:
-        """Send tensors of the following steps as the devices of a row need it: by NCCL if all
-        ranks have CUDA devices and a trainer is one of them, else by gloo."""
+        """Choose the backend of the following steps by the devices of a row.
+
+        It is NCCL if every rank has a CUDA device and a trainer is one, else gloo.
+        """
         on_cuda = any(each.torch_device.startswith("cuda") for each in trainers)
-        self.device = torch.device("cuda") if self._nccl and on_cuda else HOST
+        self.device = self.ways.get("nccl", HOST) if on_cuda else HOST
 
     def tell(self, told: object) -> None:
         """Send an object from rank 0 to the others, which wait in :meth:`hear`."""

@@ -35,6 +35,8 @@ from gnnbench.host.rank import (
 )
 from gnnbench.run.collectives import PeerLost, PeerSilent, Processes
 from gnnbench.run.network import (
+    GLOO,
+    NCCL,
     find_address,
     find_interface,
     find_own_address,
@@ -53,15 +55,23 @@ Make = Callable[[Peers, float], Processes]
 class Store(Protocol):
     """The key-value store at which ranks meet."""
 
-    def set(self, key: str, value: str) -> None: ...
-    def get(self, key: str) -> bytes: ...
-    def check(self, keys: list[str]) -> bool: ...
+    def set(self, key: str, value: str) -> None:
+        """Set the value of a key."""
+
+    def get(self, key: str) -> bytes:
+        """Return the value of a key that is set."""
+
+    def check(self, keys: list[str]) -> bool:
+        """Return whether all keys are set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What a rank tells the others first: its host's name, its address, and whether it has a CUDA
-    device. ``port`` is that of its connections to the others, once it has one."""
+    """The words of a rank to the others when they meet.
+
+    It has the name of its host, its address, and whether it has a CUDA device. ``port`` is the one
+    at which later ranks connect; 0 means that it is not open yet.
+    """
 
     host: str
     address: str
@@ -187,7 +197,8 @@ class _Meeting:
             master_listen_fd=listening,
         )
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        return cast(Store, group.PrefixStore(f"attempt {attempt}", made))
+        prefixed = group.PrefixStore(f"attempt {attempt}", made)  # type: ignore[attr-defined]
+        return cast(Store, prefixed)
 
     def _exchange(self, store: Store, key: str, own: Hello) -> list[Hello]:
         """Tell all ranks something, and return what each has told."""
@@ -227,14 +238,13 @@ class _Meeting:
         """
         address = own.address
         if self._place.local:
-            interface = find_loopback() or "lo"
-            os.environ.update(GLOO_SOCKET_IFNAME=interface, NCCL_SOCKET_IFNAME=f"={interface}")
+            loopback = find_loopback() or "lo"
+            os.environ.update({GLOO: loopback, NCCL: f"={loopback}"})
             return address
         if is_loopback(address):
             abroad = [each for each in hellos if not is_loopback(each.address)]
-            address = (
-                find_own_address(abroad[0].address, abroad[0].port or 1) if abroad else address
-            )
+            if abroad:
+                address = find_own_address(abroad[0].address, self._place.port)
         if (interface := find_interface(address)) is None:
             raise UsageError(
                 f"rank {self._place.rank} has the address {address} on the way to the other nodes, "
@@ -290,9 +300,9 @@ class _Meeting:
         if self._step == "await" and missing:
             how = f"within {self._patience_s:g} s" if late else "before the others gave up"
             return f"{ranks} of {place.size} did not come to {where} {how}; {patience}"
-        whom = f"{ranks} of {place.size}" if missing else "the other ranks"
+        unmet = f"{ranks} of {place.size}" if missing else "the other ranks"
         return (
-            f"rank {place.rank} met the others at {where} and cannot connect to {whom} "
+            f"rank {place.rank} met the others at {where} and cannot connect to {unmet} "
             f"({first_line(error)}); check the network between the nodes, or set "
             f"GLOO_SOCKET_IFNAME to another interface."
         )

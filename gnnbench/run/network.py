@@ -18,8 +18,10 @@ GLOO, NCCL = "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"
 
 
 def find_own_address(address: str, port: int) -> str:
-    """Return this machine's address on the route to another one. Raises ``OSError`` without a
-    route."""
+    """Return this machine's address on the route to another one.
+
+    Raises ``OSError`` without a route.
+    """
     family, kind, protocol, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind, protocol) as probe:
         probe.connect(where)

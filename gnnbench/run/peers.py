@@ -1,8 +1,8 @@
-"""Connections by which ranks know of each other: who is there, who waits, and who has ended.
+"""Connections between ranks that tell which rank is present, waiting, or gone.
 
 A thread of each rank sends every other rank a line, twice a second. So a rank that waits in vain
 can name the rank to blame. A killed process closes its connections. A stopped process, or a node
-that was cut off, is silent. A rank that hangs is heard, but waits for nobody. A rank that ends
+that was cut off, is silent. A hanging rank is heard, but does not wait for others. A rank that ends
 early says why first, and all ranks that lose it say the same.
 """
 
@@ -50,6 +50,7 @@ class Peers:
     """The other ranks, by rank; ``names`` has the words for each rank in messages."""
 
     def __init__(self, rank: int, lines: Mapping[int, socket.socket], names: Sequence[str]) -> None:
+        self.names = tuple(names)
         self.name = names[rank]
         now_s = time.monotonic()
         self._peers = {each: _Peer(names[each], line, now_s) for each, line in lines.items()}

@@ -11,6 +11,8 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -25,24 +27,26 @@ from tests.networks import Network, make_network
 VICTIM = 1
 
 
-def work(patience_s: float, ready: int) -> None:
+def work(patience_s: float, ready: int, fault: str) -> None:
     place = read_place()
     assert place is not None
     signals.insist()
     with joined(place, patience_s) as processes:
         processes.sum(torch.ones(1))
         os.write(ready, b"r")
+        while fault == "interrupted" and place.rank == VICTIM:
+            time.sleep(1.0)
         while True:
             processes.sum(torch.ones(1))
             time.sleep(0.01)
 
 
-def start(network: Network, rank: int, size: int, patience_s: float, ready: int) -> int:
+def start(network: Network, rank: int, size: int, do: Callable[[], None]) -> int:
     child = os.fork()
     if not child:
         network.enter(rank, size)
         signals.take()
-        status = exit_status_of(lambda: work(patience_s, ready), CommandLine(("gnnbench",)))
+        status = exit_status_of(do, CommandLine(("gnnbench",)))
         signals.leave(status)
     return child
 
@@ -60,22 +64,25 @@ def run(nodes: int, size: int, patience_s: float, fault: str) -> dict[int, tuple
     said = [os.memfd_create(f"rank {rank}") for rank in range(size)]
     own = os.dup(2)
     children = dict[int, int]()
+    # Whoever is interrupted waits for much longer.
+    patience_s = 600.0 if fault == "interrupted" else patience_s
+    do = partial(work, patience_s, ready, fault)
     with make_network(nodes) as network:
         for rank in range(size):
             if rank != VICTIM or fault not in ("absent", "terminated"):
                 os.dup2(said[rank], 2)
-                children[start(network, rank, size, patience_s, ready)] = rank
+                children[start(network, rank, size, do)] = rank
                 os.dup2(own, 2)
         victims = [child for child, rank in children.items() if rank == VICTIM]
         began_s = time.monotonic()
-        if fault == "terminated":  # while the ranks wait for one that does not come
-            time.sleep(1.0)
-            for child in children:
-                os.kill(child, signal.SIGTERM)
-        elif fault != "absent":
+        if fault not in ("absent", "terminated"):
             for _ in children:
                 os.read(reading, 1)
             began_s = time.monotonic()
+        if fault in ("terminated", "interrupted"):  # while they wait for one that does not come
+            time.sleep(1.0)
+            for child in children:
+                os.kill(child, signal.SIGTERM)
         if fault == "cut":
             network.cut(VICTIM * nodes // size)
         elif fault in ("killed", "stopped"):
