@@ -64,8 +64,9 @@ def is_loopback(address: str) -> bool:
 def read_place() -> Place | None:
     """Return this process's place from ``torchrun``'s environment; None if there is none.
 
-    There is none without ``RANK`` and ``WORLD_SIZE``. Without ``LOCAL_WORLD_SIZE``, all ranks are on this node if they meet at its loopback. Otherwise
-    each rank is alone on its node. Raises ``UsageError`` for a variable that is missing or wrong.
+    There is none without ``RANK`` and ``WORLD_SIZE``. Without ``LOCAL_WORLD_SIZE``, all ranks are
+    on this node if they meet at its loopback. Otherwise each rank is alone on its node. Raises
+    ``UsageError`` for a variable that is missing or wrong.
     """
     if not {"RANK", "WORLD_SIZE"} <= os.environ.keys():
         return None
