@@ -78,12 +78,6 @@ def refuse_processes(bundle: Bundle, setting: Setting, processes: Processes | No
             f"each device of platform {platform.name} is a process of its own, and there is one "
             f"process; start it by gnnbench compare."
         )
-    on_hosts = bundle.mode == "mini-batch" or isinstance(bundle.memory, OffloadingMemory)
-    if platform.other_hosts and on_hosts:
-        return (
-            f"platform {platform.name} has several hosts, and what these send each other's devices "
-            f"is modelled only; choose one with a single host, or leave --processes out."
-        )
     return processes.refuses(1 + max(assign_ranks(trainers, platform)))
 
 
@@ -191,8 +185,18 @@ class Training:
                 for name, parameter in self.model.named_parameters()
             },
             preprocessing_s=self.preprocessing_s,
-            notes=(*collect_notes(engine.lowering), *engine.notes()),
+            notes=(*collect_notes(engine.lowering), *engine.notes(), *self._note_hosts(epochs)),
             idle=collect_idle(engine.lowering),
+        )
+
+    def _note_hosts(self, epochs: Sequence[EpochTrace]) -> tuple[str, ...]:
+        """Return a note if hosts of the platform send each other rows, and processes need not."""
+        if self._processes is None or not any(epoch.bytes["host_to_host"] for epoch in epochs):
+            return ()
+        return (
+            f"the bytes between hosts of {self._setting.platform.name} are counted from the "
+            f"program, and are not sent: a process reads its own copy of the data set, or gets "
+            f"rows from the process that has computed them",
         )
 
     @contextmanager

@@ -30,7 +30,7 @@ from gnnbench.run.collectives import Processes
 from gnnbench.run.joining import join
 from gnnbench.run.shared_memory import MemoryProcesses
 from tests.networks import make_network
-from tests.uneven import make_uneven
+from tests.uneven import make_uneven, split_host
 
 #: By the number of devices, what runs out of memory in the midst of an epoch on the small graph.
 TOO_LARGE = {
@@ -41,7 +41,7 @@ TOO_LARGE = {
 #: What crosses rests on values, so that no plan knows it.
 ADAPTIVE = "sancus communication.metric=embeddings communication.change=0.2"
 #: Every strategy that uses several devices, and variants whose rows go other ways: parts of other
-#: strategies by ``kind=name``, options by ``kind.name=value``.
+#: strategies by ``kind=name``, options by ``kind.name=value``, and two hosts by ``hosts=2``.
 STRATEGIES = (
     "partition", "roc", "cagnet", "bnsgcn", "neutronstar", "pipegcn", "sancus", "distgnn", "mixgcn",
     "pyg-multi-gpu", "salient", "distdgl", "distdgl-v2", "pagraph", "hyscale", "p3", "hongtu",
@@ -57,6 +57,8 @@ VARIANTS = (
     "pipegcn communication.smoothing=both",
     "neugraph memory=hongtu communication=vanilla sampler.chunks_per_device=2",
     "hongtu communication=neugraph memory=neugraph",
+    "salient hosts=2", "distdgl hosts=2", "pagraph hosts=2", "hyscale hosts=2", "p3 hosts=2",
+    "hongtu hosts=2", "neugraph hosts=2",
 )  # fmt: skip
 
 
@@ -74,16 +76,18 @@ class Case:
         registry = find_registry()
         (parts,) = registry.strategy(name).bundles.values()
         options: dict[str, dict[str, str]] = {}
+        described = make_uneven(devices, "cpu" if name == "distgnn" else "gpu")
         for change in changes:
             what, value = change.split("=")
             kind, dot, option = what.partition(".")
-            if dot:
+            if what == "hosts":
+                described = split_host(described)
+            elif dot:
                 options.setdefault(kind, {})[option] = value
             else:
                 parts = with_swap(registry, parts, ((kind, value),))
         dataset = make_dataset() if self.dataset == "small" else load(self.dataset)
         workload = fit_workload(dataset, self.model)
-        described = make_uneven(devices, "cpu" if name == "distgnn" else "gpu")
         names = frozenset(device.name for device in described.accelerators)
         platform = with_memory(described, names, 10**10)
         return (
@@ -162,7 +166,9 @@ def run_forked(rank: int, cases: list[Case], *, shared: bool) -> int:
 def run_cases(cases: list[Case], processes: Processes) -> Iterator[tuple[str, object]]:
     for case in cases:
         try:
-            yield case.strategy, sum_up(train_case(case, processes.size, processes))
+            trace = train_case(case, processes.size, processes)
+            unsent = [note for note in trace.notes if "and are not sent" in note]
+            yield case.strategy, {**sum_up(trace), "unsent": unsent}
         except (IncompatibleParts, DeviceOutOfMemory) as refusal:
             yield case.strategy, str(refusal)
 
