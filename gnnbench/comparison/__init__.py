@@ -38,7 +38,7 @@ from gnnbench.comparison.run import (
     needs_all,
 )
 from gnnbench.datasets import edge_convention
-from gnnbench.errors import GnnbenchError, IncompatibleParts
+from gnnbench.errors import GnnbenchError, IncompatiblePartsError
 from gnnbench.kernels.pages import keep_pages, trim_heap
 from gnnbench.models import build
 from gnnbench.parts import Bundle, LayerClass, Setting
@@ -101,7 +101,7 @@ def compare(
     begins with memory that another row has left.
 
     Raises ``UsageError`` for a request that is contradictory, ``PluginError`` for a model that
-    cannot be trained, and ``IncompatibleParts`` when no row's parts fit together.
+    cannot be trained, and ``IncompatiblePartsError`` when no row's parts fit together.
     """
     keep_pages()
     model = registry.model(request.workload.model)
@@ -143,12 +143,12 @@ def compare(
 
 
 def _require_some(rows: Sequence[PlannedRow], refusals: Mapping[PlannedRow, _Refusal]) -> None:
-    """Raise ``IncompatibleParts`` if no requested row, or no swapped row, can run."""
+    """Raise ``IncompatiblePartsError`` if no requested row, or no swapped row, can run."""
     swapped = [row for row in rows if row.swapped]
     for group in ([row for row in rows if not row.plain], swapped):
         found = [refusals[row] for row in group if row in refusals]
         if group and len(found) == len(group) and all(each.status != "error" for each in found):
-            raise IncompatibleParts(found[0].reason)
+            raise IncompatiblePartsError(found[0].reason)
 
 
 def _find_cards(rows: Sequence[PlannedRow], registry: Registry) -> dict[str, Card]:
@@ -329,7 +329,7 @@ def _find_rows(
 def serve(request: Request, registry: Registry, processes: Processes) -> None:
     """Train the share of a rank other than 0, of rows that use several devices, when rank 0 does.
 
-    Raises ``PeerLost`` when the other ranks are gone.
+    Raises ``PeerLostError`` when the other ranks are gone.
     """
     keep_pages()
     setting = make_setting(request, registry.model(request.workload.model))

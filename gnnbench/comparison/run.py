@@ -24,11 +24,11 @@ from gnnbench.comparison.request import PlannedRow, Request
 from gnnbench.comparison.rows import options_for
 from gnnbench.comparison.yardstick import Paces
 from gnnbench.errors import (
-    DeviceOutOfMemory,
+    DeviceOutOfMemoryError,
     GnnbenchError,
-    MissingDependency,
+    MissingDependencyError,
     PluginError,
-    StageFailed,
+    StageFailedError,
     words_of,
 )
 from gnnbench.machines.machine import Platform
@@ -59,7 +59,7 @@ from gnnbench.records import (
     Trace,
 )
 from gnnbench.run import Evidence, Training, train
-from gnnbench.run.collectives import PeerLost, Processes
+from gnnbench.run.collectives import PeerLostError, Processes
 from gnnbench.run.evaluate import Evaluator
 from gnnbench.statistics import count_warmup
 from gnnbench.units import format_si
@@ -351,14 +351,14 @@ class Run:
         try:
             with self._random.at_turn():
                 return step()
-        except DeviceOutOfMemory as error:
+        except DeviceOutOfMemoryError as error:
             self.fail("out-of-memory", str(error))
-        except MissingDependency as error:
+        except MissingDependencyError as error:
             self.fail("skipped", describe_failure(error))
-        except (PeerLost, KeyboardInterrupt):
+        except (PeerLostError, KeyboardInterrupt):
             raise
         except GnnbenchError as error:
-            if raises and isinstance(error, StageFailed):
+            if raises and isinstance(error, StageFailedError):
                 raise
             self.fail("error", describe_failure(error))
         except BaseException as error:

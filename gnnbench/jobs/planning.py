@@ -10,7 +10,7 @@ from gnnbench.comparison import PlannedRow, Request, Variant, make_setting, plan
 from gnnbench.comparison.planned import plan_run
 from gnnbench.comparison.request import Options
 from gnnbench.datasets.synthetic import RMAT_QUADRANTS, parse_count
-from gnnbench.errors import IncompatibleParts, UsageError
+from gnnbench.errors import IncompatiblePartsError, UsageError
 from gnnbench.jobs.preparation import (
     PlanJob,
     load_dataset,
@@ -77,8 +77,8 @@ class SilentPasses:
 def prepare_plan(job: PlanJob, registry: Registry) -> PlannedJob:
     """Look up a job's parts, its graph, and a machine that has the devices they need.
 
-    Raises ``UsageError`` for unknown names and unplannable jobs, ``IncompatibleParts`` for parts or
-    a machine that do not fit.
+    Raises ``UsageError`` for unknown names and unplannable jobs, ``IncompatiblePartsError`` for
+    parts or a machine that do not fit.
     """
     offered = registry.strategy(job.strategy)
     drawn = job.sizes is not None
@@ -96,7 +96,7 @@ def prepare_plan(job: PlanJob, registry: Registry) -> PlannedJob:
     machine = load_machine(job.platform, placements=(bundle.placement,), own=offered.platform)
     reason = bundle.placement.refuse_counts(machine) or bundle.refuse_devices(machine)
     if reason is not None:
-        raise IncompatibleParts(f"{offered.name}: {reason}")
+        raise IncompatiblePartsError(f"{offered.name}: {reason}")
     reason = planner.refuses(bundle) if planner is not None and drawn else None
     if reason is not None:
         raise UsageError(reason)

@@ -37,7 +37,7 @@ from pydantic import ValidationError
 
 from gnnbench.constants import Bound
 from gnnbench.errors import PlatformError
-from gnnbench.host.files import FileRefused, user_cache
+from gnnbench.host.files import FileRefusedError, user_cache
 from gnnbench.host.toml import read_toml
 from gnnbench.machines.libraries import read_libraries, read_rates
 from gnnbench.machines.machine import DISK, Device, LibraryRates, Link, Platform, RateCurve
@@ -135,7 +135,7 @@ def is_made_of_cores(spec: str) -> bool:
     if spec.startswith(CORES):
         return True
     path = find_file(spec)
-    with contextlib.suppress(FileRefused, OSError, ValueError):
+    with contextlib.suppress(FileRefusedError, OSError, ValueError):
         return path is not None and path.is_file() and table_of(read_toml(path)) is CoresTable
     return False
 
@@ -172,15 +172,15 @@ def read_platform(path: Path) -> Platform:
     try:
         data = read_toml(path)
         return _build(table_of(data).model_validate(data))
-    except FileRefused as error:
+    except FileRefusedError as error:
         raise PlatformError(f"platform file {error}") from None
     except ValidationError as error:
         raise PlatformError(f"platform file {path}: {explain(error, data)}.") from None
-    except _Contradiction as error:
+    except _ContradictionError as error:
         raise PlatformError(f"platform file {path}: {error}.") from None
 
 
-class _Contradiction(Exception):
+class _ContradictionError(Exception):
     """Entries that are valid one by one and contradict each other."""
 
 
@@ -197,11 +197,11 @@ def _build(table: TomlTable) -> Platform:
         numbers.update(_numbers_of(name, described))
     for entry in table.accelerators:
         if entry.name == DISK:
-            raise _Contradiction(
+            raise _ContradictionError(
                 f"[[accelerators]] {DISK} has the name of the host's disk; rename it"
             )
         if entry.name in groups:
-            raise _Contradiction(
+            raise _ContradictionError(
                 f"two entries are called {entry.name!r}; give each [[accelerators]] its own name"
             )
         groups[entry.name] = tuple(_expand_accelerators(entry))
@@ -209,7 +209,7 @@ def _build(table: TomlTable) -> Platform:
     devices = tuple(itertools.chain.from_iterable(groups.values()))
     twice = _first_duplicate(device.name for device in devices)
     if twice is not None:
-        raise _Contradiction(
+        raise _ContradictionError(
             f"two devices are called {twice!r}; give each [[accelerators]] its own name"
         )
     links = _build_links(table.links, [host.name for host in hosts], groups, numbers)
@@ -253,10 +253,14 @@ def _name_hosts(table: PlatformTable | ClusterTable) -> Mapping[str, HostTable]:
     if isinstance(table, PlatformTable):
         return {"host": table.host}
     if len(table.hosts) < 2:
-        raise _Contradiction("[[hosts]] are several; write a single one as [host], without a name")
+        raise _ContradictionError(
+            "[[hosts]] are several; write a single one as [host], without a name"
+        )
     twice = _first_duplicate(entry.name for entry in table.hosts)
     if twice is not None:
-        raise _Contradiction(f"two hosts are called {twice!r}; give each [[hosts]] its own name")
+        raise _ContradictionError(
+            f"two hosts are called {twice!r}; give each [[hosts]] its own name"
+        )
     return {entry.name: entry for entry in table.hosts}
 
 
@@ -267,7 +271,7 @@ def _check_nodes(
     ends = {frozenset(link.ends) for link in links}
     for one, other in itertools.combinations(hosts, 2):
         if {one.name, other.name} not in ends:
-            raise _Contradiction(
+            raise _ContradictionError(
                 f"hosts {one.name} and {other.name} are not linked; "
                 f'add a [[links]] entry from = "{one.name}" to = "{other.name}"'
             )
@@ -275,12 +279,12 @@ def _check_nodes(
         linked = [host.name for host in hosts if {host.name, device.name} in ends]
         if not linked:
             which = "the host" if len(hosts) == 1 else "a host"
-            raise _Contradiction(
+            raise _ContradictionError(
                 f"{device.name} has no link to {which}; "
                 f'add a [[links]] entry from = "{hosts[0].name}" to = "{device.name}"'
             )
         if len(linked) > 1:
-            raise _Contradiction(
+            raise _ContradictionError(
                 f"{device.name} is linked with hosts {' and '.join(linked)}; it belongs to one"
             )
 
@@ -308,11 +312,17 @@ def _build_host(name: str, table: HostTable) -> Device:
     where = f"[[hosts]] {name}" if isinstance(table, NodeTable) else "[host]"
     if (table.sockets is None) != (table.socket_bandwidth is None):
         lacking = "sockets" if table.sockets is None else "socket_bandwidth"
-        raise _Contradiction(f"{where} has no {lacking}; give both, or neither for a single socket")
+        raise _ContradictionError(
+            f"{where} has no {lacking}; give both, or neither for a single socket"
+        )
     if table.sockets is not None and host.sockets == 1:
-        raise _Contradiction(f"{where} has a single socket; take out sockets and socket_bandwidth")
+        raise _ContradictionError(
+            f"{where} has a single socket; take out sockets and socket_bandwidth"
+        )
     if table.fresh_bandwidth is None and table.core_fresh_bandwidth is not None:
-        raise _Contradiction(f"{where} has no fresh_bandwidth; give it with core_fresh_bandwidth")
+        raise _ContradictionError(
+            f"{where} has no fresh_bandwidth; give it with core_fresh_bandwidth"
+        )
     return host
 
 
@@ -336,7 +346,7 @@ def _build_links(
             one, other = other, one
         for end in (one, other):
             if end not in named:
-                raise _Contradiction(
+                raise _ContradictionError(
                     f"[[links]] {entry.from_} to {entry.to}: there is no device {end!r}; "
                     f"{suggest(end, groups)}"
                 )
@@ -347,7 +357,7 @@ def _build_links(
     joined = _first_duplicate("-".join(sorted(link.ends)) for link in links)
     if joined is not None:
         one, other = joined.split("-")
-        raise _Contradiction(f"{one} and {other} are linked twice; keep one [[links]] entry")
+        raise _ContradictionError(f"{one} and {other} are linked twice; keep one [[links]] entry")
     return links
 
 
@@ -377,7 +387,7 @@ def _expand_accelerators(entry: AcceleratorTable) -> Iterator[Device]:
     names = [entry.name]
     if entry.count is not None:
         if entry.name[-1].isdigit():
-            raise _Contradiction(
+            raise _ContradictionError(
                 f"[[accelerators]] {entry.name} has a count, which numbers its devices; "
                 f"take the digits off its name"
             )
@@ -408,14 +418,14 @@ def _expand_link(
     links = []
     for a, b in pairs:
         if a is b:
-            raise _Contradiction(
+            raise _ContradictionError(
                 f"[[links]] {entry.from_} to {entry.to} joins {a.name} to itself; "
                 f"name two different devices"
             )
         ends = (a.name, b.name)
         via = (entry.via,) if isinstance(entry.via, str) else tuple(entry.via or ())
         if own := [stop for stop in via if stop in ends]:
-            raise _Contradiction(
+            raise _ContradictionError(
                 f"[[links]] {entry.from_} to {entry.to} goes via {own[0]}, one of its own ends; "
                 f"take out via"
             )

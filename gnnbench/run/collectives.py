@@ -29,14 +29,14 @@ HOST = torch.device("cpu")
 Told = TypeVar("Told")
 
 
-class PeerLost(GnnbenchError):
+class PeerLostError(GnnbenchError):
     """A rank could not reach the others: one of them has ended."""
 
     #: The process that started the ranks tells it apart from a rank's own failure.
     exit_status = 5
 
 
-class PeerSilent(PeerLost):
+class PeerSilentError(PeerLostError):
     """A rank waited for the others until its limit: one of them hangs."""
 
     exit_status = 6
@@ -225,7 +225,7 @@ class Processes:
             try:
                 yield
             except RuntimeError as error:
-                kind = PeerSilent if time.monotonic() - began_s >= waits_s else PeerLost
+                kind = PeerSilentError if time.monotonic() - began_s >= waits_s else PeerLostError
                 reason = self.peers.explain(what, waits_s, reason_of(error))
                 self.peers.fail(reason)
                 raise kind(reason) from error
@@ -235,7 +235,7 @@ class Processes:
         """Run the work of this rank; if it fails here, tell the others why before it ends."""
         try:
             yield
-        except PeerLost:
+        except PeerLostError:
             raise
         except KeyboardInterrupt:
             self.peers.fail(f"{self.peers.name} was ended by a signal.")

@@ -33,7 +33,7 @@ from gnnbench.host.rank import (
     open_store_socket,
     report,
 )
-from gnnbench.run.collectives import PeerLost, PeerSilent, Processes
+from gnnbench.run.collectives import PeerLostError, PeerSilentError, Processes
 from gnnbench.run.network import (
     GLOO,
     NCCL,
@@ -84,9 +84,9 @@ def join(place: Place, patience_s: float = PATIENCE_S, make: Make | None = None)
 
     A rank with a CUDA device is bound to it. ``make`` replaces the class :class:`Processes`.
 
-    Raises ``PeerSilent`` when others do not come within ``patience_s``, and ``PeerLost`` when they
-    cannot be reached for another reason. Raises ``UsageError`` if the environment names an
-    interface that this machine does not have.
+    Raises ``PeerSilentError`` when others do not come within ``patience_s``, and ``PeerLostError``
+    when they cannot be reached for another reason. Raises ``UsageError`` if the environment names
+    an interface that this machine does not have.
     """
     chosen = None if place.local else read_chosen_interface()
     report(JOINED)
@@ -142,7 +142,7 @@ class _Meeting:
         if not isinstance(error, RuntimeError | ValueError | OSError):
             raise error
         late = time.monotonic() >= self._until_s
-        raise (PeerSilent if late else PeerLost)(self._describe(error, late)) from error
+        raise (PeerSilentError if late else PeerLostError)(self._describe(error, late)) from error
 
     def _meet(self) -> Peers:
         place = self._place

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from gnnbench.datasets import ScalingChoice
 from gnnbench.errors import UsageError
-from gnnbench.host.files import FileRefused
+from gnnbench.host.files import FileRefusedError
 from gnnbench.host.toml import read_toml
 from gnnbench.jobs.preparation import Job, parse_settings, parse_strategies
 
@@ -135,7 +135,7 @@ def read_grid(path: Path) -> Grid:
     """Read the configurations of a file. Raises ``UsageError``, one sentence with the key."""
     try:
         content = read_toml(path)
-    except FileRefused as error:
+    except FileRefusedError as error:
         raise UsageError(f"{path}: {error.reason}; give a sweep as TOML.") from error
     try:
         table = SweepTable.model_validate(content)

@@ -29,7 +29,7 @@ from gnnbench.comparison import Request, make_setting
 from gnnbench.comparison.planned import plan_run
 from gnnbench.datasets import partitioning
 from gnnbench.datasets.partitioning import edge_cut
-from gnnbench.errors import IncompatibleParts, UsageError
+from gnnbench.errors import IncompatiblePartsError, UsageError
 from gnnbench.machines import load_platform
 from gnnbench.parts import Bundle, list_tried, option_fields, parse_option
 from gnnbench.plugins import load
@@ -366,7 +366,7 @@ def test_a_strategy_that_does_not_fit_stands_last_with_the_memory_that_is_full(a
 
 
 def test_nothing_that_fits_is_refused_with_the_reason(ask):
-    with pytest.raises(IncompatibleParts, match="no combination"):
+    with pytest.raises(IncompatiblePartsError, match="no combination"):
         advise(ask(kept=(("placement", "hpgnn"), ("sampler", "neighbour"))))
 
 

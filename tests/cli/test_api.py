@@ -13,7 +13,7 @@ import torch
 
 import gnnbench
 from gnnbench.datasets import load
-from gnnbench.errors import IncompatibleParts, PluginError, UsageError
+from gnnbench.errors import IncompatiblePartsError, PluginError, UsageError
 from gnnbench.machines import load_platform
 from gnnbench.records import Parts, Strategy
 from gnnbench_plugins.reference.kernel import TorchKernel
@@ -190,7 +190,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(given, words):
 
 
 def test_parts_that_do_not_fit_raise():
-    with pytest.raises(IncompatibleParts):
+    with pytest.raises(IncompatiblePartsError):
         gnnbench.compare("hongtu", dataset=GRAPH, swap={"sampler": "neighbour"}, **SMALL)
 
 

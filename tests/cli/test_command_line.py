@@ -146,7 +146,7 @@ def test_the_exit_status_is_that_of_the_worst_run(run, answer, runs, status, say
             3,
             "not enough memory for what was asked for (Unable to allocate 9 TiB); ask for a",
         ),
-        (EOFError("cut off"), 3, "unexpected UnexpectedEnd: cut off. Run again"),
+        (EOFError("cut off"), 3, "unexpected UnexpectedEndError: cut off. Run again"),
         (MemoryError(), 3, "not enough memory for what was asked for; ask for a smaller graph"),
     ],
 )

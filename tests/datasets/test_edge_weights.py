@@ -14,7 +14,7 @@ from gnnbench.comparison import Request, Variant, compare, make_setting
 from gnnbench.comparison.dataset_guard import DatasetGuard
 from gnnbench.comparison.planned import plan_run
 from gnnbench.comparison.rows import plan_row
-from gnnbench.errors import DatasetError, IncompatibleParts
+from gnnbench.errors import DatasetError, IncompatiblePartsError
 from gnnbench.jobs.preparation import Job, make_request
 from gnnbench.lowering.footprint import ChunkSize, adjacency_bytes, crossing_topology_bytes
 from gnnbench.lowering.memory import host_graph_bytes
@@ -156,7 +156,7 @@ def test_every_strategy_trains_equal_to_the_reference_and_is_planned_so(name, mo
         request = Request((name,), dataset, workload, platform, modes=(mode,))
         try:
             *_, run = compare(request, registry).runs
-        except IncompatibleParts:
+        except IncompatiblePartsError:
             return False
         assert run.status == "done", run.reason
         assert run.other_maths or run.equivalence.holds, run.equivalence

@@ -133,13 +133,13 @@ def test_fresh_memory_is_fresh_each_time(monkeypatch):
     assert min(touched) >= 2
 
 
-class _Asked(Exception):
+class _AskedError(Exception):
     pass
 
 
 def test_memory_is_not_kept_beside_a_graph_on_disk(monkeypatch):
     def ask():
-        raise _Asked
+        raise _AskedError
 
     monkeypatch.setattr(run, "return_large_arrays", ask)
     data, registry = make_dataset(), plugins.load()
@@ -148,5 +148,5 @@ def test_memory_is_not_kept_beside_a_graph_on_disk(monkeypatch):
     parts = registry.strategy("reference").bundles["full-graph"]
     run.Training(plugins.assemble(registry, parts, {}), setting, WallClock())
     on_disk = replace(setting, dataset=replace(data, folder="somewhere"))
-    with pytest.raises(_Asked):
+    with pytest.raises(_AskedError):
         run.Training(plugins.assemble(registry, parts, {}), on_disk, WallClock())

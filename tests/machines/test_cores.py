@@ -13,7 +13,7 @@ import gnnbench
 from gnnbench import plugins
 from gnnbench.check.graphs import make_dataset, make_workload
 from gnnbench.constants import MEASURED
-from gnnbench.errors import IncompatibleParts, PlatformError
+from gnnbench.errors import IncompatiblePartsError, PlatformError
 from gnnbench.lowering import choose_lowering
 from gnnbench.machines import workers
 from gnnbench.machines.describe import is_made_of_cores, load_platform
@@ -536,5 +536,7 @@ def test_a_step_takes_every_process_its_part_of_reading_the_program(machine):
 
 def test_one_process_is_not_several_devices(machine):
     two = make_workers(parse_cores("cores:1,1"), "cores:1,1")
-    with pytest.raises(IncompatibleParts, match="each device of platform cores:1,1 is a process"):
+    with pytest.raises(
+        IncompatiblePartsError, match="each device of platform cores:1,1 is a process"
+    ):
         gnnbench.compare("partition", dataset=make_dataset(), platform=two, epochs=1)

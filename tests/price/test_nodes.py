@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from gnnbench import plugins
-from gnnbench.errors import DeviceOutOfMemory, PlatformError
+from gnnbench.errors import DeviceOutOfMemoryError, PlatformError
 from gnnbench.lowering.homes import Homes
 from gnnbench.machines import load_platform, to_toml
 from gnnbench.machines.machine import Device, Link, Platform
@@ -141,7 +141,7 @@ def test_each_host_has_its_vertices_rows_and_its_own_account():
 
 
 def test_the_host_that_is_too_small_is_named():
-    with pytest.raises(DeviceOutOfMemory, match="node1 is out of memory"):
+    with pytest.raises(DeviceOutOfMemoryError, match="node1 is out of memory"):
         run(VANILLA, platform=make_nodes((10**9, 900)), options=HONGTU)
 
 

@@ -16,7 +16,7 @@ import torch
 
 from gnnbench.check.graphs import fit_workload, make_dataset, make_platform, with_memory
 from gnnbench.datasets import load
-from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts
+from gnnbench.errors import DeviceOutOfMemoryError, IncompatiblePartsError
 from gnnbench.host.rank import read_place
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Setting
@@ -169,7 +169,7 @@ def run_cases(cases: list[Case], processes: Processes) -> Iterator[tuple[str, ob
             trace = train_case(case, processes.size, processes)
             unsent = [note for note in trace.notes if "and are not sent" in note]
             yield case.strategy, {**sum_up(trace), "unsent": unsent}
-        except (IncompatibleParts, DeviceOutOfMemory) as refusal:
+        except (IncompatiblePartsError, DeviceOutOfMemoryError) as refusal:
             yield case.strategy, str(refusal)
 
 

@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import Field, ValidationError
 
 from gnnbench.errors import UsageError
-from gnnbench.host.files import FileRefused
+from gnnbench.host.files import FileRefusedError
 from gnnbench.host.toml import read_toml
 from gnnbench.machines.schema import (
     Bandwidth,
@@ -135,7 +135,7 @@ def load_board(spec: str) -> Board:
         path = bundled[spec]
     try:
         table = _BoardTable.model_validate(read_toml(path))
-    except FileRefused as error:
+    except FileRefusedError as error:
         raise UsageError(
             f"board file {path} cannot be read: {error.reason}; start from a copy of u250.toml."
         ) from None

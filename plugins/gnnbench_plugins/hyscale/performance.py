@@ -159,14 +159,15 @@ def trainer_seconds(
         sources, destinations = vertices[number], vertices[number + 1]
         if number == 0 and stored is not None:
             sources, destinations = (values / layer.in_features for values in stored)
-        macs = sources * layer.source_macs + destinations * layer.destination_macs
+        macs = sources * layer.early.source_macs
+        macs += destinations * layer.early.destination_macs
         # Attention is over N(v) and v.
-        read = edges[number] + (vertices[number + 1] if layer.loop_features else 0.0)
+        read = edges[number] + (vertices[number + 1] if layer.on_edges.of_loops else 0.0)
         traffic, product_s = read * width * itemsize, macs / macs_per_s
         aggregate_s = traffic / device.aggregate_bytes_per_s(width, threads) + product_s
         update_s = vertices[number + 1] * layer.macs_per_row / macs_per_s
         total += combine(aggregate_s, update_s)
-        if number == 0 and not layer.source_macs:
+        if number == 0 and not layer.early.source_macs:
             total += update_s
             continue
         back_s = traffic / device.aggregate_backward_bytes_per_s(width, threads) + product_s
@@ -338,7 +339,7 @@ def add_described(
     def launches_s(device: Device) -> float:
         if device.pipelined:
             return (2 * depth + 1) * device.launch_s
-        return (4 * depth + bool(task.layers[0].source_macs)) * device.launch_s
+        return (4 * depth + bool(task.layers[0].early.source_macs)) * device.launch_s
 
     if not accelerators:
         return replace(prediction, train_cpu_s=prediction.train_cpu_s + launches_s(host))

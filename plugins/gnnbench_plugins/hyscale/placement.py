@@ -11,16 +11,17 @@ from typing import ClassVar, Literal
 
 from gnnbench.machines.machine import Device, Platform
 from gnnbench.parts import (
+    MINI_BATCHES,
     Bundle,
     Handed,
-    SeedPlacement,
+    Placement,
     SeedSession,
     Setting,
     divide_evenly,
     hand_out,
     option,
 )
-from gnnbench.records import BatchProfile, HostThreads, IntArray, Share, StageTimes
+from gnnbench.records import BatchProfile, HostThreads, IntArray, Mode, Share, StageTimes
 from gnnbench.units import format_si
 from gnnbench_plugins.hyscale.drm import Assignment, Balancer, decide
 from gnnbench_plugins.hyscale.performance import (
@@ -36,7 +37,7 @@ from gnnbench_plugins.hyscale.performance import (
 
 
 @dataclass(frozen=True)
-class HyScalePlacement(SeedPlacement):
+class HyScalePlacement(Placement):
     """HyScale-GNN §III-B and §IV-A: the first split from the performance model, then DRM.
 
     The CPU trainer is the last slot. A round of fewer seeds than a full one (the last of an epoch)
@@ -45,6 +46,7 @@ class HyScalePlacement(SeedPlacement):
 
     name: ClassVar[str] = "hyscale"
     summary: ClassVar[str] = "accelerators and the CPU train together; DRM moves work each round"
+    modes: ClassVar[frozenset[Mode]] = MINI_BATCHES
 
     drm: bool = option(True, "rebalance between rounds")
     rule: Literal["algorithm1", "proportional"] = option(

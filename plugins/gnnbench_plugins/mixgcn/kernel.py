@@ -13,11 +13,11 @@ from gnnbench.kernels.dispatch import SparseMatrix, pack_mask, sort_sources, tra
 from gnnbench.kernels.dispatch.checks import MaskArray
 from gnnbench.machines.costs.passes import RELU, Passes
 from gnnbench.machines.machine import Device, DeviceKind
-from gnnbench.parts import Bundle, OfFullGraphs, Setting, option
+from gnnbench.parts import FULL_GRAPHS, Bundle, Kernel, Setting, option
 from gnnbench.records import Block, Mode, Work
 from gnnbench_plugins.mixgcn.machines import Spu
 from gnnbench_plugins.mixgcn.placement import MixGCNPlacement
-from gnnbench_plugins.reference.native_kernel import NativeAdjacency, NativeKernel
+from gnnbench_plugins.reference.native_kernel import NativeAdjacency, NativeArithmetic
 
 
 def make_spu(device: Device) -> Spu:
@@ -55,7 +55,7 @@ class SpuAdjacency(NativeAdjacency):
 
 
 @dataclass
-class SpuKernel(OfFullGraphs, NativeKernel):
+class SpuKernel(NativeArithmetic, Kernel):
     """A kernel that aggregates on MixGCN's sparse accelerator (section 3.2.1).
 
     Other devices update. A piece of AGGREGATE takes the time of ``machines.Spu`` on its block. With
@@ -69,8 +69,8 @@ class SpuKernel(OfFullGraphs, NativeKernel):
 
     name: ClassVar[str] = "spu"
     summary: ClassVar[str] = "S-SpMM on MixGCN's sparse accelerators, by their cycle model"
+    modes: ClassVar[frozenset[Mode]] = FULL_GRAPHS
     device_kinds: ClassVar[frozenset[DeviceKind]] = frozenset({"cpu", "gpu", "sparse"})
-    takes_sparse_features: ClassVar[bool] = False
     #: Dense devices update, with a pass for ReLU.
     hidden_passes: ClassVar[Bound[Passes]] = RELU
 
@@ -111,7 +111,7 @@ class SpuKernel(OfFullGraphs, NativeKernel):
                 f"kernel 'spu' has adders and no multipliers, and model "
                 f"{setting.workload.model!r} computes on every edge; choose gcn, sage or gin."
             )
-        return super().refuses(bundle, setting)
+        return None
 
     def begin(self, setting: Setting) -> None:
         self.limit_sources(setting.dataset.graph.num_vertices)
@@ -122,9 +122,6 @@ class SpuKernel(OfFullGraphs, NativeKernel):
     def limit_sources(self, vertices: int) -> None:
         """Set the number of vertices: no work reads more different rows."""
         self._vertices = vertices
-
-    def projects_first(self, layer: int, setting: Setting, mode: Mode) -> bool:
-        return False
 
     def masks_gradients(self) -> bool:
         return self.masked

@@ -53,7 +53,7 @@ def price_rows(
         products = 3 if gradients else 2
         edge_s.append((1 + gradients) * width * item / bandwidth)
         # Each additional vertex adds one row to each product, wherever it is computed.
-        macs = shape.macs_per_row + shape.source_macs + shape.destination_macs
+        macs = shape.macs_per_row + shape.early.source_macs + shape.early.destination_macs
         vertex_s.append(products * 2 * macs / flops)
     sent_s = np.zeros((len(layers), len(devices)))
     for peer in range(len(devices)):

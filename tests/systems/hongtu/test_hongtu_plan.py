@@ -11,7 +11,7 @@ import pytest
 from gnnbench import datasets
 from gnnbench.comparison import Request, compare
 from gnnbench.datasets.partitioning import cut_ranges
-from gnnbench.errors import IncompatibleParts
+from gnnbench.errors import IncompatiblePartsError
 from gnnbench.jobs.planning import SilentPasses
 from gnnbench.kernels.dispatch import RmatStream
 from gnnbench.kernels.reference.streams import draw_edges
@@ -180,5 +180,5 @@ def test_a_plan_in_memory_says_what_does_not_fit():
         full = [label for label, size in needed.items() if size > limit]
         told_of = [note.split()[0] for note in tight["memory"].notes]
         assert told_of == full[:1]
-    with pytest.raises(IncompatibleParts, match="needs communication 'halo'"):
+    with pytest.raises(IncompatiblePartsError, match="needs communication 'halo'"):
         InMemoryPlanner().plan(bundle_of("hongtu"), ask(stream, (64, 32, 8)))

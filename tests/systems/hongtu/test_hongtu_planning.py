@@ -18,7 +18,7 @@ from gnnbench import datasets
 from gnnbench.check.graphs import make_dataset, make_workload
 from gnnbench.datasets.partitioning import edge_cut as partitioning
 from gnnbench.datasets.partitioning import partition
-from gnnbench.errors import DeviceOutOfMemory
+from gnnbench.errors import DeviceOutOfMemoryError
 from gnnbench.kernels.dispatch import edge_cut, partition_stream
 from gnnbench.machines import load_platform
 from gnnbench.models import build
@@ -305,7 +305,7 @@ def test_the_least_number_of_chunks_that_fits_is_found(accelerators, small):
         assert peak(n) <= size
         assert n == 1 or peak(n - 1) > size
         found.append(n)
-    with pytest.raises(DeviceOutOfMemory):
+    with pytest.raises(DeviceOutOfMemoryError):
         run_in(size, chunks_per_partition=n - 1, search="none")
     assert found[0] == 1
     assert found == sorted(found)
@@ -326,11 +326,11 @@ class Room:
 
 def test_where_a_single_vertex_does_not_fit_the_ledger_says_which_tensor():
     setting = small_setting()
-    with pytest.raises(DeviceOutOfMemory) as caught:
+    with pytest.raises(DeviceOutOfMemoryError) as caught:
         fitting_run(setting, 3000, chunks_per_partition=0)
     assert "chunk intermediates needs" in str(caught.value)
     assert "of 3,000 are in use" in str(caught.value)
-    with pytest.raises(DeviceOutOfMemory, match="topologies, unless memory"):
+    with pytest.raises(DeviceOutOfMemoryError, match="topologies, unless memory"):
         run(setting, memory={"device_bytes": 3000, "topology": "device"})
     sampler = HongTuSampler(chunks_per_partition=0)
     cut = sampler.chunks(setting, 3, Room(lambda first: False))

@@ -15,7 +15,7 @@ import pytest
 from gnnbench import datasets, plugins
 from gnnbench.comparison import Request, compare
 from gnnbench.datasets.synthetic import RMAT_QUADRANTS
-from gnnbench.errors import IncompatibleParts, UsageError
+from gnnbench.errors import IncompatiblePartsError, UsageError
 from gnnbench.jobs.planning import SilentPasses
 from gnnbench.kernels.dispatch import RmatStream, fpga
 from gnnbench.kernels.reference.fpga import Machine
@@ -245,7 +245,7 @@ def test_a_board_too_small_is_refused_before_anything_runs(tmp_path, uram, given
     path = tmp_path / "small.toml"
     path.write_text(text.replace(old, f"uram_bytes = {{ value = {uram}"))
     options = {"placement": {"board": str(path), **given}}
-    with pytest.raises(IncompatibleParts, match=message):
+    with pytest.raises(IncompatiblePartsError, match=message):
         run_compare("hpgnn", dataset=SMALL, dims=(64, 256, 8), options=options)
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnbench import datasets
-from gnnbench.errors import StageFailed
+from gnnbench.errors import StageFailedError
 from gnnbench.lowering.footprint import mini_batch_bytes
 from gnnbench.parts import EverythingCrosses, Setting
 from gnnbench.price.dry_run import DryRun
@@ -234,7 +234,7 @@ def test_a_row_that_no_device_has_is_not_reused(graph):
 
     setting = setting_for(graph)
     bundle = replace(bundle_of("pyg-multi-gpu"), communication=Wishful())
-    with pytest.raises(StageFailed, match="must bring every row that is not there"):
+    with pytest.raises(StageFailedError, match="must bring every row that is not there"):
         train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
 
 

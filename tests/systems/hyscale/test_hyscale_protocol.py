@@ -16,11 +16,11 @@ import torch
 
 from gnnbench import datasets
 from gnnbench.errors import (
-    DeviceOutOfMemory,
-    IncompatibleParts,
+    DeviceOutOfMemoryError,
+    IncompatiblePartsError,
     Interrupted,
-    MissingDependency,
-    StageFailed,
+    MissingDependencyError,
+    StageFailedError,
 )
 from gnnbench.lowering.mini_batch import MiniBatchLowering
 from gnnbench.machines.machine import Device, Link, Platform, RateCurve
@@ -230,7 +230,7 @@ def test_stages_have_the_threads_they_were_given(small_graph, real):
 # --------------------------------------------------------------------------- failures
 
 
-class Injected(Exception):
+class InjectedError(Exception):
     """What a stage raises in these tests."""
 
 
@@ -256,26 +256,26 @@ def inject(monkeypatch, fate):
 def test_an_error_names_its_stage_round_and_device(monkeypatch, small_graph, stage, real):
     def fate(at, index, slot):
         if at == stage and index == 3 and slot in (-1, 1):
-            raise Injected("no luck")
+            raise InjectedError("no luck")
 
     inject(monkeypatch, fate)
     device = "gpu1" if stage == "propagate" else "host"
-    with pytest.raises(StageFailed) as caught:
+    with pytest.raises(StageFailedError) as caught:
         run(small_graph, make_machine(2, real=real))
     error = caught.value
     assert (error.stage, error.round, error.device, error.exit_status) == (stage, 3, device, 3)
     assert str(error) == (
-        f"stage {stage} of round 3 failed on {device}: Injected: no luck; run with --debug for "
-        f"the traceback."
+        f"stage {stage} of round 3 failed on {device}: InjectedError: no luck; run with --debug "
+        f"for the traceback."
     )
-    assert isinstance(error.__cause__, Injected)
+    assert isinstance(error.__cause__, InjectedError)
     assert error.also == ()
 
 
 @pytest.mark.parametrize("real", [False, True], ids=["in-turn", "threads"])
 def test_a_full_device_says_at_which_stage(small_graph, real):
     platform = make_machine(2, real=real, memory_bytes=5_000)
-    with pytest.raises(DeviceOutOfMemory) as caught:
+    with pytest.raises(DeviceOutOfMemoryError) as caught:
         run(small_graph, platform, placement_cpu_trainer="false")
     error = caught.value
     assert (error.stage, error.round, error.capacity_bytes) == ("transfer", 0, 5_000)
@@ -290,10 +290,10 @@ def test_a_missing_library_stays_what_it_is(small_graph):
     def sample(*args):
         if threading.current_thread() is threading.main_thread():
             return drawn(*args)
-        raise MissingDependency("it is not installed.")
+        raise MissingDependencyError("it is not installed.")
 
     bundle.sampler.sample = sample
-    with pytest.raises(MissingDependency, match="it is not installed"):
+    with pytest.raises(MissingDependencyError, match="it is not installed"):
         train(bundle, setting, WallClock())
 
 
@@ -312,7 +312,7 @@ def test_a_broken_placement_is_refused(small_graph, shares, said):
 
     bundle, setting = prepare(small_graph, make_machine(1, real=True))
     on_open(bundle.placement, deal)
-    with pytest.raises(StageFailed, match=said):
+    with pytest.raises(StageFailedError, match=said):
         train(bundle, setting, WallClock())
 
 
@@ -475,5 +475,5 @@ def test_a_sampler_that_would_not_pay_is_left_alone():
     ],
 )
 def test_sampling_that_cannot_be_is_refused(small_graph, platform, reason):
-    with pytest.raises(IncompatibleParts, match=reason):
+    with pytest.raises(IncompatiblePartsError, match=reason):
         run(small_graph, platform, **SAMPLING)

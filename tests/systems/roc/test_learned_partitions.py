@@ -11,8 +11,8 @@ import pytest
 
 from gnnbench.check.graphs import make_platform
 from gnnbench.datasets import from_arrays
-from gnnbench.errors import DeviceOutOfMemory
-from gnnbench.parts import SwappingMemory
+from gnnbench.errors import DeviceOutOfMemoryError
+from gnnbench.parts import DeviceMemory
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.program import Free, Hold
 from gnnbench.records import Graph
@@ -274,7 +274,7 @@ def test_as_little_is_swapped_as_makes_room():
         assert max(peaks_of(trace, setting)) <= capacity
         crossed.append(trace.epochs[0].bytes["device_to_host"])
     assert crossed[0] == 0 < crossed[1] <= crossed[2] <= crossed[3]
-    with pytest.raises(DeviceOutOfMemory):
+    with pytest.raises(DeviceOutOfMemoryError):
         run(setting, memory={"device_bytes": least // 2})
 
 
@@ -303,8 +303,9 @@ def test_a_host_that_trains_has_nothing_to_swap():
 
 
 @dataclasses.dataclass(frozen=True)
-class Wrong(SwappingMemory):
+class Wrong(DeviceMemory):
     name = "wrong"
+    swaps = True
 
     def choose_swapped(self, kept, working, rows, free_bytes):
         return frozenset({2})

@@ -18,7 +18,7 @@ from gnnbench import datasets
 from gnnbench.constants import Bound, Constant
 from gnnbench.datasets import STAND_INS
 from gnnbench.datasets.partitioning import choose_partitioner, partition
-from gnnbench.errors import DeviceOutOfMemory
+from gnnbench.errors import DeviceOutOfMemoryError
 from gnnbench.lowering.shardings import Piece
 from gnnbench.machines import load_platform
 from gnnbench.machines.machine import Device, Link, Platform
@@ -195,7 +195,7 @@ def price_peer(name: str, graph: Sized) -> float | None:
     setting = Setting(dataset, platform, workload, build(workload).shapes)
     try:
         epochs = price_epochs(bundle, setting, count)[-last:]
-    except DeviceOutOfMemory:
+    except DeviceOutOfMemoryError:
         return None
     return sum(epoch.epoch_s for epoch in epochs) / last / scale
 
@@ -212,7 +212,7 @@ def _price_distdgl(graph: Sized) -> float | None:
     )  # fmt: skip
     try:
         alone_s = predict_full_graph_s(CLUSTER, "torch", task)
-    except DeviceOutOfMemory:
+    except DeviceOutOfMemoryError:
         return None
     cluster = load_platform(CLUSTER)
     network = cluster.link("node0_gpu0", "node1_gpu0").bandwidth_bytes_per_s

@@ -7,6 +7,7 @@ of the ledger.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import ClassVar
@@ -17,7 +18,7 @@ from gnnbench.machines.costs.passes import Passes, count_degrees
 from gnnbench.machines.costs.roofline import price_operations, rates_of
 from gnnbench.machines.machine import LibraryRates, Platform
 from gnnbench.models import build
-from gnnbench.parts import Bundle, Kernel, Setting
+from gnnbench.parts import Bundle, Kernel, MiniBatchSampler, Setting
 from gnnbench.price.epochs import EpochPrice, price_epochs
 from gnnbench.records import BatchProfile, BlockSize, Dataset, Form, Work, Workload
 from gnnbench_plugins.dgl.kernel import DGLKernel
@@ -32,6 +33,7 @@ from gnnbench_plugins.reference.memory import HostMemory, ResidentMemory
 from gnnbench_plugins.reference.native_kernel import NativeKernel
 from gnnbench_plugins.reference.placement import SinglePlacement
 from gnnbench_plugins.reference.sampler import WholeGraphSampler
+from gnnbench_plugins.salient.communication import SalientCommunication
 from gnnbench_plugins.salient.memory import SalientMemory
 from gnnbench_plugins.sancus.communication import SancusCommunication
 from gnnbench_plugins.studies.validation.mini_batches import Draw, find_profile
@@ -65,7 +67,7 @@ KERNELS: dict[str, type[Kernel]] = {
     "dgl": DGLKernel,
     "native": NativeKernel,
 }
-SAMPLERS: dict[str, type[SizedMiniBatches]] = {
+SAMPLERS: dict[str, Callable[..., MiniBatchSampler]] = {
     "pyg": PyGMiniBatches,
     "pyg-messages": PyGMiniBatches,
     "dgl": DGLMiniBatches,
@@ -73,11 +75,11 @@ SAMPLERS: dict[str, type[SizedMiniBatches]] = {
     "native": SizedMiniBatches,
 }
 #: Loaders of programs that draw by PyG, and of systems that draw by DGL.
-PYG_LOADERS: dict[str, type[SizedMiniBatches]] = {
+PYG_LOADERS: dict[str, Callable[..., MiniBatchSampler]] = {
     "pinned": PyGMiniBatchesPinned,
     "persistent": PyGMiniBatchesPersistent,
 }
-LOADERS: dict[str, type[SizedMiniBatches]] = {
+LOADERS: dict[str, Callable[..., MiniBatchSampler]] = {
     "pinned": DGLMiniBatchesPinned,
     "in-place": DGLMiniBatchesInPlace,
 }
@@ -164,7 +166,7 @@ def _setting(dataset: Dataset, platform: Platform, workload: Workload) -> Settin
 def predict_full_graph_s(
     machine: str, kernel: str, task: FullGraphEpoch, regularisers: int = 0
 ) -> float:
-    """Return the seconds of an epoch. Raises ``DeviceOutOfMemory`` where a memory is too small."""
+    """Return the seconds of an epoch. Raises ``DeviceOutOfMemoryError``."""
     vertices, edges = round(task.vertices * task.scale), round(task.edges * task.scale)
     dataset = make_dataset(task.graph, vertices, edges, task.dims, vertices)
     platform = shrink(load_platform(machine), task.scale)
@@ -274,7 +276,7 @@ def _price_rounds(
         bundle = Bundle(
             SalientMiniBatches(profile=profile, count=count, workers=task.workers),
             DataParallelPlacement(accelerators=devices),
-            SalientRowsCross(precision="half"),
+            SalientRowsCross(SalientCommunication(precision="half")),
             SalientMemory(),
             chosen,
         )
