@@ -153,6 +153,8 @@ def joined(place: Place, patience_s: float, make: Make | None = None) -> Iterato
             if place.rank == 0:
                 signals.leave(error.exit_status)
             raise
+        if signals.has_come() and signals.find_cause() is None:
+            raise  # the signal was first
         signals.forget()
         raise RankFailedError(str(error)) from error
     except KeyboardInterrupt:

@@ -41,6 +41,8 @@ class _Came:
     at_s = 0.0
     in_work = False
     said = False
+    #: When it came, if a thread watches: the main thread may take it much later.
+    arrived_s: float | None = None
     #: Returns the moment and the sentence of a fault elsewhere that this process ends for, if any.
     find_fault: Callable[[], tuple[float, str] | None] = staticmethod(lambda: None)
 
@@ -72,9 +74,9 @@ def insist() -> None:
         number = 0
         while number not in WORDS:
             number = os.read(reading, 1)[0]
-        if _Came.number is None:
-            _Came.number, _Came.at_s = number, time.monotonic()
+        _Came.arrived_s = time.monotonic()
         time.sleep(ENDING_S)
+        _Came.number = _Came.number or number
         cause = find_cause()
         if cause is not None and not is_watched():
             print(f"gnnbench: error: {cause}", file=sys.stderr, flush=True)
@@ -91,8 +93,8 @@ def explain_by(find_fault: Callable[[], tuple[float, str] | None]) -> None:
 
 def find_cause() -> str | None:
     """Return the fault elsewhere for which this process was sent a signal: one that came before."""
-    fault = _Came.find_fault()
-    return fault[1] if fault is not None and has_come() and fault[0] < _Came.at_s else None
+    fault, came_s = _Came.find_fault(), _Came.arrived_s or _Came.at_s
+    return fault[1] if fault is not None and fault[0] < came_s else None
 
 
 def forget() -> None:

@@ -81,7 +81,7 @@ def run(nodes: int, size: int, patience_s: float, fault: str) -> dict[int, tuple
             began_s = time.monotonic()
         if fault in ("terminated", "interrupted"):  # while they wait for one that does not come
             time.sleep(1.0)
-            for child in children:
+            for child in children.keys() - victims:
                 os.kill(child, signal.SIGTERM)
         if fault == "cut":
             network.cut(VICTIM * nodes // size)
@@ -89,8 +89,8 @@ def run(nodes: int, size: int, patience_s: float, fault: str) -> dict[int, tuple
             os.kill(victims[0], signal.SIGKILL if fault == "killed" else signal.SIGSTOP)
         found = {}
         while children:
-            if fault == "stopped" and len(children) == 1:
-                os.kill(victims[0], signal.SIGCONT)
+            if fault in ("stopped", "interrupted") and len(children) == 1:
+                os.kill(victims[0], signal.SIGCONT if fault == "stopped" else signal.SIGTERM)
             child, status = os.wait()
             rank = children.pop(child)
             took_s = time.monotonic() - began_s
