@@ -65,7 +65,7 @@ def run(nodes: int, size: int, patience_s: float, fault: str) -> dict[int, tuple
     own = os.dup(2)
     children = dict[int, int]()
     # Whoever is interrupted waits for much longer.
-    patience_s = 600.0 if fault == "interrupted" else patience_s
+    patience_s = 60.0 if fault == "interrupted" else patience_s
     do = partial(work, patience_s, ready, fault)
     with make_network(nodes) as network:
         for rank in range(size):

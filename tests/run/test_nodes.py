@@ -100,12 +100,12 @@ def test_the_rank_at_fault_is_named_on_every_node_within_patience(nodes, size, f
         if rank == faulty_ranks.VICTIM and fault in ("killed", "interrupted"):
             continue
         assert said.count("\n") == 1, said
+        assert took_s < PATIENCE_S + 10  # on a busy machine
         error = said.removeprefix("gnnbench: error: ")
         if fault in ("terminated", "interrupted"):
             assert (status, error) == (143, "terminated.\n")
             continue
         assert status == 3, said
-        assert took_s < PATIENCE_S + 10  # on a busy machine
         if fault == "absent":
             assert error.startswith("rank 1 of ")
             assert " did not come to " in error
