@@ -13,10 +13,10 @@ from gnnbench.advice.search import Effort, Final, Found, Search, choose_effort, 
 from gnnbench.advice.sentences import SAME, explain_choice, explain_unfit, tell_variation
 from gnnbench.advice.variations import Variation, list_variations
 from gnnbench.comparison import compare
-from gnnbench.comparison.progress import Progress
 from gnnbench.comparison.request import PlannedRow, Request
 from gnnbench.datasets.partitioning import remember_partitions
 from gnnbench.errors import IncompatiblePartsError, UsageError
+from gnnbench.jobs.progress import Progress
 from gnnbench.kernels.pages import keep_pages
 from gnnbench.machines.describe import LOCAL, local_path
 from gnnbench.price.model_error import error_of

@@ -25,6 +25,7 @@ from gnnbench.check.subject import (
     require_done,
 )
 from gnnbench.errors import IncompatiblePartsError, PluginError, UsageError
+from gnnbench.machines.tables import replace_fields
 from gnnbench.parts import (
     UNIFORM,
     MiniBatchSampler,
@@ -125,13 +126,13 @@ def _require_homes(case: str, world: World, owner: IntArray) -> None:
     """Check that each vertex has one trainer, or one holder of its row, and one host socket."""
     platform = world.setting.platform
     two_sockets = replace(
-        platform, host=replace(platform.host, sockets=2, socket_bandwidth_bytes_per_s=1e10)
+        platform, host=replace_fields(platform.host, sockets=2, socket_bandwidth_bytes_per_s=1e10)
     )
     placement = world.bundle.placement
     there = replace(world.setting, platform=two_sockets)
     named = (
         ("owner", owner, len(placement.trainers(platform))),
-        ("sockets", placement.sockets(there, owner), two_sockets.host.sockets),
+        ("sockets", placement.sockets(there, owner), two_sockets.host.memory.sockets),
     )
     for what, places, count in named:
         if places.shape != (world.setting.dataset.graph.num_vertices,) or places.dtype != np.int64:

@@ -146,7 +146,7 @@ def _check_grid(kernel: Kernel, device: Device) -> None:
                 )
         most = bound_seconds(works[-1], device)[1]
         # The fixed cost of every step may hide this much work.
-        if most > max(LAUNCHES * device.launch_s, times[0]) and not times[-1] > times[0]:
+        if most > max(LAUNCHES * device.hardware.launch_s, times[0]) and not times[-1] > times[0]:
             raise NonConformingError(
                 f"kernel {kernel.name!r} takes {times[0]:.3e} s on {device.name} ({device.model}) "
                 f"for {describe_work(works[0])} and for {describe_work(works[-1])} alike"
@@ -177,12 +177,12 @@ def bound_seconds(work: Work, device: Device) -> tuple[float, float]:
     """Return a device's least seconds for a piece of work, and those at its effective rates."""
     least = least_seconds(work, find_peaks(device))
     if work.op == "sample":
-        rate = device.sampled_edges_per_s * (device.cores if device.kind == "cpu" else 1)
+        rate = device.rates.sampled_edges_per_s * (device.cores if device.kind == "cpu" else 1)
         return least, work.edges / rate if rate else math.inf
     read = work.edges * work.features * work.itemsize
     outputs = work.rows * work.features * work.itemsize
     most = (
-        device.launch_s
+        device.hardware.launch_s
         + outputs / device.bandwidth_bytes_per_s(work.threads)
         + read / device.aggregate_bytes_per_s(work.features, work.threads)
         + 2.0 * work.macs / device.update_flop_per_s(work.features, work.threads)
@@ -448,16 +448,16 @@ def _check_memory(memory: Memory, world: World) -> str:
     """Check that a memory states no more than the platform's, and caches only rows that fit."""
     setting, name = world.setting, memory.name
     for device in world.bundle.placement.trainers(setting.platform):
-        if not 0 <= memory.capacity_bytes(device) <= device.memory_bytes:
+        if not 0 <= memory.capacity_bytes(device) <= device.hardware.memory_bytes:
             raise NonConformingError(
                 f"memory {name!r} states a capacity of {memory.capacity_bytes(device):,} bytes on "
-                f"{device.name}, which has {device.memory_bytes:,}"
+                f"{device.name}, which has {device.hardware.memory_bytes:,}"
             )
     host = setting.platform.host
-    if not 0 <= memory.host_capacity_bytes(host) <= host.memory_bytes:
+    if not 0 <= memory.host_capacity_bytes(host) <= host.hardware.memory_bytes:
         raise NonConformingError(
             f"memory {name!r} states a host capacity of {memory.host_capacity_bytes(host):,} "
-            f"bytes, and the host has {host.memory_bytes:,}"
+            f"bytes, and the host has {host.hardware.memory_bytes:,}"
         )
     cached = 0
     if isinstance(memory, CacheMemory):

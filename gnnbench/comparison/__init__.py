@@ -18,8 +18,7 @@ import gnnbench
 from gnnbench.comparison.dataset_guard import DatasetGuard
 from gnnbench.comparison.machine import MachineLoad, describe_machine
 from gnnbench.comparison.orders import check_agreement, gather_nodes, obey
-from gnnbench.comparison.progress import Progress, SilentProgress
-from gnnbench.comparison.request import CHECKED_UPDATES, Options, PlannedRow, Request, Variant
+from gnnbench.comparison.request import Options, PlannedRow, Request, Variant, make_request
 from gnnbench.comparison.rows import (
     add_plain_rows,
     check_demanded,
@@ -39,6 +38,7 @@ from gnnbench.comparison.run import (
 )
 from gnnbench.datasets import edge_convention
 from gnnbench.errors import GnnbenchError, IncompatiblePartsError
+from gnnbench.jobs.progress import Progress, SilentProgress
 from gnnbench.kernels.pages import keep_pages, trim_heap
 from gnnbench.models import build
 from gnnbench.parts import Bundle, LayerClass, Setting
@@ -48,7 +48,6 @@ from gnnbench.run import refuse_processes
 from gnnbench.run.collectives import Processes
 
 __all__ = [
-    "CHECKED_UPDATES",
     "Options",
     "PlannedRow",
     "Progress",
@@ -61,6 +60,7 @@ __all__ = [
     "compare",
     "describe_machine",
     "gather_nodes",
+    "make_request",
     "make_setting",
     "options_for",
     "plan_ablation",

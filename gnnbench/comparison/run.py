@@ -19,7 +19,6 @@ from gnnbench.comparison.machine import Throttled
 from gnnbench.comparison.orders import Order, seeded, tell_faults
 from gnnbench.comparison.plain import Shared
 from gnnbench.comparison.process_state import ProcessState, RandomStreams
-from gnnbench.comparison.progress import Progress
 from gnnbench.comparison.request import PlannedRow, Request
 from gnnbench.comparison.rows import options_for
 from gnnbench.comparison.yardstick import Paces
@@ -31,6 +30,8 @@ from gnnbench.errors import (
     StageFailedError,
     words_of,
 )
+from gnnbench.jobs.groups import CHECKED_UPDATES
+from gnnbench.jobs.progress import Progress
 from gnnbench.machines.machine import Platform
 from gnnbench.models import GNN, build
 from gnnbench.models.products import projected_layers
@@ -202,7 +203,7 @@ class Run:
         processes = scene.processes if needs_all(self._bundle, setting) else None
         self._examination: Examination | None = None
         if request.check:
-            held = 0 if self._other_maths else request.checked_updates
+            held = 0 if self._other_maths else request.checked_updates or CHECKED_UPDATES
             self._examination = Examination(
                 scene.registry,
                 row,

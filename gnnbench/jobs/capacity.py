@@ -80,7 +80,8 @@ def check_widths(first: int, hidden: int, layers: int, last: int, *, dense: bool
 def check_dims(dims: Sequence[int], *, dense: bool) -> None:
     """Refuse to plan for a model with these widths if its weights cannot be drawn here.
 
-    ``dense`` is as in :func:`check_widths`. Raises ``UsageError``."""
+    ``dense`` is as in :func:`check_widths`. Raises ``UsageError``.
+    """
     weights = sum(one * other if dense else other for one, other in itertools.pairwise(dims))
     shown = ",".join(map(str, dims[:4])) + ",..." * (len(dims) > 4)
     _check_bytes(

@@ -1,4 +1,4 @@
-"""This machine as the platform ``local``: as probed, else as the system describes it."""
+"""The platform ``local``: this machine as probed, else as the system describes it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from gnnbench.errors import GnnbenchError, PlatformError
 from gnnbench.host.cores import count_cores, memory_bytes
 from gnnbench.host.files import explain, publish
 from gnnbench.kernels.pages import count_kept_bytes
-from gnnbench.machines.describe import LOCAL, local_path, read_platform
-from gnnbench.machines.machine import Device, Link, Platform
+from gnnbench.machines.describe import LOCAL, local_path
+from gnnbench.machines.files import read_platform
+from gnnbench.machines.machine import Device, Hardware, Link, MemoryRates, Platform, TrainerRates
 from gnnbench.machines.show import to_toml
+from gnnbench.machines.tables import replace_fields
 
 #: Assumed rates of a machine that was not probed.
 CORE_FLOPS: Annotated[float, Constant("FLOP/s", "assumed", "order of magnitude")] = 5e10
@@ -36,8 +38,9 @@ PCIE_LATENCY_S: Annotated[float, Constant("s", "assumed", "one copy call")] = 1e
 
 
 def load_local() -> Platform:
-    """Return ``local``: as last probed, else as the operating system describes it, with assumed
-    rates.
+    """Return ``local`` as last probed, else as the operating system describes it.
+
+    The latter has assumed rates.
 
     Raises ``PlatformError`` if the probed description is broken or has other GPUs than torch.
     """
@@ -54,9 +57,7 @@ def load_local() -> Platform:
         )
     return dataclasses.replace(
         platform,
-        host=dataclasses.replace(
-            platform.host, virtual=False, mapped_from_bytes=count_kept_bytes()
-        ),
+        host=replace_fields(platform.host, virtual=False, mapped_from_bytes=count_kept_bytes()),
         accelerators=tuple(
             dataclasses.replace(device, virtual=False, torch_device=f"cuda:{index}")
             for index, device in enumerate(platform.accelerators)
@@ -92,14 +93,17 @@ def describe_unmeasured() -> Platform:
         name="host",
         kind="cpu",
         model=cpu_model(),
-        flops_per_s=CORE_FLOPS * cores,
-        memory_bandwidth_bytes_per_s=min(CORE_BYTES_PER_S * cores, HOST_BYTES_PER_S),
-        memory_bytes=memory_bytes(),
-        launch_s=HOST_LAUNCH_S,
+        hardware=Hardware(
+            flops_per_s=CORE_FLOPS * cores,
+            memory_bandwidth_bytes_per_s=min(CORE_BYTES_PER_S * cores, HOST_BYTES_PER_S),
+            memory_bytes=memory_bytes(),
+            launch_s=HOST_LAUNCH_S,
+        ),
         cores=cores,
-        core_bandwidth_bytes_per_s=CORE_BYTES_PER_S,
-        sampled_edges_per_s=CORE_EDGES_PER_S,
-        mapped_from_bytes=count_kept_bytes(),
+        memory=MemoryRates(
+            core_bandwidth_bytes_per_s=CORE_BYTES_PER_S, mapped_from_bytes=count_kept_bytes()
+        ),
+        rates=TrainerRates(sampled_edges_per_s=CORE_EDGES_PER_S),
         virtual=False,
     )
     sources = {
@@ -123,15 +127,9 @@ def describe_unmeasured() -> Platform:
             f"{gpu.name}.memory_bandwidth": assumed.format("10 GB/s a multiprocessor"),
             f"{gpu.name}.launch": assumed.format("one kernel launched from PyTorch"),
         }
-        links += [
-            Link(
-                f"{device.name}-{gpu.name}",
-                (device.name, gpu.name),
-                PCIE_BYTES_PER_S,
-                PCIE_LATENCY_S,
-            )
-            for device in (host, *gpus)
-        ]
+        for name in ("host", *(device.name for device in gpus)):
+            ends = (name, gpu.name)
+            links.append(Link("-".join(ends), ends, PCIE_BYTES_PER_S, PCIE_LATENCY_S))
         gpus.append(gpu)
     for link in links:
         sources[f"{link.name}.bandwidth"] = assumed.format("PCIe 3.0 x16, effective")
@@ -149,12 +147,14 @@ def _assume_gpu(index: int) -> Device:
         name=f"gpu{index}",
         kind="gpu",
         model=properties.name,
-        flops_per_s=GPU_LANES * 2 * GPU_CLOCK_HZ * multiprocessors,
-        memory_bandwidth_bytes_per_s=GPU_BYTES_PER_S * multiprocessors,
-        memory_bytes=properties.total_memory,
-        launch_s=GPU_LAUNCH_S,
+        hardware=Hardware(
+            flops_per_s=GPU_LANES * 2 * GPU_CLOCK_HZ * multiprocessors,
+            memory_bandwidth_bytes_per_s=GPU_BYTES_PER_S * multiprocessors,
+            memory_bytes=properties.total_memory,
+            launch_s=GPU_LAUNCH_S,
+            cache_bytes=second_level_bytes(index),
+        ),
         cores=multiprocessors,
-        cache_bytes=second_level_bytes(index),
         virtual=False,
         torch_device=f"cuda:{index}",
     )
@@ -167,6 +167,7 @@ def assemble(
     sources: Mapping[str, str],
     marks: Mapping[str, Mark],
 ) -> Platform:
+    """Return the platform ``local`` from its probed or assumed devices."""
     summary = [f"{host.model}, {host.cores} cores", *(gpu.model for gpu in gpus)]
     return Platform(
         name=LOCAL,
@@ -189,8 +190,7 @@ def count_physical_cores() -> int:
 
 
 def cache_bytes() -> int:
-    """Return the bytes of a core's largest cache, which is the last level; 0 if Linux does not
-    state them."""
+    """Return the bytes of a core's last-level cache; 0 if Linux does not state them."""
     sizes = [0]
     for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         with contextlib.suppress(OSError, ValueError):
@@ -199,12 +199,12 @@ def cache_bytes() -> int:
 
 
 def second_level_bytes(index: int) -> int:
-    """Return the bytes of a CUDA device's second-level cache; 0 if this torch does not state
-    them."""
+    """Return the bytes of a CUDA device's second-level cache; 0 if torch states none."""
     return int(getattr(torch.cuda.get_device_properties(index), "L2_cache_size", 0))
 
 
 def cpu_model() -> str:
+    """Return the name of this machine's processor."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -213,4 +213,5 @@ def cpu_model() -> str:
 
 
 def count_gpus() -> int:
+    """Return the number of CUDA devices that torch can use."""
     return torch.cuda.device_count() if torch.cuda.is_available() else 0

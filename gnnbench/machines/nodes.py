@@ -17,6 +17,7 @@ from typing import Annotated, TypeVar
 
 from gnnbench.constants import Constant, Mark
 from gnnbench.machines.machine import Device, Link, Platform
+from gnnbench.machines.tables import replace_fields
 
 #: The network between nodes where the operating system does not state its speed.
 NETWORK_BYTES_PER_S: Annotated[float, Constant("B/s", "assumed", "10 Gb/s Ethernet")] = 1.25e9
@@ -28,8 +29,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of a job: the name of its host, the devices of its ranks, and the speed of its network
-    card, one way, if the operating system states it."""
+    """A node of a job.
+
+    It has the name of its host, the devices of its ranks, and the speed of its network card, one
+    way, if the operating system states it.
+    """
 
     host: str
     platform: Platform
@@ -73,12 +77,12 @@ def join_nodes(nodes: Sequence[Node]) -> Platform:
         crossing = _cross(devices[i], devices[j], one, other, (f"card{i}", f"card{j}"))
         links += crossing
         sources |= _list_sources(crossing, one, other)
-    memory_bytes = min(node.platform.host.memory_bytes for node in nodes)
+    memory_bytes = min(node.platform.host.hardware.memory_bytes for node in nodes)
     told = "; ".join(f"{node.host}: {node.platform.description}" for node in nodes)
     return dataclasses.replace(
         first,
         description=f"{len(nodes)} nodes, {told}",
-        host=dataclasses.replace(first.host, memory_bytes=memory_bytes),
+        host=replace_fields(first.host, memory_bytes=memory_bytes),
         accelerators=tuple(device for own in devices for device in own),
         links=tuple(links),
         sources=sources,

@@ -1,5 +1,4 @@
-"""Measurements of this machine's peaks and effective rates, which ``platforms probe`` writes as a
-platform.
+"""Measurements of this machine, which ``platforms probe`` writes as a platform.
 
 Peaks are the best of several runs, which other activity disturbs least. The effective rates by
 width, which predict runs, come from the median run. ``gnnbench.probing`` measures the rates of each
@@ -34,7 +33,15 @@ from gnnbench.machines.local import (
     cpu_model,
     second_level_bytes,
 )
-from gnnbench.machines.machine import Device, Link, Platform, RateCurve
+from gnnbench.machines.machine import (
+    Device,
+    Hardware,
+    Link,
+    MemoryRates,
+    Platform,
+    RateCurve,
+    TrainerRates,
+)
 from gnnbench.machines.timing import best_rate, round_rate, time_runs, torch_threads, typical_rate
 from gnnbench.records import IndexArray, IntArray
 
@@ -88,8 +95,10 @@ def probe(seconds: float = 2.0) -> Platform:
 
 
 def _sources(name: str, device: Device, measured: str) -> dict[str, str]:
-    """Return the sources of a probed device: facts from the system, and how each rate was
-    measured."""
+    """Return the sources of a probed device.
+
+    They are facts from the system, and how each rate was measured.
+    """
     system = "the operating system" if device.kind == "cpu" else "CUDA"
     sources = {
         "cores": system if device.kind == "cpu" else f"{system}: multiprocessors",
@@ -136,22 +145,30 @@ def _probe_host(seconds: float) -> Device:
         name="host",
         kind="cpu",
         model=cpu_model(),
-        flops_per_s=flops,
-        memory_bandwidth_bytes_per_s=max(bandwidth, core_bandwidth),
-        memory_bytes=memory_bytes(),
-        launch_s=launch_s,
+        hardware=Hardware(
+            flops_per_s=flops,
+            memory_bandwidth_bytes_per_s=max(bandwidth, core_bandwidth),
+            memory_bytes=memory_bytes(),
+            launch_s=launch_s,
+            cache_bytes=_cache_bytes(cores, share_s),
+        ),
         cores=cores,
-        core_bandwidth_bytes_per_s=core_bandwidth,
-        fresh_bandwidth_bytes_per_s=max(fresh, core_fresh),
-        core_fresh_bandwidth_bytes_per_s=core_fresh,
-        sampled_edges_per_s=_sampling_rate(share_s),
+        memory=MemoryRates(
+            core_bandwidth_bytes_per_s=core_bandwidth,
+            fresh_bandwidth_bytes_per_s=max(fresh, core_fresh),
+            core_fresh_bandwidth_bytes_per_s=core_fresh,
+            mapped_from_bytes=count_kept_bytes(),
+        ),
+        rates=TrainerRates(
+            sampled_edges_per_s=_sampling_rate(share_s),
+            gather=_rate_curve(_gather_rate, GATHERED_WIDTHS, cores, share_s),
+            aggregate=_rate_curve(_aggregate_rate, AGGREGATED_WIDTHS, cores, share_s),
+            aggregate_backward=_rate_curve(
+                _aggregate_backward_rate, AGGREGATED_WIDTHS, cores, share_s
+            ),
+            update=_rate_curve(_update_rate, NARROW_SIDES, cores, share_s),
+        ),
         virtual=False,
-        cache_bytes=_cache_bytes(cores, share_s),
-        mapped_from_bytes=count_kept_bytes(),
-        gather=_rate_curve(_gather_rate, GATHERED_WIDTHS, cores, share_s),
-        aggregate=_rate_curve(_aggregate_rate, AGGREGATED_WIDTHS, cores, share_s),
-        aggregate_backward=_rate_curve(_aggregate_backward_rate, AGGREGATED_WIDTHS, cores, share_s),
-        update=_rate_curve(_update_rate, NARROW_SIDES, cores, share_s),
     )
 
 
@@ -161,20 +178,21 @@ def _probe_gpu(index: int, seconds: float) -> Device:
         name=f"gpu{index}",
         kind="gpu",
         model=properties.name,
-        flops_per_s=_matmul_rate(device, 4096, seconds / 3),
-        memory_bandwidth_bytes_per_s=_triad_rate(device, seconds / 3),
-        memory_bytes=properties.total_memory,
-        launch_s=_launch_seconds(device, seconds / 3),
+        hardware=Hardware(
+            flops_per_s=_matmul_rate(device, 4096, seconds / 3),
+            memory_bandwidth_bytes_per_s=_triad_rate(device, seconds / 3),
+            memory_bytes=properties.total_memory,
+            launch_s=_launch_seconds(device, seconds / 3),
+            cache_bytes=second_level_bytes(index),
+        ),
         cores=properties.multi_processor_count,
-        cache_bytes=second_level_bytes(index),
         virtual=False,
         torch_device=str(device),
     )
 
 
 def _probe_links(gpus: list[Device], seconds: float) -> list[Link]:
-    """Measure the host's links, then those between GPUs; each is as fast as its slower
-    direction."""
+    """Measure the host's links, then those between GPUs, by their slower direction."""
     places = [("host", CPU), *((gpu.name, torch.device(gpu.torch_device)) for gpu in gpus)]
     links = []
     for i, (one, near) in enumerate(places):
@@ -189,8 +207,10 @@ def _probe_links(gpus: list[Device], seconds: float) -> list[Link]:
 
 
 def _matmul_rate(device: torch.device, size: int, budget_s: float) -> float:
-    """Measure the FLOP/s of a square float32 matrix product; a multiply-accumulate counts as
-    two."""
+    """Measure the FLOP/s of a square float32 matrix product.
+
+    A multiply-accumulate counts as two.
+    """
     a = torch.rand(size, size, device=device)
     out = torch.empty_like(a)
     return best_rate(lambda: torch.mm(a, a, out=out), 2.0 * size**3, budget_s, device)
@@ -206,8 +226,7 @@ def _triad_rate(device: torch.device, budget_s: float) -> float:
 
 
 def _fresh_rate(budget_s: float) -> float:
-    """Measure the bytes/s of writing a tensor into memory that the system maps for it, page by
-    page."""
+    """Measure the bytes/s of writing a tensor into memory that is mapped page by page."""
 
     def fill() -> None:
         mapped = mmap.mmap(-1, 4 * FRESH_FLOATS)
@@ -242,8 +261,10 @@ def _pins(place: torch.device, partner: torch.device) -> bool:
 
 
 def _sampling_rate(budget_s: float) -> float:
-    """Measure the edges/s that one core draws: 1024 seeds, fan-outs 25 and 10, degree 32
-    throughout."""
+    """Measure the edges/s that one core draws.
+
+    It draws for 1024 seeds with fan-outs 25 and 10 and degree 32 throughout.
+    """
     vertices, degree = 2**16, 32
     random = np.random.default_rng(0)
     rows = random.integers(0, vertices, size=(vertices, degree), dtype=np.int32)
@@ -264,8 +285,7 @@ def _rate_curve(
     cores: int,
     budget_s: float,
 ) -> RateCurve:
-    """Return the results of ``measure`` for each width on all cores and on one, which may be
-    faster."""
+    """Return the results of ``measure`` by width, on all cores or on one if that is faster."""
     each_s = budget_s / (2 * len(widths))
     rates = []
     for threads in (cores, 1):
@@ -276,9 +296,11 @@ def _rate_curve(
 
 
 def _gather_rate(width: int, threads: int, budget_s: float) -> float:
-    """Measure the bytes/s of rows that a feature loader gathers at random into new memory (Equation
-    7). The table is larger than any cache. The number of rows is a mini-batch's, or 16 MiB of them,
-    which allocators keep. Before each run a sweep evicts the caches."""
+    """Measure the bytes/s of rows that a feature loader gathers at random (Equation 7).
+
+    Rows go to new memory. The table is larger than any cache. The number of rows is a mini-batch's,
+    or 16 MiB of them, which allocators keep. Before each run a sweep evicts the caches.
+    """
     table = np.ones((max(1, GATHERED_BYTES // (4 * width)), width), dtype=np.float32)
     count = min(2**16, max(1, GATHERED_BYTES // (16 * width)))
     ids = np.random.default_rng(0).integers(0, len(table), count)
@@ -289,8 +311,9 @@ def _gather_rate(width: int, threads: int, budget_s: float) -> float:
 
 def _cache_bytes(cores: int, budget_s: float) -> int:
     """Measure the bytes of the last cache that programs can use, in the least disturbed turn.
-    Virtual machines share this cache with others. Return 0 if the system does not state its
-    size."""
+
+    Virtual machines share this cache with others. Return 0 if the system does not state its size.
+    """
     size = cache_bytes()
     if not size:
         return 0
@@ -306,8 +329,9 @@ def _cache_bytes(cores: int, budget_s: float) -> int:
 
 
 def find_cache_bytes(tables: Sequence[int], seconds: Sequence[float]) -> float:
-    """Return the cache size that explains the seconds of equally many gathered rows from each of
-    ``tables``, in bytes.
+    """Return the bytes of a cache from the seconds of rows gathered from ``tables``.
+
+    Equally many rows are gathered from each table.
 
     The first table fits the cache; hardly anything of the last, of F bytes, does. If a cache of C
     bytes is full of a table of T bytes, C / T of the gathered rows are in it. The time is then the
@@ -337,9 +361,11 @@ def _make_picking(table_bytes: int) -> Callable[[], object]:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _SampledBlock:
-    """A block of a mini-batch: ``rows`` destinations with a fan-out of 10, and sources that repeat
-    only by chance. ``bounds`` and ``columns`` are its CSR. ``degrees`` belong to a graph of a
-    million vertices, and the sources are its ``vertices``."""
+    """A block of a mini-batch with sources that repeat only by chance.
+
+    It has ``rows`` destinations with a fan-out of 10. ``bounds`` and ``columns`` are its CSR.
+    ``degrees`` belong to a graph of a million vertices, and the sources are its ``vertices``.
+    """
 
     rows: int
     bounds: IndexArray
@@ -357,8 +383,7 @@ class _SampledBlock:
         return (degrees + 1).to(torch.float64).rsqrt().to(torch.float32)
 
     def transpose(self) -> tuple[torch.Tensor, ...]:
-        """Return the row pointers and columns of the transpose, and the edge of each of its
-        entries."""
+        """Return the row pointers, columns and edges of the transpose."""
         edges = np.arange(len(self.columns), dtype=np.int32)
         shape = (self.rows, self.sources)
         by_source = scipy.sparse.csr_matrix((edges, self.columns, self.bounds), shape=shape).tocsc()
@@ -366,8 +391,10 @@ class _SampledBlock:
 
 
 def _draw_block(width: int) -> _SampledBlock:
-    """Return a sampled block whose source rows of ``width`` values take at most
-    ``AGGREGATED_BYTES``."""
+    """Return a sampled block with source rows of at most ``AGGREGATED_BYTES``.
+
+    The rows have ``width`` values.
+    """
     fanout = 10
     rows = max(16, min(8192, AGGREGATED_BYTES // (4 * (fanout + 1) * width)))
     sources, random = (fanout + 1) * rows, np.random.default_rng(0)
@@ -381,9 +408,11 @@ def _draw_block(width: int) -> _SampledBlock:
 
 
 def _aggregate_rate(width: int, threads: int, budget_s: float) -> float:
-    """Measure the bytes/s of source rows that a CPU trainer aggregates (Equation 11). The sampled
-    block is new to it, edges are weighted by the degrees of their ends, and every destination's own
-    row is added, as in GCN."""
+    """Measure the bytes/s of source rows that a CPU trainer aggregates (Equation 11).
+
+    The sampled block is new to it, edges are weighted by the degrees of their ends, and every
+    destination's own row is added, as in GCN.
+    """
     block = _draw_block(width)
     h = torch.rand(block.sources, width)
 
@@ -403,8 +432,10 @@ def _aggregate_rate(width: int, threads: int, budget_s: float) -> float:
 
 
 def _aggregate_backward_rate(width: int, threads: int, budget_s: float) -> float:
-    """Measure the bytes/s of gradients added to source rows: the block is transposed, and every
-    source's row is written."""
+    """Measure the bytes/s of gradients added to source rows.
+
+    The block is transposed, and every source's row is written.
+    """
     block = _draw_block(width)
     gradient, weight = torch.rand(block.rows, width), torch.rand(len(block.columns))
 
@@ -422,8 +453,11 @@ def _aggregate_backward_rate(width: int, threads: int, budget_s: float) -> float
 
 
 def _update_rate(narrow: int, threads: int, budget_s: float) -> float:
-    """Measure the FLOP/s of a CPU trainer's update, forward and backward (Equations 10 and 12):
-    weights of 256 by ``narrow``, bias and ReLU, and the weights' gradient."""
+    """Measure the FLOP/s of a CPU trainer's update, forward and backward.
+
+    It covers weights of 256 by ``narrow``, bias and ReLU, and the weights' gradient (Equations 10
+    and 12).
+    """
     rows = torch.rand(UPDATED_ROWS, 256)
     weight = torch.rand(256, narrow, requires_grad=True)
     bias = torch.zeros(narrow, requires_grad=True)

@@ -31,8 +31,10 @@ def time_runs(
     threads: int,
     before: Callable[[], object] | None = None,
 ) -> list[float]:
-    """Return the seconds of runs of ``work`` on ``device``: three, or as many as fit, after one to
-    warm up. Each run follows an uncounted call of ``before``.
+    """Return the seconds of three or more runs of ``work`` on ``device``.
+
+    More runs follow while time is left, and one comes before to warm up. Each run follows an
+    uncounted call of ``before``.
 
     One thread's work on the processor is timed by the process's clock, which stands still while
     other processes run. Several threads' and other devices' work is timed by the wall clock.
@@ -67,12 +69,15 @@ def typical_rate(
 def best_rate(
     work: Callable[[], object], amount: float, budget_s: float, device: torch.device
 ) -> float:
-    """Return ``amount`` a second in the fastest run of :func:`time_runs`, with torch's number of
-    threads."""
+    """Return ``amount`` a second in the fastest run of :func:`time_runs`.
+
+    It uses torch's number of threads.
+    """
     return round_rate(amount / min(time_runs(work, budget_s, device, torch.get_num_threads())))
 
 
 def round_rate(number: float) -> float:
+    """Return a number rounded to three significant digits."""
     return float(f"{number:.3g}")
 
 
@@ -84,6 +89,7 @@ def wait_for(device: torch.device) -> None:
 
 @contextlib.contextmanager
 def torch_threads(count: int) -> Iterator[None]:
+    """Set torch's number of threads for the body."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -79,9 +79,10 @@ class Setting:
         return sum(layer.parameters for layer in self.layers) * self.workload.itemsize
 
     def keep(self, made: Kept) -> Kept:
-        """Return ``made``, an array or a record with arrays that is kept for a run and grows with
-        the number of edges. Its arrays move to disk where the graph is on disk, else they stay in
-        memory.
+        """Return ``made``, which is kept for a run and grows with the number of edges.
+
+        It is an array or a record with arrays. Its arrays move to disk where the graph is on disk,
+        else they stay in memory.
 
         Raises ``UsageError`` where the disk has no room.
         """
@@ -109,13 +110,11 @@ class Part(ABC):
     modes: ClassVar[frozenset[Mode]] = BOTH_MODES
 
     def refuses(self, bundle: Any, setting: Setting) -> str | None:
-        """Return one sentence on why this part cannot work with the others here; None when it
-        can."""
+        """Return a sentence on why this part cannot work with the others; None if it can."""
         return None
 
     def settle(self, bundle: Any, setting: Setting) -> tuple[Part, tuple[str, ...]]:
-        """Return this part with its open options decided, and sentences about the choices for the
-        report.
+        """Return this part with its open options decided, and sentences for the report.
 
         The other parts may influence the choice. The harness calls this once before ``begin``,
         after all parts accepted the run. Parts before this one in ``Bundle.all`` have settled.
@@ -131,20 +130,29 @@ class Part(ABC):
         return ()
 
     def idle(self) -> tuple[str, ...]:
-        """Return, after a run, the ideas of this part that had no effect in it. Each names the idea
-        and the figure that shows it, such as ``"the cache (no row was found in it)"``."""
+        """Return, after a run, the ideas of this part that had no effect in it.
+
+        Each names the idea and the figure that shows it, such as ``"the cache (no row was found in
+        it)"``.
+        """
         return ()
 
 
 class Session:
-    """The state that a part keeps for one run. Options of a part do not change; state that changes
-    in a run is in the session that the part opens for it."""
+    """The state that a part keeps for one run.
+
+    Options of a part do not change; state that changes in a run is in the session that the part
+    opens for it.
+    """
 
     def notes(self) -> tuple[str, ...]:
         """Return sentences for the report about what was planned or chosen."""
         return ()
 
     def idle(self) -> tuple[str, ...]:
-        """Return, after a run, the ideas of the part that had no effect in it. Each names the idea
-        and the figure that shows it, such as ``"the cache (no row was found in it)"``."""
+        """Return, after a run, the ideas of the part that had no effect in it.
+
+        Each names the idea and the figure that shows it, such as ``"the cache (no row was found in
+        it)"``.
+        """
         return ()

@@ -75,8 +75,7 @@ class Bundle:
 
     @property
     def ahead(self) -> int | None:
-        """The number of units with rows on the device ahead of the unit in work; see
-        ``HostLoading.ahead``."""
+        """The number of units with rows on the device early; see ``HostLoading.ahead``."""
         one = self.communication
         return one.ahead if isinstance(one, HostLoading) else None
 
@@ -92,8 +91,7 @@ class Bundle:
         return one.stale if isinstance(one, HaloExchange) else frozenset()
 
     def halo_sampling(self, platform: Platform) -> HaloExchange | None:
-        """Return the communication if devices read a sample of their halos on this platform, else
-        None."""
+        """Return the communication if devices read a sample of their halos here, else None."""
         one, several = self.communication, len(self.placement.trainers(platform)) > 1
         return one if isinstance(one, HaloExchange) and one.samples and several else None
 
@@ -123,16 +121,20 @@ class Bundle:
         return self.communication.prefetch
 
     def wants_design_phase(self, platform: Platform) -> bool:
-        """Return whether a few rounds before the run measure rates. Only a placement that asks for
-        it gets them, and only on a real host that trains alone."""
+        """Return whether a few rounds before the run measure rates.
+
+        Only a placement that asks for it gets them, and only on a real host that trains alone.
+        """
         if platform.virtual or self.placement.trainers(platform) != (platform.host,):
             return False
         return self.placement.wants_design_phase()
 
     def other_maths(self, platform: Platform) -> str:
         """Return the design that makes the maths differ from the reference, in a word or two.
+
         Devices read ``stale`` rows of their peers, read a sample of their halos, or receive rounded
-        features. Return an empty text where the maths are equal."""
+        features. Return an empty text where the maths are equal.
+        """
         trainers = self.placement.trainers(platform)
         if self.stale and len(trainers) > 1:
             return "stale"
@@ -244,8 +246,7 @@ class Bundle:
         return reason
 
     def _refuse_kept(self, memory: OffloadingMemory, setting: Setting) -> str | None:
-        """Refuse buffers that overwrite input rows which autograd keeps for attention's backward
-        pass."""
+        """Refuse buffers that overwrite input rows of attention's backward pass."""
         keeps = any(
             memory.intermediates(layer) == "keep" and not layer.cacheable
             for layer in setting.layers
@@ -261,8 +262,10 @@ class Bundle:
 
 
 def _refuse_shards(bundle: Bundle, setting: Setting) -> str | None:
-    """Refuse shards by features without the all-to-all, the reverse, and layers that need whole
-    rows."""
+    """Refuse shards by features without all-to-all, and the reverse.
+
+    Layers that need whole rows are refused too.
+    """
     sampler, placement, communication = bundle.sampler, bundle.placement, bundle.communication
     staged = isinstance(sampler, FullGraphSampler) and sampler.staged
     if not bundle.by_features:
@@ -359,8 +362,7 @@ def _refuse_halo_sampling(bundle: Bundle, setting: Setting) -> str | None:
 
 
 def _refuse_kinds(kernel: Kernel, placement: Placement, platform: Platform) -> str | None:
-    """Refuse a device of a kind that the kernel is not written for, as the platform describes
-    it."""
+    """Refuse a described device of a kind that the kernel is not written for."""
     for device in placement.trainers(platform):
         if device.kind not in kernel.device_kinds:
             return (
@@ -381,8 +383,10 @@ def _is_layered(sampler: Sampler) -> bool:
 
 
 def _refuse_layers(sampler: Sampler, memory: Memory) -> str | None:
-    """Refuse vertex data on the host for units with a block for each layer; one block serves all
-    layers."""
+    """Refuse host-resident vertex data for units with a block for each layer.
+
+    One block serves all layers there.
+    """
     if not _is_layered(sampler):
         return None
     return (

@@ -48,21 +48,28 @@ class GradientAverage:
 
 
 class TrafficSession(Session):
-    """The traffic of a run's rounds; ``owner`` maps each vertex to the device index of its
-    partition."""
+    """The traffic of a run's rounds.
+
+    ``owner`` maps each vertex to the device index of its partition.
+    """
 
     def __init__(self, owner: IntArray) -> None:
         self.owner = owner
 
     @abstractmethod
     def plan(self, round_: Round, previous: RoundTraffic | None) -> RoundTraffic:
-        """Return the origin of every row that the round's units need. ``previous`` is the traffic
-        of the round before (None for the first of an epoch)."""
+        """Return the origin of every row that the round's units need.
+
+        ``previous`` is the traffic of the round before (None for the first of an epoch).
+        """
 
 
 def _sort_inputs(unit: Unit) -> IntArray:
-    """Return the vertices that a unit reads, ascending. A chunk lists its own vertices and then all
-    others: two ascending runs that a stable sort merges."""
+    """Return the vertices that a unit reads, ascending.
+
+    A chunk lists its own vertices and then all others: two ascending runs that a stable sort
+    merges.
+    """
     return np.sort(unit.input_ids, kind="stable")
 
 
@@ -82,8 +89,10 @@ class NoTransfer(GradientAverage, Part):
         return 0
 
     def open(self, owner: IntArray) -> TrafficSession:
-        """Plan the traffic of a run; ``owner`` maps each vertex to the device index of its
-        partition."""
+        """Plan the traffic of a run.
+
+        ``owner`` maps each vertex to the device index of its partition.
+        """
         return _NothingMoves(owner)
 
 
@@ -96,8 +105,10 @@ class EverythingCrosses(TrafficSession):
 
 
 class OwnRowsStay(TrafficSession):
-    """A session in which a unit's input set crosses the host link. The rows of its destinations
-    stay if the unit before had the same destinations."""
+    """A session in which a unit's input set crosses the host link.
+
+    The rows of its destinations stay if the unit before had the same destinations.
+    """
 
     def __init__(self, owner: IntArray) -> None:
         super().__init__(owner)
@@ -132,8 +143,10 @@ class HostLoading(GradientAverage, Part):
     keeps_packed: ClassVar[bool] = False
 
     def open(self, owner: IntArray) -> TrafficSession:
-        """Plan the traffic of a run; ``owner`` maps each vertex to the device index of its
-        partition."""
+        """Plan the traffic of a run.
+
+        ``owner`` maps each vertex to the device index of its partition.
+        """
         return EverythingCrosses(owner) if self.ahead is None else OwnRowsStay(owner)
 
     @property
@@ -147,8 +160,7 @@ class HostLoading(GradientAverage, Part):
 
     @property
     def ahead(self) -> int | None:
-        """The number of units of a full graph, besides the one in work, with rows on the device or
-        in flight.
+        """The number of other full-graph units with rows on the device or in flight.
 
         It is None where transfers do not overlap with the device's work on earlier units. If they
         do and a chunk's in-edges come in pieces, the rows of its destinations cross with the first
@@ -158,30 +170,35 @@ class HostLoading(GradientAverage, Part):
 
     @property
     def overlaps(self) -> bool:
-        """Whether rounds of a full graph overlap, where rows are shared. A unit's results then
-        leave the device while rows of the next unit arrive, and backward inputs of a unit arrive
-        during the unit before. Otherwise each round begins when the one before has finished."""
+        """Whether rounds of a full graph overlap, where rows are shared.
+
+        A unit's results then leave the device while rows of the next unit arrive, and backward
+        inputs of a unit arrive during the unit before. Otherwise each round begins when the one
+        before has finished.
+        """
         return False
 
     @property
     def rounds_to(self) -> str:
-        """The type that features of mini-batches are rounded to before they cross, such as
-        ``"int8"``; empty if they are not. The maths differ from the reference where they are."""
+        """The type that features are rounded to before a transfer, such as ``"int8"``.
+
+        It is empty if features are not rounded. With rounding the maths differ from the reference.
+        """
         return ""
 
     def pack(self, rows: Tensor) -> tuple[Tensor, ...]:
         """Pack feature rows ``(n, f)`` of the host's memory for the transfer to an accelerator.
-        Only the bytes of the returned tensors are counted and priced."""
+
+        Only the bytes of the returned tensors are counted and priced.
+        """
         return (rows,)
 
     def unpack(self, crossed: tuple[Tensor, ...], dtype: torch.dtype) -> Tensor:
-        """Return the rows ``(n, f)`` in ``dtype`` from the output of ``pack``, on the device that
-        holds it."""
+        """Return the rows ``(n, f)`` in ``dtype`` from the output of ``pack``, on its device."""
         return crossed[0].to(dtype)
 
     def row_bytes(self, width: int, dtype: torch.dtype) -> int:
-        """Return the bytes of a packed feature row of ``width`` values that crosses to an
-        accelerator."""
+        """Return the bytes that a packed row of ``width`` values takes on a link."""
         packed = self.pack(torch.zeros(1, width, dtype=dtype))
         return sum(part.numel() * part.element_size() for part in packed)
 
@@ -223,8 +240,10 @@ class HaloTraffic(TrafficSession):
 
 @dataclass(frozen=True)
 class HaloExchange(GradientAverage, Part):
-    """A halo exchange at every layer. Every device holds the rows of its partition, and reads the
-    other rows that its unit needs, the halo, from their owners. It sends their gradients back.
+    """A halo exchange at every layer.
+
+    Every device holds the rows of its partition, and reads the other rows that its unit needs, the
+    halo, from their owners. It sends their gradients back.
 
     A subclass may broadcast rows, send some of them late, or read a sample of the halo.
     """
@@ -236,16 +255,20 @@ class HaloExchange(GradientAverage, Part):
     broadcasts: ClassVar[bool] = False
 
     def open(self, owner: IntArray) -> TrafficSession:
-        """Plan the traffic of a run; ``owner`` maps each vertex to the device index of its
-        partition."""
+        """Plan the traffic of a run.
+
+        ``owner`` maps each vertex to the device index of its partition.
+        """
         return HaloTraffic(owner)
 
     # ----------------------------------------------------------------------- stale rows
 
     @property
     def stale(self) -> frozenset[PeerData]:
-        """The data of peers that may come from an earlier epoch; the maths then differ from
-        full-graph training."""
+        """The data of peers that may come from an earlier epoch.
+
+        The maths then differ from full-graph training.
+        """
         return frozenset()
 
     @property
@@ -258,8 +281,9 @@ class HaloExchange(GradientAverage, Part):
         return 0
 
     def decay(self, what: PeerData) -> float:
-        """Return the share of a row, or of a gradient, that remains when a later epoch's value
-        arrives. It is below 1; 0, the default, replaces the value.
+        """Return the share of a row or gradient that remains when a later value arrives.
+
+        It is below 1. The default, 0, replaces the value.
 
         A device then reads an average over the epochs, and the weights fall by this factor with
         each epoch of age. Only called for ``stale`` data if there are ``arrival_epochs``.
@@ -279,8 +303,7 @@ class HaloExchange(GradientAverage, Part):
 
     @property
     def change_bound(self) -> float | None:
-        """The relative change up to which rows do not cross; None where ``choose_crossing``
-        decides.
+        """The relative change up to which rows are not sent; None for ``choose_crossing``.
 
         The change is || H - H' || / || H' ||, by Frobenius norms. H are a partition's rows of a
         layer, and H' the rows that crossed last. The device measures the change before the layer
@@ -295,8 +318,9 @@ class HaloExchange(GradientAverage, Part):
 
     @property
     def samples(self) -> bool:
-        """Whether a device reads a random sample of its halo, drawn anew in every epoch. It skips
-        the others and their edges, so the maths differ from full-graph training.
+        """Whether a device reads a random sample of its halo, drawn anew in every epoch.
+
+        It skips the others and their edges, so the maths differ from full-graph training.
 
         All layers of an epoch use one sample, and only gradients of the sampled rows go back.
         """
@@ -304,13 +328,17 @@ class HaloExchange(GradientAverage, Part):
 
     @property
     def scale(self) -> float:
-        """The factor of a sampled row on arrival, and of its gradient after its return. It keeps
-        sums over neighbours unchanged on average."""
+        """The factor of a sampled row on arrival, and of its gradient after its return.
+
+        It keeps sums over neighbours unchanged on average.
+        """
         return 1.0
 
     def draw(self, seed: int, epoch: int, slot: int, ids: IntArray) -> BoolArray:
-        """Return which rows of its halo device ``slot`` reads in an epoch, bool like ``ids``, the
-        vertices of the halo, ascending; called where it ``samples``.
+        """Return which rows of its halo device ``slot`` reads in an epoch.
+
+        The result is bool like ``ids``, the vertices of the halo, ascending. Called where it
+        ``samples``.
 
         The result must depend on the arguments alone, where ``seed`` is the workload's: both ends
         of a transfer draw it, possibly in different processes.
@@ -320,8 +348,10 @@ class HaloExchange(GradientAverage, Part):
 
 @dataclass(frozen=True)
 class ShardExchange(GradientAverage, Part):
-    """An all-to-all between the shards of AGGREGATE and those of UPDATE. The placement's shards, by
-    features and by vertices, decide which data cross."""
+    """An all-to-all between the shards of AGGREGATE and those of UPDATE.
+
+    The placement's shards, by features and by vertices, decide which data cross.
+    """
 
 
 #: The data that cross each link, and the data that need not.

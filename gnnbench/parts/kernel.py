@@ -22,7 +22,7 @@ from gnnbench.machines.costs import (
 from gnnbench.machines.costs.aggregation import Aggregation
 from gnnbench.machines.costs.loading import UNMEASURED
 from gnnbench.machines.costs.passes import RELU, Passes, update
-from gnnbench.machines.machine import Device, DeviceKind, LibraryRates
+from gnnbench.machines.machine import Device, DeviceKind, LibraryRates, SumRates
 from gnnbench.parts.base import Part, Setting
 from gnnbench.parts.layer_shape import LayerShape
 from gnnbench.records import Block, BlockSize, Mode, PartKind, Work
@@ -52,12 +52,12 @@ class Adjacency(ABC):
     block: Block
 
     def offload(self) -> None:  # noqa: B027 - an optional hook
-        """Free the adjacency's memory on an accelerator; it is rebuilt there on demand from host
-        arrays."""
+        """Free the adjacency's memory on an accelerator; host arrays rebuild it on demand."""
 
     def masked(self, wanted: npt.NDArray[np.uint8]) -> Adjacency:
-        """Return the adjacency with transposed products that are zero except where ``wanted``:
-        MixGCN's S-SpMM (its Equation 4). Only kernels with ``masks_gradients`` support it.
+        """Return the adjacency with transposed products that are zero except where ``wanted``.
+
+        This is MixGCN's S-SpMM (its Equation 4). Only kernels with ``masks_gradients`` support it.
 
         ``wanted`` is a mask of ``(S, f)`` as ``kernels.dispatch.pack_mask`` makes it.
         """
@@ -118,8 +118,10 @@ class Adjacency(ABC):
         return out
 
     def own_rows(self, h: Tensor) -> Tensor:
-        """``(S, f) -> (D, f)``: the destinations' own rows; a view if they are the first rows of
-        ``h``."""
+        """Return the destinations' own rows, ``(S, f) -> (D, f)``.
+
+        The result is a view if they are the first rows of ``h``.
+        """
         return h[: self.block.num_dst] if self._own is None else h.index_select(0, self._own)
 
     def add_to_own_rows(self, out: Tensor, rows: Tensor) -> None:
@@ -214,8 +216,9 @@ class Kernel(Part):
         return False
 
     def masks_gradients(self) -> bool:
-        """Return whether AGGREGATE's backward pass computes only the gradients that the preceding
-        ReLU passes on, by ``Adjacency.masked``. Only called for full graphs on the devices.
+        """Return whether AGGREGATE's backward pass skips gradients that ReLU stops.
+
+        It does so by ``Adjacency.masked``. Only called for full graphs on the devices.
 
         The mask then needs no separate pass.
         """
@@ -224,8 +227,7 @@ class Kernel(Part):
     def linear(
         self, a: Tensor, weight: Tensor | None, bias: Tensor, *, relu: bool, masked: bool = False
     ) -> Tensor:
-        """Compute UPDATE: ``a W + b``, or ``a + b`` without a weight, and ReLU of it where
-        ``relu``.
+        """Compute UPDATE: ``a W + b``, or ``a + b`` without a weight, and ReLU if ``relu``.
 
         ``a`` is ``(n, f_in)``, ``weight`` ``(f_in, f_out)``, ``bias`` ``(f_out,)``; differentiable.
         ``masked`` says that the incoming gradient is zero wherever ReLU's output is, so the
@@ -239,41 +241,49 @@ class Kernel(Part):
         return rows @ weight
 
     def multiply_sparse(self, rows: Tensor, weight: Tensor) -> Tensor:
-        """Return a sparse CSR tensor ``(n, f_in)`` times ``weight`` ``(f_in, f_out)``,
-        differentiable in the weight only."""
+        """Return a sparse CSR tensor ``(n, f_in)`` times ``weight`` ``(f_in, f_out)``.
+
+        The product is differentiable in the weight only.
+        """
         product: Tensor = torch.sparse.mm(rows, weight)
         return product
 
     def adjacency_bytes(self, block: BlockSize, layer: LayerShape, itemsize: int) -> int:
-        """Return the bytes that a block's adjacency keeps on its device after a layer's forward and
-        backward pass. The tensors reachable from the adjacency must not be larger. By default these
-        are the CSR and its transpose, with 32-bit positions."""
+        """Return the bytes that a block's adjacency keeps on its device.
+
+        This is after a layer's forward and backward pass. The tensors reachable from the adjacency
+        must not be larger. By default these are the CSR and its transpose, with 32-bit positions.
+        """
         return csr_bytes(block)
 
     def shape_of(self, layer: LayerShape) -> LayerShape:
-        """Return the sizes of a layer as this kernel computes it: without messages of its edges,
-        unless ``aggregation`` says that sums with trained weights write them."""
+        """Return the sizes of a layer as this kernel computes it.
+
+        There are no messages of edges, unless ``aggregation`` says that sums with trained weights
+        write them.
+        """
         makes = self.aggregation.messages or self.aggregation.trained_messages
         return layer if makes else replace(layer, on_edges=replace(layer.on_edges, messages=0))
 
     @abstractmethod
     def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> Adjacency:
-        """Bind a block to this kernel; the engine keeps the adjacency as long as the unit
-        exists."""
+        """Bind a block to this kernel; the engine keeps it as long as the unit exists."""
 
     def expect(self, block: Block, *, backward: bool) -> None:
-        """Announce that the next AGGREGATE passed to ``seconds`` is over ``block``, or
-        ``backward``.
+        """Announce that the next AGGREGATE passed to ``seconds`` is over ``block``.
+
+        If ``backward``, it is that of the backward pass.
 
         Kernels that price more than sizes use it, in training and in dry runs. A graph that is
         counted but not stored has no block, and then there is no call.
         """
 
     def operations(self, work: Work, device: Device) -> tuple[Operation, ...]:
-        """Return the operations of ``work`` on a device, one for each kernel of its library: bytes
-        read, gathered and written, arithmetic, launches and calls. The result must depend on the
-        two arguments alone, since equal work is priced once. A kernel that knows more than sizes
-        overrides ``seconds``.
+        """Return the operations of ``work`` on a device, one for each kernel of its library.
+
+        They state bytes read, gathered and written, arithmetic, launches and calls. The result must
+        depend on the two arguments alone, since equal work is priced once. A kernel that knows more
+        than sizes overrides ``seconds``.
 
         The default is plain torch's: sparse products, a dense one with its bias, and passes over
         tensors to scale, add and concatenate.
@@ -300,9 +310,11 @@ class Kernel(Part):
     library: ClassVar[Library] = Library()
 
     def batch_seconds(self, device: Device) -> float:
-        """Return the seconds of the loss and the optimiser besides their memory traffic; 0 unless
-        the platform states them for this library."""
-        return device.libraries.get(self.name, UNMEASURED).batch_s
+        """Return the seconds of loss and optimiser besides their memory traffic.
+
+        They are 0 unless the platform states them for this library.
+        """
+        return device.libraries.get(self.name, UNMEASURED).calls.batch_s
 
     def seconds(self, work: Work, device: Device) -> float:
         """Return the modelled duration of ``work`` on a described device.
@@ -317,20 +329,20 @@ class Kernel(Part):
         if work.op not in ("aggregate", "update"):
             raise ValueError(f"a kernel has no cost for {work.op!r}")
         measured = device.libraries.get(self.name, UNMEASURED)
-        if measured.aggregate is not None:
+        if measured.sums.aggregate is not None:
             operations = self.operations(work, device)
             summed_s = price_measured(operations, device, self.library, measured, work.threads)
             return summed_s + price_calls(work, measured)
         known = measured
         if not measured.update:
-            summed = (work.backward and device.aggregate_backward) or device.aggregate
-            known = LibraryRates(aggregate=summed, update=device.update)
-        if known.aggregate or known.update or device.kind not in ("cpu", "gpu"):
-            call_s = (measured.call_s or 0.0) if work.op == "aggregate" else 0.0
+            summed = (work.backward and device.rates.aggregate_backward) or device.rates.aggregate
+            known = LibraryRates(sums=SumRates(aggregate=summed), update=device.rates.update)
+        if known.sums.aggregate or known.update or device.kind not in ("cpu", "gpu"):
+            call_s = (measured.calls.call_s or 0.0) if work.op == "aggregate" else 0.0
             return call_s + _by_equations(work, device, known)
         library = self.library
-        if measured.call_s is not None:
-            library = replace(library, call_s=measured.call_s)
+        if measured.calls.call_s is not None:
+            library = replace(library, call_s=measured.calls.call_s)
         # A described cache's hit rate is for an arbitrary order; a plan does not know the order.
         operations = self.operations(work._replace(order=None), device)
         seconds = price_operations(operations, device, library, work.threads)
@@ -338,13 +350,15 @@ class Kernel(Part):
 
 
 def _by_equations(work: Work, device: Device, known: LibraryRates) -> float:
-    """Price work by HyScale-GNN's Equations 11 and 12, at known rates or else at the device's
-    peaks."""
+    """Price work by HyScale-GNN's Equations 11 and 12.
+
+    Rates are the known ones, or else the device's peaks.
+    """
     bandwidth = device.bandwidth_bytes_per_s(work.threads)
-    if known.aggregate is not None:
-        bandwidth = known.aggregate.at(work.features, work.threads)
-    flops = device.flops_per_s * device.share_of_cores(work.threads)
+    if known.sums.aggregate is not None:
+        bandwidth = known.sums.aggregate.at(work.features, work.threads)
+    flops = device.hardware.flops_per_s * device.share_of_cores(work.threads)
     if known.update is not None:
         flops = known.update.at(work.features, work.threads)
     traffic = work.edges * work.features * work.itemsize
-    return device.launch_s + traffic / bandwidth + 2.0 * work.macs / flops
+    return device.hardware.launch_s + traffic / bandwidth + 2.0 * work.macs / flops

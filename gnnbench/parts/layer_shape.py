@@ -26,8 +26,9 @@ class EdgeValues:
 
 @dataclass(frozen=True, slots=True)
 class FactorCounts:
-    """The number of AGGREGATE's constants for every source, destination and edge of a block, such
-    as GCN's 1/sqrt(D(v)+1).
+    """The number of AGGREGATE's constants for each source, destination and edge of a block.
+
+    An example is GCN's 1/sqrt(D(v)+1).
 
     ``edges`` is 1 where the graph's weights, or those of a sampler that scales edges, are used.
     """
@@ -67,8 +68,9 @@ class LayerTraits:
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """The sizes of a layer: f^{l-1} in, f^l out, and ``aggregate_features``, the width of
-    AGGREGATE's output.
+    """The sizes of a layer: f^{l-1} in, f^l out.
+
+    ``aggregate_features`` is the width of AGGREGATE's output.
 
     ``cacheable`` says that the backward pass needs no other intermediates. HongTu §4.2 caches
     aggregates of GCN, SAGE and GIN; attention has O(|E|) intermediates and is recomputed.
@@ -92,8 +94,10 @@ class LayerShape:
 
     @property
     def summed_features(self) -> int:
-        """The number of values that an edge reads; they are products where the layer multiplies
-        first."""
+        """The number of values that an edge reads.
+
+        They are products where the layer multiplies first.
+        """
         if self.early.source_macs:
             return self.early.read * self.out_features
         return self.in_features

@@ -37,12 +37,12 @@ class MemoryCap:
     def capacity_bytes(self, device: Device) -> int:
         """Return the bytes of a device's memory that a run may hold."""
         if self.device_bytes:
-            return min(self.device_bytes, device.memory_bytes)
-        return device.memory_bytes
+            return min(self.device_bytes, device.hardware.memory_bytes)
+        return device.hardware.memory_bytes
 
     def host_capacity_bytes(self, host: Device) -> int:
         """Return the bytes of the host's memory that a run may hold."""
-        return host.memory_bytes
+        return host.hardware.memory_bytes
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,9 @@ class DeviceMemory(MemoryCap, Part):
     def choose_swapped(
         self, kept: Sequence[int], working: Sequence[int], rows: Sequence[int], free_bytes: int
     ) -> frozenset[int]:
-        """Return the layers, from 0, whose intermediates a device sends to the host after their
-        forward pass and reads back for their backward pass.
+        """Return the layers, from 0, whose intermediates a device swaps to the host.
+
+        The device sends them after the forward pass, and reads them back for the backward pass.
 
         It is called where the memory ``swaps``. By layer, ``kept`` are the bytes of the
         intermediates on the device. ``working`` are the other bytes that the device holds while it
@@ -83,16 +84,20 @@ class LoadingMemory(MemoryCap, Part):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Turnover:
-    """A change of a cache: rows that it admits, and rows that it evicts for them; distinct ids,
-    int64."""
+    """A change of a cache: rows that it admits, and rows that it evicts for them.
+
+    Both are distinct ids, int64.
+    """
 
     admitted: IntArray
     evicted: IntArray
 
 
 class CacheSession(Session):
-    """The feature rows that accelerators cache in a run, by device index. The cache starts with the
-    rows of ``kept`` and holds at most ``num_rows``, by default the length of ``kept``.
+    """The feature rows that accelerators cache in a run, by device index.
+
+    The cache starts with the rows of ``kept`` and holds at most ``num_rows``, by default the length
+    of ``kept``.
 
     This class is a static cache. A dynamic one overrides ``turn_over``.
     """
@@ -105,8 +110,10 @@ class CacheSession(Session):
 
     @classmethod
     def of_hottest(cls, heat: IntArray, num_rows: Mapping[int, int]) -> CacheSession:
-        """Return a static cache of the vertices of the greatest ``heat``, ``(V,)``, up to each
-        device's room. Among vertices of equal heat the lowest ids come first."""
+        """Return a static cache of the vertices of the greatest ``heat``, ``(V,)``.
+
+        It fills each device's room. Among vertices of equal heat the lowest ids come first.
+        """
         hottest = np.argsort(-heat, kind="stable")
         return CacheSession({slot: hottest[:count] for slot, count in num_rows.items()})
 
@@ -123,8 +130,9 @@ class CacheSession(Session):
 
 @dataclass(frozen=True)
 class CacheMemory(MemoryCap, Part):
-    """A memory with features on the host and a cache of feature rows on every accelerator, static
-    or dynamic.
+    """A memory with features on the host and a cache of rows on every accelerator.
+
+    The cache is static or dynamic.
 
     Rows found in the cache are neither loaded nor transferred. ``replicated`` is that of
     :class:`LoadingMemory`. Mini-batches may be drawn before the
@@ -140,12 +148,16 @@ class CacheMemory(MemoryCap, Part):
 
     @abstractmethod
     def open(self, setting: Setting, num_rows: Mapping[int, int]) -> CacheSession:
-        """Plan the caches of a run; ``num_rows`` is the number of rows with room, by device
-        index."""
+        """Plan the caches of a run.
+
+        ``num_rows`` is the number of rows with room, by device index.
+        """
 
     def count_rows(self, setting: Setting, free_bytes: int, mini_batch_bytes: int) -> int:
-        """Return the number of rows that fit a device with ``free_bytes`` of memory left, if
-        mini-batches take at most ``mini_batch_bytes``."""
+        """Return the number of rows that fit a device with ``free_bytes`` of memory left.
+
+        Mini-batches take at most ``mini_batch_bytes``.
+        """
         size_bytes = self.cache_bytes or max(0, free_bytes - mini_batch_bytes)
         return size_bytes // (setting.dataset.num_features * setting.workload.itemsize)
 
@@ -157,8 +169,10 @@ class CacheMemory(MemoryCap, Part):
     def open_sampled(
         self, setting: Setting, num_rows: Mapping[int, int], drawn: IntArray
     ) -> CacheSession:
-        """Plan the caches as ``open`` does; ``drawn`` counts the sampled mini-batches that read
-        each vertex's row, int64 ``(V,)``."""
+        """Plan the caches as ``open`` does, from mini-batches drawn before.
+
+        ``drawn`` counts the sampled mini-batches that read each vertex's row, int64 ``(V,)``.
+        """
         return CacheSession.of_hottest(drawn, num_rows)
 
 
@@ -169,8 +183,7 @@ TOPOLOGY_PART = 8
 
 @dataclass(frozen=True)
 class OffloadingMemory(MemoryCap, Part):
-    """A memory with the whole graph's vertex data on the host, within a budget, and beyond it on
-    disk.
+    """A memory with all vertex data on the host, within a budget, and the rest on disk.
 
     :func:`gnnbench.lowering.footprint.choose_spilled` chooses the data on disk once for a run.
     """
@@ -186,18 +199,24 @@ class OffloadingMemory(MemoryCap, Part):
     @abstractmethod
     def intermediates(self, layer: LayerShape) -> Intermediates:
         """Return the policy for a layer's intermediate results between forward and backward.
+
         ``cache`` puts the aggregate on the host, ``offload`` moves all intermediates there,
         ``keep`` leaves them on the device, ``recompute`` computes them again. Only a ``cacheable``
-        layer may be cached, and only another layer may be offloaded."""
+        layer may be cached, and only another layer may be offloaded.
+        """
 
     def streams_topology(self) -> bool:
         """Return whether a chunk's topology waits on the host and crosses with its vertex data.
-        Otherwise it stays on the device for the whole run. Valid once settled."""
+
+        Otherwise it stays on the device for the whole run. Valid once settled.
+        """
         return self.topology == "host"
 
     def settle(self, bundle: Any, setting: Setting) -> tuple[Part, tuple[str, ...]]:
-        """Return the memory with the location of topologies decided, if left open. It is the device
-        if all its chunks fit a small part of its memory, else the host."""
+        """Return the memory with the location of topologies decided, if left open.
+
+        It is the device if all its chunks fit a small part of its memory, else the host.
+        """
         if self.topology != "auto":
             return self, ()
         kernel: Kernel = bundle.kernel
@@ -226,8 +245,8 @@ class OffloadingMemory(MemoryCap, Part):
 
     def host_capacity_bytes(self, host: Device) -> int:
         if self.host_bytes:
-            return min(self.host_bytes, host.memory_bytes)
-        return host.memory_bytes
+            return min(self.host_bytes, host.hardware.memory_bytes)
+        return host.hardware.memory_bytes
 
     def spill_directory(self) -> Path:
         """Return the directory for vertex data that the host cannot hold."""

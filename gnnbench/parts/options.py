@@ -110,8 +110,7 @@ def _annotation(part_class: type[Part], option: str) -> object:
 
 
 def _accepts(annotation: object, unit: str) -> str | None:
-    """Describe the text that an annotation accepts; None for one that cannot be parsed from
-    text."""
+    """Describe the text that an annotation accepts; None if text cannot give it."""
     if typing.get_origin(annotation) is Literal:
         return "one of " + ", ".join(str(value) for value in typing.get_args(annotation))
     if annotation is int and unit == "bytes":

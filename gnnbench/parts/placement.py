@@ -44,8 +44,9 @@ class Placement(Part):
         """Return the devices that train; a ``slot`` (device index) is a position in this tuple."""
 
     def available(self, platform: Platform) -> dict[str, int]:
-        """Return the options that set a number of devices, 0 for all, each with the number
-        available.
+        """Return the options that set a number of devices, with the number available.
+
+        The value 0 means all devices.
 
         An option ``accelerators`` counts the platform's accelerators, unless a placement overrides
         this method. A value below 0 or above the number available is refused.
@@ -68,8 +69,9 @@ class Placement(Part):
         return None
 
     def sockets(self, setting: Setting, owner: IntArray) -> IntArray:
-        """Return the socket that holds each vertex's rows in its memory, int64 ``(V,)``. Sockets
-        are numbered through all hosts.
+        """Return the socket that holds each vertex's rows in its memory, int64 ``(V,)``.
+
+        Sockets are numbered through all hosts.
 
         ``owner`` is the device index of each vertex. For full graphs it is the sampler's. For
         mini-batches it cycles through the devices, and only a vertex's host matters. The default
@@ -88,20 +90,25 @@ class Placement(Part):
         return EvenShares(len(self.trainers(setting.platform)))
 
     def samplers(self, platform: Platform) -> tuple[Device, ...]:
-        """Return the trainers that can draw their own mini-batches if a share says so. They are
-        accelerators, and hold the graph's topology."""
+        """Return the trainers that can draw their own mini-batches if a share says so.
+
+        They are accelerators, and hold the graph's topology.
+        """
         return ()
 
     def wants_design_phase(self) -> bool:
-        """Return whether a few rounds before a measured run should measure rates, see
-        ``gnnbench.price.design_phase``."""
+        """Return whether a few rounds before a measured run should measure rates.
+
+        See ``gnnbench.price.design_phase``.
+        """
         return False
 
     def shard_aggregate(
         self, num_vertices: int, width: int, platform: Platform
     ) -> tuple[Shard, ...]:
-        """Return the shards of AGGREGATE of ``num_vertices`` rows of ``width`` features; one for
-        the first device by default.
+        """Return the shards of AGGREGATE of ``num_vertices`` rows of ``width`` features.
+
+        By default the first device has one shard.
 
         The shards cover every entry once. A device has at most one shard, and its columns do not
         depend on the number of vertices.
@@ -109,8 +116,9 @@ class Placement(Part):
         return (Shard(0, (0, num_vertices), (0, width)),)
 
     def shard_update(self, num_vertices: int, platform: Platform) -> tuple[tuple[int, int], ...]:
-        """Return the range of vertices that each trainer updates, with all features, by device
-        index; all of them for the first by default.
+        """Return the range of vertices that each trainer updates, with all features.
+
+        Ranges are by device index. By default the first trainer has all of them.
 
         The ranges follow each other; a trainer that does not update has an empty one at the end.
         Device index 0 always holds the weights.
@@ -127,9 +135,11 @@ class SeedSession(Session):
 
     @abstractmethod
     def share_out(self, seeds: IntArray) -> Handed:
-        """Return each share of a round with its seeds, in order of device index. Every one of
-        ``seeds`` is in one share; a share may be empty. :func:`hand_out` deals seeds in their
-        order."""
+        """Return each share of a round with its seeds, in order of device index.
+
+        Every one of ``seeds`` is in one share; a share may be empty. :func:`hand_out` deals seeds
+        in their order.
+        """
 
     def host_threads(self) -> HostThreads:
         """Return how the host's threads are divided between sampling, loading and training."""
@@ -146,14 +156,18 @@ class SeedSession(Session):
         """
 
     def predicted_epochs(self) -> Mapping[str, float]:
-        """Return, after a run, the seconds of an epoch predicted before it, by the basis of the
-        prediction. The report shows them beside the achieved seconds."""
+        """Return the predicted seconds of an epoch, by the basis of the prediction.
+
+        Called after a run; the report shows them beside the achieved seconds.
+        """
         return {}
 
 
 class EvenShares(SeedSession):
-    """Equal shares of the seeds for all trainers; the last trainers get one more if seeds are left
-    over."""
+    """Equal shares of the seeds for all trainers.
+
+    The last trainers get one more if seeds are left over.
+    """
 
     def __init__(self, num_trainers: int) -> None:
         self._num_trainers = num_trainers
@@ -176,8 +190,9 @@ def hand_out(seeds: IntArray, shares: Sequence[Share]) -> Handed:
 
 
 def divide_evenly(count: int, parts: int) -> tuple[tuple[int, int], ...]:
-    """Return the range [i n / m, (i + 1) n / m) of ``count`` items for each part i of m, rounded
-    down.
+    """Return the range [i n / m, (i + 1) n / m) of ``count`` items for each part i of m.
+
+    The bounds are rounded down.
 
     MixGCN's Algorithm 2, lines 7 and 11.
     """

@@ -47,8 +47,9 @@ class MiniBatchSampler(Part):
 
     @abstractmethod
     def sample(self, seeds: IntArray, epoch: int, threads: int) -> tuple[Block, ...]:
-        """Return L blocks, input layer first; the last block's destinations are ``seeds`` in their
-        order.
+        """Return L blocks, input layer first.
+
+        The last block's destinations are ``seeds`` in their order.
 
         The neighbours drawn for a vertex must depend on (seed, epoch, layer, vertex) alone. Then
         splitting a round over trainers does not change them. Otherwise ``split_invariant`` must be
@@ -74,8 +75,10 @@ class MiniBatchSampler(Part):
         return False
 
     def edge_scales(self, layer: int) -> FloatArray | None:
-        """Return the factors of the graph's in-edges in AGGREGATE of a layer, from 0 at the input,
-        ``(E,)``; None for a sampler that does not scale edges. Only called after ``begin``.
+        """Return the factors of in-edges in AGGREGATE of a layer, from 0 at the input.
+
+        The result is ``(E,)``, or None for a sampler that does not scale edges. Only called after
+        ``begin``.
 
         A factor is one over the probability that an edge is drawn with its destination, so sums
         over neighbours estimate those of the whole graph. A mean is then the sum over the full
@@ -84,25 +87,30 @@ class MiniBatchSampler(Part):
         return None
 
     def preparers(self, cores: int) -> int:
-        """Return the number of host threads that prepare mini-batches for a trainer. Each thread
-        then draws a whole mini-batch and gathers its rows, in parallel with later ones. ``cores``
-        is the number of host cores for each trainer.
+        """Return the number of host threads that prepare mini-batches for a trainer.
+
+        Each thread then draws a whole mini-batch and gathers its rows, in parallel with later ones.
+        ``cores`` is the number of host cores for each trainer.
 
         With 0, the default, all host threads share the work of each mini-batch.
         """
         return 0
 
     def sampling(self, workload: Workload) -> str:
-        """Return the sampling law as a row states it, with the fan-outs if they matter. Rows are
-        told apart by this text."""
+        """Return the sampling law as a row states it, with the fan-outs if they matter.
+
+        Rows are told apart by this text.
+        """
         law = self.law or f"sampler {self.name}{self._chosen_options()}"
         if not self.heeds_fanouts:
             return law
         return f"{law}, fan-outs {', '.join(map(str, workload.fanouts))}"
 
     def _chosen_options(self) -> str:
-        """Return the options that differ from their defaults, since a law without a name may depend
-        on them."""
+        """Return the options that differ from their defaults.
+
+        A distribution without a name may depend on them.
+        """
         chosen = [
             f"{name}={getattr(self, name)}"
             for name, declared in option_fields(type(self)).items()
@@ -131,14 +139,18 @@ class DeviceCapacity(Protocol):
         """The capacity of the smallest trainer's memory."""
 
     def holds(self, rounds: Sequence[Round], owner: IntArray, pieces: int = 1) -> bool:
-        """Return whether every trainer can process its units of ``rounds``; ``owner`` and
-        ``pieces`` are those of ``Chunks``."""
+        """Return whether every trainer can process its units of ``rounds``.
+
+        ``owner`` and ``pieces`` are those of ``Chunks``.
+        """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunks:
-    """A full graph cut for some devices: the ``rounds`` of one epoch, and ``owner``, the device
-    index of each vertex, int64 ``(V,)``.
+    """A full graph cut for some devices.
+
+    ``rounds`` are the rounds of one epoch. ``owner`` is the device index of each vertex, int64
+    ``(V,)``.
 
     ``kept`` are, by device index, vertices of other devices, int64. The device holds their features
     from before the first epoch, so it does not read them in each; used by ``layered`` samplers.

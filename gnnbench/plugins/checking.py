@@ -87,8 +87,10 @@ def check_part(kind: PartKind, part: object, plugin: str) -> tuple[str, type[Par
 
 
 def check_strategy(strategy: object, plugin: str) -> tuple[str, Strategy]:
-    """Return an offered strategy's name, and the strategy; ``BrokenOfferError`` names what it
-    lacks."""
+    """Return an offered strategy's name, and the strategy.
+
+    ``BrokenOfferError`` names what it lacks.
+    """
     if not isinstance(strategy, Strategy):
         raise BrokenOfferError(
             f"plugin {plugin!r} offers {strategy!r} as a strategy, not a Strategy."
@@ -109,8 +111,7 @@ def check_strategy(strategy: object, plugin: str) -> tuple[str, Strategy]:
 def check_bundles(
     strategy: Strategy, plugin: str, parts: Mapping[tuple[PartKind, str], type[Part]]
 ) -> None:
-    """Raise ``BrokenOfferError`` unless every part of a strategy is on offer and works in its
-    mode."""
+    """Raise ``BrokenOfferError`` unless a strategy's parts are on offer and fit its mode."""
     for mode, bundle in strategy.bundles.items():
         for kind in PART_KINDS:
             name = bundle.named(kind)
@@ -128,8 +129,10 @@ def check_bundles(
 
 
 def check_model(item: object, plugin: str) -> tuple[str, LayerClass]:
-    """Return an offered model's name and its layer class; ``BrokenOfferError`` names what it
-    lacks."""
+    """Return an offered model's name and its layer class.
+
+    ``BrokenOfferError`` names what it lacks.
+    """
     name, layer = check_class("model", Layer, item, plugin)  # type: ignore[type-abstract]
     what = f"model {name!r} of plugin {plugin!r}"
     title = getattr(layer, "title", None)

@@ -62,8 +62,10 @@ class Registry:
         return tuple(self.parts[kind, name] for name in names)
 
     def part(self, kind: PartKind, name: str) -> type[Part]:
-        """Return the part class called ``name``; ``PluginError`` with close matches if there is
-        none."""
+        """Return the part class called ``name``.
+
+        Raises ``PluginError`` with close matches if there is none.
+        """
         check_kind(kind)
         if (kind, name) not in self.parts:
             refuse(kind, name, [part.name for part in self.parts_of(kind)], self.problems)

@@ -1,5 +1,7 @@
-"""The rates of each installed library on this machine, measured on the parts themselves: a kernel's
-``Adjacency`` and ``linear``, a sampler's ``sample``."""
+"""The rates of each installed library on this machine, measured on the parts.
+
+The measured methods are a kernel's ``Adjacency`` and ``linear``, and a sampler's ``sample``.
+"""
 
 from __future__ import annotations
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
 
 from gnnbench.machines.caches import make_sweep
 from gnnbench.machines.machine import Device, LibraryRates
+from gnnbench.machines.tables import replace_fields
 from gnnbench.machines.timing import round_rate
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Setting
@@ -47,8 +48,11 @@ class Calls:
 
 
 class Sweep:
-    """A wall clock that sweeps the caches after every step. It declares times as modelled, since
-    only then is it called at every step. ``swept_s`` is the time spent sweeping."""
+    """A wall clock that sweeps the caches after every step.
+
+    It declares times as modelled, since only then is it called at every step. ``swept_s`` is the
+    time spent sweeping.
+    """
 
     provenance: Provenance = "modelled"
 
@@ -84,9 +88,10 @@ class _Epoch:
 def measure_calls(
     full: Bundle, mini: Bundle, setting: Setting, device: Device, known: LibraryRates
 ) -> Calls:
-    """Return the ``known`` rates of a kernel, extended by the times of its calls. The kernel trains
-    a tiny graph on ``device``, as ``full`` does and as ``mini`` does. Attention is measured only if
-    the kernel supports it.
+    """Return the ``known`` rates of a kernel, extended by the times of its calls.
+
+    The kernel trains a tiny graph on ``device``, as ``full`` does and as ``mini`` does. Attention
+    is measured only if the kernel supports it.
 
     In any training, the loss, the optimiser and the harness's steps follow work on large arrays.
     They are therefore measured as in mini-batches.
@@ -108,7 +113,7 @@ def measure_calls(
         each.sum_s(LOADS) + max(0.0, each.harness_s - step_s * len(each.trace.spans))
         for each in fresh
     )
-    rates = replace(
+    rates = replace_fields(
         known,
         call_s=_of_steps(again, AGGREGATES),
         fresh_call_s=_of_steps(fresh, AGGREGATES),
@@ -142,8 +147,10 @@ def _train(bundle: Bundle, setting: Setting, *, sweeps: bool = False) -> list[_E
 
 
 def _of_steps(epochs: Sequence[_Epoch], labels: tuple[str, ...]) -> float:
-    """Return the mean seconds of a step with one of the labels, from each step's median over the
-    epochs."""
+    """Return the mean seconds of a step with one of the labels.
+
+    It averages each step's median over the epochs.
+    """
     taken = np.array(
         [[span.wall_s for span in each.trace.spans if span.label in labels] for each in epochs]
     )

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gnnbench.machines.caches import make_sweep
 from gnnbench.machines.costs.operation import OperationKind
-from gnnbench.machines.machine import Device, LibraryRates, RateCurve
+from gnnbench.machines.machine import Device, EdgeRates, LibraryRates, RateCurve, SumRates
 from gnnbench.machines.timing import round_rate, time_runs, torch_threads
 from gnnbench.parts import Adjacency, Kernel
 from gnnbench.records import Block
@@ -99,20 +99,23 @@ class KernelProbe:
         with torch_threads(1):
             bound, transposed = self._measure_binding()
         return LibraryRates(
-            aggregate=picked,
-            cached=cached,
-            written=written,
-            weighted=weighted,
-            weighted_cached=weighted_cached,
-            dotted=dotted,
-            dotted_cached=dotted_cached,
-            bound_edges_per_s=bound,
-            transposed_edges_per_s=transposed,
+            sums=SumRates(
+                aggregate=picked,
+                cached=cached,
+                written=written,
+                weighted=weighted,
+                weighted_cached=weighted_cached,
+                dotted=dotted,
+                dotted_cached=dotted_cached,
+            ),
+            edges=EdgeRates(bound_edges_per_s=bound, transposed_edges_per_s=transposed),
         )
 
     def measure_update(self) -> RateCurve:
-        """Return the FLOP/s of UPDATE's products in training, forward and for both gradients, with
-        all cores and with one."""
+        """Return the FLOP/s of UPDATE's products in training, with all cores and with one.
+
+        Products are forward and for both gradients.
+        """
         threads = self._count_threads()
         updates = [self._measure_products(count) for count in threads]
         return _join(NARROW_SIDES, updates[0], updates[-1])
@@ -123,15 +126,16 @@ class KernelProbe:
     def _run(
         self, work: Callable[[], object], threads: int, *, sweeps: bool = False
     ) -> list[float]:
-        """Return the seconds of runs, each with the caches of the run before or with swept
-        caches."""
+        """Return the seconds of runs, each with warm caches or with swept caches."""
         before = make_sweep() if sweeps and self.on_host else None
         with torch.no_grad():
             return time_runs(work, self.each_s, self.place, threads, before)
 
     def _time(self, work: Callable[[], object], threads: int, *, sweeps: bool = False) -> float:
-        """Return the seconds of the fastest run. Disturbances only ever add time, and callers
-        subtract two such times."""
+        """Return the seconds of the fastest run.
+
+        Disturbances only ever add time, and callers subtract two such times.
+        """
         return min(self._run(work, threads, sweeps=sweeps))
 
     # ------------------------------------------------------------------ sums over edges
@@ -142,9 +146,11 @@ class KernelProbe:
     def _measure_slow(
         self, kind: OperationKind, sums: SumKind, threads: Sequence[int]
     ) -> tuple[RateCurve | None, RateCurve | None]:
-        """Return the bytes/s gathered from memory and from a cache for a kind of operation without
-        vector instructions. Return None if the library has them, since its plain sums' rates then
-        apply."""
+        """Return the bytes/s gathered from memory and a cache without vector instructions.
+
+        Return None if the library has them for this operation, since its plain sums' rates then
+        apply.
+        """
         if not (self.on_host and self.kernel.library.values_per_s(kind, 1)):
             return None, None
         picked, cached, _ = self._measure_curves(threads, sums)
@@ -236,8 +242,10 @@ class KernelProbe:
             ]
 
     def _measure_binding(self) -> tuple[float, float]:
-        """Return the edges/s of preparing a new block, for a sum and for a transposed sum. They
-        follow from the extra time of the first sum over the block."""
+        """Return the edges/s of preparing a new block, for a sum and for a transposed sum.
+
+        They follow from the extra time of the first sum over the block.
+        """
         rows, edges = self.amounts.bound_rows, self.amounts.bound_edges
         block = draw_block(rows, edges // rows, rows)
         h = torch.rand(rows, 1, device=self.place)
@@ -261,8 +269,10 @@ class KernelProbe:
 def split_time(
     one: tuple[float, float, float], other: tuple[float, float, float]
 ) -> tuple[float, float]:
-    """Return the seconds of an edge and of a row, from two sums as (edges, rows, seconds). Each is
-    at least its ``LEAST_SHARE`` of the sum with the most rows."""
+    """Return the seconds of an edge and of a row, from two sums as (edges, rows, seconds).
+
+    Each is at least its ``LEAST_SHARE`` of the sum with the most rows.
+    """
     (edges, rows, taken_s), (more_edges, fewer_rows, less_s) = one, other
     determinant = edges * fewer_rows - more_edges * rows
     edge_s = (taken_s * fewer_rows - less_s * rows) / determinant

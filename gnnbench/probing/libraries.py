@@ -11,8 +11,9 @@ from gnnbench import plugins
 from gnnbench.constants import MEASURED
 from gnnbench.errors import GnnbenchError, words_of
 from gnnbench.kernels.pages import keep_pages
-from gnnbench.machines.libraries import best_of, list_numbers
+from gnnbench.machines.libraries import best_of
 from gnnbench.machines.machine import Device, LibraryRates, Platform, RateCurve
+from gnnbench.machines.tables import list_numbers
 from gnnbench.models import build
 from gnnbench.parts import Bundle, MiniBatchSampler, Part, Setting
 from gnnbench.plugins import Registry
@@ -71,16 +72,20 @@ class Unmeasured:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """A machine with the rates of libraries on its devices, and the parts that were not
-    measured."""
+    """A machine with the rates of libraries on its devices.
+
+    It lists the parts that were not measured.
+    """
 
     platform: Platform
     unmeasured: tuple[Unmeasured, ...]
 
 
 def probe_libraries(platform: Platform, registry: Registry, seconds: float) -> Probed:
-    """Measure the parts on offer on this machine's devices, listed in ``platform``, for about
-    ``seconds`` a device. Every piece of work runs a few times, however short the budget.
+    """Measure the parts on offer on this machine's devices, listed in ``platform``.
+
+    It takes about ``seconds`` a device. Every piece of work runs a few times, however short the
+    budget.
 
     Everything is measured ``PASSES`` times, and the better of each number counts. Other programs,
     and other users of a shared machine, may slow down parts of a pass, but rarely the same part
@@ -99,9 +104,11 @@ def probe_libraries(platform: Platform, registry: Registry, seconds: float) -> P
 
 
 class _Pass:
-    """One pass over all offered parts. ``found`` has their rates by device and name, ``steps_s``
-    the times of steps besides their computation, and ``left_out`` the parts that were not
-    measured."""
+    """One pass over all offered parts.
+
+    ``found`` has their rates by device and name, ``steps_s`` the times of steps besides their
+    computation, and ``left_out`` the parts that were not measured.
+    """
 
     def __init__(self, platform: Platform, registry: Registry, seconds: float) -> None:
         self._platform = platform
@@ -150,8 +157,10 @@ def _list_parts(registry: Registry) -> Iterator[tuple[PartKind, str]]:
 
 
 class _LibraryProbe:
-    """A probe that measures one part after the other on the device that trains in a setting. A
-    measurement takes ``each_s``. ``GnnbenchError`` says why a part does not run."""
+    """A probe that measures one part after the other on the device that trains in a setting.
+
+    A measurement takes ``each_s``. ``GnnbenchError`` says why a part does not run.
+    """
 
     def __init__(self, registry: Registry, each_s: float) -> None:
         self._registry = registry
@@ -181,8 +190,10 @@ class _LibraryProbe:
         return measure_sampler(sampler, setting, self._each_s, known)
 
     def _swap(self, mode: Mode, kind: PartKind, name: str, setting: Setting) -> Bundle:
-        """Return the plain parts of a mode with one of them replaced; raise ``GnnbenchError`` if
-        they cannot run."""
+        """Return the plain parts of a mode with one of them replaced.
+
+        Raises ``GnnbenchError`` if they cannot run.
+        """
         parts = self._registry.strategy(PLAIN).bundles[mode]
         parts = plugins.with_swap(self._registry, parts, [(kind, name)])
         bundle = plugins.assemble(self._registry, parts, {})
@@ -227,7 +238,7 @@ def _with_libraries(
     sources = {
         f"{device.name}.libraries.{name}.{key}": f"{_say_today()}: {METHODS[key]}"
         for name, rates in libraries.items()
-        for key in list_numbers(rates)
+        for key, _, _ in list_numbers(rates)
     }
     described = replace(device, libraries=libraries)
     return replace(

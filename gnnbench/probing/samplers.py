@@ -11,6 +11,7 @@ import torch
 
 from gnnbench.machines.caches import make_sweep
 from gnnbench.machines.machine import LibraryRates
+from gnnbench.machines.tables import replace_fields
 from gnnbench.machines.timing import round_rate, time_runs, torch_threads
 from gnnbench.parts import MiniBatchSampler, Setting
 from gnnbench.probing.kernels import LEAST_SHARE
@@ -24,9 +25,11 @@ FEW_SEEDS, MANY_SEEDS = 2, 1024
 
 
 def make_dataset(vertices: int, degree: int, width: int) -> Dataset:
-    """Return a random graph of at most ``degree`` neighbours a vertex on average, with hubs like
-    real graphs. Vertex k is an end of edges in proportion to k^-1/2. All vertices are in the
-    training set."""
+    """Return a random graph of at most ``degree`` neighbours a vertex on average.
+
+    It has hubs like real graphs: vertex k is an end of edges in proportion to k^-1/2. All vertices
+    are in the training set.
+    """
     random = np.random.default_rng(0)
     half = (random.random((vertices * degree // 2, 2)) ** 2 * vertices).astype(np.int64)
     half = half[half[:, 0] != half[:, 1]]
@@ -49,8 +52,11 @@ def make_dataset(vertices: int, degree: int, width: int) -> Dataset:
 def measure_sampler(
     sampler: MiniBatchSampler, setting: Setting, each_s: float, known: LibraryRates
 ) -> LibraryRates:
-    """Return the ``known`` rates of its library, extended by the sampler's, from mini-batches of
-    few and of many seeds. Rates are measured on one core and on all cores of this machine."""
+    """Return the ``known`` rates of its library, extended by the sampler's.
+
+    They come from mini-batches of few and of many seeds, on one core and on all cores of this
+    machine.
+    """
     host = setting.platform.host
     alone, joint = (
         _split_batches(
@@ -61,7 +67,7 @@ def measure_sampler(
         )
         for threads in (1, host.cores)
     )
-    return replace(
+    return replace_fields(
         known,
         sampled_edges_per_s=round_rate(alone[0]),
         jointly_sampled_edges_per_s=round_rate(max(alone[0], joint[0])),
@@ -70,8 +76,10 @@ def measure_sampler(
 
 
 def _split_batches(few: tuple[int, float], many: tuple[int, float]) -> tuple[float, float]:
-    """Return the edges/s and the constant seconds of drawing, from two mini-batches as (edges,
-    seconds)."""
+    """Return the edges/s and the constant seconds of drawing.
+
+    They follow from two mini-batches as (edges, seconds).
+    """
     edge_s = max(many[1] - few[1], LEAST_SHARE * many[1]) / max(1, many[0] - few[0])
     return 1.0 / edge_s, max(0.0, few[1] - few[0] * edge_s)
 
@@ -79,8 +87,10 @@ def _split_batches(few: tuple[int, float], many: tuple[int, float]) -> tuple[flo
 def _measure_batch(
     sampler: MiniBatchSampler, setting: Setting, size: int, threads: int, each_s: float
 ) -> tuple[int, float]:
-    """Return the edges of a mini-batch of ``size`` seeds, and the seconds of drawing it. Caches are
-    swept, since training displaces them between two draws."""
+    """Return the edges of a mini-batch of ``size`` seeds, and the seconds of drawing it.
+
+    Caches are swept, since training displaces them between two draws.
+    """
     sampler.begin(replace(setting, workload=replace(setting.workload, batch_size=size)))
     seeds = sampler.rounds(0)[0]
     with torch_threads(threads):

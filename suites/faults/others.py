@@ -176,8 +176,8 @@ def open_with_none(_: CacheMemory, setting: Setting, num_rows: Any) -> CacheSess
 
 
 def divide_by_kilobytes(_: HostMemory, device: Device) -> int:
-    kilobytes = device.memory_bytes // 1000
-    return device.memory_bytes // kilobytes * kilobytes
+    kilobytes = device.hardware.memory_bytes // 1000
+    return device.hardware.memory_bytes // kilobytes * kilobytes
 
 
 IN_COMPARE = (

@@ -31,6 +31,7 @@ from gnnbench.datasets import partitioning
 from gnnbench.datasets.partitioning import edge_cut
 from gnnbench.errors import IncompatiblePartsError, UsageError
 from gnnbench.machines import load_platform
+from gnnbench.machines.tables import replace_fields
 from gnnbench.parts import Bundle, list_tried, option_fields, parse_option
 from gnnbench.plugins import load
 from gnnbench.price.model_error import read_errors
@@ -425,16 +426,16 @@ def test_variations_differ_in_one_thing(ask):
     assert [d.name for d in fewer.accelerators] == ["gpu0", "gpu1", "gpu2"]
     assert not any("gpu3" in link.ends for link in fewer.links)
     small = with_device_memory(platform, 7)
-    assert {d.memory_bytes for d in small.accelerators} == {7}
+    assert {d.hardware.memory_bytes for d in small.accelerators} == {7}
     assert small.host == platform.host
     assert len(list_variations(platform, 1e6)) == 5
     # The smallest of unequal devices counts.
     first, *others = platform.accelerators
     unequal = replace(
-        platform, accelerators=(first, *(replace(d, memory_bytes=80e9) for d in others))
+        platform, accelerators=(first, *(replace_fields(d, memory_bytes=80e9) for d in others))
     )
     asked = describe_question(replace(ask(), platform=unequal))
-    assert asked["platform"]["device_memory_bytes"] == first.memory_bytes
+    assert asked["platform"]["device_memory_bytes"] == first.hardware.memory_bytes
     sentences = [each.what for each in list_variations(unequal, 1e6)]
     assert sentences == [
         "With 900 kB a device, less than it takes,",
@@ -458,7 +459,7 @@ def test_the_cheapest_is_the_first_by_power_that_ends_in_time(ask, monkeypatch):
     assert enough[0].in_time
     assert enough[0].sure
     watts = [offer.power_w for offer in find_cheapest(question, machines, 1e-12)]
-    powers = [[d.power_w for d in each.devices] for each in machines]
+    powers = [[d.hardware.power_w for d in each.devices] for each in machines]
     assert watts == sorted(sum(each) for each in powers if None not in each)
     assert len(watts) >= 2
     assert watts[0] == enough[0].power_w

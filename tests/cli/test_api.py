@@ -286,7 +286,7 @@ def test_advice_is_what_the_command_line_finds(run, tmp_path):
         ({"mode": "both"}, "mode is 'both'; give one of full-graph, mini-batch"),
         ({"changes": "no"}, "changes is 'no'; give one of True, False"),
         ({"device_memory": object}, "<class 'object'> is not a size above 0"),
-        ({"target": "speed"}, "there is no target 'speed'"),
+        ({"target": "speed"}, "target is 'speed'; give one of time, memory, traffic"),
         ({"train": -1}, "train is -1"),
         ({"epochs": 0}, "epochs is 0; give a whole number"),
     ],

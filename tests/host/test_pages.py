@@ -110,10 +110,10 @@ def test_a_user_who_has_decided_is_left_alone(name, value):
 def test_what_is_mapped_here_is_what_nobody_keeps(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     kept_bytes = count_kept_bytes()
-    assert load_local().host.mapped_from_bytes == kept_bytes
+    assert load_local().host.memory.mapped_from_bytes == kept_bytes
     save_local(replace(load_local(), description="probed"))
     probed = load_local()
-    assert (probed.description, probed.host.mapped_from_bytes) == ("probed", kept_bytes)
+    assert (probed.description, probed.host.memory.mapped_from_bytes) == ("probed", kept_bytes)
 
 
 def test_fresh_memory_is_fresh_each_time(monkeypatch):

@@ -10,6 +10,7 @@ from functools import cache
 
 from gnnbench import plugins
 from gnnbench.check.graphs import make_dataset, make_platform, make_workload
+from gnnbench.machines.tables import replace_fields
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.price.model_clock import ModelClock
@@ -202,12 +203,12 @@ def run(case: Case) -> tuple[Step, ...]:
     workload = dataclasses.replace(workload, batch_size=case.batch_size)
     platform = make_platform(case.accelerators, case.kind)
     accelerators = tuple(
-        dataclasses.replace(
-            device, pipelined=case.pipelined or device.pipelined, sampled_edges_per_s=1e9
+        replace_fields(
+            device, pipelined=case.pipelined or device.hardware.pipelined, sampled_edges_per_s=1e9
         )
         for device in platform.accelerators
     )
-    host = dataclasses.replace(platform.host, disk_bandwidth_bytes_per_s=1e9)
+    host = replace_fields(platform.host, disk_bandwidth_bytes_per_s=1e9)
     platform = dataclasses.replace(platform, host=host, accelerators=accelerators)
     setting = Setting(
         dataset=make_dataset(), platform=platform, workload=workload, layers=build(workload).shapes

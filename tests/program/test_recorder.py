@@ -249,7 +249,10 @@ def test_a_cap_on_devices_holds_for_a_host_that_trains_alone():
     alone = open_ledger(parts, platform, (host,))
     assert alone.free_bytes(host.name) == 1000
     beside = open_ledger(parts, platform, (gpu, host))
-    assert (beside.free_bytes(host.name), beside.free_bytes(gpu.name)) == (host.memory_bytes, 1000)
+    assert (beside.free_bytes(host.name), beside.free_bytes(gpu.name)) == (
+        host.hardware.memory_bytes,
+        1000,
+    )
 
 
 def test_a_memory_has_no_more_than_its_device():
@@ -266,9 +269,9 @@ def test_a_memory_has_no_more_than_its_device():
     parts, (gpu, *_) = SimpleNamespace(memory=Boundless()), platform.accelerators
     ledger = open_ledger(parts, platform, (gpu,))
     for device in (gpu, *platform.hosts):
-        assert ledger.free_bytes(device.name) == device.memory_bytes
+        assert ledger.free_bytes(device.name) == device.hardware.memory_bytes
     alone = open_ledger(parts, platform, (platform.host,))
-    assert alone.free_bytes(platform.host.name) == platform.host.memory_bytes
+    assert alone.free_bytes(platform.host.name) == platform.host.hardware.memory_bytes
 
 
 def test_the_same_name_replaces_what_it_held(ledger):

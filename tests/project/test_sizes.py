@@ -49,8 +49,11 @@ UNCHAINED = [
 #: Rooms without records of many fields.
 SMALL_RECORDS = [
     "gnnbench/datasets",
+    "gnnbench/kernels",
+    "gnnbench/machines",
     "gnnbench/parts",
     "gnnbench/plugins",
+    "plugins/gnnbench_plugins",
 ]
 FIELDS = 12
 
@@ -87,6 +90,6 @@ def count_fields(node):
 
 
 def test_no_record_has_more_than_twelve_fields():
-    counts = {node.name: count_fields(node) for node in list_classes(SMALL_RECORDS)}
-    assert max(counts.values()) == FIELDS, "the largest records are seen"
-    assert not [name for name, count in counts.items() if count > FIELDS]
+    counts = [(count_fields(node), node.name) for node in list_classes(SMALL_RECORDS)]
+    assert (FIELDS, "Device") in counts, "the largest records are seen"
+    assert not [each for each in counts if each[0] > FIELDS]

@@ -54,9 +54,11 @@ class Aggregation:
     calls: int = 0
 
     def list_operations(self, work: Work, *, scalar: bool = False) -> tuple[Operation, ...]:
-        """Return the operations of one AGGREGATE. With ``scalar`` the device's kernels have no
-        vector instructions for weighted sums, for values of edges, and for dot products of their
-        end rows. One core alone then counts degrees."""
+        """Return the operations of one AGGREGATE.
+
+        With ``scalar`` the device's kernels have no vector instructions for weighted sums, for
+        values of edges, and for dot products of their end rows. One core alone then counts degrees.
+        """
         if work.form == "gated":
             return tuple(self._gate(work))
         return tuple(self._sum(work, scalar))
@@ -110,8 +112,10 @@ class Aggregation:
         yield replace(added, calls=self._count_calls(work))
 
     def _gate(self, work: Work) -> Iterator[Operation]:
-        """Yield the gather of three rows of every edge, and the passes that make the gate and the
-        message. ``features`` is the width of all three together."""
+        """Yield the gather of three rows of every edge, and the passes for gate and message.
+
+        ``features`` is the width of all three together.
+        """
         yield from project(work._replace(form="plain"))
         row_bytes = work.features * work.itemsize / 3.0
         size = work.edges * row_bytes

@@ -1,9 +1,12 @@
-"""The building blocks of libraries' operations: sums over edges, products, and passes over tensors,
-with their temporary tensors."""
+"""The building blocks of libraries' operations, with their temporary tensors.
+
+They are sums over edges, products, and passes over tensors.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from gnnbench.constants import Bound
 from gnnbench.machines.costs.operation import Operation
@@ -26,9 +29,11 @@ def stream(read_bytes: float, written_bytes: float, launches: int = 1) -> Operat
 def sum_rows(
     work: Work, index_bytes: float, *, weighted: bool = False, calls: int = 0, scalar: bool = False
 ) -> Operation:
-    """Return the sum of source rows over edges, without writing them first: a sparse product. In
-    the backward pass destination rows are summed into source rows. ``weighted`` reads a value for
-    each edge; ``scalar`` has no vector instructions."""
+    """Return the sum of source rows over edges, without writing them first: a sparse product.
+
+    In the backward pass destination rows are summed into source rows. ``weighted`` reads a value
+    for each edge; ``scalar`` has no vector instructions.
+    """
     row_bytes = float(work.features * work.itemsize)
     sources, rows = count_sources(work), work.rows
     if work.backward:
@@ -44,14 +49,12 @@ def sum_rows(
         flops=float(work.edges * work.features) * (2 if weighted and not scalar else 1),
         width=work.features,
         calls=calls,
-        order=work.order,
-        backward=work.backward,
+        kept=None if work.order is None else partial(work.order.kept, backward=work.backward),
     )
 
 
 def count_sources(work: Work) -> int:
-    """Return the number of rows that AGGREGATE reads from; the rows it writes if that is
-    unknown."""
+    """Return the number of rows that AGGREGATE reads from, or else writes."""
     return work.sources or work.rows
 
 
@@ -83,9 +86,11 @@ def add_rows(rows: float, distinct: float, row_bytes: float, index_bytes: float)
 def weigh_edges(
     work: Work, row_bytes: float, index_bytes: float, *, scalar: bool = False
 ) -> tuple[Operation, ...]:
-    """Return the dot products of the rows at both ends of each edge: the gradients of the edge
-    weights. If edges are ordered by destination, the destination's row is in cache from the edge
-    before."""
+    """Return the dot products of the rows at both ends of each edge.
+
+    They are the gradients of the edge weights. If edges are ordered by destination, the
+    destination's row is in cache from the edge before.
+    """
     values = work.edges * row_bytes / work.itemsize
     both = Operation(
         "dot" if scalar else "aggregate",
@@ -102,22 +107,27 @@ def weigh_edges(
         "gather", picked_rows=work.edges, distinct_rows=1, row_bytes=row_bytes, launches=0
     )
     of_sources = replace(
-        both, picked_rows=work.edges, distinct_rows=count_sources(work), order=work.order
+        both, picked_rows=work.edges, distinct_rows=count_sources(work), kept=work.order.kept
     )
     return (of_sources, again)
 
 
 def weigh_messages(work: Work, row_bytes: float) -> tuple[Operation, ...]:
-    """Return the gradients of the edge weights if every message is a row in memory. Each message is
-    multiplied with its gradient, and the product is then summed."""
+    """Return the gradients of the edge weights if every message is a row in memory.
+
+    Each message is multiplied with its gradient, and the product is then summed.
+    """
     size = work.edges * row_bytes
     return (stream(2 * size, size), stream(size, work.edges * work.itemsize))
 
 
 def attend(work: Work) -> tuple[Operation, ...]:
-    """Return the two terms of attention's scores: products of the source rows, and of the
-    destination rows, with a vector each. In the backward pass each term's gradient becomes rows.
-    These are added to the existing gradients, and multiplied with the rows again."""
+    """Return the two terms of attention's scores.
+
+    They are products of the source rows, and of the destination rows, with a vector each. In the
+    backward pass each term's gradient becomes rows. These are added to the existing gradients, and
+    multiplied with the rows again.
+    """
     row_bytes = float(work.features * work.itemsize)
     sizes = [rows * row_bytes for rows in (count_sources(work), work.rows)]
     if not work.backward:
@@ -140,8 +150,11 @@ def multiply(macs: float, rows: float, inner: float, outer: float, itemsize: int
 def multiply_back(
     macs: float, rows: float, inner: float, outer: float, itemsize: int, products: int
 ) -> tuple[Operation, ...]:
-    """Return the backward pass of ``multiply``: the rows times the output's gradients, for the
-    weights. Unless ``products`` is one, the gradients times the weights follow, for the rows."""
+    """Return the backward pass of ``multiply``.
+
+    It multiplies the rows by the output's gradients, for the weights. Unless ``products`` is one,
+    the gradients times the weights follow, for the rows.
+    """
     once = multiply(macs, rows, outer, inner, itemsize)
     of_weights = replace(
         once,
@@ -152,14 +165,19 @@ def multiply_back(
 
 
 def count_stored(work: Work) -> float:
-    """Return the stored values of sparse rows that a layer multiplies before it aggregates; 0 for
-    dense rows."""
+    """Return the stored values of sparse rows that a layer multiplies before it aggregates.
+
+    They are 0 for dense rows.
+    """
     return work.macs / work.features if work.columns else 0.0
 
 
 def multiply_stored(work: Work, rows: int) -> Operation:
-    """Return the product of ``rows`` sparse rows. For each stored value a row of W is gathered and
-    summed; in the backward pass it is a row of the gradient."""
+    """Return the product of ``rows`` sparse rows.
+
+    For each stored value a row of W is gathered and summed; in the backward pass it is a row of the
+    gradient.
+    """
     values, row_bytes = count_stored(work), float(work.features * work.itemsize)
     picked, made = (rows, work.columns) if work.backward else (work.columns, rows)
     return Operation(
@@ -175,8 +193,10 @@ def multiply_stored(work: Work, rows: int) -> Operation:
 
 
 def project(work: Work) -> tuple[Operation, ...]:
-    """Return the products of a layer that multiplies before it aggregates, forward or backward. The
-    backward pass is for the weights and, if they have gradients, the rows."""
+    """Return the products of a layer that multiplies before it aggregates, forward or backward.
+
+    The backward pass is for the weights and, if they have gradients, the rows.
+    """
     if not work.macs:
         return ()
     rows = count_sources(work)
@@ -195,17 +215,21 @@ def count_degrees(rows: float, *, serial: bool = False) -> Operation:
 
 
 def _pass_over(work: Work, read: float, written: float) -> Operation:
-    """Return ``read`` reads and ``written`` writes of UPDATE's output, one elementwise kernel a
-    read."""
+    """Return ``read`` reads and ``written`` writes of UPDATE's output.
+
+    Each read is one elementwise kernel.
+    """
     size = float(work.rows * work.features * work.itemsize)
     passed = stream(read * size, written * size, launches=round(read))
     return replace(passed, outputs=round(written))
 
 
 def update(work: Work, passes: Passes, hidden: Passes) -> tuple[Operation, ...]:
-    """Return UPDATE: its products and ``passes`` over its output. A layer that ends with ReLU adds
-    the ``hidden`` passes, which are in place. Without a product the bias takes a separate pass, and
-    its gradient is the sum over one."""
+    """Return UPDATE: its products and ``passes`` over its output.
+
+    A layer that ends with ReLU adds the ``hidden`` passes, which are in place. Without a product
+    the bias takes a separate pass, and its gradient is the sum over one.
+    """
     read, written = passes[work.backward]
     if not work.macs:
         read, written = max(read, 1.0), max(written, 0.0 if work.backward else 1.0)
@@ -228,9 +252,11 @@ def update(work: Work, passes: Passes, hidden: Passes) -> tuple[Operation, ...]:
 def soften(
     work: Work, index_bytes: float, passes: int, *, scalar: bool = False
 ) -> tuple[Operation, ...]:
-    """Return the scores of edges from terms of both ends, LeakyReLU, and the softmax over a
-    destination's edges. They take ``passes`` over the edges' values, and half as many more in the
-    backward pass. ``scalar`` kernels have no vector instructions."""
+    """Return the scores of edges from terms of both ends, LeakyReLU, and the softmax.
+
+    They take ``passes`` over the edges' values, and half as many more in the backward pass.
+    ``scalar`` kernels have no vector instructions.
+    """
     edges, item = float(work.edges), float(work.itemsize)
     terms = pick_rows(edges, count_sources(work) + work.rows, item, index_bytes)
     count = passes * 3 // 2 if work.backward else passes

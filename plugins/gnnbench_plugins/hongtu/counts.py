@@ -169,7 +169,7 @@ class PartitionHomes:
     def place(self, rows: IntArray, slot: int) -> HostRows:
         """Return rows by partition as rows that the device ``slot`` exchanges with the hosts."""
         if self._spread:
-            total, count = int(rows.sum()), self._platform.host.sockets
+            total, count = int(rows.sum()), self._platform.host.memory.sockets
             return HostRows((total,), total * (count - 1) // count)
         near = self._hosts == self._hosts[slot]
         remote = near & (self._sockets != self._sockets[slot])

@@ -255,11 +255,11 @@ def throughputs(setting: Setting) -> Throughputs:
     platform = setting.platform
     row = setting.dataset.num_features * setting.workload.itemsize
     if not platform.accelerators:
-        memory = platform.host.memory_bandwidth_bytes_per_s / row
+        memory = platform.host.hardware.memory_bandwidth_bytes_per_s / row
         return Throughputs(memory, memory, memory)
     first = platform.accelerators[0]
     host = platform.link(platform.host.name, first.name).bandwidth_bytes_per_s
     peers = host
     if len(platform.accelerators) > 1:
         peers = platform.link(first.name, platform.accelerators[1].name).bandwidth_bytes_per_s
-    return Throughputs(host / row, peers / row, first.memory_bandwidth_bytes_per_s / row)
+    return Throughputs(host / row, peers / row, first.hardware.memory_bandwidth_bytes_per_s / row)

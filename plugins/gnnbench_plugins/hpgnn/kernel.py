@@ -190,10 +190,10 @@ class HpgnnKernel(NativeArithmetic, Kernel):
         board, design = self._find_design(device, job)
         path = self._find_path(work, board, design, job.layers)
         if self.clock == "equations":
-            return device.launch_s + self._equation_seconds(work, board, design, path)
+            return device.hardware.launch_s + self._equation_seconds(work, board, design, path)
         machine = make_machine(board, design)
         cycles = self._count_cycles(work, machine, design, job.layers, path)
-        return device.launch_s + seconds_of(cycles, machine)
+        return device.hardware.launch_s + seconds_of(cycles, machine)
 
     def _find_design(self, device: Device, job: _Job) -> tuple[Board, Design]:
         if job.placement is not None:

@@ -167,9 +167,9 @@ class HpgnnPlacement(Placement):
         self._board.design = point.design
         host = setting.platform.host
         threads = choose_threads(
-            sum(full.edges), host.sampled_edges_per_s, point.propagate_s, host.cores
+            sum(full.edges), host.rates.sampled_edges_per_s, point.propagate_s, host.cores
         )
-        sample_s = sampling_seconds(sum(full.edges), host.sampled_edges_per_s, threads)
+        sample_s = sampling_seconds(sum(full.edges), host.rates.sampled_edges_per_s, threads)
         hidden = (
             ""
             if sample_s < point.propagate_s

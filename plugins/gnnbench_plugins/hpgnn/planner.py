@@ -50,7 +50,9 @@ class HpgnnPlanner(Planner):
         else:
             profile = bound_profile(sampler, workload)
             stored_bytes = graph.vertices * workload.dims[0] * workload.itemsize
-            limit_bytes = min(board.memory_bytes, bundle.memory.device_bytes or board.memory_bytes)
+            limit_bytes = min(
+                board.memory.memory_bytes, bundle.memory.device_bytes or board.memory.memory_bytes
+            )
             fits = "fit" if stored_bytes <= limit_bytes else "do not fit"
             notes = [
                 "sizes are those of a mini-batch whose neighbours are all distinct",

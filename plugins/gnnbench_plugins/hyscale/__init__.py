@@ -58,7 +58,7 @@ def gnnbench_strategy() -> list[Strategy]:
                 Ablation("+TFP", quoted=GAINS["+TFP"]),
             ),
             plain="data-parallel",
-            platform="epyc7763x2-4xu250",
+            platform="epyc7763x2-4xa5000",
             card=CARD,
         )
     ]

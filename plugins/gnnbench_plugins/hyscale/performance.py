@@ -1,7 +1,7 @@
 """HyScale-GNN's performance model: §V, Equations 6 to 13, and the first split derived from it.
 
 "Bandwidth" and N freq are effective rates throughout: the rates of loading, aggregation and update
-that a platform gives for its host (``Device.gather``, ``aggregate``, ``update``). Without these,
+that a platform gives for its host (``TrainerRates``). Without these,
 plain rates are used.
 """
 
@@ -150,7 +150,7 @@ def trainer_seconds(
     """
 
     def combine(aggregate_s: float, update_s: float) -> float:
-        return max(aggregate_s, update_s) if device.pipelined else aggregate_s + update_s
+        return max(aggregate_s, update_s) if device.hardware.pipelined else aggregate_s + update_s
 
     total = 0.0
     for number, layer in enumerate(layers):
@@ -238,7 +238,7 @@ def sampling_seconds(
     timed = [profile for profile in profiles if profile.sampling_s]
     if not timed:
         edges = sum(sizes_of(profiles, seeds)[1])
-        return edges / (host.sampled_edges_per_s * threads)
+        return edges / (host.rates.sampled_edges_per_s * threads)
     known = [0.0, *(float(profile.seeds) for profile in timed)]
     taken = []
     for profile in timed:
@@ -337,9 +337,9 @@ def add_described(
     depth, host = len(task.layers), task.platform.host
 
     def launches_s(device: Device) -> float:
-        if device.pipelined:
-            return (2 * depth + 1) * device.launch_s
-        return (4 * depth + bool(task.layers[0].early.source_macs)) * device.launch_s
+        if device.hardware.pipelined:
+            return (2 * depth + 1) * device.hardware.launch_s
+        return (4 * depth + bool(task.layers[0].early.source_macs)) * device.hardware.launch_s
 
     if not accelerators:
         return replace(prediction, train_cpu_s=prediction.train_cpu_s + launches_s(host))

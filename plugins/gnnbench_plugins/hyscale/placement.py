@@ -90,7 +90,7 @@ class HyScalePlacement(Placement):
             )
         topology_bytes = graph.indptr.nbytes + graph.indices.nbytes
         for device in self.samplers(platform):
-            if not device.sampled_edges_per_s:
+            if not device.rates.sampled_edges_per_s:
                 return (
                     f"placement.accelerator_sampling is on, and platform {platform.name} does not "
                     f"say how fast {device.name} samples; add sampling to its [[accelerators]] "
@@ -399,7 +399,9 @@ def plan_sampling(
     edges = sum(sizes_of(profiles, each)[1])
     own_s = sampling_seconds(host, profiles, split.cpu_seeds, split.threads.sample)
     each_s = sampling_seconds(host, profiles, each, split.threads.sample)
-    there_s = max(edges / (device.sampled_edges_per_s * device.cores) for device in accelerators)
+    there_s = max(
+        edges / (device.rates.sampled_edges_per_s * device.cores) for device in accelerators
+    )
 
     def longest_s(count: int) -> float:
         on_cpu_s = own_s + (len(accelerators) - count) * each_s

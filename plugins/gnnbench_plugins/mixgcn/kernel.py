@@ -25,8 +25,8 @@ def make_spu(device: Device) -> Spu:
     spu = Spu()
     return replace(
         spu,
-        clock_hz=round(device.flops_per_s / spu.units),
-        bandwidth_bytes_per_s=round(device.memory_bandwidth_bytes_per_s),
+        clock_hz=round(device.hardware.flops_per_s / spu.units),
+        bandwidth_bytes_per_s=round(device.hardware.memory_bandwidth_bytes_per_s),
     )
 
 
@@ -138,22 +138,22 @@ class SpuKernel(NativeArithmetic, Kernel):
         if work.op != "aggregate" or device.kind != "sparse":
             return super().seconds(work, device)
         if not work.features:
-            return device.launch_s
+            return device.hardware.launch_s
         spu = make_spu(device)
         block, backward = self._running.block, self._running.backward
         if block is None or (block.num_edges, block.num_dst) != (work.edges, work.rows):
-            return device.launch_s + self.estimate_seconds(work, spu)
+            return device.hardware.launch_s + self.estimate_seconds(work, spu)
         wanted = self._running.wanted
         if wanted is not None and wanted.shape[1] == -(-work.features // 8):
             # This mask is ReLU's, which changes every epoch.
             matrix = self._read(block, backward=backward)
-            return device.launch_s + spu.run(matrix, work.features, wanted).seconds
+            return device.hardware.launch_s + spu.run(matrix, work.features, wanted).seconds
         key = (block, backward, work.features, spu)
         if key not in self._seconds:
             matrix = self._read(block, backward=backward)
             mask = self._draw_mask(matrix.num_dst, work.features)
             self._seconds[key] = spu.run(matrix, work.features, mask).seconds
-        return device.launch_s + self._seconds[key]
+        return device.hardware.launch_s + self._seconds[key]
 
     def estimate_seconds(self, work: Work, spu: Spu) -> float:
         """Estimate the time from the work's size alone.

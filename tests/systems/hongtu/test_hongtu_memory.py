@@ -12,6 +12,7 @@ from functools import cache
 import pytest
 
 from gnnbench.errors import DeviceOutOfMemoryError, IncompatiblePartsError, PlatformError
+from gnnbench.machines.tables import replace_fields
 from gnnbench.price.folds import digest
 from gnnbench.price.metrics import summarise
 from gnnbench.records import Parts
@@ -29,7 +30,7 @@ def parts_for(memory):
 
 @cache
 def with_disk(setting, bandwidth=1e9):
-    host = dataclasses.replace(setting.platform.host, disk_bandwidth_bytes_per_s=bandwidth)
+    host = replace_fields(setting.platform.host, disk_bandwidth_bytes_per_s=bandwidth)
     platform = dataclasses.replace(setting.platform, host=host)
     return dataclasses.replace(setting, platform=platform)
 

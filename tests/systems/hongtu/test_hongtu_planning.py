@@ -21,6 +21,7 @@ from gnnbench.datasets.partitioning import partition
 from gnnbench.errors import DeviceOutOfMemoryError
 from gnnbench.kernels.dispatch import edge_cut, partition_stream
 from gnnbench.machines import load_platform
+from gnnbench.machines.tables import replace_fields
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.records import Parts, Workload
@@ -66,7 +67,7 @@ def setting_on(name, hidden=16):
 @cache
 def small_setting(accelerators=3, **host):
     workload, platform = make_workload("gcn", epochs=1), make_uneven(accelerators)
-    platform = dataclasses.replace(platform, host=dataclasses.replace(platform.host, **host))
+    platform = dataclasses.replace(platform, host=replace_fields(platform.host, **host))
     return Setting(make_dataset(), platform, workload, build(workload).shapes)
 
 
@@ -290,7 +291,7 @@ def test_the_least_number_of_chunks_that_fits_is_found(accelerators, small):
 
     def run_in(size, **sampler):
         devices = list(platform.accelerators)
-        devices[small] = dataclasses.replace(devices[small], memory_bytes=size)
+        devices[small] = replace_fields(devices[small], memory_bytes=size)
         tight = dataclasses.replace(platform, accelerators=tuple(devices))
         tight = dataclasses.replace(setting, platform=tight)
         return run(tight, sampler=sampler, memory={"topology": "host"})

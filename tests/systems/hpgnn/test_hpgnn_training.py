@@ -365,7 +365,7 @@ def test_hyscales_boards_by_cycles_and_by_equations():
         work = span.work
         rate = device.aggregate_bytes_per_s(work.features, work.threads)
         traffic = work.edges * work.features * work.itemsize
-        assert span.seconds == pytest.approx(device.launch_s + traffic / rate)
+        assert span.seconds == pytest.approx(device.hardware.launch_s + traffic / rate)
 
 
 def test_what_goes_through_memory_beside_the_chip(monkeypatch):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from gnnbench import datasets
 from gnnbench.errors import StageFailedError
 from gnnbench.lowering.footprint import mini_batch_bytes
+from gnnbench.machines.tables import replace_fields
 from gnnbench.parts import EverythingCrosses, Setting
 from gnnbench.price.dry_run import DryRun
 from gnnbench.price.model_clock import ModelClock
@@ -268,7 +269,7 @@ def make_room(graph):
 
     def make(more):
         accelerators = tuple(
-            replace(device, memory_bytes=3 * least + (50 + rows) * ROW)
+            replace_fields(device, memory_bytes=3 * least + (50 + rows) * ROW)
             for device, rows in zip(setting.platform.accelerators, more, strict=True)
         )
         return replace(setting, platform=replace(setting.platform, accelerators=accelerators))

@@ -23,7 +23,16 @@ from gnnbench.errors import (
     StageFailedError,
 )
 from gnnbench.lowering.mini_batch import MiniBatchLowering
-from gnnbench.machines.machine import Device, Link, Platform, RateCurve
+from gnnbench.machines.machine import (
+    Device,
+    Hardware,
+    Link,
+    MemoryRates,
+    Platform,
+    RateCurve,
+    TrainerRates,
+)
+from gnnbench.machines.tables import replace_fields
 from gnnbench.parts import hand_out
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.price.wall_clock import WallClock
@@ -58,29 +67,30 @@ def make_machine(accelerators, *, real=False, memory_bytes=10**8, sampled_edges_
         name="host",
         kind="cpu",
         model="eight cores",
-        flops_per_s=1e9,
-        memory_bandwidth_bytes_per_s=1e8,
-        memory_bytes=10**9,
+        hardware=Hardware(flops_per_s=1e9, memory_bandwidth_bytes_per_s=1e8, memory_bytes=10**9),
         cores=8,
-        core_bandwidth_bytes_per_s=1e8 / 8,
-        sampled_edges_per_s=1e5,
+        memory=MemoryRates(core_bandwidth_bytes_per_s=1e8 / 8),
+        rates=TrainerRates(
+            sampled_edges_per_s=1e5, gather=curve(1e8), aggregate=curve(1e8), update=curve(1e9)
+        ),
         virtual=not real,
-        gather=curve(1e8),
-        aggregate=curve(1e8),
-        update=curve(1e9),
     )
     gpus = tuple(
         Device(
             name=f"gpu{number}",
             kind="gpu",
             model="accelerator",
-            flops_per_s=part * 1e9,
-            memory_bandwidth_bytes_per_s=part * 1e8,
-            memory_bytes=memory_bytes,
-            sampled_edges_per_s=sampled_edges_per_s,
+            hardware=Hardware(
+                flops_per_s=part * 1e9,
+                memory_bandwidth_bytes_per_s=part * 1e8,
+                memory_bytes=memory_bytes,
+            ),
+            rates=TrainerRates(
+                sampled_edges_per_s=sampled_edges_per_s,
+                aggregate=curve(1e8, part),
+                update=curve(1e9, part),
+            ),
             virtual=not real,
-            aggregate=curve(1e8, part),
-            update=curve(1e9, part),
         )
         for number, part in enumerate(parts)
     )
@@ -393,7 +403,7 @@ SAMPLING = {"placement_accelerator_sampling": "true", "placement_drm": "false"}
 def test_accelerators_draw_what_the_host_would_draw(small_graph):
     """Same mini-batches, priced by their own rate; V^0 crosses for the feature loader."""
     platform = make_machine(3, sampled_edges_per_s=1e6)
-    slow = replace(platform.host, sampled_edges_per_s=1e3)
+    slow = replace_fields(platform.host, sampled_edges_per_s=1e3)
     platform = replace(platform, host=slow)
     plain, drawn = (
         run(small_graph, platform, placement_cpu_trainer="false", **options)
@@ -425,7 +435,7 @@ def test_drm_moves_sampling_to_whoever_is_faster(small_graph, rate, expected, ru
     platform = make_machine(4, sampled_edges_per_s=rate)
     platform = replace(
         platform,
-        host=replace(platform.host, sampled_edges_per_s=1e3),
+        host=replace_fields(platform.host, sampled_edges_per_s=1e3),
         links=tuple(replace(link, bandwidth_bytes_per_s=1e10) for link in platform.links),
     )
     bundle, setting = prepare(

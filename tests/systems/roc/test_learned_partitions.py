@@ -12,6 +12,7 @@ import pytest
 from gnnbench.check.graphs import make_platform
 from gnnbench.datasets import from_arrays
 from gnnbench.errors import DeviceOutOfMemoryError
+from gnnbench.machines.tables import replace_fields
 from gnnbench.parts import DeviceMemory
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.program import Free, Hold
@@ -118,7 +119,7 @@ def busiest_over_mean(trace, devices):
 def test_learned_cuts_are_evener_than_balanced_edges():
     # Devices are equal, as ROC's are. Launches are no vertex's, and the graph is small.
     platform = make_platform(4)
-    devices = tuple(dataclasses.replace(each, launch_s=0.0) for each in platform.accelerators)
+    devices = tuple(replace_fields(each, launch_s=0.0) for each in platform.accelerators)
     platform = dataclasses.replace(platform, accelerators=devices)
     setting = make_setting(lopsided(), platform, "gcn", 3, 1, dims=(256, 12, 10, 4))
     names = [device.name for device in devices]

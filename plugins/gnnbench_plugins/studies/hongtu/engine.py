@@ -52,7 +52,7 @@ class AttentionEngine(Kernel):
         values = ROWS_AN_EDGE * work.features + VALUES_AN_EDGE
         moved = self.edge_traffic * work.edges * values * work.itemsize
         return (
-            device.launch_s
+            device.hardware.launch_s
             + moved / device.bandwidth_bytes_per_s(work.threads)
             + 2.0 * work.macs / device.update_flop_per_s(work.features, work.threads)
         )

@@ -22,6 +22,7 @@ from gnnbench.errors import DeviceOutOfMemoryError
 from gnnbench.lowering.shardings import Piece
 from gnnbench.machines import load_platform
 from gnnbench.machines.machine import Device, Link, Platform
+from gnnbench.machines.tables import replace_fields
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Communication, Setting
 from gnnbench.price.epochs import price_epochs
@@ -125,13 +126,13 @@ def pair_workers(cluster: Platform, like: Device, kind: str) -> Platform:
 def take_cores(host: Device, cores: int) -> Device:
     """Return ``cores`` of a node, with an equal share of its rates and memory."""
     share = cores / host.cores
-    return replace(
+    return replace_fields(
         host,
         cores=cores,
-        flops_per_s=host.flops_per_s * share,
-        memory_bandwidth_bytes_per_s=host.memory_bandwidth_bytes_per_s * share,
-        memory_bytes=round(host.memory_bytes * share),
-        cache_bytes=host.cache_bytes * share,
+        flops_per_s=host.hardware.flops_per_s * share,
+        memory_bandwidth_bytes_per_s=host.hardware.memory_bandwidth_bytes_per_s * share,
+        memory_bytes=round(host.hardware.memory_bytes * share),
+        cache_bytes=host.hardware.cache_bytes * share,
     )
 
 

@@ -16,7 +16,8 @@ from gnnbench.constants import Bound
 from gnnbench.machines import load_platform
 from gnnbench.machines.costs.passes import Passes, count_degrees
 from gnnbench.machines.costs.roofline import price_operations, rates_of
-from gnnbench.machines.machine import LibraryRates, Platform
+from gnnbench.machines.machine import CallTimes, LibraryRates, Platform
+from gnnbench.machines.tables import replace_fields
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Kernel, MiniBatchSampler, Setting
 from gnnbench.price.epochs import EpochPrice, price_epochs
@@ -183,15 +184,16 @@ def shrink(platform: Platform, scale: float) -> Platform:
     A share of a graph then takes as large a share of the time.
     """
     fronts = {
-        name: LibraryRates(call_s=kernel.library.call_s * scale) for name, kernel in KERNELS.items()
+        name: LibraryRates(calls=CallTimes(call_s=kernel.library.call_s * scale))
+        for name, kernel in KERNELS.items()
     }
     host, *accelerators = (
-        replace(
+        replace_fields(
             device,
-            memory_bytes=round(device.memory_bytes * scale),
-            launch_s=device.launch_s * scale,
-            cache_bytes=device.cache_bytes * scale,
-            mapped_from_bytes=rates_of(device).fresh_from_bytes * scale,
+            memory_bytes=round(device.hardware.memory_bytes * scale),
+            launch_s=device.hardware.launch_s * scale,
+            cache_bytes=device.hardware.cache_bytes * scale,
+            mapped_from_bytes=rates_of(device).pages.fresh_from_bytes * scale,
             libraries=fronts,
         )
         for device in platform.devices

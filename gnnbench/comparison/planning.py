@@ -11,8 +11,8 @@ from gnnbench.comparison.planned import plan_run
 from gnnbench.comparison.request import Options
 from gnnbench.datasets.synthetic import RMAT_QUADRANTS, parse_count
 from gnnbench.errors import IncompatiblePartsError, UsageError
+from gnnbench.jobs.job import PlanJob
 from gnnbench.jobs.preparation import (
-    PlanJob,
     load_dataset,
     load_machine,
     make_workload,
@@ -80,19 +80,19 @@ def prepare_plan(job: PlanJob, registry: Registry) -> PlannedJob:
     Raises ``UsageError`` for unknown names and unplannable jobs, ``IncompatiblePartsError`` for
     parts or a machine that do not fit.
     """
-    offered = registry.strategy(job.strategy)
+    offered = registry.strategy(job.name)
     drawn = job.sizes is not None
     found = registry.planner(offered.name) if drawn else registry.planners.get(offered.name)
     planner = None if found is None else found()
-    model = registry.model(job.model)
+    model = registry.model(job.model_name)
     if job.mode is not None and job.mode not in offered.bundles:
         raise UsageError(
             f"strategy {offered.name!r} does not train in mode {job.mode}; leave the mode out."
         )
     row = plan_row(
-        Variant(job.strategy, job.swaps), offered, job.mode or offered.default_mode, registry
+        Variant(job.name, job.swaps), offered, job.mode or offered.default_mode, registry
     )
-    bundle = assemble(registry, row.parts, job.options)
+    bundle = assemble(registry, row.parts, job.settings)
     machine = load_machine(job.platform, placements=(bundle.placement,), own=offered.platform)
     reason = bundle.placement.refuse_counts(machine) or bundle.refuse_devices(machine)
     if reason is not None:
@@ -104,7 +104,7 @@ def prepare_plan(job: PlanJob, registry: Registry) -> PlannedJob:
     if isinstance(graph, Dataset):
         graph = note_unused_weights(graph, model)
     workload = make_workload(job, graph if isinstance(graph, Dataset) else None, model)
-    return PlannedJob(row, bundle, machine, graph, workload, model, job.options, planner)
+    return PlannedJob(row, bundle, machine, graph, workload, model, job.settings, planner)
 
 
 def make_plan(
@@ -129,7 +129,8 @@ def make_plan(
 def _note_error(tables: tuple[Table, ...], job: PlannedJob) -> tuple[Table, ...]:
     """Note on the first table with modelled seconds how far these may be off.
 
-    The tables are of a drawn graph. All trainers together decide the kind of machine."""
+    The tables are of a drawn graph. All trainers together decide the kind of machine.
+    """
     trainers = [device.name for device in job.bundle.placement.trainers(job.machine)]
     for place, table in enumerate(tables):
         cells = [cell for row in table.rows for cell in row.cells]
@@ -181,7 +182,8 @@ def _count_besides(
 ) -> tuple[Table, ...]:
     """Return the planner's own tables.
 
-    For a plan ``over`` a dataset, a planner that cannot count gives a note instead."""
+    For a plan ``over`` a dataset, a planner that cannot count gives a note instead.
+    """
     if not over:
         return planner.plan(bundle, request)
     try:
