@@ -73,7 +73,7 @@ class _Epoch:
         if reason is not None:  # asv shows this combination as not available.
             raise NotImplementedError(reason)
         bundle = bundle.begin(setting)
-        recorder = Recorder(WallClock(), open_timer(setting.platform))
+        recorder = Recorder(WallClock(), open_timer(setting.platform.accelerators))
         self.engine = make_engine(bundle, setting, recorder)
         self.engine.prepare()
         self.engine.run_epoch(0)

@@ -6,7 +6,7 @@ import dataclasses
 from functools import cache
 
 from gnnbench.check.graphs import Kind, make_platform
-from gnnbench.machines.machine import Platform
+from gnnbench.machines.machine import Link, Platform
 from gnnbench.machines.tables import replace_fields
 from gnnbench.parts import Setting
 
@@ -40,6 +40,29 @@ def make_uneven(count: int = 3, kind: Kind = "gpu") -> Platform:
         for index, link in enumerate(platform.links)
     )
     return dataclasses.replace(platform, accelerators=accelerators, links=links)
+
+
+def split_host(platform: Platform) -> Platform:
+    """Return the platform with two hosts like its one, joined by a network.
+
+    The first host has the first half of the accelerators, rounded down."""
+    names = [device.name for device in platform.accelerators]
+    hosts = [dataclasses.replace(platform.host, name=f"node{number}") for number in range(2)]
+
+    def move(link: Link) -> Link:
+        if platform.host.name not in link.ends:
+            return dataclasses.replace(link, via=())
+        (device,) = set(link.ends) - {platform.host.name}
+        host = hosts[names.index(device) >= len(names) // 2].name
+        return dataclasses.replace(link, name=f"{host}-{device}", ends=(host, device))
+
+    network = Link("network", ("node0", "node1"), 1e9, 1e-5)
+    return dataclasses.replace(
+        platform,
+        host=hosts[0],
+        other_hosts=(hosts[1],),
+        links=(*map(move, platform.links), network),
+    )
 
 
 def on_cpus(setting: Setting) -> Setting:

@@ -21,14 +21,15 @@ from gnnbench.cli.options import (
     debug_option,
     load_registry,
     open_console,
+    patience_option,
     takes,
 )
 from gnnbench.cli.outputs import Outputs
-from gnnbench.cli.processes import end_with_starter, run_ranks
+from gnnbench.cli.processes import begin_as_rank, joined, run_ranks
 from gnnbench.cli.screen import make_console
 from gnnbench.cli.values import MOST_PROCESSES, FilePath, Number
 from gnnbench.host import signals
-from gnnbench.host.rank import PATIENCE_S, is_watched
+from gnnbench.host.rank import PATIENCE_S, Place, read_place
 from gnnbench.jobs.job import Job
 from gnnbench.jobs.limits import Whole
 from gnnbench.jobs.options import list_bound
@@ -55,16 +56,7 @@ if TYPE_CHECKING:
     help="Train strategies of several devices in N processes, one a device, as under torchrun; "
     "others run in one of them. Without --platform on N workers made of this machine.",
 )
-@click.option(
-    "--patience",
-    "patience_s",
-    type=Number(Whole(1, 86_400)),
-    default=PATIENCE_S,
-    show_default=True,
-    metavar="S",
-    help="With processes: after how many seconds in one step the others give up a rank that does "
-    "not come. One that ends is noticed at once.",
-)
+@patience_option
 @takes(Outputs, "compare", into="outputs")
 @debug_option
 @click.pass_obj
@@ -123,29 +115,30 @@ def run_rows(
     watches. Some row has to train by each of the ``demanded`` options of mini-batches.
     """
     check_job_files(job, outputs)
-    ranks = int(os.environ.get("WORLD_SIZE", 0)) if "RANK" in os.environ else 0
-    processes = wanted.processes
-    if not ranks and (processes or made_of_cores(job.platform)):
+    place, processes = read_place(), wanted.processes
+    if place is None and (processes or made_of_cores(job.platform)):
         from gnnbench.cli.workers import check_processes
 
         count = check_processes(processes, job)
         if count:
             return run_ranks(line.words[1:], count, wanted.patience_s)
-    if processes and processes != ranks:
+    if processes and place is not None and processes != place.size:
         raise click.BadParameter(
-            f"this is one of {ranks} ranks, and {processes} are asked for; leave --processes out "
-            f"under torchrun.",
+            f"this is one of {place.size} ranks, and {processes} are asked for; leave --processes "
+            f"out under torchrun.",
             param_hint="'--processes'",
         )
-    if ranks > 1 and is_watched():
-        end_with_starter()
+    if place is not None and place.size == 1:
+        place = None
+    if place is not None:
+        begin_as_rank(debug=line.debug)
     registry = load_registry(job.plugins, job.list_names())
     if line.debug:
         os.environ["GNNBENCH_DEBUG"] = "1"  # a run that fails then raises
 
     from gnnbench.comparison import make_request
 
-    request = make_request(job, registry, demanded, max(1, ranks))
+    request = make_request(job, registry, demanded, place.local_size if place else None)
     if find_rows is not None:
         request = replace(request, rows=find_rows(request, registry))
 
@@ -154,8 +147,8 @@ def run_rows(
         write_results(comparison, outputs, more)
         return exit_status(comparison)
 
-    if ranks > 1:
-        return run_as_rank(line, request, registry, wanted.patience_s, write)
+    if place is not None:
+        return run_as_rank(line, request, registry, place, wanted.patience_s, write)
     return write(run_comparison(line, request, registry))
 
 
@@ -170,29 +163,21 @@ def run_as_rank(
     line: CommandLine,
     request: Request,
     registry: Registry,
+    place: Place,
     patience_s: float,
     write: Callable[[Comparison], int],
 ) -> int:
     """Run the comparison as one of several ranks; rank 0 writes and prints."""
-    from gnnbench.comparison import check_agreement, serve
-    from gnnbench.run.collectives import PeerLostError, join, leave
+    from gnnbench.comparison import check_agreement, gather_nodes, serve
     from gnnbench.run.shared_memory import make_processes
 
-    try:
-        processes = join(patience_s, make_processes(request.platform))
+    with joined(place, patience_s, make_processes(request.platform)) as processes:
         check_agreement(request, processes)
+        request = gather_nodes(request, processes)
         if processes.rank:
             serve(request, registry, processes)
-            leave()
             return 0
-        comparison = run_comparison(line, request, registry, processes)
-    except PeerLostError as error:
-        if is_watched() and os.environ["RANK"] == "0":
-            return error.exit_status  # the starter names the rank that ended
-        raise
-    status = write(comparison)
-    leave()
-    return status
+        return write(run_comparison(line, request, registry, processes))
 
 
 def run_comparison(

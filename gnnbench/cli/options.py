@@ -21,6 +21,7 @@ from gnnbench.cli.outputs import File, Outputs
 from gnnbench.cli.screen import complain, escape, make_console
 from gnnbench.cli.values import FilePath, Number, Numbers
 from gnnbench.errors import UsageError
+from gnnbench.host.rank import PATIENCE_S
 from gnnbench.jobs.groups import Training
 from gnnbench.jobs.limits import FLAG, OneOf, Real, Rule, Whole, Wholes
 from gnnbench.jobs.options import Declared, OptionConflictError, list_options
@@ -187,6 +188,24 @@ def _negate(_: click.Context, __: click.Parameter, value: bool) -> bool:
 
 json_option = make_option(list_options(Outputs)["json_path"])
 plugin_option = make_option(list_options(Training)["plugins"], name="extra_plugins")
+
+
+patience_option = click.option(
+    "--patience",
+    "patience_s",
+    type=Number(Whole(1, 86_400)),
+    default=PATIENCE_S,
+    show_default=True,
+    metavar="S",
+    help="With several processes: after how many seconds in one step the others give up a rank "
+    "that does not come. One that ends is noticed at once.",
+)
+
+
+def is_given(name: str) -> bool:
+    """Return whether an option of the running command is on the command line."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is ParameterSource.COMMANDLINE
 
 
 def shared_options(command: Command) -> Command:

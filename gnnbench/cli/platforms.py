@@ -11,16 +11,22 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gnnbench.cli.options import (
+    CommandLine,
     Json,
     check_files,
     has_subcommand,
+    is_given,
     open_console,
+    patience_option,
     print_rows,
     shared_options,
     write_document,
 )
+from gnnbench.cli.processes import begin_as_rank, joined
 from gnnbench.cli.values import FilePath, Number
+from gnnbench.host.rank import read_place
 from gnnbench.jobs.limits import Real
+from gnnbench.units import format_si
 
 if TYPE_CHECKING:
     from gnnbench.machines.machine import Platform
@@ -105,9 +111,33 @@ def show(name: str, out_path: Path | None, json_path: Path | None) -> int:
 )
 @_out_option
 @click.option("--save", is_flag=True, help="Keep it as the platform 'local'.")
+@click.option(
+    "--network",
+    is_flag=True,
+    help="Measure the network instead: time all-reduce and all-to-all between the ranks that "
+    "torchrun has started, for about --seconds.",
+)
+@patience_option
 @shared_options
-def probe(seconds: float, out_path: Path | None, save: bool, json_path: Path | None) -> int:
+@click.pass_obj
+def probe(
+    line: CommandLine,
+    seconds: float,
+    out_path: Path | None,
+    save: bool,
+    network: bool,
+    patience_s: int,
+    json_path: Path | None,
+) -> int:
     """Measure this machine and describe it as a platform."""
+    if network:
+        if save or out_path is not None:
+            raise click.UsageError(
+                "--network describes no platform to keep; leave out --save and --out."
+            )
+        return probe_network(line, seconds, patience_s, json_path)
+    if is_given("patience_s"):
+        raise click.UsageError("--patience is for ranks; leave it out, or ask for --network.")
     from gnnbench.machines.describe import local_path
     from gnnbench.machines.show import to_toml
     from gnnbench.report.results.output import make_folder, write_all, write_text
@@ -141,6 +171,55 @@ def probe(seconds: float, out_path: Path | None, save: bool, json_path: Path | N
             console.print(f"wrote {path}", soft_wrap=True)
     if out_path is None and not save:
         console.print("nothing was kept; use --save, or --out FILE.toml")
+    return 0
+
+
+def probe_network(
+    line: CommandLine, seconds: float, patience_s: int, json_path: Path | None
+) -> int:
+    """Time the network between the ranks; rank 0 prints and writes."""
+    place = read_place()
+    if place is None or place.size < 2:
+        raise click.UsageError(
+            "--network needs several ranks; start them by torchrun, with --nnodes or "
+            "--nproc-per-node."
+        )
+    begin_as_rank(debug=line.debug)
+    check_files(json_path)
+    from gnnbench.probing.network import time_network
+
+    with joined(place, patience_s) as processes:
+        times = time_network(processes, seconds)
+        names = processes.peers.names
+    if place.rank:
+        return 0
+    rows = [
+        (
+            each.operation,
+            each.backend,
+            format_si(each.size, "B"),
+            format_si(each.seconds, "s"),
+            format_si(each.bytes_per_s, "B/s"),
+        )
+        for each in times
+    ]
+    console = open_console(json_path)
+    console.print(f"network between {', '.join(names)}; median times, the slowest rank's")
+    heading = ("collective", "backend", "a rank has", "time", "a rank sends")
+    print_rows(console, heading, rows)
+    if json_path is not None:
+        content: list[Json] = [
+            {
+                "operation": each.operation,
+                "backend": each.backend,
+                "bytes": each.size,
+                "seconds": each.seconds,
+                "bytes_per_s": each.bytes_per_s,
+                "runs": each.runs,
+            }
+            for each in times
+        ]
+        write_document({"ranks": list(names), "network": content}, json_path)
     return 0
 
 

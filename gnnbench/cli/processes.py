@@ -26,13 +26,27 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import gnnbench
 from gnnbench.errors import GnnbenchError
 from gnnbench.host import signals
-from gnnbench.host.rank import DONE, JOINED, LOOPBACK, REPORT_FD, STORE_FD, WATCHED, find_loopback
+from gnnbench.host.rank import (
+    DONE,
+    JOINED,
+    LOOPBACK,
+    REPORT_FD,
+    STORE_FD,
+    WATCHED,
+    Place,
+    find_loopback,
+    is_watched,
+)
 from gnnbench.report.results.output import find_standard_output
+
+if TYPE_CHECKING:
+    from gnnbench.run.collectives import Processes
+    from gnnbench.run.joining import Make
 
 #: Exit statuses of a rank that lost the others, and of one that waited for them in vain. Both are
 #: another rank's fault.
@@ -105,6 +119,52 @@ def end_with_starter() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
+def begin_as_rank(*, debug: bool) -> None:
+    """Prepare this process for its work as a rank, before torch is imported.
+
+    A signal ends it even while it waits for others. Torch's own log is silent unless the user wants
+    it: an error is one sentence.
+    """
+    signals.insist()
+    if not debug:
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
+    if is_watched():
+        end_with_starter()
+
+
+@contextmanager
+def joined(place: Place, patience_s: float, make: Make | None = None) -> Iterator[Processes]:
+    """Join the other ranks, run the body, and leave them.
+
+    Raises ``RankFailedError`` if they are lost. In a rank that was started here, the starter names
+    the rank that failed: rank 0 ends without a word, and the others say what they have seen.
+    """
+    from gnnbench.run.collectives import PeerLostError
+    from gnnbench.run.joining import join
+
+    try:
+        processes = join(place, patience_s, make)
+        signals.explain_by(processes.peers.find_fault)
+        with processes.accounting():
+            yield processes
+        processes.leave()
+    except PeerLostError as error:
+        if is_watched():
+            if place.rank == 0:
+                signals.leave(error.exit_status)
+            raise
+        if signals.has_come() and signals.find_cause() is None:
+            raise  # the signal was first
+        signals.forget()
+        raise RankFailedError(str(error)) from error
+    except KeyboardInterrupt:
+        fault = signals.find_cause()
+        if is_watched() or fault is None:
+            raise
+        signals.forget()
+        raise RankFailedError(fault) from None
+
+
 def run_ranks(arguments: Sequence[str], processes: int, patience_s: float) -> int:
     """Run ``gnnbench`` with ``arguments`` as ``processes`` ranks; return the status of rank 0.
 
@@ -146,6 +206,8 @@ def _start(
         "RANK": str(number),
         "LOCAL_RANK": str(number),
         "WORLD_SIZE": str(processes),
+        "LOCAL_WORLD_SIZE": str(processes),
+        "GROUP_RANK": "0",
         "MASTER_ADDR": LOOPBACK,
         "MASTER_PORT": str(store.getsockname()[1]),
         WATCHED: "1",

@@ -42,7 +42,7 @@ def check_processes(processes: int | None, job: Job) -> int:
     registry.model(job.model_name)
     rows, settings = list_rows(registry, job), job.settings
     check_options(rows, settings, registry)
-    machine = load_machine(job.platform, processes or 1)
+    machine = load_machine(job.platform, processes)
     counts = []
     for row in rows:
         bundle = assemble(registry, row.parts, options_for(row, settings, registry))

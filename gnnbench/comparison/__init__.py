@@ -17,7 +17,7 @@ import psutil
 import gnnbench
 from gnnbench.comparison.dataset_guard import DatasetGuard
 from gnnbench.comparison.machine import MachineLoad, describe_machine
-from gnnbench.comparison.orders import check_agreement, obey
+from gnnbench.comparison.orders import check_agreement, gather_nodes, obey
 from gnnbench.comparison.request import Options, PlannedRow, Request, Variant, make_request
 from gnnbench.comparison.rows import (
     add_plain_rows,
@@ -59,6 +59,7 @@ __all__ = [
     "choose_modes",
     "compare",
     "describe_machine",
+    "gather_nodes",
     "make_request",
     "make_setting",
     "options_for",

@@ -6,6 +6,8 @@ Rows take turns as in one process, and each is trained for as many epochs as its
 
 from __future__ import annotations
 
+import os
+import socket
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -13,12 +15,16 @@ import gnnbench
 from gnnbench.comparison.request import PlannedRow, Request
 from gnnbench.comparison.rows import options_for
 from gnnbench.errors import GnnbenchError, UsageError
+from gnnbench.host.rank import read_place
+from gnnbench.machines.describe import LOCAL
 from gnnbench.machines.machine import Platform
+from gnnbench.machines.nodes import Node, join_nodes
 from gnnbench.parts import Setting
 from gnnbench.plugins import Registry, assemble
 from gnnbench.price.clocks import clock_for
 from gnnbench.run import Evidence, Training
 from gnnbench.run.collectives import PeerLostError, Processes
+from gnnbench.run.network import GLOO, link_bytes_per_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,21 @@ def check_agreement(request: Request, processes: Processes) -> None:
                     f"the {what} of rank {rank} is {theirs[what]}, and that of rank 0 is {value}; "
                     f"give all ranks the same."
                 )
+
+
+def gather_nodes(request: Request, processes: Processes) -> Request:
+    """Return the request with the machine of all nodes, if the ranks are on several.
+
+    A machine that is described alike in all ranks stays as it is.
+    """
+    if request.platform.name != LOCAL:
+        return request
+    interface = os.environ.get(GLOO, "")
+    own = Node(socket.gethostname(), request.platform, link_bytes_per_s(interface))
+    place = read_place()
+    told = processes.gather((place.node if place else 0, own))
+    nodes = {number: node for number, node in reversed(told)}
+    return replace(request, platform=join_nodes([nodes[number] for number in sorted(nodes)]))
 
 
 def obey(request: Request, registry: Registry, setting: Setting, processes: Processes) -> None:

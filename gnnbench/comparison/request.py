@@ -73,11 +73,12 @@ class PlannedRow:
 
 
 def make_request(
-    job: Job, registry: Registry, demanded: tuple[str, ...] = (), ranks: int = 1
+    job: Job, registry: Registry, demanded: tuple[str, ...] = (), ranks: int | None = None
 ) -> Request:
     """Make the request of a job, with its data and machine, and set torch's threads.
 
-    With several ``ranks``, each has its share of this machine's cores. Raises ``UsageError`` for
+    As one of several ranks, of which ``ranks`` are on this machine, a process has its share of the
+    cores. Raises ``UsageError`` for
     names that are unknown or values that are contradictory.
     """
     for name, own_swaps in job.chosen:
@@ -88,7 +89,7 @@ def make_request(
 
     import torch
 
-    threads = job.threads or max(1, count_cores() // ranks)
+    threads = job.threads or max(1, count_cores() // (ranks or 1))
     torch.set_num_threads(threads)
     own = registry.strategy(job.chosen[0][0]).platform
     machine = load_machine(job.platform, ranks, find_placements(registry, job.chosen), own)

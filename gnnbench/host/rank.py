@@ -1,14 +1,18 @@
-"""Messages between a rank and the command that started it, besides exit statuses.
+"""The place of a rank among others, and its messages to the command that started it.
 
-The environment tells a rank that it was started here. It names rank 0's open socket for the store
-at which all ranks meet, and the pipe for the rank's reports. Under ``torchrun`` none of it is set.
+``torchrun`` and ``gnnbench compare --processes`` state the place in the same variables. The latter
+also names rank 0's open socket for the store at which all ranks meet, and the pipe for the rank's
+reports. Under ``torchrun`` these two are not set.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NoReturn
+
+from gnnbench.errors import UsageError
 
 if TYPE_CHECKING:
     import socket
@@ -30,13 +34,77 @@ JOINED: Report = "J"
 DONE: Report = "D"
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The place of this process among the ranks of a job.
+
+    It is number ``rank`` of ``size``, and number ``local_rank`` of the ``local_size`` ranks of its
+    ``node``. All ranks meet at ``address`` and ``port``.
+    """
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    node: int
+    address: str
+    port: int
+
+    @property
+    def local(self) -> bool:
+        """Whether all ranks are on this node."""
+        return self.local_size == self.size
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether an address is reachable on its own machine alone."""
+    return address in ("localhost", "::1") or address.startswith("127.")
+
+
+def read_place() -> Place | None:
+    """Return this process's place from ``torchrun``'s environment; None if there is none.
+
+    There is none without ``RANK`` and ``WORLD_SIZE``. Without ``LOCAL_WORLD_SIZE``, all ranks are
+    on this node if they meet at its loopback. Otherwise each rank is alone on its node. Raises
+    ``UsageError`` for a variable that is missing or wrong.
+    """
+    if not {"RANK", "WORLD_SIZE"} <= os.environ.keys():
+        return None
+    address = os.environ.get("MASTER_ADDR", LOOPBACK)
+    size = _read_number("WORLD_SIZE", least=1)
+    rank = _read_number("RANK", below=size)
+    here = is_loopback(address)
+    local_size = _read_number("LOCAL_WORLD_SIZE", size if here else 1, least=1, below=size + 1)
+    local_rank = _read_number("LOCAL_RANK", rank if here else 0, below=local_size)
+    node = _read_number("GROUP_RANK", rank // local_size)
+    port = _read_number("MASTER_PORT", 29500, below=2**16)
+    return Place(rank, size, local_rank, local_size, node, address, port)
+
+
+def _read_number(name: str, default: int | None = None, least: int = 0, below: int = 2**31) -> int:
+    text = os.environ.get(name, "" if default is None else str(default))
+    if text.isdecimal() and least <= int(text) < below:
+        return int(text)
+    raise UsageError(
+        f"{name} is {text!r}, not a whole number from {least} to {below - 1:,}; start the ranks by "
+        f"torchrun or by --processes, which set it."
+    )
+
+
 def is_watched() -> bool:
     """Return whether this process is a rank that the command line started."""
     return WATCHED in os.environ
 
 
+class _Connection:
+    """Whether this rank is connected to others, or connecting."""
+
+    under_way = False
+
+
 def report(what: Report) -> None:
     """Report to the command that started this rank, if it listens."""
+    _Connection.under_way = what == JOINED
     if REPORT_FD in os.environ:
         os.write(int(os.environ[REPORT_FD]), what.encode())
 
@@ -44,11 +112,11 @@ def report(what: Report) -> None:
 def end(status: int) -> NoReturn:
     """End this process with ``status``.
 
-    A rank that is still connected to others ends at once. Threads of its process group wait for
-    missing ranks, and abort an interpreter that is shut down around them.
+    A rank that is still connected to others ends at once, and so does one that is connecting.
+    Threads of its process group wait for missing ranks, and abort an interpreter that is shut down
+    around them.
     """
-    group = sys.modules.get("torch.distributed")
-    if group is not None and group.is_available() and group.is_initialized():
+    if _Connection.under_way:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(status)

@@ -10,7 +10,9 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
@@ -24,6 +26,8 @@ WORDS = {
 }
 #: A second signal after this time ends the process at once; some senders send two.
 INSIST_S = 1.0
+#: How long a rank may take to end after a signal.
+ENDING_S = 5.0
 #: The delay before an interrupt that could not be raised is tried again.
 AGAIN_S = 0.02
 #: An import that lasts longer is interrupted.
@@ -37,6 +41,10 @@ class _Came:
     at_s = 0.0
     in_work = False
     said = False
+    #: When it came, if a thread watches: the main thread may take it much later.
+    arrived_s: float | None = None
+    #: Returns the moment and the sentence of a fault elsewhere that this process ends for, if any.
+    find_fault: Callable[[], tuple[float, str] | None] = staticmethod(lambda: None)
 
 
 def take() -> None:
@@ -51,6 +59,47 @@ def take() -> None:
 def begin_work() -> None:
     """Mark that from here on an end must clean up files and processes."""
     _Came.in_work = True
+
+
+def insist() -> None:
+    """End this process soon after a signal, even if its main thread waits in a library.
+
+    Such a wait returns only when it is over, and Python takes no signal before.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+
+    def wait() -> None:
+        number = 0
+        while number not in WORDS:
+            number = os.read(reading, 1)[0]
+        _Came.arrived_s = time.monotonic()
+        time.sleep(ENDING_S)
+        _Came.number = _Came.number or number
+        cause = find_cause()
+        if cause is not None and not is_watched():
+            print(f"gnnbench: error: {cause}", file=sys.stderr, flush=True)
+            os._exit(3)
+        os._exit(say())
+
+    threading.Thread(target=wait, name="signals", daemon=True).start()
+
+
+def explain_by(find_fault: Callable[[], tuple[float, str] | None]) -> None:
+    """Have :func:`find_cause` ask for faults elsewhere, each with its moment and a sentence."""
+    _Came.find_fault = staticmethod(find_fault)
+
+
+def find_cause() -> str | None:
+    """Return the fault elsewhere for which this process was sent a signal: one that came before."""
+    fault, came_s = _Came.find_fault(), _Came.arrived_s or _Came.at_s
+    return fault[1] if fault is not None and fault[0] < came_s else None
+
+
+def forget() -> None:
+    """Forget the signal, because an error says why this process ends."""
+    _Came.number = None
 
 
 def has_come() -> bool:

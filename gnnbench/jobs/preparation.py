@@ -104,23 +104,25 @@ def find_placements(registry: Registry, chosen: Sequence[ChosenStrategy]) -> tup
 
 def load_machine(
     spec: str | os.PathLike[str] | Platform | None,
-    ranks: int = 1,
+    ranks: int | None = None,
     placements: Sequence[Placement] = (),
     own: str = "",
 ) -> Platform:
     """Return the platform asked for, or the default.
 
-    The default is this machine if it has a CUDA device. Otherwise it is the first strategy's
-    ``own`` machine, the usual one, or another bundled one. The first of them is taken on which all
-    ``placements`` find a device to train on.
+    For a job of several ranks, of which ``ranks`` are on this machine, the default is the machine
+    divided among them, and so is ``local``. In a single process the default is this machine if it
+    has a CUDA device. Otherwise it is the first strategy's ``own`` machine, the usual one, or
+    another bundled one. The first of them is taken on which all ``placements`` find a device to
+    train on.
     """
-    if spec is None and ranks > 1:
-        from gnnbench.machines.workers import divide_machine
-
-        return divide_machine(ranks)
     from gnnbench.machines import describe
     from gnnbench.machines.machine import Platform
 
+    if ranks is not None and spec in (None, describe.LOCAL):
+        from gnnbench.machines.workers import divide_machine
+
+        return divide_machine(ranks)
     if isinstance(spec, Platform):
         return spec
     if spec is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,8 +35,11 @@ class PlatformEntry:
 
 
 def local_path() -> Path:
-    """Return the file for the probed description of this machine, whether or not it exists."""
-    return user_cache() / "platforms" / f"{LOCAL}.toml"
+    """Return the file for the probed description of this machine, whether or not it exists.
+
+    Nodes of a cluster often share the home folder, so each has a folder by its host's name.
+    """
+    return user_cache() / "platforms" / socket.gethostname() / f"{LOCAL}.toml"
 
 
 def find_file(spec: str) -> Path | None:

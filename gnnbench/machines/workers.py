@@ -267,7 +267,7 @@ def divide_machine(processes: int) -> Platform:
     """Return ``local`` as ``processes`` workers.
 
     Each has a GPU if there are enough, else a share of the host, independent of the number of
-    cores. Ranks on several machines use it too, and nothing is pinned.
+    cores. Nothing is pinned.
 
     All workers exist, so their times are measured. Workers of one processor exchange data through
     its memory; the memory's bandwidth models the link between any two.

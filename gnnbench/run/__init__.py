@@ -12,7 +12,7 @@ from gnnbench.errors import IncompatiblePartsError
 from gnnbench.kernels.pages import return_large_arrays
 from gnnbench.lowering.base import collect_idle, collect_notes, collect_predictions
 from gnnbench.lowering.working_sets import is_streamed
-from gnnbench.machines.machine import Platform
+from gnnbench.machines.machine import Device
 from gnnbench.machines.ranks import assign_ranks
 from gnnbench.models import GNN
 from gnnbench.parts import Bundle, OffloadingMemory, Session, Setting
@@ -80,21 +80,15 @@ def refuse_processes(bundle: Bundle, setting: Setting, processes: Processes | No
             f"each device of platform {platform.name} is a process of its own, and there is one "
             f"process; start it by gnnbench compare."
         )
-    on_hosts = bundle.mode == "mini-batch" or isinstance(bundle.memory, OffloadingMemory)
-    if platform.other_hosts and on_hosts:
-        return (
-            f"platform {platform.name} has several hosts, and what these send each other's devices "
-            f"is modelled only; choose one with a single host, or leave --processes out."
-        )
     return processes.refuses(1 + max(assign_ranks(trainers, platform)))
 
 
-def open_timer(platform: Platform) -> Timer | None:
-    """Return a timer that waits for this machine's accelerators on which a platform computes.
+def open_timer(devices: Sequence[Device]) -> Timer | None:
+    """Return a timer that waits for the accelerators of this machine that devices compute on.
 
     It is None if there are none.
     """
-    names = dict.fromkeys(device.torch_device for device in platform.accelerators)
+    names = dict.fromkeys(device.torch_device for device in devices)
     here = [torch.device(name) for name in names if name != "cpu"]
     return SynchronisedTimer(here) if here else None
 
@@ -129,22 +123,21 @@ class Training:
         if setting.dataset.folder:
             return_large_arrays()
         self._setting = setting
-        recorder = Recorder(clock, open_timer(setting.platform))
         self._bundle = bundle
+        self._processes = processes
         self._trainers = bundle.placement.trainers(setting.platform)
         ranks = [0] * len(self._trainers)
         if processes is not None:
             ranks = list(assign_ranks(self._trainers, setting.platform))
         here = 0 if processes is None else processes.rank
-        #: The cores of this process, if its devices are made of cores.
-        self._cores = sorted(
-            {
-                core
-                for device, rank in zip(self._trainers, ranks, strict=True)
-                for core in device.pinned
-                if rank == here
-            }
-        )
+        devices = [
+            device for device, rank in zip(self._trainers, ranks, strict=True) if rank == here
+        ]
+        #: The devices of this process, and its cores if its devices are made of cores.
+        self._here = self._trainers if processes is None else tuple(devices)
+        self._cores = sorted({core for device in devices for core in device.pinned})
+        used = setting.platform.accelerators if processes is None else self._here
+        recorder = Recorder(clock, open_timer(used))
         with self._at_work():
             started_s = time.perf_counter()
             bundle = self._bundle = bundle.begin(setting)
@@ -199,8 +192,18 @@ class Training:
                 for name, parameter in self.model.named_parameters()
             },
             preprocessing_s=self.preprocessing_s,
-            notes=(*collect_notes(engine.lowering), *engine.notes()),
+            notes=(*collect_notes(engine.lowering), *engine.notes(), *self._note_hosts(epochs)),
             idle=collect_idle(engine.lowering),
+        )
+
+    def _note_hosts(self, epochs: Sequence[EpochTrace]) -> tuple[str, ...]:
+        """Return a note if hosts of the platform send each other rows, and processes need not."""
+        if self._processes is None or not any(epoch.bytes["host_to_host"] for epoch in epochs):
+            return ()
+        return (
+            f"the bytes between hosts of {self._setting.platform.name} are counted from the "
+            f"program, and are not sent: a process reads its own copy of the data set, or gets "
+            f"rows from the process that has computed them",
         )
 
     @contextmanager
@@ -212,7 +215,9 @@ class Training:
         threads = torch.get_num_threads()
         torch.set_num_threads(len(self._cores) or self._setting.workload.threads or threads)
         try:
-            with on_devices(self._trainers), on_cores(self._cores):
+            if self._processes is not None:
+                self._processes.serve(self._trainers)
+            with on_devices(self._here), on_cores(self._cores):
                 yield
         finally:
             torch.set_num_threads(threads)

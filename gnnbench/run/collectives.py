@@ -1,6 +1,7 @@
 """Communication between the ranks of a run, each a process of a ``torch.distributed`` group.
 
-The backend is gloo, or NCCL if every rank has a GPU. ``ranks`` reads programs with it.
+Tensors on CUDA devices go through NCCL if every rank has such a device. All others go through gloo.
+``joining`` makes the group, and ``ranks`` reads programs with it.
 """
 
 from __future__ import annotations
@@ -11,23 +12,20 @@ import resource
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol, TypeVar, cast
 
-import psutil
 import torch
 from torch import Tensor
 from torch import distributed as group
-from torch.distributed.rendezvous import rendezvous
 
-from gnnbench.errors import GnnbenchError, UsageError
-from gnnbench.host.rank import DONE, JOINED, PATIENCE_S, find_loopback, open_store_socket, report
+from gnnbench.errors import GnnbenchError, reason_of
+from gnnbench.host.rank import DONE, PATIENCE_S, report
+from gnnbench.machines.machine import Device
+from gnnbench.run.peers import Peers
 
-#: The time limit for rank 0's work that needs no other rank.
-ALONE = datetime.timedelta(days=30)
-
-
+HOST = torch.device("cpu")
 Told = TypeVar("Told")
 
 
@@ -42,16 +40,6 @@ class PeerSilentError(PeerLostError):
     """A rank waited for the others until its limit: one of them hangs."""
 
     exit_status = 6
-
-
-class Store(Protocol):
-    """The key-value store at which ranks meet."""
-
-    def set(self, key: str, value: str) -> None:
-        """Set the value of a key."""
-
-    def wait(self, keys: list[str], timeout: datetime.timedelta) -> None:
-        """Wait until all keys are set, at most ``timeout``."""
 
 
 class Work(Protocol):
@@ -93,21 +81,34 @@ class Processes:
     #: Whether both ends of a transfer wait until it is over.
     blocking = False
 
-    def __init__(self, store: Store, patience_s: float = PATIENCE_S) -> None:
-        self._store = store
+    def __init__(self, peers: Peers, patience_s: float = PATIENCE_S) -> None:
+        self.peers = peers
         self._patience_s = patience_s
         self.rank = group.get_rank()
         self.size = group.get_world_size()
         self._told = 0
-        nccl = group.get_backend() == "nccl"
-        self.device = torch.device("cuda" if nccl else "cpu")
+        self._nccl = "nccl" in str(group.get_backend_config())
+        #: Where tensors are sent from and received, for the row that is trained.
+        self.device = HOST
         #: The tensors in flight from here; their memory must not change meanwhile.
         self._leaving: deque[tuple[str, Work, Tensor]] = deque()
 
+    @property
+    def ways(self) -> dict[str, torch.device]:
+        """The devices whose tensors can be sent, by the name of the backend."""
+        return {"gloo": HOST} | ({"nccl": torch.device("cuda")} if self._nccl else {})
+
+    def serve(self, trainers: Sequence[Device]) -> None:
+        """Choose the backend of the following steps by the devices of a row.
+
+        It is NCCL if every rank has a CUDA device and a trainer is one, else gloo.
+        """
+        on_cuda = any(each.torch_device.startswith("cuda") for each in trainers)
+        self.device = self.ways.get("nccl", HOST) if on_cuda else HOST
+
     def tell(self, told: object) -> None:
         """Send an object from rank 0 to the others, which wait in :meth:`hear`."""
-        self._told += 1
-        self._store.set(f"order {self._told}", "here")
+        self.peers.order()
         self.share(told)
 
     def hear(self, kind: type[Told]) -> Told | None:
@@ -116,8 +117,9 @@ class Processes:
         Rank 0 may work alone before, for any time.
         """
         self._told += 1
-        with self._together("waiting for rank 0", ALONE.total_seconds()):
-            self._store.wait([f"order {self._told}"], ALONE)
+        with self._together("waiting for rank 0", self._patience_s):
+            if not self.peers.await_order(self._told, self._patience_s):
+                raise RuntimeError("no order has come")
         told = self.share(None)
         if told is not None and not isinstance(told, kind):
             raise TypeError(f"rank 0 told {type(told).__name__}, not {kind.__name__}")
@@ -127,7 +129,7 @@ class Processes:
         """Return rank 0's object in every rank."""
         telling: list[Told] = [told]
         with self._together("hearing from rank 0", self._patience_s):
-            group.broadcast_object_list(telling, src=0, device=self.device)
+            group.broadcast_object_list(telling, src=0, device=HOST)
         return telling[0]
 
     def gather(self, told: Told) -> list[Told]:
@@ -209,135 +211,44 @@ class Processes:
         peaks = torch.zeros(self.size, dtype=torch.float64)
         peaks[self.rank] = peak_resident_bytes()
         each = ", ".join(f"{peak / 1e6:,.0f}" for peak in self.sum(peaks).tolist())
+        by = "gloo" if self.device == HOST else "nccl"
         return (
-            f"{self.size} processes ({group.get_backend()}); peak memory of each, measured, with "
-            f"the interpreter and the data set: {each} MB",
+            f"{self.size} processes ({by}); peak memory of each, measured, with the interpreter "
+            f"and the data set: {each} MB",
         )
 
     @contextmanager
     def _together(self, what: str, waits_s: float) -> Iterator[None]:
         """Run a step that all ranks take; fail after ``waits_s`` or when a rank has ended."""
         began_s = time.monotonic()
+        with self.peers.waiting():
+            try:
+                yield
+            except RuntimeError as error:
+                kind = PeerSilentError if time.monotonic() - began_s >= waits_s else PeerLostError
+                reason = self.peers.explain(what, waits_s, reason_of(error))
+                self.peers.fail(reason)
+                raise kind(reason) from error
+
+    @contextmanager
+    def accounting(self) -> Iterator[None]:
+        """Run the work of this rank; if it fails here, tell the others why before it ends."""
         try:
             yield
-        except RuntimeError as error:
-            if time.monotonic() - began_s < waits_s:
-                raise PeerLostError(
-                    f"rank {self.rank} could not finish {what} with the other ranks, one of which "
-                    f"has ended; see what that one says, and run again."
-                ) from error
-            raise PeerSilentError(
-                f"rank {self.rank} waited {waits_s:g} s for the other ranks in {what}, and one of "
-                f"them did not come: it hangs, or needs longer than that for a step; give a longer "
-                f"--patience if it does."
-            ) from error
+        except PeerLostError:
+            raise
+        except KeyboardInterrupt:
+            self.peers.fail(f"{self.peers.name} was ended by a signal.")
+            raise
+        except BaseException as error:
+            self.peers.fail(f"{self.peers.name} has failed: {reason_of(error)}.")
+            raise
 
-
-def join(
-    patience_s: float = PATIENCE_S,
-    make: Callable[[Store, float], Processes] | None = None,
-) -> Processes:
-    """Join the ranks that this process was started among.
-
-    The backend is NCCL if each rank has a GPU, else gloo. ``make`` replaces the class
-    :class:`Processes`. In one collective, and here, a rank waits ``patience_s`` for the others. The
-    environment is ``torchrun``'s: ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT``. If
-    the address is this machine's loopback, ranks listen on loopback alone, whatever interface the
-    environment names.
-
-    Raises ``PeerSilentError`` when others do not come within ``patience_s``, and ``PeerLostError``
-    when they cannot be reached for another reason. Raises ``UsageError`` if the environment names
-    an interface that this machine does not have.
-    """
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    local = int(os.environ.get("LOCAL_RANK", rank))
-    backend = "gloo"
-    if group.is_nccl_available() and torch.cuda.device_count() >= size:
-        torch.cuda.set_device(local)
-        backend = "nccl"
-    patience = datetime.timedelta(seconds=patience_s)
-    if backend == "gloo" and not _is_local():
-        _check_interfaces()
-    report(JOINED)
-    began_s = time.monotonic()
-    try:
-        store = _open_store(rank, size, patience)
-        store.set(f"rank {rank}", "here")
-        store.wait([f"rank {each}" for each in range(size)], patience)
-        group.init_process_group(
-            backend,
-            store=store,  # type: ignore[arg-type]
-            rank=rank,
-            world_size=size,
-            timeout=patience,
-        )
-    except (RuntimeError, ValueError, OSError) as error:
-        kind = PeerSilentError if time.monotonic() - began_s >= patience_s else PeerLostError
-        raise kind(
-            f"rank {rank} of {size} cannot reach the other ranks at "
-            f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')} "
-            f"({_first_line(error)}); start all of them, and where one takes longer than "
-            f"{patience_s:g} s to load, give a longer --patience."
-        ) from error
-    return (make or Processes)(store, patience_s)
-
-
-def _open_store(rank: int, size: int, patience: datetime.timedelta) -> Store:
-    """Return the store at which the ranks meet.
-
-    Torch's own store listens on every interface, and gloo's and NCCL's sockets listen on the
-    interface of the machine's name. Ranks of one machine need only the loopback interface.
-    """
-    address, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
-    interface = find_loopback() if _is_local() else None
-    if interface is None or not port.isdecimal():
-        store, _, _ = next(rendezvous("env://", rank, size, timeout=patience))
-        return cast(Store, store)
-    for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
-        os.environ[variable] = interface
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":  # torchrun has one already
-        store, _, _ = next(rendezvous("env://", rank, size, timeout=patience))
-        return cast(Store, store)
-    listening = None if rank else open_store_socket(address, int(port)).detach()
-    made = group.TCPStore(  # type: ignore[attr-defined]
-        address,
-        int(port),
-        size,
-        is_master=rank == 0,
-        timeout=patience,
-        master_listen_fd=listening,
-    )
-    return cast(Store, made)
-
-
-def _is_local() -> bool:
-    """Return whether all ranks are here: they meet at the loopback, or torchrun says so."""
-    address, ranks = os.environ.get("MASTER_ADDR", ""), os.environ.get("WORLD_SIZE")
-    alone = ranks is not None and os.environ.get("LOCAL_WORLD_SIZE") == ranks
-    return alone or address == "localhost" or address.startswith("127.")
-
-
-def _check_interfaces() -> None:
-    """Raise ``UsageError`` if gloo is to use an interface that this machine does not have."""
-    wanted = os.environ.get("GLOO_SOCKET_IFNAME", "")
-    known = sorted(psutil.net_if_addrs())
-    missing = [name for name in wanted.split(",") if wanted and name not in known]
-    if missing:
-        raise UsageError(
-            f"GLOO_SOCKET_IFNAME is {wanted!r}, and this machine has no network interface "
-            f"{missing[0]!r}; set it to one of {', '.join(known)}, or leave it unset."
-        )
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__
-
-
-def leave() -> None:
-    """Leave the group at the end of all work."""
-    group.destroy_process_group()
-    report(DONE)
+    def leave(self) -> None:
+        """Leave the others at the end of all work."""
+        group.destroy_process_group()
+        self.peers.close()
+        report(DONE)
 
 
 def peak_resident_bytes() -> int:

@@ -32,7 +32,8 @@ from gnnbench.constants import Bound
 from gnnbench.host.rank import PATIENCE_S
 from gnnbench.machines.machine import Platform
 from gnnbench.run.arrivals import Lanes, Until
-from gnnbench.run.collectives import Pending, Processes, Store
+from gnnbench.run.collectives import Pending, Processes
+from gnnbench.run.peers import Peers
 
 Found = TypeVar("Found")
 
@@ -59,7 +60,7 @@ def can_share_memory() -> bool:
     return platform.machine() in ORDERED and hasattr(os, "memfd_create")
 
 
-def make_processes(described: Platform) -> Callable[[Store, float], Processes]:
+def make_processes(described: Platform) -> Callable[[Peers, float], Processes]:
     """Return the class of a platform's ranks: devices made of cores share memory if they can."""
     if any(device.pinned for device in described.accelerators) and can_share_memory():
         return partial(MemoryProcesses, described)
@@ -210,8 +211,8 @@ class _Part(Pending):
 class MemoryProcesses(Processes):
     """Ranks of one machine, each a device of a platform that is made of its cores."""
 
-    def __init__(self, described: Platform, store: Store, patience_s: float = PATIENCE_S) -> None:
-        super().__init__(store, patience_s)
+    def __init__(self, described: Platform, peers: Peers, patience_s: float = PATIENCE_S) -> None:
+        super().__init__(peers, patience_s)
         link = described.links[0]
         self._bytes_per_s = link.bandwidth_bytes_per_s if link.limited else float("inf")
         self.blocking = link.blocking

@@ -5,6 +5,7 @@ import errno
 import io
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -116,7 +117,7 @@ def test_datasets_and_modules_by_name_are_not_overwritten_either(run, files, cac
         "datasets make sbm --out out.npz --json out.npz",
         "datasets import ring.txt --out out.npz --json out.npz",
         "platforms probe --out out --json out",
-        "platforms probe --save --out cache/gnnbench/platforms/local.toml",
+        f"platforms probe --save --out cache/gnnbench/platforms/{socket.gethostname()}/local.toml",
         "reproduce hongtu-table5 --html out --json out",
     ],
 )

@@ -1,6 +1,10 @@
 """``gnnbench platforms``."""
 
 import json
+import os
+import socket
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -11,6 +15,7 @@ from gnnbench.machines.describe import local_path
 from gnnbench.machines.local import describe_unmeasured
 from gnnbench.machines.machine import CallTimes, LibraryRates
 from gnnbench.probing import Probed, Unmeasured
+from gnnbench.probing.network import FEWEST, SIZES
 from tests.commands import one_sentence
 
 
@@ -106,3 +111,61 @@ def test_probe_refuses_a_bad_target_before_it_measures(run, tmp_path):
     assert "is a folder" in one_sentence(
         run("platforms", "probe", "--seconds", "100", "--out", tmp_path)
     )
+
+
+#: Two ranks of one process that has imported everything, each of which probes the network.
+PROBING = """
+import os, sys
+from gnnbench.cli import main
+import gnnbench.probing.network, gnnbench.run.joining
+os.environ.update(WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1")
+rank = 0 if os.fork() else 1
+os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
+main(sys.argv[1:])
+"""
+
+
+def test_probe_times_the_network_between_ranks(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    out = tmp_path / "network.json"
+    words = ["platforms", "probe", "--network", "--seconds", "0.05", "--json", str(out)]
+    done = subprocess.run(
+        [sys.executable, "-c", PROBING, *words],
+        env=os.environ | {"MASTER_PORT": str(port)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(
+        "network between rank 0, rank 1; median times, the slowest rank's"
+    )
+    document = json.loads(out.read_text())
+    assert document["ranks"] == ["rank 0", "rank 1"]
+    rows = document["network"]
+    assert {(each["operation"], each["backend"]) for each in rows} == {
+        ("all-reduce", "gloo"),
+        ("all-to-all", "gloo"),
+    }
+    assert len(rows) == 2 * len(SIZES)
+    for each in rows:
+        # Of two ranks, each sends all its values in an all-reduce, and half of them otherwise.
+        share = 1.0 if each["operation"] == "all-reduce" else 0.5
+        assert each["bytes_per_s"] * each["seconds"] == pytest.approx(share * each["bytes"])
+        assert each["runs"] >= FEWEST
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--network"], "--network needs several ranks; start them by torchrun"),
+        (["--network", "--save"], "--network describes no platform to keep"),
+        (["--network", "--out", "x.toml"], "--network describes no platform to keep"),
+        (["--patience", "5"], "--patience is for ranks"),
+    ],
+)
+def test_options_of_the_network_alone(run, words, says):
+    result = run("platforms", "probe", *words)
+    assert result.exit_code == 2
+    assert says in one_sentence(result)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import socket
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -522,7 +523,8 @@ def test_probe_measures_and_is_kept_as_local(cache: Path) -> None:
     assert {platform.mark(key).kind for key in platform.sources} == {"measured"}
 
     path = local.save_local(platform)
-    assert path == local_path() == cache / "gnnbench" / "platforms" / "local.toml"
+    assert path == local_path()
+    assert path == cache / "gnnbench" / "platforms" / socket.gethostname() / "local.toml"
     assert list(path.parent.iterdir()) == [path]
     assert load_platform("local") == platform
     assert list_platforms()[0].path == path

@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,6 +17,7 @@ import torch
 from gnnbench.check.graphs import fit_workload, make_dataset, make_platform, with_memory
 from gnnbench.datasets import load
 from gnnbench.errors import DeviceOutOfMemoryError, IncompatiblePartsError
+from gnnbench.host.rank import read_place
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Setting
 from gnnbench.plugins import Registry, assemble, with_swap
@@ -24,9 +26,11 @@ from gnnbench.price.folds import digest
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Trace
 from gnnbench.run import train
-from gnnbench.run.collectives import Processes, join, leave
+from gnnbench.run.collectives import Processes
+from gnnbench.run.joining import join
 from gnnbench.run.shared_memory import MemoryProcesses
-from tests.uneven import make_uneven
+from tests.networks import make_network
+from tests.uneven import make_uneven, split_host
 
 #: By the number of devices, what runs out of memory in the midst of an epoch on the small graph.
 TOO_LARGE = {
@@ -37,7 +41,7 @@ TOO_LARGE = {
 #: What crosses rests on values, so that no plan knows it.
 ADAPTIVE = "sancus communication.metric=embeddings communication.change=0.2"
 #: Every strategy that uses several devices, and variants whose rows go other ways: parts of other
-#: strategies by ``kind=name``, options by ``kind.name=value``.
+#: strategies by ``kind=name``, options by ``kind.name=value``, and two hosts by ``hosts=2``.
 STRATEGIES = (
     "partition", "roc", "cagnet", "bnsgcn", "neutronstar", "pipegcn", "sancus", "distgnn", "mixgcn",
     "pyg-multi-gpu", "salient", "distdgl", "distdgl-v2", "pagraph", "hyscale", "p3", "hongtu",
@@ -53,6 +57,8 @@ VARIANTS = (
     "pipegcn communication.smoothing=both",
     "neugraph memory=hongtu communication=vanilla sampler.chunks_per_device=2",
     "hongtu communication=neugraph memory=neugraph",
+    "salient hosts=2", "distdgl hosts=2", "pagraph hosts=2", "hyscale hosts=2", "p3 hosts=2",
+    "hongtu hosts=2", "neugraph hosts=2",
 )  # fmt: skip
 
 
@@ -70,16 +76,18 @@ class Case:
         registry = find_registry()
         (parts,) = registry.strategy(name).bundles.values()
         options: dict[str, dict[str, str]] = {}
+        described = make_uneven(devices, "cpu" if name == "distgnn" else "gpu")
         for change in changes:
             what, value = change.split("=")
             kind, dot, option = what.partition(".")
-            if dot:
+            if what == "hosts":
+                described = split_host(described)
+            elif dot:
                 options.setdefault(kind, {})[option] = value
             else:
                 parts = with_swap(registry, parts, ((kind, value),))
         dataset = make_dataset() if self.dataset == "small" else load(self.dataset)
         workload = fit_workload(dataset, self.model)
-        described = make_uneven(devices, "cpu" if name == "distgnn" else "gpu")
         names = frozenset(device.name for device in described.accelerators)
         platform = with_memory(described, names, 10**10)
         return (
@@ -116,30 +124,37 @@ def sum_up(trace: Trace) -> dict[str, object]:
 
 def main() -> None:
     """``DATASET MODEL GROUP GROUP..``: groups of ranks, one after the other. Each group is
-    ``SIZE:PORT:HOW:STRATEGY:STRATEGY..``; its ranks share memory if ``HOW`` is ``shared``."""
+    ``SIZE:PORT:HOW:STRATEGY:STRATEGY..``; its ranks share memory if ``HOW`` is ``shared``, and are
+    on several nodes if it is ``2 nodes``."""
     torch.set_num_threads(1)
     dataset, model, *groups = sys.argv[1:]
     for group in groups:
         size, os.environ["MASTER_PORT"], how, *strategies = group.split(":")
         os.environ["WORLD_SIZE"] = size
-        ranks = []
-        for rank in range(int(size)):
-            child = os.fork()
-            if not child:
-                cases = [Case(strategy, dataset, model) for strategy in strategies]
-                os._exit(run_forked(rank, cases, shared=how == "shared"))
-            ranks.append(child)
-        if any([os.waitpid(child, 0)[1] for child in ranks]):
-            sys.exit(1)
+        count, _, nodes = how.partition(" ")
+        with make_network(int(count)) if nodes else nullcontext(None) as network:
+            ranks = []
+            for rank in range(int(size)):
+                child = os.fork()
+                if not child:
+                    if network is not None:
+                        network.enter(rank, int(size))
+                    cases = [Case(strategy, dataset, model) for strategy in strategies]
+                    os._exit(run_forked(rank, cases, shared=how == "shared"))
+                ranks.append(child)
+            if any([os.waitpid(child, 0)[1] for child in ranks]):
+                sys.exit(1)
 
 
 def run_forked(rank: int, cases: list[Case], *, shared: bool) -> int:
     os.environ["RANK"] = str(rank)
     try:
         platform = make_platform(2)
-        processes = join(make=partial(MemoryProcesses, platform) if shared else None)
+        place = read_place()
+        assert place is not None
+        processes = join(place, make=partial(MemoryProcesses, platform) if shared else None)
         found = dict(run_cases(cases, processes))
-        leave()
+        processes.leave()
     except BaseException:
         traceback.print_exc()
         return 1
@@ -151,7 +166,9 @@ def run_forked(rank: int, cases: list[Case], *, shared: bool) -> int:
 def run_cases(cases: list[Case], processes: Processes) -> Iterator[tuple[str, object]]:
     for case in cases:
         try:
-            yield case.strategy, sum_up(train_case(case, processes.size, processes))
+            trace = train_case(case, processes.size, processes)
+            unsent = [note for note in trace.notes if "and are not sent" in note]
+            yield case.strategy, {**sum_up(trace), "unsent": unsent}
         except (IncompatiblePartsError, DeviceOutOfMemoryError) as refusal:
             yield case.strategy, str(refusal)
 

@@ -202,15 +202,9 @@ def test_a_host_that_trains_is_with_the_first_of_its_accelerators():
     assert assign_ranks((platform.host,), platform) == (0,)
 
 
-def test_other_numbers_of_processes_than_devices_and_several_hosts_are_refused(group):
+def test_other_numbers_of_processes_than_devices_are_refused(group):
     group.refuses = lambda ranks: None if ranks == 3 else f"{ranks} devices"
     bundle, setting = Case("hyscale", "small", "gcn").find(3)
     assert refuse_processes(bundle, setting, group) is None
     fewer = dataclasses.replace(setting, platform=make_platform(2))
     assert refuse_processes(bundle, fewer, group) == "2 devices"
-    host = dataclasses.replace(setting.platform.host, name="host1")
-    several = dataclasses.replace(setting.platform, other_hosts=(host,))
-    link = dataclasses.replace(several.links[0], name="net", ends=("host", "host1"))
-    several = dataclasses.replace(several, links=(*several.links, link))
-    refused = refuse_processes(bundle, dataclasses.replace(setting, platform=several), group)
-    assert refused.startswith("platform conformance has several hosts")

@@ -81,6 +81,8 @@ def hold(strategy, dataset, model, groups, group):
         assert (np.abs(trained - values) <= allowed).all(), name
     assert found["bytes"] == alone["bytes"]
     assert found["peak bytes"] == alone["peak bytes"]
+    crosses = any("host_to_host" in sizes for sizes in found["bytes"])
+    assert len(found["unsent"]) == crosses
     if strategy != ADAPTIVE:
         assert found["bytes"] == [
             {kind: size for kind, size in epoch.bytes.items() if size}

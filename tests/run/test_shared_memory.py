@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -106,7 +108,8 @@ def make_ranks(size):
         rank = object.__new__(MemoryProcesses)
         rank.__dict__.update(
             rank=number, size=size, _patience_s=60.0, _ids=[os.getpid()] * size, _own=[],
-            _others={}, _collectives=0, _outgoing_sums=boxes[number],
+            _others={}, _collectives=0, peers=Mock(waiting=nullcontext),
+            _outgoing_sums=boxes[number],
             _incoming_sums=[other_end(each[number]) for each in boxes],
         )  # fmt: skip
         ranks.append(rank)
