@@ -45,7 +45,7 @@ SUMMARY = "strategies named after a library beside that library's own program, m
     help="Write the tables, and charts of figures, as one web page.",
 )
 @click.option(
-    "--dataset",
+    "--graph",
     "graphs",
     multiple=True,
     metavar="NAME or FILE",
@@ -74,7 +74,7 @@ def reproduce(
     """
     check_files(json_path, html_path, plugins=extra_plugins)
     if graphs and PROGRAMS not in names:
-        raise click.UsageError("--dataset is for the table 'programs'; name it, or leave it out.")
+        raise click.UsageError("--graph is for the table 'programs'; name it, or leave it out.")
     registry = load_registry(extra_plugins)
     if not names:
         if html_path is not None:
