@@ -86,8 +86,7 @@ class Registry:
         return self.models[name]
 
     def program(self, name: str) -> type[Program] | CommandProgram:
-        """Return the program called ``name``; ``PluginError`` with close matches if there is
-        none."""
+        """Return the program called ``name``; ``PluginError`` if there is none."""
         if name not in self.programs:
             refuse("program", name, sorted(self.programs), self.problems)
         return self.programs[name]
