@@ -53,7 +53,7 @@ def compare(job: Job, given: Collection[str]) -> ComparisonResult:
     registry = _load_plugins(job)
 
     from gnnbench.comparison import compare as train_all
-    from gnnbench.comparison import make_request
+    from gnnbench.programs.rows import make_request
 
     demanded = tuple(each.name for each in list_bound(Job, given))
     with _own_threads():

@@ -21,7 +21,7 @@ from gnnbench.parts import (
     Part,
     Placement,
 )
-from gnnbench.records import Strategy
+from gnnbench.records import CommandProgram, Program, Strategy
 from gnnbench.reproduce.studies import Planner, Reproduction
 
 PROJECT = "gnnbench"
@@ -68,6 +68,11 @@ def gnnbench_model() -> Iterable[type[Layer]]:  # type: ignore[empty-body]
 @hookspec
 def gnnbench_strategy() -> Iterable[Strategy]:  # type: ignore[empty-body]
     """Offer strategies: named bundles of five parts, by the parts' names."""
+
+
+@hookspec
+def gnnbench_program() -> Iterable[type[Program] | CommandProgram]:  # type: ignore[empty-body]
+    """Offer whole training programs: classes that train in this process, or commands."""
 
 
 @hookspec

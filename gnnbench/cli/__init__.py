@@ -25,6 +25,7 @@ from gnnbench.cli.options import CommandLine, debug_option
 from gnnbench.cli.plan import plan
 from gnnbench.cli.platforms import platforms
 from gnnbench.cli.plugins import plugins
+from gnnbench.cli.programs import programs
 from gnnbench.cli.reproduce import reproduce
 from gnnbench.cli.screen import complain, escape, guarded_output
 from gnnbench.cli.sweep import report, sweep
@@ -161,6 +162,7 @@ def main() -> None:
 main.add_command(compare)
 main.add_command(ablate)
 main.add_command(plugins)
+main.add_command(programs)
 main.add_command(datasets)
 main.add_command(platforms)
 main.add_command(plan)

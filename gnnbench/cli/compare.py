@@ -78,12 +78,16 @@ def compare(
     """
     if earlier:
         return compare_earlier(earlier, outputs.make().json_path)
-    if "strategies" not in asked.typed:
+    if not asked.typed.intersection(("strategies", "programs")):
         raise click.UsageError(
             "no strategies are named; name them by --plugins A,B, or two result files to compare."
         )
     # Refuse wrong usage before the first slow import.
     job = asked.make()
+    if job.programs and processes:
+        raise click.UsageError(
+            "--processes is for strategies alone, and programs are named; leave one of them out."
+        )
     demanded = tuple(str(each.flag) for each in list_bound(Job, asked.typed))
     return run_rows(line, job, demanded, outputs.make(), Ranks(processes, patience_s))
 
@@ -136,7 +140,7 @@ def run_rows(
     if line.debug:
         os.environ["GNNBENCH_DEBUG"] = "1"  # a run that fails then raises
 
-    from gnnbench.comparison import make_request
+    from gnnbench.programs.rows import make_request
 
     request = make_request(job, registry, demanded, place.local_size if place else None)
     if find_rows is not None:

@@ -27,7 +27,12 @@ if TYPE_CHECKING:
 
     from gnnbench.constants import MarkedNumber
     from gnnbench.plugins import Registry
+    from gnnbench.records import Table
     from gnnbench.reproduce.studies import LeftOut
+
+#: The table of whole programs, which no plugin offers, its state and its summary.
+PROGRAMS, HERE = "programs", "measured here"
+SUMMARY = "strategies named after a library beside that library's own program, measured here"
 
 
 @click.command(short_help="Print tables of the papers beside ours, with the errors.")
@@ -40,6 +45,14 @@ if TYPE_CHECKING:
     help="Write the tables, and charts of figures, as one web page.",
 )
 @click.option(
+    "--graph",
+    "graphs",
+    multiple=True,
+    metavar="NAME or FILE",
+    help="With 'programs': train on this graph. May be repeated.  [default: all in the data "
+    "folders]",
+)
+@click.option(
     "--details",
     is_flag=True,
     help="Of numbers that contradict a paper, print every assumption that would mend it.",
@@ -49,22 +62,26 @@ if TYPE_CHECKING:
 def reproduce(
     names: tuple[str, ...],
     html_path: Path | None,
+    graphs: tuple[str, ...],
     details: bool,
     extra_plugins: tuple[str, ...],
     json_path: Path | None,
 ) -> int:
     """Print the tables NAME: the paper's numbers, ours, and the error of each cell.
 
-    Without a name, list what can be reproduced.
+    Without a name, list what can be reproduced. The table 'programs' is no paper's: it trains
+    strategies named after a library beside that library's own program, and takes long.
     """
     check_files(json_path, html_path, plugins=extra_plugins)
+    if graphs and PROGRAMS not in names:
+        raise click.UsageError("--graph is for the table 'programs'; name it, or leave it out.")
     registry = load_registry(extra_plugins)
     if not names:
         if html_path is not None:
             raise click.UsageError("--html is for tables; name one.")
         return print_list(registry, json_path)
     refuse_left_out(registry, names)
-    chosen = [registry.reproduction(name) for name in dict.fromkeys(names)]
+    chosen = [registry.reproduction(name) for name in dict.fromkeys(names) if name != PROGRAMS]
 
     from gnnbench.report.results.tables import describe_entries, describe_numbers, make_document
     from gnnbench.report.tables import print_table
@@ -72,6 +89,8 @@ def reproduce(
 
     prepared = [offered() for offered in chosen]
     tables = [table for reproduction in prepared for table in reproduction.run()]
+    if PROGRAMS in names:
+        tables.append(measure_programs(registry, graphs))
     ledgers = [reproduction for reproduction in prepared if isinstance(reproduction, Ledger)]
     inventories = [each for each in prepared if isinstance(each, Inventory)]
     numbers = [number for inventory in inventories for number in inventory.numbers()]
@@ -95,6 +114,15 @@ def reproduce(
     if numbers:
         print_numbers(numbers, console)
     return 0
+
+
+def measure_programs(registry: Registry, graphs: Sequence[str]) -> Table:
+    """Train strategies beside the programs that they rebuild, with a progress bar."""
+    from gnnbench.cli.compare import ProgressBar
+    from gnnbench.programs.beside import measure
+
+    with ProgressBar() as progress:
+        return measure(registry, graphs, progress)
 
 
 def print_numbers(numbers: Sequence[MarkedNumber], console: Console) -> None:
@@ -132,6 +160,7 @@ def print_list(registry: Registry, json_path: Path | None) -> int:
     offered = sorted(registry.reproductions.items())
     origins, outcomes = registry.reproduction_origins, read_outcomes()
     states = {name: describe_outcome(found) for name, found in outcomes.items()}
+    states[PROGRAMS] = HERE
     left_out = list_left_out(registry)
     if json_path is not None:
         entries: list[Json] = [
@@ -143,9 +172,11 @@ def print_list(registry: Registry, json_path: Path | None) -> int:
             }
             for name, cls in offered
         ]
+        entries.append({"name": PROGRAMS, "summary": SUMMARY, "plugin": None, "state": HERE})
         absent: list[Json] = [each._asdict() for each in left_out]
         write_document({"reproductions": entries, "left_out": absent}, json_path)
-    rows = [(name, states.get(name, ""), cls.summary) for name, cls in offered]
+    summaries = {name: cls.summary for name, cls in offered} | {PROGRAMS: SUMMARY}
+    rows = [(name, states.get(name, ""), summaries[name]) for name in sorted(summaries)]
     console = open_console(json_path)
     print_rows(console, ("table", "of the paper's numbers", "what it is"), rows)
     if left_out:

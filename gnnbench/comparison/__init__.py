@@ -18,7 +18,16 @@ import gnnbench
 from gnnbench.comparison.dataset_guard import DatasetGuard
 from gnnbench.comparison.machine import MachineLoad, describe_machine
 from gnnbench.comparison.orders import check_agreement, gather_nodes, obey
-from gnnbench.comparison.request import Options, PlannedRow, Request, Variant, make_request
+from gnnbench.comparison.request import (
+    Options,
+    OwnRow,
+    PlannedRow,
+    Request,
+    Row,
+    RowRun,
+    Variant,
+    make_request,
+)
 from gnnbench.comparison.rows import (
     add_plain_rows,
     check_demanded,
@@ -37,7 +46,7 @@ from gnnbench.comparison.run import (
     needs_all,
 )
 from gnnbench.datasets import edge_convention
-from gnnbench.errors import GnnbenchError, IncompatiblePartsError
+from gnnbench.errors import GnnbenchError, IncompatiblePartsError, UsageError
 from gnnbench.jobs.progress import Progress, SilentProgress
 from gnnbench.kernels.pages import keep_pages, trim_heap
 from gnnbench.models import build
@@ -113,8 +122,12 @@ def compare(
     scene = Scene(request, registry, setting, progress or SilentProgress(), processes)
     load = MachineLoad()
     runner = _RowRunner(scene, guard)
-    for repeat in range(request.repeats):
-        runner.perform([row for row in rows if row not in refusals], repeat)
+    try:
+        for repeat in range(request.repeats):
+            runner.perform([row for row in rows if row not in refusals], repeat)
+    finally:
+        if request.programs is not None:
+            request.programs.close()
     if processes is not None:
         processes.tell(None)
     results = [
@@ -142,7 +155,7 @@ def compare(
     )
 
 
-def _require_some(rows: Sequence[PlannedRow], refusals: Mapping[PlannedRow, _Refusal]) -> None:
+def _require_some(rows: Sequence[Row], refusals: Mapping[Row, _Refusal]) -> None:
     """Raise ``IncompatiblePartsError`` if no requested row, or no swapped row, can run."""
     swapped = [row for row in rows if row.swapped]
     for group in ([row for row in rows if not row.plain], swapped):
@@ -151,7 +164,7 @@ def _require_some(rows: Sequence[PlannedRow], refusals: Mapping[PlannedRow, _Ref
             raise IncompatiblePartsError(found[0].reason)
 
 
-def _find_cards(rows: Sequence[PlannedRow], registry: Registry) -> dict[str, Card]:
+def _find_cards(rows: Sequence[Row], registry: Registry) -> dict[str, Card]:
     """Return the cards of the rows' strategies; the steps of an ablation have none."""
     named, strategies = dict.fromkeys(row.strategy for row in rows), registry.strategies_by_name
     return {name: card for name in named if name in strategies and (card := strategies[name].card)}
@@ -183,13 +196,13 @@ class _RowRunner:
         self._guard = guard
         self._in_turns = not scene.setting.platform.virtual
         self._lots = 0
-        self.results: dict[tuple[PlannedRow, int], RunResult] = {}
+        self.results: dict[tuple[Row, int], RunResult] = {}
         self.interrupted = ""
 
-    def perform(self, rows: Sequence[PlannedRow], repeat: int) -> None:
+    def perform(self, rows: Sequence[Row], repeat: int) -> None:
         """Run every row once; after an interrupt, run none."""
         waiting = deque(rows)
-        runs: dict[PlannedRow, Run] = {}
+        runs: dict[Row, RowRun] = {}
         try:
             while waiting and not self.interrupted:
                 runs = {}
@@ -207,19 +220,25 @@ class _RowRunner:
         for row in rows:
             if (row, repeat) not in self.results:
                 reason = "the comparison was interrupted before this run was over."
+                if row in runs:
+                    runs[row].fail("skipped", reason)
                 self.results[row, repeat] = empty_result(row, repeat, "skipped", reason)
 
-    def _open(self, row: PlannedRow, repeat: int) -> Run:
+    def _open(self, row: Row, repeat: int) -> RowRun:
         """Open a run and train its first epoch, which is never timed, alone."""
         trim_heap()
-        run = Run(self._scene, row, repeat)
+        run: RowRun
+        if isinstance(row, PlannedRow):
+            run = Run(self._scene, row, repeat)
+        else:
+            run = row.make_run(self._scene, repeat)
         run.open()
         if not run.over:
             run.run_epoch()
         self._look_after(run)
         return run
 
-    def _take_turns(self, runs: Sequence[Run]) -> bool:
+    def _take_turns(self, runs: Sequence[RowRun]) -> bool:
         """Run one epoch of each, in this order and then in reverse, until all are over.
 
         Return False if one of several runs has written into the data set meanwhile. It is unknown
@@ -239,20 +258,20 @@ class _RowRunner:
             run.fail("error", altered)
         return not altered
 
-    def _run_alone(self, row: PlannedRow, repeat: int) -> Run:
+    def _run_alone(self, row: Row, repeat: int) -> RowRun:
         run = self._open(row, repeat)
         while not run.over:
             run.run_epoch()
         self._look_after(run)
         return run
 
-    def _look_after(self, run: Run) -> None:
+    def _look_after(self, run: RowRun) -> None:
         """Fail a run if it has written into the data set, and restore the data for the others."""
         altered = self._guard.restore()
         if altered:
             run.fail("error", altered)
 
-    def _close(self, runs: Mapping[PlannedRow, Run], repeat: int) -> None:
+    def _close(self, runs: Mapping[Row, RowRun], repeat: int) -> None:
         """Check and summarise runs that took turns."""
         self._lots += 1
         for row, run in runs.items():
@@ -260,7 +279,7 @@ class _RowRunner:
             self._look_after(run)
             self.results[row, repeat] = replace(run.result or result, lot=self._lots)
 
-    def _close_trained(self, runs: Mapping[PlannedRow, Run], repeat: int) -> None:
+    def _close_trained(self, runs: Mapping[Row, RowRun], repeat: int) -> None:
         """Close the runs that were fully trained when an interrupt came, with fewer time samples.
 
         A second interrupt ends this too.
@@ -270,7 +289,7 @@ class _RowRunner:
         except KeyboardInterrupt:
             return
 
-    def _has_room(self, runs: dict[PlannedRow, Run]) -> bool:
+    def _has_room(self, runs: dict[Row, RowRun]) -> bool:
         if not runs:
             return True
         held_bytes = sum(run.held_bytes for run in runs.values())
@@ -291,10 +310,12 @@ def _find_rows(
     setting: Setting,
     processes: Processes | None,
     guard: DatasetGuard | None = None,
-) -> tuple[tuple[PlannedRow, ...], dict[PlannedRow, _Refusal]]:
-    """Return the rows, plain ones included, and why some of them cannot run."""
-    rows = plan_rows(request, registry)
-    check_demanded(rows, request.demanded)
+) -> tuple[tuple[Row, ...], dict[Row, _Refusal]]:
+    """Return the rows, plain ones and programs included, and why some of them cannot run."""
+    asks = request.strategies or request.rows or request.programs is None
+    rows = plan_rows(request, registry) if asks else ()
+    own_rows = _list_own_rows(request, rows)
+    check_demanded((*rows, *own_rows), request.demanded)
     check_options(rows, request.options, registry)
     found: dict[PlannedRow, _Refusal | None] = {}
 
@@ -323,7 +344,42 @@ def _find_rows(
         rows = add_plain_rows(rows, registry, fits)
     for row in rows:
         fits(row)
-    return rows, {row: why for row in rows if (why := found[row]) is not None}
+    refused: dict[Row, _Refusal] = {row: why for row in rows if (why := found[row]) is not None}
+    for own in own_rows:
+        if (said := _ask_own(own, setting)) is not None:
+            refused[own] = said
+    return (*rows, *own_rows), refused
+
+
+def _list_own_rows(request: Request, rows: Sequence[PlannedRow]) -> Sequence[OwnRow]:
+    """Return the rows of programs, in the modes of the other rows.
+
+    Raises ``UsageError`` for a program that has the label of another row.
+    """
+    if request.programs is None:
+        return ()
+    modes = request.modes or tuple(dict.fromkeys(row.mode for row in rows))
+    found = request.programs.list_rows(modes)
+    labels = {row.label for row in rows}
+    for own in found:
+        if own.label in labels:
+            raise UsageError(
+                f"program {own.label!r} has the name of another row; rename the program."
+            )
+    return found
+
+
+def _ask_own(row: OwnRow, setting: Setting) -> _Refusal | None:
+    try:
+        why = row.refusal(setting)
+    except (GnnbenchError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        if os.environ.get("GNNBENCH_DEBUG"):
+            raise
+        failed = describe_failure(error)
+        return _Refusal("error", f"it could not be asked whether it can run: {failed}")
+    return None if why is None else _Refusal("skipped", f"{row.label}: {why}")
 
 
 def serve(request: Request, registry: Registry, processes: Processes) -> None:

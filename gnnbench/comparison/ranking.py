@@ -142,6 +142,9 @@ class Row:
             return f"not equal to the reference: {equivalence.fault}"
         if len({run.work.alike for run in self.done if run.work is not None}) > 1:
             return "its repeats did other work"
+        unverified = next((run.unverified for run in self.done if run.unverified), "")
+        if unverified:
+            return unverified
         return f"{self.other_maths}: other maths" if self.other_maths else ""
 
     @property
@@ -153,6 +156,11 @@ class Row:
     def work(self) -> EpochWork | None:
         """The work of an epoch of the first finished repeat."""
         return next((run.work for run in self.done), None)
+
+    @property
+    def in_spread(self) -> bool:
+        """Whether it is a program whose finished repeats lie inside the reference's spread."""
+        return bool(self.done) and all(run.spread_seeds for run in self.done)
 
     @property
     def idle(self) -> tuple[str, ...]:
@@ -429,7 +437,7 @@ def find_doubt(row: Row, base: Row) -> float:
     one, other = error_of(ours), error_of(theirs)
     if ours != theirs:
         return math.exp(DEVIATIONS * math.hypot(one.total, other.total))
-    unlike = row.runs[0].parts.kernel != base.runs[0].parts.kernel
+    unlike = _named(row, "kernel") != _named(base, "kernel")
     each = math.hypot(one.own, one.kernel if unlike else 0.0)
     apart = math.hypot(_share_apart(row, base), _share_apart(base, row))
     return math.exp(DEVIATIONS * each * apart)
@@ -451,7 +459,7 @@ def _share_apart(row: Row, base: Row) -> float:
     unlike = {
         stage
         for part, stages in STAGES_OF.items()
-        if getattr(row.runs[0].parts, part) != getattr(base.runs[0].parts, part)
+        if _named(row, part) != _named(base, part)
         or (part == "placement" and row.trainers != base.trainers)
         for stage in stages
     }
@@ -461,6 +469,12 @@ def _share_apart(row: Row, base: Row) -> float:
         alike_s = 0.0 if stage in unlike or theirs is None else theirs.value
         apart_s += max(0.0, (ours.value if ours is not None else 0.0) - alike_s)
     return min(1.0, apart_s / epoch.value) if epoch is not None and epoch.value else 1.0
+
+
+def _named(row: Row, kind: PartKind) -> str:
+    """Return the name of a row's part; a whole program has none, and its own name stands in."""
+    parts = row.runs[0].parts
+    return row.label if parts is None else parts.named(kind)
 
 
 def _pair_samples(row: Row, base: Row) -> list[tuple[float, float]]:

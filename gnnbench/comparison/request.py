@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Protocol
 
 from gnnbench.datasets import scale_features
 from gnnbench.host.cores import count_cores
@@ -17,9 +18,23 @@ from gnnbench.jobs.preparation import (
     make_workload,
     note_unused_weights,
 )
+from gnnbench.machines.describe import LOCAL
 from gnnbench.machines.machine import Platform
+from gnnbench.parts import Setting
 from gnnbench.plugins import Registry
-from gnnbench.records import Dataset, Mode, PartKind, Parts, Workload
+from gnnbench.records import (
+    Dataset,
+    Mode,
+    PartKind,
+    Parts,
+    ProgramOrigin,
+    RunResult,
+    Status,
+    Workload,
+)
+
+if TYPE_CHECKING:
+    from gnnbench.comparison.run import Scene
 
 Options = Mapping[PartKind, Mapping[str, str]]
 
@@ -41,7 +56,8 @@ class Request(Trials):
     each.
 
     ``rows``, if there are any, run instead of the strategies with and without swaps. ``demanded``
-    names options of mini-batches that were asked for; some row has to train by them.
+    names options of mini-batches that were asked for; some row has to train by them. ``programs``
+    are rows beside those of strategies; there may be no strategy then.
     """
 
     strategies: tuple[str | Variant, ...]
@@ -53,6 +69,7 @@ class Request(Trials):
     modes: tuple[Mode, ...] = ()
     rows: tuple[PlannedRow, ...] = ()
     demanded: tuple[str, ...] = ()
+    programs: OwnRows | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +95,7 @@ def make_request(
     """Make the request of a job, with its data and machine, and set torch's threads.
 
     As one of several ranks, of which ``ranks`` are on this machine, a process has its share of the
-    cores. Raises ``UsageError`` for
-    names that are unknown or values that are contradictory.
+    cores. Raises ``UsageError`` for names that are unknown or values that are contradictory.
     """
     for name, own_swaps in job.chosen:
         registry.strategy(name)
@@ -91,8 +107,10 @@ def make_request(
 
     threads = job.threads or max(1, count_cores() // (ranks or 1))
     torch.set_num_threads(threads)
-    own = registry.strategy(job.chosen[0][0]).platform
-    machine = load_machine(job.platform, ranks, find_placements(registry, job.chosen), own)
+    own = registry.strategy(job.chosen[0][0]).platform if job.chosen else ""
+    # A whole program is only timed here.
+    spec = LOCAL if job.programs and job.platform is None else job.platform
+    machine = load_machine(spec, ranks, find_placements(registry, job.chosen), own)
     data = scale_features(load_dataset(job.dataset, job.seed), job.scaling)
     data = note_unused_weights(data, model)
     return Request(
@@ -106,3 +124,88 @@ def make_request(
         demanded=demanded,
         **{each.name: getattr(job, each.name) for each in fields(Trials)},
     )
+
+
+class RowRun(Protocol):
+    """A row's repeat: call ``open``, then ``run_epoch`` until ``over``, then ``close``.
+
+    ``fail`` ends it with a reason, and releases everything. ``result`` is None before the end.
+    """
+
+    result: RunResult | None
+
+    @property
+    def over(self) -> bool:
+        """Whether all epochs are done."""
+
+    @property
+    def trained(self) -> bool:
+        """Whether the epochs that were asked for are trained, and the run is not closed."""
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes that the run holds of this machine's memory."""
+
+    def open(self) -> None:
+        """Prepare the first epoch."""
+
+    def run_epoch(self) -> None:
+        """Train one epoch."""
+
+    def close(self) -> RunResult:
+        """Check and summarise the run."""
+
+    def fail(self, status: Status, reason: str) -> None:
+        """End the run with a reason."""
+
+
+class OwnRow(Protocol):
+    """A row that makes its own runs, instead of being made of parts."""
+
+    @property
+    def strategy(self) -> str:
+        """The name that stands where other rows have their strategy's."""
+
+    @property
+    def label(self) -> str:
+        """The row's name in tables."""
+
+    @property
+    def mode(self) -> Mode:
+        """The mode that it trains in."""
+
+    @property
+    def origin(self) -> ProgramOrigin:
+        """The program as results name it."""
+
+    @property
+    def parts(self) -> Parts | None:
+        """None."""
+
+    @property
+    def swapped(self) -> bool:
+        """False."""
+
+    @property
+    def plain(self) -> bool:
+        """False."""
+
+    def refusal(self, setting: Setting) -> str | None:
+        """Return why the row cannot run; None if it can."""
+
+    def make_run(self, scene: Scene, repeat: int) -> RowRun:
+        """Return a run, which is not open yet."""
+
+
+class OwnRows(Protocol):
+    """Rows that make their own runs."""
+
+    def list_rows(self, modes: Sequence[Mode]) -> Sequence[OwnRow]:
+        """Return the rows in these modes; without modes, each in a mode of its own choice."""
+
+    def close(self) -> None:
+        """Release what the rows share."""
+
+
+#: A row of a comparison, of either kind.
+Row = PlannedRow | OwnRow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gnnbench.comparison.request import Options, PlannedRow, Request, Variant
+from gnnbench.comparison.request import Options, PlannedRow, Request, Row, Variant
 from gnnbench.errors import PluginError, UsageError
 from gnnbench.parts import closest, option_fields, parse_option
 from gnnbench.plugins import Registry, with_swap
@@ -57,7 +57,7 @@ def plan_rows(request: Request, registry: Registry) -> tuple[PlannedRow, ...]:
     return tuple(rows)
 
 
-def check_demanded(rows: Sequence[PlannedRow], demanded: Sequence[str]) -> None:
+def check_demanded(rows: Sequence[Row], demanded: Sequence[str]) -> None:
     """Refuse mini-batch options that no row trains by. Raises ``UsageError``."""
     if demanded and all(row.mode == "full-graph" for row in rows):
         raise UsageError(

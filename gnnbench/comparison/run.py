@@ -19,7 +19,7 @@ from gnnbench.comparison.machine import Throttled
 from gnnbench.comparison.orders import Order, seeded, tell_faults
 from gnnbench.comparison.plain import Shared
 from gnnbench.comparison.process_state import ProcessState, RandomStreams
-from gnnbench.comparison.request import PlannedRow, Request
+from gnnbench.comparison.request import PlannedRow, Request, Row
 from gnnbench.comparison.rows import options_for
 from gnnbench.comparison.yardstick import Paces
 from gnnbench.errors import (
@@ -479,7 +479,7 @@ def describe_failure(error: BaseException) -> str:
     return f"{f'{name}: {words}' if words else name}; run with --debug for the traceback."
 
 
-def empty_result(row: PlannedRow, repeat: int, status: Status, reason: str) -> RunResult:
+def empty_result(row: Row, repeat: int, status: Status, reason: str) -> RunResult:
     """Return the result of a run that is not done."""
     return RunResult(
         strategy=row.strategy,
@@ -489,6 +489,7 @@ def empty_result(row: PlannedRow, repeat: int, status: Status, reason: str) -> R
         repeat=repeat,
         status=status,
         reason=reason,
+        program=None if isinstance(row, PlannedRow) else row.origin,
     )
 
 

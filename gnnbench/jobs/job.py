@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeAlias
 
 from gnnbench.errors import UsageError
 from gnnbench.jobs.capacity import check_dims
-from gnnbench.jobs.groups import MAY, Choice, Named, Training, Trials
+from gnnbench.jobs.groups import MAY, ONCE, Choice, Named, Training, Trials
 from gnnbench.jobs.limits import (
     COUNT,
     FLAG,
@@ -18,6 +18,7 @@ from gnnbench.jobs.limits import (
     MOST_LEARNING_RATE,
     SCALINGS,
     TARGETS,
+    Listed,
     OneOf,
     Parsed,
     Real,
@@ -40,8 +41,19 @@ Target: TypeAlias = Literal["time", "memory", "traffic"]
 class Job(Trials, Training, Choice):
     """A comparison, as it was asked for."""
 
-    required: ClassVar[tuple[str, ...]] = ("strategies",)
-
+    programs: Annotated[
+        Sequence[object],
+        Option(
+            "Also run a whole training program, which is timed and checked and never taken apart; "
+            "see 'gnnbench programs'.",
+            Listed("a list of names, TOML files or programs"),
+            flag="--program",
+            metavar="NAME or FILE.toml",
+            repeated=True,
+            commands=("compare",),
+            sweep=ONCE,
+        ),
+    ] = ()
     learning_rate: Annotated[
         float | None,
         Option(
@@ -73,6 +85,15 @@ class Job(Trials, Training, Choice):
     def refuse(self) -> None:
         """Refuse values that contradict each other, or that this machine cannot hold."""
         Training.refuse(self)
+        if not self.strategies and not self.programs:
+            raise UsageError(
+                "no strategies are named; name some, such as ['hyscale', 'hongtu'], or programs."
+            )
+        if not self.strategies and (self.swap or self.options):
+            raise UsageError(
+                "parts are swapped or set, and no strategy is named that has parts; name one, or "
+                "leave them out."
+            )
         if self.checked_updates is not None and not self.check:
             raise UsageError(
                 f"checked_updates is {self.checked_updates:,}, and nothing is checked; leave it "

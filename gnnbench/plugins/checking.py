@@ -12,7 +12,7 @@ from gnnbench.models import Layer
 from gnnbench.parts import BOTH_MODES, LayerClass, Part, closest, option_fields
 from gnnbench.plugins.problems import BrokenOfferError, describe
 from gnnbench.plugins.registry import BASES
-from gnnbench.records import PART_KINDS, Mode, PartKind, Strategy
+from gnnbench.records import PART_KINDS, CommandProgram, Mode, PartKind, Program, Strategy
 
 #: A kind of class that plugins offer by name.
 Offered = TypeVar("Offered")
@@ -146,6 +146,30 @@ def check_model(item: object, plugin: str) -> tuple[str, LayerClass]:
             f"(self, in_features, out_features, *, activation, generator)."
         ) from error
     return name, cast(LayerClass, layer)
+
+
+def check_program(item: object, plugin: str) -> tuple[str, type[Program] | CommandProgram]:
+    """Return an offered program and its name; ``BrokenOfferError`` names what it lacks."""
+    if isinstance(item, CommandProgram):
+        name: str = item.name
+        if not (isinstance(name, str) and _NAME.fullmatch(name)):
+            raise BrokenOfferError(
+                f"plugin {plugin!r} offers a program called {name!r}, which is no name."
+            )
+        found: type[Program] | CommandProgram = item
+    else:
+        name, found = check_class("program", Program, item, plugin)  # type: ignore[type-abstract]
+    modes, models = getattr(found, "modes", ()), getattr(found, "models", ())
+    if not (modes and set(modes) <= BOTH_MODES):
+        raise BrokenOfferError(
+            f"program {name!r} of plugin {plugin!r} must train in modes mini-batch, full-graph or "
+            f"both, not {modes!r}."
+        )
+    if not (models and all(isinstance(model, str) for model in models)):
+        raise BrokenOfferError(
+            f"program {name!r} of plugin {plugin!r} needs models, a tuple of names."
+        )
+    return name, found
 
 
 def check_class(

@@ -18,6 +18,7 @@ from gnnbench.plugins.checking import (
     check_class,
     check_model,
     check_part,
+    check_program,
     check_strategy,
 )
 from gnnbench.plugins.origin import HARNESS, Origin
@@ -140,6 +141,7 @@ def collect(
     offered.gather_parts()
     offered.gather("strategy", check_strategy)
     offered.gather("model", check_model)
+    offered.gather("program", check_program)
     offered.gather("planner", partial(check_class, "planner", Planner))  # type: ignore[type-abstract]
     offered.gather("reproduction", partial(check_class, "reproduction", Reproduction))  # type: ignore[type-abstract]
     offered.settle()
@@ -160,6 +162,8 @@ def collect(
         strategy_origins=offered.origins("strategy"),
         models=offered.values("model"),
         model_origins=offered.origins("model"),
+        programs=offered.values("program"),
+        program_origins=offered.origins("program"),
         planners=offered.values("planner"),
         reproductions=offered.values("reproduction"),
         reproduction_origins=offered.origins("reproduction"),

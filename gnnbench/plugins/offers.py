@@ -8,7 +8,7 @@ from gnnbench.errors import PluginError
 from gnnbench.hookspecs import hookimpl
 from gnnbench.models import Layer
 from gnnbench.parts import Part
-from gnnbench.records import Strategy
+from gnnbench.records import CommandProgram, Program, Strategy
 
 
 class Offers:
@@ -19,6 +19,10 @@ class Offers:
         classes = [each for each in offered if isinstance(each, type)]
         self._parts = [each for each in classes if issubclass(each, Part)]
         self._layers = [each for each in classes if issubclass(each, Layer)]
+        self._programs: list[type[Program] | CommandProgram] = [
+            each for each in classes if issubclass(each, Program)
+        ]
+        self._programs += [each for each in offered if isinstance(each, CommandProgram)]
 
     @hookimpl
     def gnnbench_parts(self) -> list[type[Part]]:
@@ -29,6 +33,10 @@ class Offers:
         return self._layers
 
     @hookimpl
+    def gnnbench_program(self) -> list[type[Program] | CommandProgram]:
+        return self._programs
+
+    @hookimpl
     def gnnbench_strategy(self) -> list[Strategy]:
         return self._strategies
 
@@ -36,19 +44,20 @@ class Offers:
 def find_plugins(objects: Sequence[object]) -> list[object]:
     """Return objects with hooks unchanged, and one plugin of all classes and strategies.
 
-    Raises ``PluginError`` for a class that is neither a part nor a layer.
+    Raises ``PluginError`` for a class that is no part, layer or program.
     """
     offered: list[object] = []
     plugins: list[object] = []
     for each in objects:
-        if isinstance(each, Strategy) or (
-            isinstance(each, type) and issubclass(each, (Part, Layer))
+        if isinstance(each, (Strategy, CommandProgram)) or (
+            isinstance(each, type) and issubclass(each, (Part, Layer, Program))
         ):
             offered.append(each)
         elif isinstance(each, type):
             raise PluginError(
-                f"class {each.__name__!r} is neither a part nor a layer; derive it from one of "
-                f"gnnbench.parts or gnnbench.models, or give an instance that has hooks."
+                f"class {each.__name__!r} is no part, layer or program; derive it from one of "
+                f"gnnbench.parts, gnnbench.models or gnnbench.programs, or give an instance that "
+                f"has hooks."
             )
         else:
             plugins.append(each)

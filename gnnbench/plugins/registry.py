@@ -19,7 +19,7 @@ from gnnbench.parts import (
 )
 from gnnbench.plugins.origin import HARNESS, Origin
 from gnnbench.plugins.problems import refuse
-from gnnbench.records import PART_KINDS, PartKind, Strategy
+from gnnbench.records import PART_KINDS, CommandProgram, PartKind, Program, Strategy
 from gnnbench.reproduce.studies import Planner, Reproduction
 
 #: Base classes of each kind of part; an offered class must derive from one of them.
@@ -46,6 +46,8 @@ class Registry:
     strategy_origins: Mapping[str, Origin]
     models: Mapping[str, LayerClass] = field(default_factory=lambda: MODELS)
     model_origins: Mapping[str, Origin] = field(default_factory=dict)
+    programs: Mapping[str, type[Program] | CommandProgram] = field(default_factory=dict)
+    program_origins: Mapping[str, Origin] = field(default_factory=dict)
     planners: Mapping[str, type[Planner]] = field(default_factory=dict)
     reproductions: Mapping[str, type[Reproduction]] = field(default_factory=dict)
     reproduction_origins: Mapping[str, Origin] = field(default_factory=dict)
@@ -82,6 +84,12 @@ class Registry:
         if name not in self.models:
             refuse("model", name, list(self.models), self.problems)
         return self.models[name]
+
+    def program(self, name: str) -> type[Program] | CommandProgram:
+        """Return the program called ``name``; ``PluginError`` if there is none."""
+        if name not in self.programs:
+            refuse("program", name, sorted(self.programs), self.problems)
+        return self.programs[name]
 
     def planner(self, name: str) -> type[Planner]:
         """Return the planner of strategy ``name`` from sizes alone; ``PluginError`` without one."""

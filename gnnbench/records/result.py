@@ -8,6 +8,7 @@ from typing import Literal
 
 from gnnbench.records.data import Mode, Workload
 from gnnbench.records.ledger import MachineKind
+from gnnbench.records.program import ProgramOrigin
 from gnnbench.records.strategy import Card, Parts
 from gnnbench.records.trace import Scheduled, Stage
 
@@ -103,13 +104,16 @@ class RunResult:
     process that the run's parts changed, such as ``"torch's anomaly detection"``; they were
     restored after each turn. Runs with an equal ``lot`` took turns, so their samples are pairs.
     ``target_accuracy`` is the validation accuracy to reach; a run without the metric
-    ``time_to_accuracy`` missed it.
+    ``time_to_accuracy`` missed it. A whole program's run has its ``program`` and no ``parts``, and
+    its name as ``strategy``. ``unverified`` says what of it could not be checked, so that it is not
+    ranked. ``spread_seeds`` is the number of seeds of the reference whose spread holds the loss
+    curve and the accuracies of a mini-batch program; 0 if they were not compared.
     """
 
     strategy: str
     label: str
     mode: Mode
-    parts: Parts
+    parts: Parts | None
     repeat: int
     status: Status
     reason: str = ""
@@ -127,6 +131,9 @@ class RunResult:
     left: tuple[str, ...] = ()
     lot: int = 0
     target_accuracy: float | None = None
+    program: ProgramOrigin | None = None
+    unverified: str = ""
+    spread_seeds: int = 0
 
 
 @dataclass(frozen=True, slots=True)

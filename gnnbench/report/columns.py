@@ -63,6 +63,8 @@ def describe_equality(row: Row) -> str:
     """Return the last column's text: whether a row equals the reference, or why it differs."""
     if row.other_maths:
         return f"{row.other_maths}: maths differ"
+    if row.in_spread:
+        return "in spread"
     return format_equivalence(row.equivalence)
 
 

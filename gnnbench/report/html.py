@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeAlias
 
 from gnnbench.comparison.ranking import Group, Row, find_winner, group_runs, list_devices
 from gnnbench.price.model_error import format_factor
-from gnnbench.records import STAGES, Comparison, Metric, Provenance
+from gnnbench.records import PART_KINDS, STAGES, Comparison, Metric, Provenance
 from gnnbench.report.chrome import time_provenance
 from gnnbench.report.columns import (
     BYTE_COLUMNS,
@@ -447,10 +447,9 @@ def _list_facts(comparison: Comparison) -> dict[str, list[tuple[str, str]]]:
         "created": comparison.created,
     }
     parts = {
-        f"{run.label} ({run.mode})": (
-            f"sampler {run.parts.sampler}, placement {run.parts.placement}, communication "
-            f"{run.parts.communication}, memory {run.parts.memory}, kernel {run.parts.kernel}"
-        )
+        f"{run.label} ({run.mode})": "a whole program"
+        if run.parts is None
+        else ", ".join(f"{kind} {run.parts.named(kind)}" for kind in PART_KINDS)
         for run in comparison.runs
     }
     tables: dict[str, Mapping[str, object]] = {

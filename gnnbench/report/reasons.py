@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 
 from gnnbench.comparison.ranking import Row
-from gnnbench.records import STAGES, Stage
+from gnnbench.records import PART_KINDS, STAGES, Stage
 from gnnbench.units import format_si
 
 #: The least change of bytes that is named.
@@ -29,8 +28,10 @@ def explain_lead(winner: Row, loser: Row) -> str:
     Such as ``" (communication: offload takes 770 µs instead of 4.30 ms, and 156 MB instead of 831
     MB go over the host links)"``. Stages are busy seconds. If no stage shrinks by a twentieth of
     the epoch's gain, the reason is overlap of stages or an even load of devices. Empty if the two
-    rows' stages print alike.
+    rows' stages print alike, or if a row is a whole program that states none.
     """
+    if not all(any(map(row.stage, STAGES)) for row in (winner, loser)):
+        return ""
     gaps = []
     for stage in STAGES:
         ours, theirs = winner.stage(stage), loser.stage(stage)
@@ -64,8 +65,9 @@ def explain_lead(winner: Row, loser: Row) -> str:
 def _name_parts(winner: Row, loser: Row) -> str:
     """Return ``"communication: "``, the parts that differ; empty if all or none of them do."""
     ours, theirs = winner.done[0].parts, loser.done[0].parts
-    kinds = [field.name for field in fields(ours)]
-    others = [kind for kind in kinds if getattr(ours, kind) != getattr(theirs, kind)]
+    if ours is None or theirs is None:
+        return ""
+    others = [kind for kind in PART_KINDS if ours.named(kind) != theirs.named(kind)]
     return f"{' and '.join(others)}: " if 0 < len(others) < 3 else ""
 
 

@@ -71,7 +71,11 @@ def _summarise_group(group: Group) -> list[str]:
     left_out = [f"{row.label} ({row.why_not})" for row in group.rows if row.done and not row.ranked]
     if left_out:
         sentences.append(f"{title}, not ranked: {'; '.join(left_out)}.")
-    unchecked = [row.label for row in group.rows if row.ranked and row.equivalence is None]
+    unchecked = [
+        row.label
+        for row in group.rows
+        if row.ranked and row.equivalence is None and not row.in_spread
+    ]
     if unchecked:
         sentences.append(f"{title}, not checked against the reference: {', '.join(unchecked)}.")
     return sentences

@@ -116,6 +116,10 @@ _FIELDS: Any = {key.name: key.describe_field() for key in KEYS}
 SweepTable = create_model("SweepTable", __base__=_Table, **_FIELDS)
 
 
+#: Keys that earlier versions did not have: a missing value is not kept.
+_LEFT_OUT = ("checked_updates", "programs")
+
+
 @dataclass(frozen=True, slots=True)
 class Configuration:
     """One combination: the job that decides everything about the result of a run.
@@ -135,12 +139,13 @@ class Configuration:
     def to_json(self) -> dict[str, JsonValue]:
         """Return the configuration as it is kept and digested.
 
-        A missing number of checked updates is left out, so that earlier stores are still found.
+        A missing number of checked updates and missing programs are left out, so that earlier
+        stores are still found.
         """
         return {
             key.kept: _to_json(key, getattr(self.job, key.declared.name))
             for key in KEYS
-            if key.name != "checked_updates" or self.job.checked_updates is not None
+            if getattr(self.job, key.declared.name) or key.name not in _LEFT_OUT
         }
 
 

@@ -35,7 +35,6 @@ from gnnbench.sweep.grid import Configuration
 if TYPE_CHECKING:
     from gnnbench.plugins import Registry
 
-
 #: The distributions whose versions decide what training computes, and how fast.
 LIBRARIES = ("torch", "dgl", "torch-geometric", "torch-sparse", "pyg-lib", "numpy", "scipy")
 #: The packages of libraries that parts and models derive from: their versions stand for them.
@@ -120,16 +119,29 @@ def find_key(configuration: Configuration, contents: dict[str, str], sources: So
     for name, find in zip(names, finders, strict=True):
         if name not in contents:
             file = find(name)
-            contents[name] = "" if file is None else _digest(file)
+            # This machine's own file exists only once it was probed.
+            contents[name] = _digest(file) if file is not None and file.exists() else ""
+    programs = tuple(map(str, job.programs))
+    for name in programs:
+        if name not in contents:
+            contents[name] = _digest_program(name, sources.registry)
     return make_key(
         {
             "configuration": configuration.to_json(),
-            "contents": {name: contents[name] for name in names},
+            "contents": {name: contents[name] for name in (*names, *programs)},
             "gnnbench": gnnbench.__version__,
             "libraries": list_versions(),
             "sources": sources.of(configuration),
         }
     )
+
+
+def _digest_program(name: str, registry: Registry) -> str:
+    """Return a text that changes with a program, and with the files that its command names."""
+    from gnnbench.programs.rows import describe_content, find_program
+
+    text, files = describe_content(find_program(name, registry))
+    return " ".join((text, *map(_digest, files)))
 
 
 @cache
@@ -146,12 +158,12 @@ class SourceDigests:
     """Digests of the packages that the parts and the model of a configuration come from."""
 
     def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+        self.registry = registry
         self._digests: dict[str, str] = {}
 
     def of(self, configuration: Configuration) -> dict[str, str]:
         """Return the digest of each package in use, by the package's name."""
-        registry = self._registry
+        registry = self.registry
         used: list[type] = [cast("type", registry.model(configuration.job.model_name))]
         for name, swaps in configuration.job.chosen:
             used += [registry.part(kind, part) for kind, part in swaps]
@@ -226,8 +238,9 @@ def run_task(task: Task) -> tuple[KeptStatus, str]:
 
 
 def _compare(configuration: Configuration) -> ResultDocument:
-    from gnnbench.comparison import compare, make_request
+    from gnnbench.comparison import compare
     from gnnbench.plugins import load
+    from gnnbench.programs.rows import make_request
     from gnnbench.report.results.schema import to_document
 
     registry = load(list(map(str, configuration.job.plugins)))

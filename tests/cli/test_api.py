@@ -126,7 +126,7 @@ def test_plugin_objects_are_used_as_they_are():
     known = gnnbench.plugins.load().strategy("reference")
     again = gnnbench.compare([known], dataset=GRAPH, plain=False, **SMALL)
     assert again.frame()["label"][0] == "reference"
-    with pytest.raises(PluginError, match="neither a part nor a layer"):
+    with pytest.raises(PluginError, match="no part, layer or program"):
         gnnbench.compare("reference", plugins=[dict])
 
 

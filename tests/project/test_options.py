@@ -44,6 +44,7 @@ RESOLVED = {
     "comparison/request.py Request.dataset",
     "comparison/request.py Request.platform",
     "comparison/request.py Request.options",
+    "comparison/request.py Request.programs",
     "comparison/request.py PlannedRow.strategy",
     "comparison/request.py PlannedRow.mode",
     "comparison/request.py PlannedRow.plain",
@@ -59,6 +60,7 @@ RESOLVED = {
 #: Words that are keys of other tables and documents too.
 NOUNS = {
     *("changes", "check", "dataset", "edges", "mode", "model", "options", "platform"),
+    "programs",
     *("strategies", "strategy", "target", "vertices"),
 }
 

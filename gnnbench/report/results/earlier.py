@@ -219,7 +219,7 @@ def _restore(entry: RunEntry, lot: int) -> RunResult:
         strategy=entry.strategy,
         label=entry.label,
         mode=entry.mode,
-        parts=Parts(**entry.parts.model_dump()),
+        parts=None if entry.parts is None else Parts(**entry.parts.model_dump()),
         repeat=entry.repeat,
         status=entry.status,
         reason=entry.reason,

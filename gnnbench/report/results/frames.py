@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from gnnbench.records import Workload
+from gnnbench.records import PART_KINDS, Workload
 from gnnbench.report.results.kept import Kept
 from gnnbench.report.results.schema import ResultDocument, RunEntry
 
@@ -31,7 +31,8 @@ def describe_run(run: RunEntry) -> dict[str, Value]:
         "strategy": run.strategy,
         "label": run.label,
         "mode": run.mode,
-        **run.parts.model_dump(),
+        **{kind: None for kind in PART_KINDS},
+        **({} if run.parts is None else run.parts.model_dump()),
         "repeat": run.repeat,
         "status": run.status,
         "reason": run.reason,

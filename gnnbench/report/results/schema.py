@@ -37,6 +37,7 @@ from gnnbench.records import (
     MachineKind,
     Metric,
     Mode,
+    ProgramOrigin,
     Provenance,
     RunResult,
     Stage,
@@ -217,13 +218,39 @@ class StageEntry(_Entry):
     provenance: Provenance
 
 
+class EnvironmentEntry(_Entry):
+    """The environment variables that a program was given, and the versions that it states."""
+
+    variables: dict[str, str] = {}
+    versions: dict[str, str] = {}
+
+
+class ProgramEntry(_Entry):
+    """A whole program: its command, or the module and name of its class."""
+
+    name: str
+    command: tuple[str, ...] | None = None
+    module: str | None = None
+    environment: EnvironmentEntry
+
+    @model_serializer(mode="wrap")
+    def _with_one_form(self, serialize: SerializerFunctionWrapHandler) -> dict[str, object]:
+        entry: dict[str, object] = serialize(self)
+        del entry["module" if self.module is None else "command"]
+        return entry
+
+
 class RowEntry(_Entry):
-    """A strategy, or one with a swapped part, in one repeat."""
+    """A strategy, one with a swapped part, or a whole program, in one repeat.
+
+    A program has no ``parts``, and only a program has ``program``.
+    """
 
     strategy: str
     label: str
     mode: Mode
-    parts: PartsEntry
+    program: ProgramEntry | None = None
+    parts: PartsEntry | None
     repeat: int
 
 
@@ -239,6 +266,13 @@ class RunEntry(RowEntry):
     metrics: dict[str, MetricEntry]
     stages: dict[Stage, StageEntry]
     notes: tuple[str, ...]
+
+    @model_serializer(mode="wrap")
+    def _without_program(self, serialize: SerializerFunctionWrapHandler) -> dict[str, object]:
+        entry: dict[str, object] = serialize(self)
+        if self.program is None:
+            del entry["program"]
+        return entry
 
 
 class ResultDocument(_Entry):
@@ -298,7 +332,8 @@ def _run(run: RunResult, why_not: str) -> RunEntry:
             "strategy": run.strategy,
             "label": run.label,
             "mode": run.mode,
-            "parts": asdict(run.parts),
+            "program": _program(run.program),
+            "parts": None if run.parts is None else asdict(run.parts),
             "repeat": run.repeat,
             "status": run.status,
             "reason": run.reason,
@@ -316,6 +351,19 @@ def _run(run: RunResult, why_not: str) -> RunEntry:
             },
             "notes": (*run.notes, *(f"changed {name}" for name in run.left), *notes),
         }
+    )
+
+
+def _program(program: ProgramOrigin | None) -> ProgramEntry | None:
+    if program is None:
+        return None
+    return ProgramEntry(
+        name=program.name,
+        command=program.command or None,
+        module=program.module or None,
+        environment=EnvironmentEntry(
+            variables=dict(program.variables), versions=dict(program.versions)
+        ),
     )
 
 

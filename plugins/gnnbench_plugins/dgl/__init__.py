@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Parts, Strategy
+from gnnbench.records import CommandProgram, Parts, Strategy
 from gnnbench_plugins.dgl.card import CARD
 from gnnbench_plugins.dgl.kernel import DGLKernel
 from gnnbench_plugins.dgl.sampler import DGLSampler
@@ -13,6 +15,20 @@ from gnnbench_plugins.dgl.sampler import DGLSampler
 @hookimpl
 def gnnbench_parts() -> list[type[Part]]:
     return [DGLSampler, DGLKernel]
+
+
+@hookimpl
+def gnnbench_program() -> list[CommandProgram]:
+    return [
+        CommandProgram(
+            name="dgl-loop",
+            command=("{python}", "{folder}/loop.py", "{task}"),
+            modes=("full-graph", "mini-batch"),
+            models=("gcn", "sage", "gat", "gin"),
+            folder=str(Path(__file__).parent),
+            peer="dgl",
+        )
+    ]
 
 
 @hookimpl

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Parts, Strategy
+from gnnbench.records import CommandProgram, Parts, Strategy
 from gnnbench_plugins.pyg.card import PYG, PYG_MULTI_GPU
 from gnnbench_plugins.pyg.kernel import PyGKernel
 from gnnbench_plugins.pyg.sampler import PyGSampler, can_draw
@@ -16,6 +18,20 @@ from gnnbench_plugins.pyg.sampler import PyGSampler, can_draw
 @hookimpl
 def gnnbench_parts() -> list[type[Part]]:
     return [PyGSampler, PyGKernel]
+
+
+@hookimpl
+def gnnbench_program() -> list[CommandProgram]:
+    return [
+        CommandProgram(
+            name="pyg-loop",
+            command=("{python}", "{folder}/loop.py", "{task}"),
+            modes=("full-graph", "mini-batch"),
+            models=("gcn", "sage", "gat", "gin"),
+            folder=str(Path(__file__).parent),
+            peer="pyg",
+        )
+    ]
 
 
 @hookimpl

@@ -1,0 +1,91 @@
+"""A check of one program: a short task in each of its modes and models, on a small graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from gnnbench import datasets
+from gnnbench.comparison import Request, compare
+from gnnbench.comparison.ranking import make_row
+from gnnbench.errors import IncompatiblePartsError
+from gnnbench.machines.describe import LOCAL, load_platform
+from gnnbench.plugins import Registry
+from gnnbench.programs.references import describe_spread
+from gnnbench.programs.rows import ProgramRows
+from gnnbench.programs.run import AnyProgram
+from gnnbench.records import Dataset, Mode, RunResult, Workload
+
+#: The small graph, and the sizes of the task.
+GRAPH = "sbm:vertices=400,edges=3k,features=12,classes=4"
+HIDDEN, EPOCHS, BATCH, FANOUTS = 8, 6, 32, (5, 3)
+
+Verdict = Literal["passed", "not-ranked", "failed", "refused"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramOutcome:
+    """The outcome of a mode and a model, with its reason.
+
+    ``not-ranked`` programs are timed, but something of them was not verified. ``refused`` means
+    that the program itself does not train the task.
+    """
+
+    mode: Mode
+    model: str
+    status: Verdict
+    reason: str
+
+
+def check_program(
+    program: AnyProgram, registry: Registry, dataset: Dataset | None = None, threads: int = 1
+) -> Iterator[ProgramOutcome]:
+    """Yield the outcome for each mode and model of a program; others are not tried."""
+    data = datasets.load(GRAPH) if dataset is None else dataset
+    for mode in program.modes:
+        for model in program.models:
+            dims = (data.num_features, HIDDEN, data.num_classes)
+            workload = Workload(
+                model=model,
+                dims=dims,
+                epochs=EPOCHS,
+                batch_size=BATCH,
+                fanouts=FANOUTS,
+                seed=0,
+                learning_rate=registry.model(model).learning_rate,
+                threads=threads,
+            )
+            request = Request(
+                (),
+                data,
+                workload,
+                load_platform(LOCAL),
+                modes=(mode,),
+                programs=ProgramRows((program,), registry),
+            )
+            try:
+                found = compare(request, registry)
+            except IncompatiblePartsError as error:
+                reason = str(error).removeprefix(f"{program.name}: ")
+                yield ProgramOutcome(mode, model, "refused", reason)
+                continue
+            if found.interrupted:
+                raise KeyboardInterrupt
+            yield ProgramOutcome(mode, model, *_judge(found.runs[0]))
+
+
+def _judge(run: RunResult) -> tuple[Verdict, str]:
+    if run.status == "skipped":
+        return "refused", run.reason
+    if run.status != "done":
+        return "failed", run.reason
+    if run.equivalence is not None and not run.equivalence.holds:
+        return "failed", run.equivalence.fault
+    why_not = make_row(run.label, run.mode, [run]).why_not
+    if why_not:
+        return "not-ranked", why_not
+    if run.equivalence is None:
+        return "passed", describe_spread()
+    error = run.equivalence.max_relative_loss_error
+    return "passed", f"equal to plain training: losses are off by at most {error:.0e}"

@@ -1,0 +1,383 @@
+"""One program's run as a row of a comparison: opened, timed epoch by epoch, checked and closed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean, median
+from typing import TYPE_CHECKING, TypeVar
+
+import psutil
+import torch
+
+from gnnbench.comparison.left_work import LeftWork
+from gnnbench.comparison.machine import Throttled
+from gnnbench.comparison.orders import seeded
+from gnnbench.comparison.process_state import RandomStreams
+from gnnbench.comparison.run import (
+    ENOUGH_S,
+    ENOUGH_SAMPLES,
+    EVERY_NEIGHBOUR,
+    Scene,
+    describe_failure,
+    empty_result,
+)
+from gnnbench.comparison.yardstick import Paces
+from gnnbench.errors import MissingDependencyError
+from gnnbench.host.cores import count_cores
+from gnnbench.models import build
+from gnnbench.parts import UNIFORM, Setting
+from gnnbench.programs.messages import ProgramFailedError, ProgramRefusedError
+from gnnbench.programs.references import describe_spread
+from gnnbench.programs.sessions import (
+    CommandTraining,
+    OwnTraining,
+    TimedEpoch,
+    Training,
+    check_seconds,
+    is_short,
+)
+from gnnbench.programs.spread import SEEDS, Course
+from gnnbench.records import (
+    STAGES,
+    CommandProgram,
+    EpochWork,
+    Equivalence,
+    Metric,
+    Mode,
+    Parameters,
+    Program,
+    RunResult,
+    Stage,
+    Status,
+    Task,
+)
+from gnnbench.statistics import count_warmup
+from gnnbench.units import format_si
+
+if TYPE_CHECKING:
+    from gnnbench.programs.rows import ProgramRow
+
+T = TypeVar("T")
+AnyProgram = CommandProgram | type[Program]
+
+
+def make_task(setting: Setting, mode: Mode) -> Task:
+    """Return the task of a setting, with as many of this process's cores as it has threads."""
+    workload = setting.workload
+    threads = workload.threads or count_cores()
+    cores = sorted(os.sched_getaffinity(0))[:threads]
+    host = setting.platform.host
+    parameters = build(workload, model=setting.model).named_parameters()
+    return Task(
+        mode=mode,
+        dataset=setting.dataset,
+        workload=workload,
+        parameters={name: value.detach().numpy() for name, value in parameters},
+        threads=threads,
+        cores=tuple(cores),
+        memory_bytes=host.hardware.memory_bytes or psutil.virtual_memory().total,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a comparison with plain training has found; see :class:`RunResult`."""
+
+    equivalence: Equivalence | None = None
+    unverified: str = ""
+    spread_seeds: int = 0
+    note: str = ""
+
+
+class ProgramRun:
+    """A program's repeat: call ``open``, then ``run_epoch`` until ``over``, then ``close``.
+
+    After a failure ``result`` is set at once, and no process of the program is left.
+    """
+
+    def __init__(self, scene: Scene, row: ProgramRow, repeat: int) -> None:
+        self._scene, self._row, self._repeat = scene, row, repeat
+        self._program, self._mode, self._references = row.program, row.mode, row.references
+        self._name = f"{row.label} ({row.mode})"
+        self._setting = seeded(scene.setting, scene.request, repeat)
+        self._training: Training | None = None
+        self._epochs: list[TimedEpoch] = []
+        self._timed_s = 0.0
+        self._paces = Paces(self._setting)
+        self._left_work, self._throttled = LeftWork(), Throttled()
+        self._random = RandomStreams()
+        self._left: dict[str, None] = {}
+        self._saved: Parameters = {}
+        self._accuracy: Mapping[str, float] = {}
+        self._reached: int | None = None
+        self.result: RunResult | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether all epochs are done."""
+        if self.result is not None:
+            return True
+        if len(self._epochs) < self._setting.workload.epochs:
+            return False
+        return len(self._epochs) >= ENOUGH_SAMPLES or self._timed_s >= ENOUGH_S
+
+    @property
+    def trained(self) -> bool:
+        """Whether it has trained the epochs that were asked for, and is not closed yet."""
+        return self.result is None and len(self._epochs) >= self._setting.workload.epochs
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of this machine's memory that the program holds."""
+        return 0 if self._training is None else self._training.peak_bytes
+
+    def open(self) -> None:
+        """Start the program, and wait until it is ready."""
+        self._scene.progress.begin(self._name, self._setting.workload.epochs)
+        with self._left_work.at_opening():
+            self._guard(self._open)
+
+    def run_epoch(self) -> None:
+        """Train and time one epoch."""
+        self._guard(self._run_epoch)
+
+    def close(self) -> RunResult:
+        """End the program, check its results, and summarise them."""
+        if self.result is None:
+            found = self._guard(self._close)
+            self.result = found or self.result  # a failure has left its own
+        self._release()
+        if self.result is None:
+            raise RuntimeError("a run that is closed has a result")
+        self.result = replace(self.result, left=tuple(self._left))
+        self._scene.progress.end(self._name, self.result.status)
+        return self.result
+
+    def fail(self, status: Status, reason: str) -> None:
+        """End the run with a reason, and the program with it."""
+        self.result = self._result(status, reason)
+        self._release()
+
+    # ------------------------------------------------------------------ the three steps
+
+    def _open(self) -> None:
+        task = make_task(self._setting, self._mode)
+        if isinstance(self._program, CommandProgram):
+            folder: Path = self._row.folders.write(task)
+            self._training = CommandTraining(self._program, task, folder)
+        else:
+            self._training = OwnTraining(self._program, task)
+        if self._mode == "mini-batch" and not self._training.sampling:
+            raise ProgramFailedError(
+                "it trains mini-batches and states no sampling law; give sampling when it is "
+                "ready, such as 'uniform without replacement'."
+            )
+
+    def _run_epoch(self) -> None:
+        training, number = self._open_training, len(self._epochs)
+        with self._left_work.at_turn(), self._throttled.at_turn():
+            timed = training.run_epoch(number)
+        self._paces.measure()
+        check_seconds(timed, number)
+        if number:
+            self._timed_s += timed.seconds
+        self._epochs.append(timed)
+        epochs, target = self._setting.workload.epochs, self._scene.request.target_accuracy
+        last = number == epochs - 1
+        if number < epochs:
+            self._scene.progress.advance(self._name)
+        if last or (target is not None and self._reached is None and number < epochs):
+            parameters = training.read_parameters()
+            accuracy = self._evaluate(parameters)
+            if target is not None and self._reached is None and accuracy.get("val", 0.0) >= target:
+                self._reached = number + 1
+            if last:
+                self._saved, self._accuracy = parameters, accuracy
+
+    def _evaluate(self, parameters: Parameters) -> Mapping[str, float]:
+        model = build(self._setting.workload, model=self._setting.model)
+        state = {name: torch.from_numpy(value) for name, value in parameters.items()}
+        model.load_state_dict(state, strict=False)
+        return self._references.evaluate(self._setting, model)
+
+    def _close(self) -> RunResult:
+        training, setting = self._open_training, self._setting
+        peak_bytes = training.peak_bytes
+        training.close()
+        warmup = count_warmup([each.seconds for each in self._epochs])
+        self._refuse_work_outside(warmup)
+        if not isinstance(self._program, CommandProgram) and (fault := self._left_work.fault):
+            raise ProgramFailedError(fault)
+        checked = self._check()
+        notes = [checked.note] if checked.note else []
+        if self._scene.request.target_accuracy is not None and self._reached is None:
+            notes.append(
+                f"validation accuracy {self._scene.request.target_accuracy:g} was not reached in "
+                f"{setting.workload.epochs} epochs"
+            )
+        if self._throttled.note():
+            notes.append(self._throttled.note())
+        return replace(
+            self._result("done", ""),
+            loss=tuple(each.report.loss for each in self._epochs[: setting.workload.epochs]),
+            accuracy=self._accuracy,
+            equivalence=checked.equivalence,
+            other_maths=training.other_maths,
+            unverified=checked.unverified,
+            spread_seeds=checked.spread_seeds,
+            work=self._state_work(verified=not checked.unverified),
+            metrics=self._paces.state(self._measure(warmup, peak_bytes), warmup),
+            stages=self._measure_stages(warmup),
+            notes=tuple(notes),
+            target_accuracy=self._scene.request.target_accuracy,
+        )
+
+    # ------------------------------------------------------------------ what is found out
+
+    def _refuse_work_outside(self, warmup: int) -> None:
+        """Refuse a program that lets time pass between each order and its ``epoch_begin``.
+
+        On a busy machine some messages are late, so the least of the delays counts.
+        """
+        before_s = min(each.before_s for each in self._epochs[warmup:])
+        epoch_s = median(each.seconds for each in self._epochs[warmup:])
+        if not is_short(before_s, epoch_s - before_s):
+            raise ProgramFailedError(
+                f"it lets {format_si(before_s, 's')} pass between the order of an epoch and "
+                f"epoch_begin, and {format_si(epoch_s - before_s, 's')} from there to epoch_end; "
+                f"send epoch_begin before all work of the epoch, and flush each message."
+            )
+
+    def _check(self) -> Checked:
+        """Compare the program with plain training, unless its maths differ by design."""
+        training, workload = self._open_training, self._setting.workload
+        if not self._scene.request.check or training.other_maths:
+            return Checked()
+        losses = [each.report.loss for each in self._epochs]
+        if self._mode == "full-graph":
+            course = self._references.full_graph(self._setting).judge(losses, self._saved)
+            if course.unverified:
+                return Checked(unverified=course.unverified)
+            looked_at = len(losses), len(losses)
+            return Checked(
+                Equivalence(
+                    self._mode,
+                    course.error,
+                    course.fault,
+                    EVERY_NEIGHBOUR,
+                    workload.epochs,
+                    looked_at,
+                ),
+                note=course.note,
+            )
+        own = Course(tuple(losses[: workload.epochs]), self._accuracy, self._mean_edges())
+        spread = self._references.mini_batch(self._setting).judge(own)
+        if spread.fault:
+            return Checked(Equivalence(self._mode, spread.error, spread.fault, training.sampling))
+        if spread.unverified:
+            return Checked(unverified=spread.unverified)
+        return Checked(spread_seeds=SEEDS, note=describe_spread())
+
+    def _mean_edges(self) -> tuple[int, ...]:
+        """Return the stated edges of each layer, as the mean over epochs; empty without them."""
+        stated = [each.report.edges for each in self._epochs]
+        if not all(stated):
+            return ()
+        return tuple(round(fmean(counts)) for counts in zip(*stated, strict=True))
+
+    def _state_work(self, *, verified: bool) -> EpochWork:
+        """Return the work of an epoch, from what the program has counted."""
+        training, setting = self._open_training, self._setting
+        epochs = [each.report for each in self._epochs[: setting.workload.epochs]]
+        counts = [(each.updates, each.seeds) for each in epochs]
+        different = tuple(sorted(set(counts)))
+        sampling, edges = EVERY_NEIGHBOUR, sum(self._mean_edges())
+        if self._mode == "full-graph":
+            edges = edges or setting.workload.num_layers * setting.dataset.graph.num_edges
+        else:
+            fanouts = ", ".join(map(str, setting.workload.fanouts))
+            sampling = f"{training.sampling}, fan-outs {fanouts}"
+            if not verified or training.sampling != UNIFORM:
+                sampling = f"{sampling}, as program {self._program.name!r} states"
+        return EpochWork(
+            updates=round(fmean(updates for updates, _ in counts)),
+            seeds=round(fmean(seeds for _, seeds in counts)),
+            edges=edges,
+            devices=(setting.platform.host.name,),
+            sampling=sampling,
+            different=different if len(different) > 1 else (),
+        )
+
+    def _measure(self, warmup: int, peak_bytes: int) -> dict[str, Metric]:
+        """Return the metrics; all are measured here."""
+        seconds = tuple(each.seconds for each in self._epochs)
+        epoch_s = median(seconds[warmup:])
+        before_s = self._open_training.preparation_s + self._left_work.outside_s
+        epoch = Metric(epoch_s, "s", "measured", seconds, warmup)
+        metrics = {
+            "epoch_time": epoch,
+            "wall_time": epoch,
+            "preprocessing_time": Metric(before_s, "s", "measured"),
+        }
+        edges = self._state_work(verified=True).edges
+        if edges:
+            metrics["throughput_edges"] = Metric(edges / epoch_s, "edges/s", "measured")
+        if peak_bytes:
+            metrics["peak_host_bytes"] = Metric(float(peak_bytes), "B", "measured")
+        if self._reached is not None:
+            reached_s = before_s + self._reached * epoch_s
+            metrics["time_to_accuracy"] = Metric(reached_s, "s", "measured")
+        return metrics
+
+    def _measure_stages(self, warmup: int) -> dict[Stage, Metric]:
+        """Return the stages that the program has stated, with 0 for an epoch without one."""
+        reports = [each.report.stages for each in self._epochs]
+        return {
+            stage: Metric(median(values[warmup:]), "s", "measured", tuple(values), warmup)
+            for stage in STAGES
+            if any(stage in stages for stages in reports)
+            for values in [[stages.get(stage, 0.0) for stages in reports]]
+        }
+
+    # ------------------------------------------------------------------ failures
+
+    @property
+    def _open_training(self) -> Training:
+        if self._training is None:
+            raise RuntimeError("a program is opened before it trains")
+        return self._training
+
+    def _result(self, status: Status, reason: str) -> RunResult:
+        result = empty_result(self._row, self._repeat, status, reason)
+        if self._training is None:
+            return result
+        origin = replace(self._row.origin, versions=dict(self._training.versions))
+        return replace(result, program=origin)
+
+    def _guard(self, step: Callable[[], T]) -> T | None:
+        """Take a step; an exception becomes the run's result."""
+        try:
+            with self._random.at_turn():
+                return step()
+        except (ProgramRefusedError, MissingDependencyError) as error:
+            self.fail("skipped", describe_failure(error))
+        except KeyboardInterrupt:
+            self._release()
+            raise
+        except BaseException as error:
+            if os.environ.get("GNNBENCH_DEBUG") and not isinstance(error, ProgramFailedError):
+                self._release()
+                raise
+            self.fail("error", describe_failure(error))
+        finally:
+            self._left.update(dict.fromkeys(self._scene.state.restore()))
+        return None
+
+    def _release(self) -> None:
+        """End the program, however far it is."""
+        if self._training is not None:
+            self._training.kill()
+            self._training = None
