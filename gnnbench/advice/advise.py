@@ -19,7 +19,7 @@ from gnnbench.datasets.partitioning import remember_partitions
 from gnnbench.errors import IncompatibleParts, UsageError
 from gnnbench.kernels.pages import keep_pages
 from gnnbench.machines.describe import LOCAL, local_path
-from gnnbench.price.model_error import error_of
+from gnnbench.price.model_error import error_of, find_run_path
 from gnnbench.records import Comparison, Mode, RunResult
 
 
@@ -27,8 +27,8 @@ from gnnbench.records import Comparison, Mode, RunResult
 class Choice:
     """A combination that was planned to the end, or a strategy that does not fit.
 
-    ``interval_s`` is where the epoch is expected, by the model's errors on that kind of machine. It
-    is None if there is no measurement of that kind. ``trained`` is its run, if it was trained.
+    ``interval_s`` is where the epoch is expected, by the model's errors of that kind of path. It is
+    None if these have no basis. ``trained`` is its run, if it was trained.
     """
 
     row: PlannedRow
@@ -186,11 +186,13 @@ def make_choice(question: Question, final: Final, reason: str) -> Choice:
 
 
 def find_interval(question: Question, run: RunResult) -> tuple[float, float] | None:
-    """Return the interval in which a run's epoch is expected; None without a measured kind."""
-    if run.work is None or run.work.kind is None:
+    """Return the interval in which a run's epoch is expected; None if there is no basis for it."""
+    path = find_run_path(run)
+    error = None if path is None else error_of(path)
+    if error is None:
         return None
-    factor, epoch_s = error_of(run.work.kind).factor, read_metric(run, "epoch_time")
-    return epoch_s / factor, epoch_s * factor
+    epoch_s = read_metric(run, "epoch_time")
+    return epoch_s / error.factor, epoch_s * error.factor
 
 
 # --------------------------------------------------------------------------- what would change it

@@ -18,7 +18,15 @@ from gnnbench.records.data import (
     Workload,
     begin_digest,
 )
-from gnnbench.records.ledger import LedgerEntry, MachineKind
+from gnnbench.records.ledger import (
+    LedgerEntry,
+    MachineKind,
+    Origin,
+    PathKind,
+    SizeClass,
+    Subject,
+    WorkKind,
+)
 from gnnbench.records.result import (
     Comparison,
     EpochWork,
@@ -89,8 +97,10 @@ __all__ = [
     "MachineKind",
     "Metric",
     "Mode",
+    "Origin",
     "PartKind",
     "Parts",
+    "PathKind",
     "PeerFetch",
     "Provenance",
     "ReadOrder",
@@ -100,16 +110,19 @@ __all__ = [
     "Scheduled",
     "Shard",
     "Share",
+    "SizeClass",
     "Span",
     "Stage",
     "StageTimes",
     "Status",
     "Strategy",
+    "Subject",
     "Table",
     "TableRow",
     "Trace",
     "Unit",
     "Work",
+    "WorkKind",
     "Workload",
     "begin_digest",
 ]
