@@ -129,7 +129,7 @@ def advise(
         if not found:
             raise IncompatibleParts(explain_nothing(pricer))
         changes = vary_platform(question, found, target, recall, watch) if vary else {}
-    answers = [make_answer(question, each, changes.get(each.space.mode, ())) for each in found]
+    answers = [make_answer(each, changes.get(each.space.mode, ())) for each in found]
     trained = None
     if train:
         answers, trained = train_best(question, answers, train, progress)
@@ -157,15 +157,14 @@ def explain_nothing(pricer: Pricer) -> str:
     return f"no combination of {sum(counted.values()):,} works; {count:,} of them: {why}"
 
 
-def make_answer(question: Question, found: Found, changes: tuple[str, ...]) -> Answer:
+def make_answer(found: Found, changes: tuple[str, ...]) -> Answer:
     """Return the results of a search, with reasons and intervals."""
     base = found.as_it_comes
     ranked = [
-        make_choice(question, final, explain_choice(final, base, found.finals))
-        for final in found.finals
+        make_choice(final, explain_choice(final, base, found.finals)) for final in found.finals
     ]
-    too_large = [make_choice(question, each, explain_unfit(each[1])) for each in found.too_large]
-    as_it_comes = None if base is None else make_choice(question, base, "as it comes")
+    too_large = [make_choice(each, explain_unfit(each[1])) for each in found.too_large]
+    as_it_comes = None if base is None else make_choice(base, "as it comes")
     space = found.space
     return Answer(
         space.mode,
@@ -180,12 +179,12 @@ def make_answer(question: Question, found: Found, changes: tuple[str, ...]) -> A
     )
 
 
-def make_choice(question: Question, final: Final, reason: str) -> Choice:
+def make_choice(final: Final, reason: str) -> Choice:
     row, run = final
-    return Choice(row, run, find_interval(question, run), reason)
+    return Choice(row, run, find_interval(run), reason)
 
 
-def find_interval(question: Question, run: RunResult) -> tuple[float, float] | None:
+def find_interval(run: RunResult) -> tuple[float, float] | None:
     """Return the interval in which a run's epoch is expected; None if there is no basis for it."""
     path = find_run_path(run)
     error = None if path is None else error_of(path)

@@ -131,8 +131,8 @@ def make_plan(
 def _note_error(tables: tuple[Table, ...], job: PlannedJob, edges: int) -> tuple[Table, ...]:
     """Note on the first table with modelled seconds how far these may be off.
 
-    The tables are of a drawn graph, an epoch of which aggregates over so many edges. All trainers
-    together decide the kind of machine."""
+    The tables are of a drawn graph. An epoch aggregates over ``edges``, summed over layers. All
+    trainers together decide the kind of machine."""
     trainers = [device.name for device in job.bundle.placement.trainers(job.machine)]
     for place, table in enumerate(tables):
         cells = [cell for row in table.rows for cell in row.cells]

@@ -21,13 +21,13 @@ def log_error(entry: LedgerEntry) -> float:
 
 
 def list_held_out(entries: Sequence[LedgerEntry]) -> list[LedgerEntry]:
-    """Return the entries whose group has no entry on which something was fitted."""
+    """Return the entries of groups without any fitted entry."""
     touched = {entry.group for entry in entries if entry.fitted_on}
     return [entry for entry in entries if entry.group not in touched]
 
 
 def find_group_factors(entries: Sequence[LedgerEntry]) -> dict[str, float]:
-    """Return the factor by which each group is off: e to its median absolute log error."""
+    """Return the error factor of each group, e to its median absolute log error."""
     errors: dict[str, dict[tuple[float, float], float]] = {}
     for entry in entries:
         seen = errors.setdefault(entry.group, {})

@@ -1,7 +1,7 @@
 """The error of modelled times, by kind of path, estimated from held-out measurements of the ledger.
 
-A path is the kind of machine, the library, the kind of work, and the size of an epoch. Its band is
-that of the ledger's epochs of the same kind of path. With fewer than ``FEWEST_GROUPS`` independent
+A path is the kind of machine, the library, the kind of work, and the size of an epoch. The ledger's
+epochs of the same kind of path give its band. With fewer than ``FEWEST_GROUPS`` independent
 groups there is no band, and the error has no basis.
 
 Errors are logarithms of predicted over measured. One part of an error is shared by all measurements

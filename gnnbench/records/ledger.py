@@ -15,7 +15,7 @@ SizeClass = Literal["small", "large"]
 
 @dataclass(frozen=True, slots=True)
 class PathKind:
-    """The kind of path by which a time was priced: errors are known by kind of path.
+    """A kind of priced path; the model's errors are known by kind of path.
 
     ``library`` is the family of the kernel part: ``pyg`` for both kernels of PyG.
     """

@@ -1,6 +1,8 @@
-"""``python -m tests.ledger``: which predictions have moved; with ``--write``, the
-table anew, and the errors that modelled times are printed with; with ``--leave-out``, the errors of
-each source by constants that were found without it, which takes minutes."""
+"""``python -m tests.ledger``: which predictions have moved.
+
+``--write`` makes the table anew, and the errors that modelled times are printed with.
+``--leave-out`` finds the errors of each source by constants without it, which takes long.
+"""
 
 from __future__ import annotations
 

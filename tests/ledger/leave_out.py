@@ -126,15 +126,16 @@ def _forget() -> None:
 
 
 def find_moving(constant: Fitted, cells: Sequence[PublishedCell]) -> list[PublishedCell]:
-    """Return the cells whose predictions depend on a constant, one of each group, by the
-    predictions of the baseline."""
-    asked, here = [cell for cell in cells if constant.may_move(cell)], load()
+    """Return the cells whose predictions depend on a constant, against those of the baseline.
+
+    The last cell of each group stands for the group, since each takes long."""
+    asked = list({cell.group: cell for cell in cells if constant.may_move(cell)}.values())
+    here = load()
     low, high = constant.plausible
     far = high if high / constant.value >= 1.2 else low
     with overridden({constant: far}):
         there = {cell.id: prediction.predict(cell) for cell in asked}
-    moving = [cell for cell in asked if abs(there[cell.id] / here[cell.id] - 1) > STILL]
-    return list({cell.group: cell for cell in moving}.values())
+    return [cell for cell in asked if abs(there[cell.id] / here[cell.id] - 1) > STILL]
 
 
 def fit(constant: Fitted, moving: Sequence[PublishedCell], others: Mapping[Fitted, float]) -> float:

@@ -98,7 +98,7 @@ def pick_speed_up(
 ) -> Callable[[Tables], Sequence[Cell]]:
     """Return a function that finds the largest ratio of two rows of epochs, of several pairs.
 
-    What was fitted on either epoch was fitted on the ratio."""
+    A constant that was fitted on either epoch was fitted on the ratio."""
 
     def pick(tables: Tables) -> Sequence[Cell]:
         rows = {row.label: row.cells for table in tables for row in table.rows}

@@ -1,8 +1,8 @@
 """The groups of the ledger: cells that are not independent of each other.
 
-A cell states its group. Groups are joined where a constant was fitted on cells of both, and where
-both have the same measurement: an equal task on the same machine, by the same kernel, with an equal
-number.
+A cell states its group. Two groups are joined if a constant was fitted on cells of both. They are
+also joined if both have the same measurement: an equal task on the same machine, by the same
+kernel, with an equal number.
 """
 
 from __future__ import annotations

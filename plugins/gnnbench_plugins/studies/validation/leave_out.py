@@ -19,7 +19,7 @@ FILE = Path(__file__).with_name("leave_out.toml")
 
 @dataclass(frozen=True, slots=True)
 class LeftOutSource:
-    """The factors by which a source's groups are off if it takes no part in a fit.
+    """The error factors of a source's groups if the source takes no part in a fit.
 
     ``how`` says which constants were fitted anew, on what, and with which result.
     """

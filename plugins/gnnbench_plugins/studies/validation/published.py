@@ -108,10 +108,10 @@ class MiniBatches(_Table):
 class Loader(_Table):
     """How mini-batches reach a device.
 
-    Rows come by the ``library``'s loader, or by a program's own: picked into ``pinned`` memory,
-    with workers that start in every epoch or are ``persistent``, or read ``in-place`` by the
-    accelerators. ``workers`` of the host's threads sample, 0 meaning all, or the devices do.
-    ``prefetch`` is how many stages work ahead, as in ``Communication.prefetch``.
+    Rows come by the ``library``'s loader or by a program's own. A program picks them into
+    ``pinned`` memory, by workers that start in every epoch or are ``persistent``. Accelerators may
+    read them ``in-place``. ``workers`` of the host's threads sample, 0 meaning all, or the devices
+    do. ``prefetch`` is how many stages work ahead, as in ``Communication.prefetch``.
     """
 
     rows: Literal["library", "pinned", "persistent", "in-place"] = "library"
@@ -158,11 +158,11 @@ class Stack(_Table):
 
 
 class Reading(_Table):
-    """What the source leaves open.
+    """The parts of a measurement that its source leaves open.
 
     ``doubts`` are uncertainties, and ``inferred`` the facts that are not in the source. ``chosen``
-    are readings that were chosen with the measurement in view, or may have been; such a cell proves
-    as little as one on which a constant was fitted.
+    are readings that were chosen with the measurement in view, or may have been. Such a cell proves
+    as little as a fitted one.
     """
 
     doubts: str = ""
