@@ -14,6 +14,7 @@ from setuptools import Extension, setup
 
 
 def extensions() -> list[Extension]:
+    """Return the compiled kernels, or none without Cython."""
     try:
         from Cython.Build import cythonize
     except ImportError:

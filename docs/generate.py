@@ -43,7 +43,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def write_strategies() -> str:
-    """Every installed strategy with its source and its five parts."""
+    """Write every installed strategy with its source and its five parts."""
     registry = plugins.load()
     lines = [
         "# Strategies and their parts",
@@ -76,7 +76,7 @@ def _sentence(text: str) -> str:
 
 
 def write_fidelity() -> str:
-    """The card of every installed strategy: what of its system is here, and what is not."""
+    """Write the card of every installed strategy: what of its system is here, and what is not."""
     strategies = plugins.load().strategies
     lines = [
         "# How faithful is each strategy to its system?",
@@ -105,7 +105,7 @@ def write_fidelity() -> str:
 
 
 def _mark_up(clause: str) -> str:
-    """A clause with the command or the file at its beginning as code."""
+    """Return a clause with the command or the file at its beginning as code."""
     what, colon, shows = clause.partition(":")
     if colon and (what.startswith("gnnbench reproduce ") or what.endswith(".py")):
         return f"`{what}`:{shows}"
@@ -125,14 +125,14 @@ class Paper:
 
 
 def read_papers() -> tuple[Paper, ...]:
-    """What ``equations.toml`` has."""
+    """Read ``equations.toml``."""
     tables = read_toml(ROOT / "docs" / "equations.toml")["paper"]
     assert isinstance(tables, list)
     return tuple(Paper(each["name"], tuple(each["folders"]), each["items"]) for each in tables)
 
 
 def find_places(papers: tuple[Paper, ...]) -> dict[tuple[str, str], list[str]]:
-    """For each paper and item, the modules, classes and functions whose docstrings cite it."""
+    """Find the modules, classes and functions whose docstrings cite each paper's items."""
     places: dict[tuple[str, str], list[str]] = {}
     for folder in SOURCES:
         for path in sorted((ROOT / folder).rglob("*.py")):
@@ -150,7 +150,7 @@ def find_places(papers: tuple[Paper, ...]) -> dict[tuple[str, str], list[str]]:
 
 
 def cite(text: str, papers: tuple[Paper, ...], default: str | None) -> Iterator[tuple[str, str]]:
-    """Each item that a docstring cites, of the paper named last before it, or else ``default``."""
+    """Yield each item that a docstring cites, of the paper named last before it, or ``default``."""
     for match in CITATION.finditer(text):
         before = text[: match.start()]
         named = _last_named(before, papers)
@@ -171,7 +171,7 @@ def _numbers(match: re.Match[str]) -> list[str]:
 
 
 def _named_after(text: str, papers: tuple[Paper, ...]) -> str | None:
-    """The paper of ``Equation 5 of HyScale-GNN``."""
+    """Return the paper of ``Equation 5 of HyScale-GNN``."""
     match = re.match(r"\s+of\s+([\w-]+)", text)
     return next((each.name for each in papers if match and match[1] == each.name), None)
 
@@ -201,7 +201,7 @@ def _below(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, str]]:
 
 
 def write_equations() -> str:
-    """What each paper states and where the code follows it."""
+    """Write what each paper states and where the code follows it."""
     papers = read_papers()
     places = find_places(papers)
     lines = [
@@ -221,7 +221,7 @@ def write_equations() -> str:
 
 
 def write_errors() -> str:
-    """How far predictions are from what others measured, by kind of machine."""
+    """Write how far predictions are from published measurements, by kind of machine."""
     ledger = plugins.load().reproduction("validation")
     assert issubclass(ledger, Ledger)
     study = ledger()

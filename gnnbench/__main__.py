@@ -14,8 +14,11 @@ NO_PLUGINS = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "PYDANTIC_DISABLE_PLUGINS": 
 
 
 def start() -> NoReturn:
-    """Run the command line. From here on signals end it with one sentence, even while its modules
-    are imported. Once the exit status is known, signals change nothing."""
+    """Run the command line.
+
+    From here on signals end it with one sentence, even while its modules are imported. Once the
+    exit status is known, signals change nothing.
+    """
     signals.take()
     if not _has_folder():
         print(
@@ -37,8 +40,10 @@ def start() -> NoReturn:
 
 
 def _has_folder() -> bool:
-    """Return whether the current folder exists; without it, libraries that torch loads abort the
-    process."""
+    """Return whether the current folder exists.
+
+    Without it, libraries that torch loads abort the process.
+    """
     try:
         os.getcwd()
     except OSError:

@@ -37,8 +37,11 @@ def check_fitted_on(mark: MarkKind, fitted_on: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The provenance of a number. ``fitted_on`` names the cells that it was fitted on: by their id
-    in the ledger, or by a reproduction's name and an item of it."""
+    """The provenance of a number.
+
+    ``fitted_on`` names the cells that it was fitted on: by their id in the ledger, or by a
+    reproduction's name and an item of it.
+    """
 
     kind: MarkKind
     fitted_on: tuple[str, ...] = ()
@@ -81,8 +84,10 @@ class MarkedNumber:
 
 
 def find_marked(table: object, place: str = "") -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Yield every number of a TOML file, which is a table with a source, and the keys that lead to
-    it. Entries of a list are identified by their names, or by the ends of a link."""
+    """Yield every number of a TOML file, a table with a source, and the keys that lead to it.
+
+    Entries of a list are identified by their names, or by the ends of a link.
+    """
     if isinstance(table, list):
         for each in table:
             if isinstance(each, Mapping):
@@ -113,8 +118,7 @@ def read_number(place: str, name: str, table: Mapping[str, object]) -> MarkedNum
 
 
 def find_constants(module: ModuleType) -> Iterator[MarkedNumber]:
-    """Yield the constants of a module and of the classes that it defines, from their
-    annotations."""
+    """Yield the annotated constants of a module and of the classes that it defines."""
     holders: list[tuple[str, object]] = [("", module)]
     holders += [
         (f"{name}.", value)
@@ -144,8 +148,7 @@ def find_constants(module: ModuleType) -> Iterator[MarkedNumber]:
 
 
 def _defaults(holder: object) -> dict[str, object]:
-    """Return values by name: those of a module, or the defaults of a class, including slotted
-    ones."""
+    """Return values by name: those of a module, or the defaults of a class, even if slotted."""
     values = dict(vars(holder))
     for field in fields(holder) if is_dataclass(holder) else ():
         if field.default_factory is not MISSING:

@@ -14,8 +14,7 @@ _REASON_LENGTH = 200
 
 
 class GnnbenchError(Exception):
-    """The base of every deliberate error; ``exit_status`` is the exit status of the command
-    line."""
+    """The base of every deliberate error; ``exit_status`` is the command line's."""
 
     exit_status = 3
 
@@ -57,8 +56,10 @@ def words_of(error: BaseException) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return an exception's message on one line, without a full stop and escape sequences, or its
-    type's name if it has none."""
+    """Return an exception's message on one line, or its type's name if it has none.
+
+    The full stop and escape sequences are left out.
+    """
     words = " ".join(re.sub("\x1b\\[[0-9;]*m", "", words_of(error)).split()).rstrip(".")
     return words[:_REASON_LENGTH] or type(error).__name__
 

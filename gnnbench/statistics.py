@@ -292,7 +292,8 @@ def _find_quantiles(
 ) -> tuple[float, float, float]:
     """Return the lower end, median and upper end of a mixture of Student's distributions.
 
-    It is integrated on a grid that is fine at the middle."""
+    It is integrated on a grid that is fine at the middle.
+    """
     steps = np.sinh(np.linspace(-11.0, 11.0, 1001)) / 200.0
     grid = float(weights @ centres) + errors.max() * steps
     scaled = (grid - centres[:, None]) / errors[:, None]

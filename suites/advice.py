@@ -87,8 +87,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The first choice's epoch, the shortest epoch, the plans for each, and the advice's CPU
-    seconds.
+    """The first choice's epoch, the shortest epoch, the plans for each, and advice's CPU seconds.
 
     Epochs are infinite if nothing fits.
     """
@@ -172,8 +171,7 @@ def find_truth(question: Question) -> tuple[str, float, int]:
 
 
 def list_programs(question: Question) -> list[PlannedRow]:
-    """Return one combination for each distinct plan, since with one device many parts have no
-    effect.
+    """Return one combination for each distinct plan: with one device many parts have no effect.
 
     Samplers that draw are distinguished by name, because only training shows their time.
     """
@@ -187,9 +185,7 @@ def list_programs(question: Question) -> list[PlannedRow]:
 
 
 def try_row(question: Question, setting: Setting, row: PlannedRow) -> float:
-    """Return the shortest of a few measured epochs of a row, without the first; infinite if it
-    fails.
-    """
+    """Return the shortest of a few measured epochs after the first; infinite if the row fails."""
     bundle = assemble(question.registry, row.parts, question.options)
     try:
         training = Training(bundle, setting, WallClock())
@@ -200,9 +196,7 @@ def try_row(question: Question, setting: Setting, row: PlannedRow) -> float:
 
 
 def measure_truth(question: Question, chosen: PlannedRow) -> tuple[float, str, float, int]:
-    """Return the first choice's epoch, the fastest combination, its epoch, and the number
-    measured.
-    """
+    """Return the first choice's epoch, the fastest combination and its epoch, and rows measured."""
     rows = list_programs(question)
     request = Request(
         (), question.dataset, question.workload, question.platform, rows=(chosen,), check=False

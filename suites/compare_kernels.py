@@ -203,8 +203,7 @@ def main(
 def plan(
     kernels: Mapping[str, Cases], scope: Scope, threads: Sequence[int], text: str
 ) -> Iterator[tuple[Case, int, bool]]:
-    """Yield every case with ``text`` in its name, with every number of threads, and whether it
-    races.
+    """Yield every case with ``text`` in its name, each number of threads, and whether it races.
 
     A case without threads runs once, with the first number; a lengthy one races with the largest.
     """

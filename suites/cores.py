@@ -165,9 +165,7 @@ def compare(questions: Mapping[str, Question]) -> list[Step]:
 
 
 def describe(steps: Sequence[Step]) -> Iterator[str]:
-    """Yield one line a step: measured and predicted epoch, and the speed relative to the first
-    step.
-    """
+    """Yield one line a step: measured and predicted epoch, and the speed over the first step."""
     first = steps[0]
     for step in steps:
         count = min(len(first.samples_s), len(step.samples_s))

@@ -62,9 +62,7 @@ ROWS: tuple[tuple[str, Mode], ...] = (
 
 
 def piece_of(name: str, count: int) -> Dataset:
-    """Return the subgraph of the first ``count`` vertices in a breadth-first search from vertex
-    0.
-    """
+    """Return the subgraph of the first ``count`` vertices in breadth-first order from vertex 0."""
     whole = datasets.load(name)
     graph = whole.graph
     adjacency = sp.csr_matrix(
@@ -249,8 +247,7 @@ def train_row(
     updates: int = 3,
     tamper: Callable[[Dataset], Dataset] | None = None,
 ) -> Trained | None:
-    """Train on the dataset after ``tamper`` and keep updates; None if the parts do not fit
-    together."""
+    """Train on the dataset after ``tamper`` and keep updates; None if the parts do not fit."""
     bundle = assemble(registry, parts, {})
     if bundle.refusal(setting) is not None:
         return None
@@ -295,9 +292,7 @@ def hold_row(
 
 @dataclass(slots=True)
 class Count:
-    """Rows of one kind: their number, the refused ones, and the nearest approach to the
-    tolerance.
-    """
+    """Rows of one kind: their number, the refused ones, and the nearest approach to tolerance."""
 
     rows: int = 0
     named: list[str] = field(default_factory=list)

@@ -58,9 +58,7 @@ class Graphs:
 
 
 def load_graph(spec: str) -> Graph:
-    """Load a graph that ``datasets.load`` knows, or ``uniform:vertices=V,edges=E`` (undirected
-    edges).
-    """
+    """Load a graph of ``datasets.load``, or ``uniform:vertices=V,edges=E`` (undirected edges)."""
     kind, _, sizes = spec.partition(":")
     if kind != "uniform":
         return datasets.load(spec).graph

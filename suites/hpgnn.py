@@ -57,9 +57,7 @@ class CycleModel:
     track_cycles.unit = "cycles"  # type: ignore[attr-defined]
 
     def track_wide_edge_words(self, graph: str) -> float:
-        """Track the words of 16 lanes that edges move through layer 1 a second, for 256
-        features.
-        """
+        """Track the words of 16 lanes a second of edges through layer 1, for 256 features."""
         return self._rate(count_words(WIDTH, 4))
 
     track_wide_edge_words.unit = "edge-words/s"  # type: ignore[attr-defined]

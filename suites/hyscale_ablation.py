@@ -87,9 +87,7 @@ def ablate(dataset: Dataset, model: str, platform: str, seeds: int) -> list[Step
 
 
 def list_fitted(platform: str) -> list[str]:
-    """Return the platform constants fitted on the paper's results, which therefore prove
-    nothing.
-    """
+    """Return the platform constants fitted on the paper's results, which prove nothing."""
     return [
         f"{platform}: {number.name}, {number.value}, is fitted on {', '.join(number.fitted_on)}"
         for number in list_constants()

@@ -46,8 +46,7 @@ def make_setting(data: Dataset) -> Setting:
 
 
 class Ordering:
-    """Seconds on one thread of this machine: orders, bandwidth, and the reads of an order's
-    batches.
+    """Seconds on one thread of this machine: orders, bandwidth, and reads of an order.
 
     Reverse Cuthill-McKee is timed with one search of a component and with two.
     """
@@ -102,8 +101,7 @@ class Planning:
 
 
 class Plan:
-    """Figures of an order and a plan: bandwidth, stages, all-to-all bytes an epoch, and its
-    modelled seconds.
+    """Figures of an order and a plan: bandwidth, stages, all-to-all bytes and modelled seconds.
 
     The epoch is modelled pipelined and reordered.
     """

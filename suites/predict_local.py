@@ -85,7 +85,7 @@ MEASURED = 25
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """This machine as a probe found it, and the yardstick's times then, if measured."""
+    """A probe of this machine, and the yardstick's times at the probe, if measured."""
 
     platform: Platform
     yardstick: Yardstick
@@ -94,8 +94,7 @@ class Probed:
 
 @dataclass(slots=True)
 class Entrant:
-    """A strategy that takes turns with others: its training, predicted epoch, and epochs
-    trained."""
+    """A strategy that takes turns: its training, predicted epoch, and epochs trained."""
 
     strategy: str
     training: Training
@@ -203,9 +202,7 @@ class Turns:
         return plugins.assemble(self._registry, parts, options or {})
 
     def _design(self, strategy: str, setting: Setting) -> Setting:
-        """Return the setting with the rates that a few rounds of this strategy's training
-        measure.
-        """
+        """Return the setting with the rates that a few rounds of this strategy measure."""
         bundle = self._assemble(strategy)
         staged = "stages" in option_fields(type(bundle.communication))
         options: Options = {"communication": {"stages": "0"}} if staged else {}

@@ -31,9 +31,11 @@ NEAR_RATIO = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """An epoch of a strategy, predicted and measured. ``taken_s`` is by the judging clock,
-    ``wall_s`` by the wall clock. ``slowdown`` is the time of fixed work around the epoch over
-    its time at the probe; 1 if unknown."""
+    """An epoch of a strategy, predicted and measured.
+
+    ``taken_s`` is by the judging clock, ``wall_s`` by the wall clock. ``slowdown`` is the time of
+    fixed work around the epoch over its time at the probe; 1 if unknown.
+    """
 
     strategy: str
     mode: Mode

@@ -60,8 +60,7 @@ class Contestant:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A target: the fastest peer with a name that starts with ``peer`` takes at least ``factor``
-    times our time.
+    """A target: the fastest peer named ``peer...`` takes at least ``factor`` times our time.
 
     An empty ``peer`` means all. A ``factor`` of None only shows that peer.
     """
@@ -355,9 +354,7 @@ def check_close(result: npt.NDArray[Any], ours: npt.NDArray[Any], tolerance: flo
 
 
 def find_package(name: str, *, install: str | None = None) -> Path:
-    """Return a package's folder without importing it; ``MissingDependency`` if it is not
-    installed.
-    """
+    """Return a package's folder without importing it. Raises ``MissingDependency`` without it."""
     found = importlib.util.find_spec(name)
     if found is None or found.origin is None:
         raise MissingDependency(f"{name} is not installed (pip install {install or name})")

@@ -42,8 +42,7 @@ LOAD = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verdict of one comparison: the fastest label, and the first row's speed over the
-    second's.
+    """The fastest label of one comparison, and the first row's speed over the second's.
 
     The label is empty if no difference is shown.
     """

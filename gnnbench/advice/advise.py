@@ -39,10 +39,12 @@ class Choice:
 
     @property
     def fits(self) -> bool:
+        """Whether the choice fits into the memory of the platform."""
         return self.run.status == "done"
 
     @property
     def epoch_s(self) -> float:
+        """Modelled seconds of an epoch."""
         return read_metric(self.run, "epoch_time")
 
 
@@ -68,10 +70,12 @@ class Answer:
 
     @property
     def best(self) -> Choice | None:
+        """The fastest choice that fits, or None."""
         return next((choice for choice in self.choices if choice.fits), None)
 
     @property
     def gain(self) -> float | None:
+        """The speed-up of the best choice over the strategy as it comes, or None without a gain."""
         best, base = self.best, self.as_it_comes
         if best is None or base is None or not best.row.swapped:
             return None
@@ -84,7 +88,8 @@ class Advice:
     """The answers to a question, the one with the shortest epoch first.
 
     This order is no ranking, since modes do different work. ``trained`` is the comparison in which
-    the best were trained."""
+    the best were trained.
+    """
 
     question: Question
     target: str
@@ -180,6 +185,7 @@ def make_answer(found: Found, changes: tuple[str, ...]) -> Answer:
 
 
 def make_choice(final: Final, reason: str) -> Choice:
+    """Make a choice with the interval of its run."""
     row, run = final
     return Choice(row, run, find_interval(run), reason)
 
@@ -206,7 +212,8 @@ def vary_platform(
 ) -> dict[Mode, tuple[str, ...]]:
     """Return for each mode the best choices on platforms that differ in one thing.
 
-    They are chosen from the rows that were planned to the end and the unchanged strategies."""
+    They are chosen from the rows that were planned to the end and the unchanged strategies.
+    """
     told: dict[Mode, list[str]] = {each.space.mode: [] for each in found}
     for each in found:
         if not each.finals:

@@ -28,6 +28,7 @@ class Offer:
 
     @property
     def in_time(self) -> bool:
+        """Whether the machine meets the deadline."""
         return not self.why_not
 
 

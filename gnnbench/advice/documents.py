@@ -48,7 +48,8 @@ def describe_question(question: Question) -> dict[str, Json]:
 def describe_advice(advice: Advice) -> dict[str, Json]:
     """Describe the answers, and the choices of all answers in one list.
 
-    Choices are in the order of the answers, the best of each first."""
+    Choices are in the order of the answers, the best of each first.
+    """
     return {
         **describe_question(advice.question),
         "target": advice.target,

@@ -32,7 +32,8 @@ class Matrix:
     """All combinations of a question.
 
     ``refusals`` counts, by sentence, the combinations that cannot work. It includes those with
-    parts of different modes, which have no cell."""
+    parts of different modes, which have no cell.
+    """
 
     question: Question
     cells: tuple[Cell, ...]
@@ -41,10 +42,12 @@ class Matrix:
 
     @property
     def planned(self) -> tuple[Cell, ...]:
+        """The cells with a plan that is done."""
         return tuple(cell for cell in self.cells if cell.run.status == "done")
 
     @property
     def front(self) -> tuple[Cell, ...]:
+        """The cells on the front of time and memory."""
         return tuple(cell for cell in self.cells if cell.on_front)
 
 
@@ -91,7 +94,8 @@ def find_axes(run: RunResult) -> tuple[float, float, float]:
 def mark_front(cells: Sequence[Cell]) -> tuple[Cell, ...]:
     """Mark the cells that no other cell of the same work and maths dominates.
 
-    Among cells with equal values only the first is marked."""
+    Among cells with equal values only the first is marked.
+    """
     groups: dict[tuple[Kind | None, str], list[tuple[float, float, float]]] = {}
     for cell in cells:
         if cell.run.status == "done":

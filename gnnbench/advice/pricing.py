@@ -32,7 +32,8 @@ Watch = Callable[[PlannedRow], None]
 class Law:
     """The conditions for ranking a row: its sampling law, and its maths.
 
-    ``other_maths`` is empty if the row computes the same as the reference."""
+    ``other_maths`` is empty if the row computes the same as the reference.
+    """
 
     sampling: str
     other_maths: str
@@ -60,6 +61,7 @@ class Pricer:
 
     @property
     def platform(self) -> Platform:
+        """The platform in question."""
         return self.question.platform
 
     def _make_setting(self, question: Question, *, few: bool) -> Setting:
@@ -102,9 +104,10 @@ class Pricer:
         return Law(name_sampling(bundle, self._whole), bundle.other_maths(self.platform))
 
     def is_idle(self, parts: Parts) -> bool:
-        """Whether the communication is a halo exchange on one device, which transfers nothing.
+        """Return whether the communication is a halo exchange on one device, without transfers.
 
-        With ``none`` the epoch is the same, and no more memory is held."""
+        With ``none`` the epoch is the same, and no more memory is held.
+        """
         bundle = self.assemble(parts)
         alone = len(bundle.placement.trainers(self.platform)) == 1
         return alone and isinstance(bundle.communication, HaloExchange)

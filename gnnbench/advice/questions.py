@@ -80,7 +80,8 @@ class Question:
     def name_parts(self, mode: Mode, parts: Parts) -> tuple[str, str]:
         """Return the strategy that shares most of the parts, and its name with the other parts.
 
-        Among equal strategies it is the first by name."""
+        Among equal strategies it is the first by name.
+        """
         known = [
             (count_swaps(strategy.bundles[mode], parts), strategy.name)
             for strategy in self.registry.strategies

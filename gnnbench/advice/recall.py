@@ -42,12 +42,14 @@ class Recall:
         return id(item)
 
     def find(self, key: Hashable) -> object | None:
+        """Return the item of ``key``, which becomes the most recent one, or None."""
         if key not in self._found:
             return None
         self._found.move_to_end(key)
         return self._found[key][0]
 
     def add(self, key: Hashable, item: object, size: int) -> None:
+        """Keep an item of ``size`` bytes; the least recent items leave beyond the capacity."""
         self._found[key] = (item, size)
         self._held_bytes += size
         while self._held_bytes > self._capacity_bytes and len(self._found) > 1:
@@ -64,10 +66,12 @@ class WatchedCapacity:
 
     @property
     def device_bytes(self) -> int:
+        """The capacity of a device; reading it sets ``asked``."""
         self.asked = True
         return self._capacity.device_bytes
 
     def holds(self, rounds: Sequence[Round], owner: IntArray, pieces: int = 1) -> bool:
+        """Return whether the rounds fit, and set ``asked``."""
         self.asked = True
         return self._capacity.holds(rounds, owner, pieces)
 

@@ -69,7 +69,8 @@ class Space:
 def find_space(pricer: Pricer, mode: Mode) -> Space:
     """Find the combinations that fit, and the ranked ones among them.
 
-    Ranked ones have uniform sampling, or else the most common law."""
+    Ranked ones have uniform sampling, or else the most common law.
+    """
     laws: dict[Parts, Law] = {}
     refusals: Counter[str] = Counter()
     for parts in pricer.question.list_combinations(mode):
@@ -98,7 +99,8 @@ class Found:
     """The results of a search, planned to the end.
 
     They are the best first, the best unchanged strategy, and the strategies that do not fit a
-    memory. ``planned`` counts dry runs."""
+    memory. ``planned`` counts dry runs.
+    """
 
     space: Space
     finals: tuple[Final, ...]
@@ -214,7 +216,8 @@ class Search:
     def _order(self, seen: Iterable[Parts]) -> list[Parts]:
         """Return combinations, the best first; equal ones in the order in which they were planned.
 
-        Combinations that run come before those that do not."""
+        Combinations that run come before those that do not.
+        """
         return sorted(seen, key=lambda parts: score(self._seen[parts], self._target))
 
     # ------------------------------------------------------------------ settings

@@ -9,7 +9,8 @@ from gnnbench.advice.search import Final
 from gnnbench.comparison.ranking import find_difference, make_row
 from gnnbench.comparison.request import PlannedRow
 from gnnbench.records import RunResult
-from gnnbench.report.verdict import tell_times, widest_gap
+from gnnbench.report.reasons import explain_lead
+from gnnbench.report.verdict import tell_times
 from gnnbench.units import format_si
 
 #: Modelled times that differ by less than this share count as equal.
@@ -33,6 +34,7 @@ def explain_choice(final: Final, base: Final | None, finals: Sequence[Final]) ->
 
 
 def is_same(one: Final, other: Final) -> bool:
+    """Return whether two results have equal parts and options."""
     return one[0].parts == other[0].parts and one[0].options == other[0].options
 
 
@@ -47,7 +49,7 @@ def compare_rows(final: Final, other: Final, note: str) -> str:
     if abs(ratio - 1.0) <= SAME:
         return f"It takes as long as {named}, and moves {links}."
     rows = make_row(run.label, row.mode, [run]), make_row(base.label, row.mode, [base])
-    found, gap = find_difference(*rows), widest_gap(*rows)
+    found, gap = find_difference(*rows), explain_lead(*rows)
     told = f"{ratio:.2f} times" if found is None else tell_times(found, "modelled")
     doubt = "" if found is None or found.shown else "; a difference is not shown"
     return f"It is {told} as fast as {named}{gap}, and moves {links}{doubt}."

@@ -66,7 +66,8 @@ def name_settings(choice: Choice) -> str:
 def make_table(answer: Answer) -> Table:
     """Make a table of the choices of an answer, the best first.
 
-    Below it are the reasons for their places, and changes that would alter the answer."""
+    Below it are the reasons for their places, and changes that would alter the answer.
+    """
     rows = tuple(TableRow(describe_row(choice.row), _fill_row(choice)) for choice in answer.choices)
     reasons = [f"{describe_row(choice.row)}: {choice.reason}" for choice in answer.choices]
     notes = tuple(note.removesuffix(".") for note in (*reasons, *answer.changes))
@@ -92,7 +93,8 @@ def list_lines(advice: Advice) -> Iterator[dict[str, Value]]:
 
     These are the sampling law, the place in its answer from 1 (missing if it does not fit), and the
     settings. Then come the interval of the epoch in seconds, the bytes over links, the reason, and
-    the result of training."""
+    the result of training.
+    """
     question = advice.question
     setting = describe_setting(question.dataset.name, question.workload, question.platform.name)
     for answer in advice.answers:

@@ -13,7 +13,8 @@ from gnnbench.units import format_si
 class Variation:
     """A ``platform`` that differs from the one asked about.
 
-    ``what`` is the difference, as the beginning of a sentence."""
+    ``what`` is the difference, as the beginning of a sentence.
+    """
 
     what: str
     platform: Platform
@@ -64,7 +65,8 @@ def list_variations(platform: Platform, needed_bytes: float | None) -> tuple[Var
     """Return variations of a platform, one thing changed in each.
 
     Device memory is below the ``needed_bytes`` of the answer, if it needs any, or half or one and a
-    half of the present memory. Host links are twice as fast, or there is one device fewer."""
+    half of the present memory. Host links are twice as fast, or there is one device fewer.
+    """
     if not platform.accelerators:
         return ()
     has = min(device.memory_bytes for device in platform.accelerators)

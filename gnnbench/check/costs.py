@@ -105,7 +105,8 @@ def _list_described() -> list[Device]:
 def _check_priced(subject: Subject, kernel: Kernel, ran_before: int) -> str:
     """Check the times that a kernel gave to the work of all runs so far.
 
-    Times from ``ran_before`` on belong to the last run."""
+    Times from ``ran_before`` on belong to the last run.
+    """
     for each in subject.reached.priced:
         if each.kernel == kernel.name:
             _require_possible(f"kernel {kernel.name!r}", each.work, each.device, each.seconds)
@@ -190,7 +191,8 @@ def bound_seconds(work: Work, device: Device) -> tuple[float, float]:
 def _check_sampling(sampler: MiniBatchSampler) -> str:
     """Check the times of a sampler's library, on every described device that samples.
 
-    They grow with edges, layers and started workers."""
+    They grow with edges, layers and started workers.
+    """
     count = 0
     for device in _list_described():
         try:
@@ -244,7 +246,8 @@ def _check_predictions(subject: Subject, label: str) -> list[str]:
 def _check_adjacency_bytes(kernel: Kernel) -> str:
     """Compare ``adjacency_bytes`` with the bytes that adjacencies hold after use.
 
-    Every bundled layer uses them forward and backward, by autograd and by transposes."""
+    Every bundled layer uses them forward and backward, by autograd and by transposes.
+    """
     block, counts = _make_large_block()
     ratios = []
     for dtype, itemsize in ((torch.float32, 4), (torch.float64, 8)):
@@ -299,7 +302,8 @@ def _measure_held(
     """Return the bytes of a block's adjacency after a layer has used it.
 
     The layer uses autograd, and transposes if it has them. Bytes that the kernel itself gained are
-    added, divided by the number of adjacencies."""
+    added, divided by the number of adjacencies.
+    """
     made: list[Adjacency] = []
 
     class Keeping(type(kernel)):  # type: ignore[misc]

@@ -36,16 +36,19 @@ class DenseBlock:
 
     @property
     def degrees(self) -> Matrix:
+        """The in-degrees, float64 ``(D,)``."""
         return np.asarray(self.edges.sum(axis=1), dtype=np.float64)
 
     @property
     def weighted(self) -> Matrix:
+        """The edge weights as a matrix ``(D, S)``."""
         matrix = np.zeros_like(self.edges)
         matrix[self.rows, self.columns] = self.weights
         return matrix
 
     @property
     def averaging(self) -> Matrix:
+        """The matrix ``(D, S)`` that averages the sources of each destination."""
         return self.edges / np.maximum(self.degrees, 1.0)[:, None]
 
     @property

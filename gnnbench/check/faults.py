@@ -62,7 +62,8 @@ def join_pieces(rounds: Sequence[Round], pieces: int) -> list[Unit]:
     """Return all units of ``rounds``, with the ``pieces`` of a unit joined.
 
     Each group of ``pieces`` rounds in a row holds one unit a slot, split by in-edges. The pieces
-    have the same destinations; if they differ, the pieces stay apart."""
+    have the same destinations; if they differ, the pieces stay apart.
+    """
     if pieces == 1:
         return [unit for round_ in rounds for unit in round_.units]
     units: list[Unit] = []
@@ -269,7 +270,8 @@ def find_timeline_fault(timeline: Sequence[Scheduled], shared: Collection[str] =
     """Check that exclusive resources run one span at a time, and that no span starts too early.
 
     A span starts after all spans that it waits for. On ``shared`` lanes several spans run at once,
-    and take longer."""
+    and take longer.
+    """
     ended = {entry.span.id: entry.end_s for entry in timeline}
     holders: dict[str, list[Scheduled]] = {}
     for entry in timeline:

@@ -58,7 +58,8 @@ def make_dataset() -> Dataset:
 def make_wide_dataset() -> Dataset:
     """Make a ring lattice of 128 vertices of degree 8 with wide rows.
 
-    The rows are wider than a vector register or a tile of most kernels."""
+    The rows are wider than a vector register or a tile of most kernels.
+    """
     count, reach = 128, (1, 2, 5, 11)
     neighbours = [
         sorted({(vertex + sign * step) % count for step in reach for sign in (1, -1)})
@@ -91,7 +92,8 @@ def make_sparse_dataset() -> Dataset:
 def make_long_rows() -> Dataset:
     """Make a random symmetric graph of 160 vertices (Chung and Lu 2002), all for training.
 
-    Degrees are from a few to more than a hundred."""
+    Degrees are from a few to more than a hundred.
+    """
     count = 160
     random = np.random.default_rng(23)
     weights = random.permutation(np.geomspace(3.0, 400.0, count))
@@ -109,7 +111,8 @@ def make_long_rows() -> Dataset:
 def make_cliques(sizes: Sequence[int], copies: int) -> Dataset:
     """Make ``copies`` complete graphs of each size, with every vertex for training.
 
-    A vertex of a clique of n has degree n - 1."""
+    A vertex of a clique of n has degree n - 1.
+    """
     indices, degrees, begin = [], [], 0
     for size in [size for size in sizes for _ in range(copies)]:
         members = np.arange(begin, begin + size, dtype=np.int32)

@@ -45,7 +45,8 @@ Drawn = tuple[int, ...]
 def check_sampling_law(subject: Subject) -> str:
     """Check that draws follow the declared law, repeat, and agree for seeds together or apart.
 
-    A law of the sampler's own is not tested, and the outcome says so."""
+    A law of the sampler's own is not tested, and the outcome says so.
+    """
     if MINI_BATCH not in subject.modes or not subject.covers("sampler"):
         raise NotApplicable("nothing is sampled for a full graph, or by other parts")
     _, _, platform = subject.small(MINI_BATCH)
@@ -236,7 +237,8 @@ class _Counts:
     def find_fault(self) -> str | None:
         """Return the first case with counts less likely than the bound, by chi-square.
 
-        Single draws come before pairs, because a fault of theirs shows in pairs too."""
+        Single draws come before pairs, because a fault of theirs shows in pairs too.
+        """
         for case, number in sorted(self.outcomes.items(), key=lambda counted: counted[1]):
             counts = list(self.seen[case].values())
             expected = sum(counts) / number
@@ -258,7 +260,8 @@ def _check_uniform(sampler: MiniBatchSampler, dataset: Dataset) -> str:
     """Check that sets of neighbours are equally likely, over all vertices and for each alone.
 
     A vertex's draw must not depend on its draws in other epochs and layers, nor on a neighbour's
-    draw."""
+    draw.
+    """
     counts = _Counts()
     before: dict[tuple[int, int], Drawn] = {}
     degrees, ids = dataset.graph.degrees, _number_sets(dataset)

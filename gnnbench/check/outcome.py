@@ -33,7 +33,8 @@ class Check:
     """A check by name, with the promise ``why`` that it guards.
 
     ``function(subject)`` returns its findings in words, or raises :class:`NonConforming`,
-    :class:`NotReached` or :class:`NotApplicable`."""
+    :class:`NotReached` or :class:`NotApplicable`.
+    """
 
     name: str
     function: Callable[[Subject], str]
@@ -53,7 +54,8 @@ class CheckOutcome:
 def judge(check: Check, subject: Subject) -> CheckOutcome:
     """Run one check; an exception of the plugin, ``SystemExit`` too, becomes a failure.
 
-    Only ``KeyboardInterrupt`` is passed on."""
+    Only ``KeyboardInterrupt`` is passed on.
+    """
     status: Verdict
     try:
         status, reason = "passed", check.function(subject)

@@ -42,7 +42,8 @@ def list_overridden(part: type[object]) -> tuple[str, ...]:
     """Return the hooks that a part, or a session, overrides.
 
     Hooks are methods and properties of a base class in ``gnnbench.parts``. The class, or a plugin's
-    class that it derives from, replaces them."""
+    class that it derives from, replaces them.
+    """
     hooks = {
         name
         for base in part.__mro__
@@ -63,7 +64,7 @@ def _find_own(part: type[object], name: str) -> Callable[..., object] | None:
 
 
 def _is_base(module: str) -> bool:
-    """Whether a module belongs to ``gnnbench.parts``."""
+    """Return whether a module belongs to ``gnnbench.parts``."""
     return module.startswith("gnnbench.parts")
 
 

@@ -70,6 +70,7 @@ class Subject:
 
     @property
     def modes(self) -> tuple[Mode, ...]:
+        """The modes that the subject trains in."""
         return tuple(self.bundles)
 
     def part_classes(self) -> list[tuple[PartKind, type[Part]]]:
@@ -82,7 +83,7 @@ class Subject:
         ]
 
     def covers(self, kind: PartKind) -> bool:
-        """Whether parts of this kind are checked."""
+        """Return whether parts of this kind are checked."""
         return self.part is None or self.part[0] == kind
 
     def assemble(self, mode: Mode, options: Options | None = None) -> Bundle:
@@ -100,7 +101,8 @@ class Subject:
         """Yield the places where each mode is tried.
 
         They are a small graph that it does not refuse, wide rows beside a slow host if ``wide``,
-        and the dataset that was asked for."""
+        and the dataset that was asked for.
+        """
         for mode in self.modes:
             yield self.small(mode)
             if wide:
@@ -195,7 +197,8 @@ class Subject:
     ) -> RunResult:
         """Return the run of this subject's row.
 
-        Raises ``NotReached`` for a missing library, ``IncompatibleParts`` for a refused setting."""
+        Raises ``NotReached`` for a missing library, ``IncompatibleParts`` for a refused setting.
+        """
         registry = registry or self.registry
         parts = self.bundles[mode]
         texts = tuple(
@@ -281,7 +284,8 @@ class World:
     def owner(self) -> IntArray:
         """Return the slot that loads each row if trainers share rows.
 
-        It is the slot of the row's partition, or one of the accelerators' in turn."""
+        It is the slot of the row's partition, or one of the accelerators' in turn.
+        """
         sampler = self.bundle.sampler
         if isinstance(sampler, FullGraphSampler):
             trainers = self.bundle.placement.trainers(self.setting.platform)
@@ -312,6 +316,7 @@ class World:
 
 
 def require_done(run: RunResult, case: str) -> None:
+    """Raise :class:`NonConforming` unless the run is done."""
     if run.status != "done":
         raise NonConforming(f"{case}: the run ended with {run.status}: {run.reason}")
 

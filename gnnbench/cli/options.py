@@ -64,6 +64,7 @@ class FilePath(click.Path):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> Path:
+        """Return the value as a path."""
         return Path(value)
 
 

@@ -245,14 +245,17 @@ class Stopwatch:
         self._bar.__exit__(None, None, None)
 
     def begin(self, label: str, edges: int) -> None:
+        """Start the bar and the clock of a pass."""
         self._label, self._edges = label, edges
         self._bar.begin(label, edges)
         self._pass_began_s = time.perf_counter()
 
     def advance(self, edges: int) -> None:
+        """Move the bar of the pass."""
         self._bar.advance(self._label, edges)
 
     def end(self) -> None:
+        """Keep the seconds of the pass and end its bar."""
         took_s = time.perf_counter() - self._pass_began_s
         self._passes.append((self._label, self._edges, took_s))
         self._bar.end(self._label, "done")

@@ -50,6 +50,7 @@ def list_platforms(json_path: Path | None) -> int:
 
 
 def print_list(json_path: Path | None) -> int:
+    """Print the platforms, or write them as JSON, and return the exit status."""
     from gnnbench.machines import describe
 
     check_files(json_path, files=describe.find_all_files())

@@ -1,7 +1,7 @@
-"""Output to the terminal: escapes untrusted text and tolerates a reader who leaves.
+r"""Output to the terminal: escapes untrusted text and tolerates a reader who leaves.
 
 Names, notes, summaries and reasons come from files and plugins by other authors. Anything in them
-that a terminal would obey is shown as its escape, such as ``\\x1b``. This covers escape sequences
+that a terminal would obey is shown as its escape, such as ``\x1b``. This covers escape sequences
 and characters that change the writing direction.
 """
 

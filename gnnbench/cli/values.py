@@ -44,6 +44,7 @@ class Number(click.ParamType):  # type: ignore[type-arg]
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> int | float:
+        """Read a number by the rule; a number that breaks it is wrong usage."""
         number = value
         if isinstance(value, str):
             number = read_whole(value) if isinstance(self.rule, Whole) else read_real(value)

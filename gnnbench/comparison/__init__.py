@@ -262,7 +262,8 @@ class _RowRunner:
     def _close_trained(self, runs: Mapping[PlannedRow, Run], repeat: int) -> None:
         """Close the runs that were fully trained when an interrupt came, with fewer time samples.
 
-        A second interrupt ends this too."""
+        A second interrupt ends this too.
+        """
         try:
             self._close({row: run for row, run in runs.items() if run.trained}, repeat)
         except KeyboardInterrupt:

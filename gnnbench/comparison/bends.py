@@ -32,7 +32,8 @@ _LEAKY = frozenset((functional.leaky_relu, functional.leaky_relu_))
 class Bend:
     """A ReLU of a forward pass and its input, of any shape.
 
-    The gradient is 1 above zero and ``slope`` below. ``turn`` is for gradients computed next."""
+    The gradient is 1 above zero and ``slope`` below. ``turn`` is for gradients computed next.
+    """
 
     input: Tensor
     slope: float
@@ -66,7 +67,8 @@ class Bend:
         """Return the turn that moves ``places`` to another side.
 
         With ``together`` all move to their other side, as where rows are equal. Otherwise a random
-        half moves one way and half the other."""
+        half moves one way and half the other.
+        """
         if together:
             ups = self.input.flatten()[places] <= 0
         else:

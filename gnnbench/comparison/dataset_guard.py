@@ -37,7 +37,8 @@ class DatasetGuard:
     def restore(self) -> str:
         """Restore arrays that were written to, and return a sentence on them, or nothing.
 
-        An array without a copy stays altered, and every later call says so."""
+        An array without a copy stays altered, and every later call says so.
+        """
         altered = [name for name in self._arrays if self._is_altered(name)]
         stay = False
         for name in altered:

@@ -66,7 +66,8 @@ FLOOR = {torch.float32: NEAR_UNITS * torch.finfo(torch.float32).eps, torch.float
 class Deviation:
     """The relative error of something that a run computed, and the largest error allowed.
 
-    ``what`` names it, such as ``"the logits of epoch 0, round 0"``."""
+    ``what`` names it, such as ``"the logits of epoch 0, round 0"``.
+    """
 
     what: str
     error: float
@@ -109,7 +110,8 @@ class Rows:
     def loss_gradient(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mean cross entropy over the seeds, in float64, and its gradient.
 
-        The gradient ``(n, classes)`` has the dtype of the logits and torch's rounding."""
+        The gradient ``(n, classes)`` has the dtype of the logits and torch's rounding.
+        """
         leaf = logits[self.seeds].requires_grad_()
         with torch.enable_grad():
             total = cross_entropy(leaf, self.labels[self.seeds], reduction="sum")
@@ -169,7 +171,8 @@ class Case:
 
         It is at least a share of the norm of all gradients together. The gradient of the last bias
         is the sum of the loss gradients, a mean of differences of probabilities. It rounds like
-        numbers up to one, however large the features and the weight gradients are."""
+        numbers up to one, however large the features and the weight gradients are.
+        """
         norms = [float(torch.linalg.vector_norm(part)) for part in right]
         least = max(math.hypot(*norms) * TINY, 1e-300)
         total = self.begins.sum(dim=0)
@@ -359,7 +362,8 @@ class Reference:
     def _round(self, case: Case, attempt: int) -> Pass:
         """Return the update in the workload's own dtype.
 
-        From the second ``attempt`` on, rounding perturbs every operation, differently each time."""
+        From the second ``attempt`` on, rounding perturbs every operation, differently each time.
+        """
         rounded = Rounded(self._dtype, attempt) if attempt else None
         return self._plain.forward(case.update, case.batches, self._dtype, rounded)
 
@@ -370,7 +374,7 @@ class Reference:
 
 
 def _is_near(one: Tensor, other: Tensor) -> bool:
-    """Whether two float64 tensors have one shape, and are equal up to their own rounding."""
+    """Return whether two float64 tensors have one shape, and are equal up to their own rounding."""
     return one.shape == other.shape and torch.allclose(one, other, rtol=1e-9, atol=1e-12)
 
 
@@ -385,7 +389,8 @@ def _add(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
 def _assemble(update: Update, ids: IntArray, others: Tensor | None) -> Tensor | None:
     """Return the run's logits in the order of ``ids``, completed from ``others`` if given.
 
-    Return None if a vertex occurs twice, or if one is missing and there are no ``others``."""
+    Return None if a vertex occurs twice, or if one is missing and there are no ``others``.
+    """
     if not update.gradients or (not update.logits and others is None):
         return None
     if not update.logits:  # other ranks computed all of them

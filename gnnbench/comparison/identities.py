@@ -19,7 +19,7 @@ SUM_SHARE = 2e-4
 
 
 def is_chain(setting: Setting) -> bool:
-    """Whether a setting's model is a chain of products, biases, ReLUs and sums without parameters.
+    """Return whether a model is a chain of products, biases, ReLUs and sums without parameters.
 
     These are the bundled models that may multiply before they aggregate.
     """

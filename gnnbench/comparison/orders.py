@@ -26,7 +26,8 @@ class Order:
     """The next step of all ranks with a row's repeat.
 
     They open it on a ``platform``, as measured in rank 0, train an epoch, or finish it. They leave
-    it when it has failed."""
+    it when it has failed.
+    """
 
     do: Literal["open", "train", "finish", "leave"]
     row: PlannedRow
@@ -93,7 +94,7 @@ def obey(request: Request, registry: Registry, setting: Setting, processes: Proc
 
 
 class _Part:
-    """This rank's share of a row's training."""
+    """The share of this rank in a row's training."""
 
     def __init__(
         self,

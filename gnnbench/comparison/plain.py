@@ -56,7 +56,8 @@ class Batch:
 class Pass:
     """A forward pass with its autograd graph: logits ``(n, classes)``, and all its bends in order.
 
-    If it is ``rounded``, its backward pass is rounded too."""
+    If it is ``rounded``, its backward pass is rounded too.
+    """
 
     model: GNN
     logits: Tensor
@@ -128,7 +129,8 @@ class PlainTraining:
     def _find_projected(self, *, whole: bool) -> frozenset[int]:
         """Return the layers that multiply by W first: the wide ones.
 
-        The first layer is left out for the whole graph if its aggregates are computed only once."""
+        The first layer is left out for the whole graph if its aggregates are computed only once.
+        """
         once = whole and self._keeps and not self._reads_sparse
         return self._wide - {0} if once else self._wide
 
@@ -143,7 +145,8 @@ class PlainTraining:
     def held_bytes(self) -> int:
         """The approximate bytes of a pass over the whole graph in float64.
 
-        They are rows of all layers, gradients, intermediate rows, values on edges, and topology."""
+        They are rows of all layers, gradients, intermediate rows, values on edges, and topology.
+        """
         graph, layers = self._setting.dataset.graph, self._setting.layers
         dims = self._setting.workload.dims
         width = 4 * sum(dims[1:]) + (0 if self._reads_sparse else 2 * dims[0])
@@ -166,7 +169,8 @@ class PlainTraining:
         """Return the blocks that compute the logits of ``ids``, from the units or the whole graph.
 
         In the whole graph, the number of vertices is halved until their blocks have at most
-        ``CUT_SHARE`` of the edges."""
+        ``CUT_SHARE`` of the edges.
+        """
         graph, layers = self._setting.dataset.graph, self._setting.workload.num_layers
         if update.units:
             cuts = []
@@ -306,7 +310,7 @@ def _name(dtype: torch.dtype) -> Literal["float32", "float64"]:
 
 
 def _is_sparse(setting: Setting) -> bool:
-    """Whether features are stored sparse, and sparse enough for sparse products to be cheaper."""
+    """Return whether features are stored sparse, and sparse enough for cheaper sparse products."""
     features = setting.dataset.features
     if isinstance(features, np.ndarray):
         return False
@@ -316,7 +320,8 @@ def _is_sparse(setting: Setting) -> bool:
 def _find_wide_layers(setting: Setting) -> frozenset[int]:
     """Return the layers that are cheaper if multiplied first, where the maths allows it.
 
-    In float64 either order is exact enough to be right."""
+    In float64 either order is exact enough to be right.
+    """
     workload = setting.workload
     if workload.model not in PROJECTED:
         return frozenset()
@@ -325,7 +330,7 @@ def _find_wide_layers(setting: Setting) -> frozenset[int]:
 
 
 def _same(ours: Update, theirs: Update) -> bool:
-    """Whether two updates have the same parameters and seeds, in the same order."""
+    """Return whether two updates have the same parameters and seeds, in the same order."""
     one: Mapping[str, Tensor] = ours.parameters
     other: Mapping[str, Tensor] = theirs.parameters
     if one.keys() != other.keys() or not all(torch.equal(one[n], other[n]) for n in one):

@@ -94,7 +94,8 @@ class Row:
     def reached(self) -> tuple[Metric | None, ...]:
         """The time to the target accuracy of each finished repeat that had a target.
 
-        It is None for a repeat that missed the target."""
+        It is None for a repeat that missed the target.
+        """
         asked = [run for run in self.done if run.target_accuracy is not None]
         return tuple(run.metrics.get("time_to_accuracy") for run in asked)
 
@@ -105,6 +106,7 @@ class Row:
 
     @property
     def test_accuracy(self) -> float | None:
+        """The test accuracy of the first repeat that is done, or None."""
         return self.done[0].accuracy.get("test") if self.done else None
 
     @property
@@ -137,7 +139,8 @@ class Row:
     def why_not(self) -> str:
         """Why this row may not win, in a few words; empty if it may.
 
-        It did not finish, its maths differ by design or by a fault, or its repeats differ."""
+        It did not finish, its maths differ by design or by a fault, or its repeats differ.
+        """
         if not self.done:
             return next((run.status for run in self.runs), "did not run")
         equivalence = self.equivalence
@@ -200,7 +203,8 @@ class Group:
     """Rows that did the same work in an epoch.
 
     ``main`` is the largest group of its mode. The other groups sample by another law, or make other
-    updates."""
+    updates.
+    """
 
     mode: Mode
     rows: tuple[Row, ...]
@@ -225,7 +229,8 @@ class Group:
         """Return the row that ratios refer to.
 
         It is the first row that may win with epoch times of this provenance, or else the first
-        finished row."""
+        finished row.
+        """
         timed = [
             row
             for row in self.rows
@@ -236,7 +241,8 @@ class Group:
     def ratio(self, row: Row) -> Difference | None:
         """Return how fast ``row`` is against the group's base of the same provenance.
 
-        Return None for a row that computes wrong results, since its speed counts for nothing."""
+        Return None for a row that computes wrong results, since its speed counts for nothing.
+        """
         if row.equivalence is not None and not row.equivalence.holds:
             return None
         epoch = row.metric("epoch_time")
@@ -258,7 +264,8 @@ class Group:
 def find_winner(ranked: Sequence[Row]) -> Row | None:
     """Return the fastest row if it is shown to be faster than every other row, else None.
 
-    ``ranked`` are rows that may win, the fastest first; a lone row does not win."""
+    ``ranked`` are rows that may win, the fastest first; a lone row does not win.
+    """
     return ranked[0] if len(ranked) > 1 and not list_level(ranked) else None
 
 
@@ -268,7 +275,7 @@ def list_level(ranked: Sequence[Row]) -> list[Row]:
 
 
 def is_faster(row: Row, other: Row) -> bool:
-    """Whether a row is shown to be faster than another, by ``Difference.shown``."""
+    """Return whether a row is shown to be faster than another, by ``Difference.shown``."""
     found = find_difference(row, other)
     return found is not None and found.shown and found.ratio > 1.0
 
@@ -277,7 +284,8 @@ def group_runs(comparison: Comparison) -> tuple[Group, ...]:
     """Return the groups: full graph before mini-batch, and the main group of each mode first.
 
     The main group has uniform sampling, or else most rows. Rows are in the order in which they ran;
-    rows that did no work are in the main group."""
+    rows that did no work are in the main group.
+    """
     groups = []
     for mode in MODE_TITLES:
         runs = [run for run in comparison.runs if run.mode == mode]
@@ -322,7 +330,8 @@ def make_row(label: str, mode: Mode, runs: Sequence[RunResult]) -> Row:
 def _pool(metrics: Sequence[Metric]) -> Metric | None:
     """Merge one metric of several repeats: the median of their values, and all samples.
 
-    Return None if there is none, or if their provenance differs."""
+    Return None if there is none, or if their provenance differs.
+    """
     if not metrics or len({metric.provenance for metric in metrics}) > 1:
         return None
     samples = tuple(v for metric in metrics for v in (metric.steady or (metric.value,)))
@@ -357,7 +366,8 @@ def find_difference(row: Row, base: Row) -> Difference | None:
 def _doubt_range(found: Difference, row: Row, base: Row) -> Difference:
     """Widen the range over modelled epochs by the model's own error.
 
-    Without a basis for that error, nothing is shown."""
+    Without a basis for that error, nothing is shown.
+    """
     doubt = find_doubt(row, base)
     if doubt is None:
         return replace(found, low=0.0, high=math.inf, why_not=explain_no_basis((row, base)))
@@ -390,7 +400,8 @@ def _find_paces(row: Row, base: Row) -> tuple[tuple[float, ...], tuple[float, ..
 def compare_reaching(row: Row, base: Row) -> Difference | None:
     """Return how fast a row reaches the target accuracy against another, seed by seed.
 
-    Return None if a seed of one of them missed it, or if their provenance differs."""
+    Return None if a seed of one of them missed it, or if their provenance differs.
+    """
     if [run.repeat for run in row.done] != [run.repeat for run in base.done]:
         return None
     if not all(row.reached) or not all(base.reached):
@@ -441,8 +452,7 @@ def find_doubt(row: Row, base: Row) -> float | None:
 
 
 def find_row_path(row: Row) -> PathKind | None:
-    """Return the kind of path of a row with modelled epochs on a known kind of machine, else
-    None."""
+    """Return the kind of path of a row with modelled epochs, None if its machine is unknown."""
     epoch = row.metric("epoch_time")
     modelled = epoch is not None and epoch.provenance == "modelled" and row.done
     return find_run_path(row.done[0]) if modelled else None
@@ -459,7 +469,8 @@ def _share_apart(row: Row, base: Row) -> float:
     """Return a row's busy seconds apart from the other row, as a share of the epoch.
 
     They are seconds that the other row lacks in the same stage, or spends by another part or on
-    other devices. If stages overlap, the sum is larger, up to the whole epoch."""
+    other devices. If stages overlap, the sum is larger, up to the whole epoch.
+    """
     unlike = {
         stage
         for part, stages in STAGES_OF.items()
@@ -479,7 +490,8 @@ def _pair_samples(row: Row, base: Row) -> list[tuple[float, float]]:
     """Return pairs of epochs of one number that ran in turns, both after their warm-ups.
 
     Without turns there are none. Modelled epochs of one number and repeat drew the same
-    mini-batches."""
+    mini-batches.
+    """
     pairs: list[tuple[float, float]] = []
     others = {run.repeat: run for run in base.done}
     for run in row.done:

@@ -65,7 +65,7 @@ class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
     def _is_rounded(self, func: Callable[..., Any], name: str) -> bool:
-        """Whether an operation computes values, rather than only moving or choosing them."""
+        """Return whether an operation computes values, rather than only moving or choosing them."""
         if name in SUMS or name in ROUNDED:
             return True
         return torch.Tag.pointwise in func.tags and name not in EXACT  # type: ignore[attr-defined]

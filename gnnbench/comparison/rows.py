@@ -27,7 +27,8 @@ def choose_modes(strategies: tuple[Strategy, ...]) -> tuple[Mode, ...]:
 def plan_rows(request: Request, registry: Registry) -> tuple[PlannedRow, ...]:
     """Return the rows of a comparison: the request's own rows, if any.
 
-    Otherwise each strategy runs in its modes, and beside it the strategy with its part swapped."""
+    Otherwise each strategy runs in its modes, and beside it the strategy with its part swapped.
+    """
     if request.rows:
         return request.rows
     variants = [Variant(each) if isinstance(each, str) else each for each in request.strategies]
@@ -87,7 +88,8 @@ def _find_mode(
 ) -> Mode:
     """Return the mode that swaps lead to.
 
-    A mini-batch sampler makes a strategy mini-batch, if the strategy has parts for that mode."""
+    A mini-batch sampler makes a strategy mini-batch, if the strategy has parts for that mode.
+    """
     names = [name for kind, name in swaps if kind == "sampler"]
     if not names:
         return mode
@@ -169,7 +171,8 @@ def add_plain_rows(
 ) -> tuple[PlannedRow, ...]:
     """Return the rows, each followed by its row with plain parts.
 
-    A plain row is left out if it is there already or cannot run here."""
+    A plain row is left out if it is there already or cannot run here.
+    """
     added = list(rows)
     there = {(row.mode, row.parts, row.options) for row in rows}
     for row in rows:

@@ -88,7 +88,8 @@ class Scene:
     """State that all runs of a comparison share. ``processes`` are the ranks; this is the first.
 
     ``shared`` is what plain training of all rows has in common. ``state`` are the settings of the
-    process before the first run."""
+    process before the first run.
+    """
 
     request: Request
     registry: Registry
@@ -100,14 +101,15 @@ class Scene:
 
 
 def needs_all(bundle: Bundle, setting: Setting) -> bool:
-    """Whether all processes take part in training a bundle; one trainer needs only rank 0."""
+    """Return whether all processes take part in training; one trainer needs only rank 0."""
     return len(bundle.placement.trainers(setting.platform)) > 1
 
 
 class Run:
     """A row's repeat: call ``open``, then ``run_epoch`` until ``over``, then ``close``.
 
-    After a failure ``result`` is set at once."""
+    After a failure ``result`` is set at once.
+    """
 
     def __init__(self, scene: Scene, row: PlannedRow, repeat: int) -> None:
         self._scene = scene
@@ -303,7 +305,8 @@ class Run:
         """Train one more epoch that counts nowhere, and keep one of its updates.
 
         This is done if epochs were timed after the workload's own. A part that did less work in
-        those does less in this one too."""
+        those does less in this one too.
+        """
         number = len(self._epochs)
         if self._examination is None or number <= self._setting.workload.epochs:
             return ()
@@ -414,7 +417,8 @@ def name_sampling(bundle: Bundle, setting: Setting) -> str:
     """Name the sampling law of a bundle in a setting.
 
     If a law cannot be checked against the samples, the sampler's name is added, so that no other
-    row shares the law by words alone. Bundled samplers of one law are taken at their word."""
+    row shares the law by words alone. Bundled samplers of one law are taken at their word.
+    """
     sampler = bundle.sampler
     if not isinstance(sampler, MiniBatchSampler):
         return EVERY_NEIGHBOUR
@@ -426,7 +430,8 @@ def name_sampling(bundle: Bundle, setting: Setting) -> str:
 def name_stated(bundle: Bundle) -> tuple[str, ...]:
     """Return the parts that state their own modelled costs, not measured here.
 
-    They are kernels and samplers that are not bundled."""
+    They are kernels and samplers that are not bundled.
+    """
     kernel, sampler = bundle.kernel, bundle.sampler
     found = [] if is_bundled(kernel) else [f"kernel {kernel.name}"]
     if isinstance(sampler, MiniBatchSampler) and not is_bundled(sampler):
@@ -435,7 +440,7 @@ def name_stated(bundle: Bundle) -> tuple[str, ...]:
 
 
 def is_bundled(part: Part) -> bool:
-    """Whether a part is bundled with gnnbench."""
+    """Return whether a part is bundled with gnnbench."""
     return type(part).__module__.partition(".")[0] == BUNDLED
 
 
@@ -490,7 +495,8 @@ def empty_result(row: PlannedRow, repeat: int, status: Status, reason: str) -> R
 def note_measured(first_s: float, throttled: Throttled) -> list[str]:
     """Return the notes on measured epochs.
 
-    They concern a first epoch that took ``first_s`` longer, and turns throttled by a CPU quota."""
+    They concern a first epoch that took ``first_s`` longer, and turns throttled by a CPU quota.
+    """
     notes = [throttled.note()] if throttled.note() else []
     if first_s > LONG_FIRST_S:
         notes.append(

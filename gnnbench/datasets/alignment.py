@@ -41,7 +41,7 @@ class Attached:
         return [each for each in files if each is not None]
 
     def list_ids(self, of_edges: Ids, file: Path) -> Ids:
-        """The vertices that these files know of, and those ``of_edges``.
+        """List the ids of all vertices in these files and in ``of_edges``.
 
         Raises :class:`DatasetError` for rows in the order of ids where vertices have names.
         """
@@ -65,8 +65,10 @@ def read_attached(
     *,
     mapped: bool = False,
 ) -> Attached:
-    """Read these files; ``mapped`` features of a ``.npy`` stay on disk. Raises
-    :class:`DatasetError`."""
+    """Read these files; ``mapped`` features of a ``.npy`` stay on disk.
+
+    Raises :class:`DatasetError` for a file that cannot be used.
+    """
     read, notes = (None, ()) if labels is None else read_labels(labels, string_ids=string_ids)
     return Attached(
         None if features is None else read_features(features, string_ids=string_ids, mapped=mapped),
@@ -79,7 +81,7 @@ def read_attached(
 def align_features(
     attachment: Attachment, ids: Ids, *, complete: bool = False
 ) -> AnyArray | scipy.sparse.csr_matrix:
-    """A row for every vertex. Raises :class:`DatasetError` for one that has none."""
+    """Return one row for every vertex. Raises :class:`DatasetError` for a vertex without a row."""
     places = find_places(attachment, ids, complete=complete)
     rows: AnyArray | scipy.sparse.csr_matrix = attachment.rows[places]
     return rows
@@ -100,7 +102,7 @@ def find_places(attachment: Attachment, ids: Ids, *, complete: bool = False) -> 
 def align_labels(
     attachment: Attachment, ids: Ids, *, complete: bool = False
 ) -> tuple[IntArray, tuple[str, ...]]:
-    """A class for every vertex, -1 where the file has none, which is counted in a note."""
+    """Return the class of every vertex, and a note that counts vertices without a class (-1)."""
     places = _find_rows(attachment, ids, complete=complete)
     lacking = int(np.count_nonzero(places < 0))
     note = f"vertices without a line in {attachment.file.name} have no label: {lacking:,}"

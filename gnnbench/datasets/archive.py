@@ -70,7 +70,7 @@ class Archive:
         return tuple(self._members)
 
     def header(self, name: str) -> Header:
-        """The shape and dtype of an array; its data are as long as they say."""
+        """Read the shape and dtype of an array, and check that its data are as long as they say."""
         member = self._members[name]
         with self._reading(member.filename), self._zip.open(member) as stream:
             start = io.BytesIO(stream.read(_START_BYTES))
@@ -81,7 +81,7 @@ class Archive:
         return header
 
     def read(self, name: str) -> npt.NDArray[np.generic]:
-        """An array, whole and with the right checksum."""
+        """Read a whole array and verify its checksum."""
         member = self._members[name]
         header = self.header(name)
         check_memory(f"{self._path}: {member.filename}", "its array", header.size_bytes)

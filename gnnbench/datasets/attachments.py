@@ -69,10 +69,10 @@ class Split:
 
 
 def read_features(file: Path, *, string_ids: bool = False, mapped: bool = False) -> Attachment:
-    """Features, ``(V, f)``: ``.npy``, which may stay on disk, ``.pt``, a sparse ``.npz`` of SciPy,
-    text or Parquet.
+    """Read features ``(V, f)`` from ``.npy``, ``.pt``, a sparse ``.npz`` of SciPy, text or Parquet.
 
-    Raises :class:`DatasetError`: one sentence with the file and what is wrong.
+    ``mapped`` features of a ``.npy`` stay on disk. Raises :class:`DatasetError`: one sentence with
+    the file and the fault.
     """
     if file.suffix == ".npz":
         return Attachment(file, scipy.sparse.csr_matrix(read_scipy(file)))
@@ -90,9 +90,10 @@ def read_features(file: Path, *, string_ids: bool = False, mapped: bool = False)
 
 
 def read_labels(file: Path, *, string_ids: bool = False) -> tuple[Attachment, tuple[str, ...]]:
-    """One class a vertex, and what to know: classes that are names are numbered in their order.
+    """Read the class of each vertex from ``.npy``, ``.pt``, text or Parquet.
 
-    ``.npy``, ``.pt``, text or Parquet. Raises :class:`DatasetError`.
+    Classes with names are numbered in the order of their names, which a note says. Raises
+    :class:`DatasetError`.
     """
     ids: Ids | None = None
     if file.suffix in (".npy", ".pt"):
@@ -104,8 +105,11 @@ def read_labels(file: Path, *, string_ids: bool = False) -> tuple[Attachment, tu
 
 
 def read_split(file: Path, *, string_ids: bool = False) -> Split:
-    """Read masks or ids by the names of shares (``.npz``, ``.pt``), or a table with ``train``,
-    ``val`` or ``test`` behind each id. Raises :class:`DatasetError`."""
+    """Read the shares of a split: a mapping (``.npz``, ``.pt``) or a table.
+
+    A mapping has masks or ids for each share. A table has ``train``, ``val`` or ``test`` behind
+    each id. Raises :class:`DatasetError`.
+    """
     if file.suffix == ".npz":
         with Archive(file) as archive:
             names = pick_shares(str(file), dict.fromkeys(archive.names, _NONE))
@@ -124,7 +128,7 @@ def read_split(file: Path, *, string_ids: bool = False) -> Split:
 
 
 def read_array(file: Path) -> AnyArray:
-    """The array of a ``.npy`` file, or the tensor of a ``.pt``, without unpickling anything."""
+    """Read the array of a ``.npy`` file, or the tensor of a ``.pt``; nothing is unpickled."""
     if file.suffix == ".pt":
         return as_numpy(file, load_torch(file, _NO_TENSORS))
     found = ArrayFile.find(file)

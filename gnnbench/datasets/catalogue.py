@@ -78,7 +78,7 @@ def _variable_folders() -> tuple[Path, ...]:
 
 
 def _checkout_folder() -> Path | None:
-    """``shared/data`` beside the source checkout, found from this file or the current folder."""
+    """Return ``shared/data`` beside the source checkout of this file or the current folder."""
     for root in (Path(__file__).resolve().parents[2], Path.cwd()):
         folder = root.parent / "shared" / "data"
         if (root / "gnnbench").is_dir() and folder.is_dir():
@@ -87,18 +87,17 @@ def _checkout_folder() -> Path | None:
 
 
 def cache_folder() -> Path:
-    """``~/.cache/gnnbench/datasets``, or below ``$XDG_CACHE_HOME``; it may not exist yet."""
+    """Return ``~/.cache/gnnbench/datasets``, or below ``$XDG_CACHE_HOME``; it may not exist yet."""
     return user_cache() / "datasets"
 
 
 def verified_folder() -> Path:
-    """Where it is kept which data sets that are folders were checked: beside
-    :func:`cache_folder`."""
+    """Return the folder that records which folder data sets were checked."""
     return cache_folder().with_name("verified")
 
 
 def find_shared_data() -> Path | None:
-    """The first folder of ``$GNNBENCH_DATA`` that exists, else ``../shared/data``, else None."""
+    """Return the first existing folder of ``$GNNBENCH_DATA``, or ``../shared/data``, or None."""
     for folder in _variable_folders():
         if os.path.isdir(folder):
             return folder
@@ -106,17 +105,22 @@ def find_shared_data() -> Path | None:
 
 
 def data_folders() -> tuple[Path, ...]:
-    """Where names are looked up, in order: ``../shared/data`` beside a source checkout where it
-    exists, the entries of ``$GNNBENCH_DATA``, the user's cache."""
+    """Return the folders where names are looked up, in order.
+
+    They are ``../shared/data`` beside a source checkout, if it exists, then the entries of
+    ``$GNNBENCH_DATA``, then the user's cache.
+    """
     checkout = _checkout_folder()
     folders = (*((checkout,) if checkout else ()), *_variable_folders(), cache_folder())
     return tuple(dict.fromkeys(folders))
 
 
 def find_file(spec: str) -> Path | None:
-    """The file that holds the dataset ``spec``: a path ending in ``.npz``, whether or not it is
-    there, or one of that name in :func:`data_folders`; of one that is a folder, its manifest. None
-    for what is made or downloaded."""
+    """Return the file that holds the dataset ``spec``, or None if it is made or downloaded.
+
+    ``spec`` is a path ending in ``.npz``, which need not exist, or a name in :func:`data_folders`.
+    For a dataset that is a folder, the file is its manifest.
+    """
     if spec.endswith(".npz"):
         return Path(spec)
     if not spec or "\0" in spec:
@@ -132,8 +136,10 @@ def find_file(spec: str) -> Path | None:
 
 
 def list_files(path: Path) -> tuple[Path, ...]:
-    """The files of a dataset: the one at ``path``, or, where that is a folder or its manifest,
-    those that are in the folder."""
+    """Return the files of a dataset: ``path`` itself, or all files in its folder.
+
+    A folder is given by its path or by the path of its manifest.
+    """
     folder = path.parent if path.name == MANIFEST else path
     with contextlib.suppress(OSError, ValueError):
         return tuple(folder / name for name in sorted(os.listdir(folder)))
@@ -141,8 +147,10 @@ def list_files(path: Path) -> tuple[Path, ...]:
 
 
 def find_all_files() -> tuple[Path, ...]:
-    """Every ``.npz``, and the manifest of every dataset that is a folder, in
-    :func:`data_folders`, by folder and name; a folder that cannot be read has none."""
+    """Return every ``.npz`` and every manifest in :func:`data_folders`, by folder and name.
+
+    A folder that cannot be read counts as empty.
+    """
     files: list[Path] = []
     for folder in data_folders():
         with contextlib.suppress(OSError, ValueError):
@@ -158,15 +166,19 @@ def find_all_files() -> tuple[Path, ...]:
 
 
 def load(spec: str, *, seed: int = 0) -> Dataset:
-    """The dataset ``spec`` names.
+    """Load the dataset that ``spec`` names.
 
-    A path ending in ``.npz``, or of a folder with a manifest; the name of one in
-    :func:`data_folders`; ``rmat`` or ``sbm``, alone or with sizes
-    (``rmat:vertices=1M,edges=16M,features=100,classes=16``, undirected edges); a stand-in
-    ``NAME:SCALE`` (``ogbn-products:0.01``); ``pyg:CLASS[/NAME]``; ``dgl:NAME``;
-    ``ogbn-...``.
-    ``seed`` makes synthetic graphs and stand-ins; real data are the same under every seed. Features
-    are sparse where few of their values are stored, and dense otherwise.
+    ``spec`` is one of:
+
+    - a path ending in ``.npz``, or the path of a folder with a manifest;
+    - a name in :func:`data_folders`;
+    - ``rmat`` or ``sbm``, alone or with sizes
+      (``rmat:vertices=1M,edges=16M,features=100,classes=16``, undirected edges);
+    - a stand-in ``NAME:SCALE`` (``ogbn-products:0.01``);
+    - ``pyg:CLASS[/NAME]``, ``dgl:NAME`` or ``ogbn-...``.
+
+    ``seed`` makes synthetic graphs and stand-ins; real data do not depend on it. Features are
+    sparse if few of their values are stored, and dense otherwise.
 
     Raises :class:`DatasetError` for an unknown name (with close ones) or unusable data, and
     :class:`MissingDependency` where the dataset's library is not installed.
@@ -230,7 +242,7 @@ def _unknown(spec: str) -> DatasetError:
 
 
 def default_dataset(seed: int = 0) -> Dataset:
-    """What is trained on unless told otherwise: ``sbm`` with its default sizes."""
+    """Make the dataset of a run that names none: ``sbm`` with its default sizes."""
     return make_sbm("sbm", seed)
 
 
@@ -238,7 +250,7 @@ def default_dataset(seed: int = 0) -> Dataset:
 
 
 def _peek(file: Path) -> DatasetEntry:
-    """A file's sizes, from the headers of its arrays; only labels are read whole."""
+    """Read a file's sizes from the headers of its arrays; only labels are read whole."""
     vertices = edges = features = classes = None
     where = str(file)
     try:
@@ -265,12 +277,12 @@ def _peek(file: Path) -> DatasetEntry:
 
 
 def _name(file: Path) -> str:
-    """What a dataset in :func:`data_folders` is loaded by."""
+    """Return the name that loads a dataset in :func:`data_folders`."""
     return file.parent.name if file.name == MANIFEST else file.stem
 
 
 def _peek_folder(file: Path) -> DatasetEntry:
-    """What a manifest says; none of its arrays is looked at."""
+    """Read a data set's sizes from its manifest; none of its arrays is looked at."""
     try:
         manifest, _ = read_manifest(file)
     except DatasetError as error:
@@ -290,7 +302,7 @@ def _peek_folder(file: Path) -> DatasetEntry:
 
 
 def list_datasets() -> tuple[DatasetEntry, ...]:
-    """Everything :func:`load` knows by name: files, synthetic, stand-ins, OGB, PyG, in this order.
+    """List everything :func:`load` knows by name: files, synthetic, stand-ins, OGB, then PyG.
 
     A name in two folders is listed once, for the folder that :func:`load` takes. A file that
     cannot be read is listed with the reason.
@@ -327,13 +339,15 @@ def list_datasets() -> tuple[DatasetEntry, ...]:
 
 
 def edge_convention(graph: Graph) -> str:
-    """What ``num_edges`` of a graph counts, and whether edges have weights."""
+    """Say how ``num_edges`` counts the edges of a graph, and whether edges have weights."""
     return _CONVENTIONS[graph.directed] + ("" if graph.weights is None else ", with weights")
 
 
 def describe(dataset: Dataset) -> Mapping[str, str | int | float | tuple[str, ...]]:
-    """The facts of a dataset, in the order they are printed; ``num_edges`` are counted as
-    ``edge_convention`` says, and degrees are of in-edges."""
+    """Return the facts of a dataset in the order of printing.
+
+    ``num_edges`` counts as :func:`edge_convention` says; degrees count in-edges.
+    """
     graph, degrees = dataset.graph, dataset.graph.degrees
     undirected = {} if graph.directed else {"undirected_edges": graph.num_edges // 2}
     stored = dataset.features

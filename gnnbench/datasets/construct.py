@@ -41,7 +41,7 @@ _MAX_SPARSE_CLASSES = 1000
 
 
 def as_float_features(where: str, features: AnyArray, array: str = "x") -> tuple[FloatArray, bool]:
-    """``features`` as float32, and whether rounding changed any of them.
+    """Return ``features`` as float32, and whether rounding changed any of them.
 
     Raises :class:`DatasetError` when they are not real numbers, or not finite in float32.
     """
@@ -62,7 +62,7 @@ def as_float_features(where: str, features: AnyArray, array: str = "x") -> tuple
 
 
 def _split(array: FloatArray) -> Iterator[FloatArray]:
-    """Some values at a time, so that what is made of them stays small."""
+    """Yield slices of the values, so that temporary arrays stay small."""
     flat = array.reshape(-1)
     for begin in range(0, flat.size, _VALUES):
         yield flat[begin : begin + _VALUES]
@@ -158,7 +158,7 @@ def check_masks(where: str, masks: Masks, labels: IntArray) -> None:
 
 
 def make_random_features(num_vertices: int, width: int, seed: int = 0) -> FloatArray:
-    """Standard normal float32 ``(V, width)``, the same for the same seed."""
+    """Draw standard normal float32 ``(V, width)`` from ``seed``."""
     out = np.empty((num_vertices, width), dtype=np.float32)
     begin = 0
     for rows in draw_random_features((num_vertices,), width, seed):
@@ -179,7 +179,7 @@ def draw_random_features(counts: Iterable[int], width: int, seed: int = 0) -> It
 
 
 def make_random_labels(num_vertices: int, classes: int, seed: int = 0) -> IntArray:
-    """Balanced random classes, int64 ``(V,)``; each of min(V, classes) occurs."""
+    """Draw balanced random classes, int64 ``(V,)``; each of min(V, classes) occurs."""
     labels = np.arange(num_vertices, dtype=np.int64) % classes
     np.random.default_rng((seed, 2)).shuffle(labels)
     return labels
@@ -188,7 +188,7 @@ def make_random_labels(num_vertices: int, classes: int, seed: int = 0) -> IntArr
 def make_split(
     labels: IntArray, seed: int = 0, shares: tuple[float, float, float] = SPLIT
 ) -> Masks:
-    """A random split of the labelled vertices by ``shares``; at least one of them trains."""
+    """Split the labelled vertices at random by ``shares``; at least one of them trains."""
     labelled = np.flatnonzero(labels >= 0)
     np.random.default_rng((seed, 3)).shuffle(labelled)
     train = max(1, round(shares[0] * len(labelled)))
@@ -202,7 +202,7 @@ def make_split(
 
 
 def describe_random_features(width: int) -> str:
-    """What a note calls features that are made up."""
+    """Return the words for random features in a note."""
     return f"features ({width} wide)"
 
 
@@ -220,9 +220,9 @@ def annotate(
     made_up: Sequence[str] = (),
     checked: bool = False,
 ) -> Dataset:
-    """A dataset on a canonical ``graph``; see :func:`build`, which makes one canonical first.
+    """Make a dataset on a canonical ``graph``; :func:`build` makes a graph canonical first.
 
-    ``made_up`` says what was drawn at random already; ``checked`` features are finite float32.
+    ``made_up`` names the data that are random already; ``checked`` features are finite float32.
     """
     num_vertices = graph.num_vertices
     where = origin if origin.endswith(".npz") else name
@@ -284,17 +284,28 @@ def build(
     directed: bool = False,
     weights: AnyArray | None = None,
 ) -> Dataset:
-    """A dataset from any edges: made symmetric, sorted, without loops and duplicates.
+    """Make a dataset from any edges: symmetric, sorted, without loops and duplicates.
 
-    ``edges`` is int64 ``(2, E)`` (sources, destinations) or an in-neighbour CSR ``(indptr,
-    indices)``. With ``directed`` each edge stays as it is: its destination aggregates its source.
-    ``weights`` are edges' own, one for each; None has all edges count the same.
-    ``num_vertices`` defaults to the CSR's rows, the rows of ``features`` or ``labels``, or the
-    largest id plus one. ``features`` are ``(V, f)``, dense or SciPy sparse; ``labels`` int64
-    ``(V,)``, -1 = none; ``masks`` train, val, test, bool ``(V,)``. What is left out is made up:
-    random features and labels, a 25/50/25 split of the labelled vertices (as HongTu does), each
-    named in the dataset's notes, as are the repairs to the topology unless ``report_repairs`` is
-    False. Raises :class:`DatasetError` naming the array that is wrong.
+    Parameters
+    ----------
+    edges
+        int64 ``(2, E)`` (sources, destinations), or an in-neighbour CSR ``(indptr, indices)``.
+    num_vertices
+        Defaults to the rows of the CSR, of ``features`` or of ``labels``, or the largest id plus
+        one.
+    features, labels, masks
+        ``(V, f)``, dense or SciPy sparse; int64 ``(V,)``, -1 = none; and train, val and test, bool
+        ``(V,)``. None draws them at random, masks as a split 25/50/25 of the labelled vertices, as
+        HongTu does. The notes name random data, and repairs if ``report_repairs``.
+    directed
+        Whether each edge stays as it is; its destination aggregates its source.
+    weights
+        One weight for each edge; None counts all edges alike.
+
+    Raises
+    ------
+    DatasetError
+        Names the array that is wrong.
     """
     if num_vertices is None and not isinstance(edges, tuple):
         sized = features if features is not None else labels
@@ -322,7 +333,7 @@ def build(
 def _list_ends(
     name: str, edges: IntArray | tuple[IntArray, IndexArray], num_vertices: int | None
 ) -> tuple[IntArray, IntArray, int]:
-    """The sources and destinations of all edges, int64, and how many vertices there are."""
+    """Return the sources and destinations of all edges, int64, and the number of vertices."""
     if isinstance(edges, tuple):
         indptr, indices = edges
         check_csr(name, indptr, indices)
@@ -342,7 +353,7 @@ def _list_ends(
 
 
 def _check_pairs(name: str, edges: IntArray) -> None:
-    """Edges as pairs must be integers in two rows, and there must be some."""
+    """Refuse edges that are not integers in two rows, or that are empty."""
     if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in "iu":
         raise DatasetError(
             f"{name}: edges have shape {edges.shape} and dtype {edges.dtype}; give integers "

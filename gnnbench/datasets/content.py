@@ -61,7 +61,7 @@ def as_integers(where: str, name: str, array: AnyArray) -> IntArray:
 
 
 def as_classes(where: str, labels: AnyArray) -> tuple[IntArray, tuple[str, ...]]:
-    """One class a vertex, int64 ``(V,)``, and notes of what was read as what.
+    """Return the class of each vertex, int64 ``(V,)``, and notes on how labels were read.
 
     Raises :class:`DatasetError` for several labels a vertex and for numbers that are no classes.
     """
@@ -115,7 +115,7 @@ def as_pairs(matrix: scipy.sparse.coo_matrix) -> IntArray:
 
 
 def note_weights(weights: AnyArray | None, features: AnyArray | None = None) -> tuple[str, ...]:
-    """What is lost of a source's edges: weights that are not all 1, and features."""
+    """Return notes on the edge data that are lost: weights that are not all 1, and features."""
     notes = []
     if weights is not None and bool((np.asarray(weights) != 1).any()):
         notes.append(WEIGHTS_IGNORED)
@@ -131,9 +131,9 @@ def choose_weights(
     *,
     weighted: bool,
 ) -> tuple[AnyArray | None, tuple[str, ...]]:
-    """A source's edge weights where they are asked for, and what is lost of its edges.
+    """Return a source's edge weights if ``weighted``, and notes on the edge data that are lost.
 
-    Raises :class:`DatasetError` where it has none.
+    Raises :class:`DatasetError` if weights are asked for and absent.
     """
     if not weighted:
         return None, note_weights(weights, features)
@@ -159,8 +159,10 @@ def read_masks(
 
 
 def pick_shares(where: str, split: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
-    """Return train, val and test of a mapping that may have more, as it calls them; raises
-    :class:`DatasetError`."""
+    """Return train, val and test of a mapping that may have more, by its own names of these.
+
+    Raises :class:`DatasetError` for a mapping that lacks one.
+    """
     called = [_find_share(where, split, name) for name in SHARES]
     return {key: split[key] for key in called}
 
@@ -177,8 +179,10 @@ def _find_share(where: str, split: Mapping[str, AnyArray], name: str) -> str:
 
 
 def find_share_of(where: str, word: str) -> str:
-    """Return ``train``, ``val`` or ``test`` for a word that means it; raises
-    :class:`DatasetError`."""
+    """Return ``train``, ``val`` or ``test`` for a word that means it.
+
+    Raises :class:`DatasetError` for any other word.
+    """
     share = _SHARE_NAMES.get(word.strip().lower())
     if share is None:
         raise DatasetError(
@@ -227,9 +231,9 @@ def _as_mask(where: str, given: AnyArray, ids: Ids, *, complete: bool) -> BoolAr
 
 
 def is_mask(given: AnyArray) -> bool:
-    """Whether a share of a split has one flag for each vertex.
+    """Return whether a share of a split has one flag for each vertex.
 
-    Ids of vertices come once each, so that more than two zeros and ones are flags.
+    Ids of vertices are distinct, so more than two zeros and ones are flags.
     """
     if given.dtype.kind == "b":
         return True

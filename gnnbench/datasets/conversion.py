@@ -94,11 +94,11 @@ Pairs = Iterable[tuple[IntArray, IntArray]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Source:
-    """A graph whose ``num_edges`` edges, sources and destinations, are read once, some at a time;
-    vertices are 0, 1, 2, ... What is ``directed`` stays so. A source that says which vertices there
-    are is ``complete``.
+    """A graph whose ``num_edges`` edges are read once, piece by piece.
 
-    Dense features are ``pieces`` of rows, in order; both kinds are made up where there are none.
+    Vertices are 0, 1, 2, ... A ``directed`` graph stays so. A source that lists all its vertices is
+    ``complete``. Dense features are ``pieces`` of rows, in order; absent features are drawn at
+    random.
     """
 
     num_vertices: int
@@ -128,12 +128,12 @@ def import_folder(
     scaling: ScalingChoice = "auto",
     overwrite: bool = False,
 ) -> Imported:
-    """The graph in ``file`` as a data set in the folder ``path``.
+    """Import the graph in ``file`` as a data set in the folder ``path``.
 
-    It is the one that ``import_graph`` makes in memory, with features scaled as ``scaling`` says.
-    Edge lists, ``.npy`` and gnnbench's ``.npz`` are read in pieces, unless vertices have names or
-    edges weights; all else is read into memory. Raises :class:`DatasetError`, and
-    :class:`GnnbenchError` where the disk refuses.
+    The data set equals the one that ``import_graph`` makes in memory, with features scaled by
+    ``scaling``. Edge lists, ``.npy`` and gnnbench's ``.npz`` are read in pieces, unless vertices
+    have names or edges weights. All other formats are read into memory. Raises
+    :class:`DatasetError`, and :class:`GnnbenchError` where the disk refuses.
     """
     name, extras = choose_name(file, name), extras or Extras()
     with new_folder(path, overwrite=overwrite) as folder:
@@ -167,9 +167,9 @@ def make_folder(
     scaling: ScalingChoice = "auto",
     overwrite: bool = False,
 ) -> Dataset:
-    """The data set ``spec`` as the folder ``path``; it is the one that ``load`` gives.
+    """Write the data set ``spec`` as the folder ``path``; ``load`` gives an equal data set.
 
-    R-MAT graphs are made in files, all others in memory. The same errors as ``load``'s, and
+    R-MAT graphs are made in files, all others in memory. Raises the errors of ``load``, and
     :class:`GnnbenchError` where the disk refuses.
     """
     held = None if spec.partition(":")[0] == "rmat" else load(spec, seed=seed)
@@ -235,9 +235,9 @@ def _open_npz(file: Path, extras: Extras) -> _Source:
 def _open_pairs(
     file: Path, extras: Extras, attached: Attached, scratch: Path, draw: Callable[[int], None]
 ) -> _Source:
-    """An edge list, or an array of edges; a copy of its ids goes to ``scratch``.
+    """Open an edge list or an array of edges; a copy of its ids goes to ``scratch``.
 
-    Features that will be made up are drawn meanwhile (:func:`_draw_aside`).
+    Random features are drawn meanwhile (:func:`_draw_aside`).
     """
     notes: tuple[str, ...] = ()
     found: EdgeList | None = None
@@ -247,7 +247,7 @@ def _open_pairs(
     else:
         found = find_edge_list(file, delimiter=extras.delimiter, heading=extras.heading)
         notes = found.notes
-        parts = (cast("IntArray", ends) for ends, _ in read_edges(found))
+        parts = (cast("IntArray", ends) for ends in read_edges(found))
     copied = scratch / "pairs.npy"
     with ArrayWriter(copied, np.int64, (2,)) as writer:
 
@@ -279,7 +279,7 @@ def _open_pairs(
 
 
 def _draw_rmat(spec: str, seed: int, scratch: Path) -> _Source:
-    """As ``synthetic.make_rmat`` draws it, in files; 9 bytes an edge are in memory for a while."""
+    """Draw the graph of ``synthetic.make_rmat`` into files, with 9 bytes an edge in memory."""
     size, where = parse_size(spec), f"dataset {spec!r}"
     rng = np.random.default_rng((seed, 0))
     (scratch / "drawn").mkdir()
@@ -316,7 +316,7 @@ def _draw_rmat(spec: str, seed: int, scratch: Path) -> _Source:
 
 
 def _attach(source: _Source, attached: Attached) -> _Source:
-    """The graph with what other files have of its vertices."""
+    """Return the graph with the vertex data of other files."""
     known = source.renumbered
     ids: Ids = np.arange(source.num_vertices, dtype=np.int64) if known is None else known
     notes = source.notes
@@ -430,8 +430,10 @@ def _draw_aside(folder: Path) -> Iterator[Callable[[int], None]]:
 def _write_features(
     folder: Path, path: Path, source: _Source, found: Digests
 ) -> tuple[FloatArray | scipy.sparse.csr_matrix, tuple[str, ...], tuple[str, ...]]:
-    """The features, dense ones mapped from the file they were written to; what to know of them, and
-    what was made up."""
+    """Write the features, and return them, notes on them, and the names of random data.
+
+    Dense features are returned as the mapped file.
+    """
     into = folder / "x.npy"
     made_up: tuple[str, ...] = ()
     rounded = False

@@ -36,7 +36,7 @@ class AbsentGraphBolt(ModuleType):
 
 
 def graphbolt_loads(package: Path) -> bool:
-    """Whether the DGL in ``package`` has a GraphBolt that loads here; does not import DGL."""
+    """Return whether the GraphBolt of the DGL in ``package`` loads here; DGL is not imported."""
     import torch
 
     version = torch.__version__.split("+")[0]
@@ -52,7 +52,7 @@ def graphbolt_loads(package: Path) -> bool:
 
 
 def find_dgl() -> Path:
-    """Where the module ``dgl`` is, which is not imported; raises ``MissingDependency``."""
+    """Return the path of the module ``dgl`` without importing it. Raises ``MissingDependency``."""
     found = importlib.util.find_spec("dgl")
     if found is None or found.origin is None:
         raise MissingDependency(
@@ -63,7 +63,7 @@ def find_dgl() -> Path:
 
 @cache
 def load_dgl() -> ModuleType:
-    """The module ``dgl``, with torch as its backend; raises ``MissingDependency``."""
+    """Import ``dgl`` with torch as its backend. Raises ``MissingDependency``."""
     if "dgl" in sys.modules:
         return sys.modules["dgl"]
     origin = find_dgl()

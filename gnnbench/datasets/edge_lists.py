@@ -77,13 +77,12 @@ def find_edge_list(
     delimiter: str | None = None,
     heading: bool | None = None,
 ) -> EdgeList:
-    """Return how a text of edges is to be read.
+    """Find out how a text of edges is to be read.
 
-    ``heading`` says whether the first line is one. By default it is a heading if its ids are no
-    integers and those of the next line are. Of ``names`` it is one if it has usual names of
-    columns. A heading with such names also says which columns are source and target.
-
-    Raises :class:`DatasetError` for a text that is no edge list.
+    ``heading`` says whether the first line is a heading. By default, a line without integer ids
+    above a line with them is one; with ``names``, a line with usual names of columns is. Such names
+    also say which columns are source and target. Raises :class:`DatasetError` for a text that is no
+    edge list.
     """
     what = (_NAMED_EDGE if names else _AN_EDGE) + (" with a weight" if weighted else "")
     least, numbers = 3 if weighted else 2, 0 if names else 2
@@ -124,15 +123,13 @@ def find_edge_list(
     return EdgeList(table, source, target, weight, names, tuple(notes))
 
 
-def read_edges(found: EdgeList) -> Iterator[tuple[AnyArray, AnyArray | None]]:
-    """Yield the ends of edges, ``(n, 2)``, int64 or names, and weights, float64 ``(n,)``, in the
-    order of the file.
+def read_edges(found: EdgeList) -> Iterator[AnyArray]:
+    """Yield the ends of edges in the order of the file, ids or names ``(n, 2)``.
 
     Raises :class:`DatasetError` for a line that is no edge.
     """
     for piece in read_columns(found.table, found.kinds, found.a_line):
-        ends = np.stack((piece[found.source], piece[found.target]), axis=1)
-        yield ends, None if found.weight is None else piece[found.weight]
+        yield np.stack((piece[found.source], piece[found.target]), axis=1)
 
 
 def note_doubts(found: EdgeList, pairs: AnyArray) -> tuple[str, ...]:
@@ -167,7 +164,7 @@ def note_doubts(found: EdgeList, pairs: AnyArray) -> tuple[str, ...]:
 
 
 def _is_mutual(neighbours: AnyArray) -> bool:
-    """Whether lines of two neighbours each, of vertices 1, 2, ..., name each edge at both ends."""
+    """Return whether lines of neighbours, of vertices 1, 2, ..., name each edge at both ends."""
     count = len(neighbours)
     listed = neighbours.astype(np.int64)
     if neighbours.min() < 1 or neighbours.max() > count:

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 def load_pyg(spec: str, cache: Path) -> Dataset:
-    """``pyg:CLASS`` or ``pyg:CLASS/NAME`` of ``torch_geometric.datasets``, kept under ``cache``.
+    """Load ``pyg:CLASS[/NAME]`` of ``torch_geometric.datasets``, kept under ``cache``.
 
     Raises :class:`MissingDependency` without torch-geometric, :class:`DatasetError` for an unknown
     class or name, and where the download fails.
@@ -80,7 +80,7 @@ def load_pyg(spec: str, cache: Path) -> Dataset:
 
 
 def has_ogb() -> bool:
-    """Whether the ``ogb`` package can be imported."""
+    """Return whether the ``ogb`` package can be imported."""
     try:
         importlib.import_module("ogb.nodeproppred")
     except ImportError:
@@ -89,7 +89,7 @@ def has_ogb() -> bool:
 
 
 def load_ogb(name: str, cache: Path) -> Dataset:
-    """The OGB vertex dataset ``name`` (``ogbn-arxiv``, ...), kept under ``cache``.
+    """Load the OGB vertex dataset ``name`` (``ogbn-arxiv``, ...), kept under ``cache``.
 
     Raises :class:`MissingDependency` without the ``ogb`` package, and :class:`DatasetError` for a
     name it does not know or a download that fails or is declined.
@@ -115,7 +115,7 @@ def from_ogb(
     split: Mapping[str, IntArray],
     name: str,
 ) -> Dataset:
-    """OGB's library-agnostic graph (``edge_index``, ``node_feat``, ``num_nodes``) as a dataset.
+    """Make a dataset of OGB's graph: ``edge_index``, ``node_feat``, ``num_nodes``.
 
     ``labels`` are ``(V, 1)``, ``split`` maps train, valid and test to vertex ids.
     """
@@ -145,11 +145,11 @@ def from_ogb(
 
 
 def load_dgl(spec: str, cache: Path) -> Dataset:
-    """``dgl:NAME`` of ``dgl.data`` (``dgl:CoraGraphDataset``, or shorter ``dgl:Cora``), kept under
-    ``cache``.
+    """Load ``dgl:NAME`` of ``dgl.data``, kept under ``cache``.
 
-    Raises :class:`MissingDependency` without DGL, :class:`DatasetError` for an unknown name, for
-    one that is not a single homogeneous graph, and where the download fails.
+    ``dgl:CoraGraphDataset`` may be shortened to ``dgl:Cora``. Raises :class:`MissingDependency`
+    without DGL, and :class:`DatasetError` for an unknown name, a data set that is not a single
+    homogeneous graph, or a failed download.
     """
     name = spec.removeprefix("dgl:")
     dgl_library.load_dgl()
@@ -200,8 +200,10 @@ def _only(spec: str, home: Path, loaded: Sequence[T]) -> T:
 
 
 def _keep(spec: str, home: Path, open_at: Callable[[Path], T]) -> T:
-    """What ``open_at`` makes of the folder ``home``, which appears when everything in it has been
-    downloaded and parsed, and not before."""
+    """Return the result of ``open_at`` for the folder ``home``.
+
+    ``home`` appears only after everything in it has been downloaded and parsed.
+    """
     with _foreign(spec, home):
         if not home.is_dir():
             # Another process may be quicker.
@@ -212,8 +214,10 @@ def _keep(spec: str, home: Path, open_at: Callable[[Path], T]) -> T:
 
 @contextlib.contextmanager
 def _foreign(spec: str, home: Path) -> Iterator[None]:
-    """Keep a library's chatter off standard output and its pickles to arrays, and say what to do
-    where it gives up."""
+    """Run a library with its output off standard output and its pickles restricted to arrays.
+
+    An error of the library is raised again with advice.
+    """
     try:
         with contextlib.redirect_stdout(sys.stderr), arrays_only():
             yield

@@ -69,8 +69,10 @@ class StoredArray:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a folder says of itself; ``digest`` is the data set's, from before features were
-    scaled (``gnnbench.records.Dataset.digest``)."""
+    """The manifest of a folder.
+
+    ``digest`` belongs to the data set before its features were scaled (``Dataset.digest``).
+    """
 
     name: str
     origin: str
@@ -83,11 +85,12 @@ class Manifest:
     directed: bool = False
 
     def to_json(self) -> str:
+        """Return the manifest as the text of its file."""
         return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1) + "\n"
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a data set is kept there as a folder."""
+    """Return whether ``path`` is a folder with a data set."""
     return os.path.isfile(path / MANIFEST)
 
 
@@ -95,11 +98,11 @@ def is_folder(path: Path) -> bool:
 
 
 def load_folder(path: Path, verified: Path, *, checked: bool = False) -> Dataset:
-    """The data set in the folder ``path``, its topology and features mapped from their files.
+    """Load the data set in the folder ``path``; topology and features are mapped from their files.
 
-    Below ``verified`` is kept which folders were ``checked`` already, as one is that was written
-    just now. Raises :class:`DatasetError`: one
-    sentence with the file and what is wrong.
+    The folder ``verified`` records which data sets were ``checked``; a data set that was just
+    written counts as checked. Raises :class:`DatasetError`: one sentence with the file and the
+    fault.
     """
     manifest, digest = read_manifest(path / MANIFEST)
     files = _find_files(path, manifest)
@@ -114,7 +117,7 @@ def load_folder(path: Path, verified: Path, *, checked: bool = False) -> Dataset
 
 
 def read_manifest(file: Path) -> tuple[Manifest, str]:
-    """A manifest, and the SHA-256 of its text. Raises :class:`DatasetError`."""
+    """Read a manifest, and the SHA-256 of its text. Raises :class:`DatasetError`."""
     try:
         text = read_text(file, _MANIFEST_BYTES)
     except FileRefused as error:
@@ -131,7 +134,7 @@ def read_manifest(file: Path) -> tuple[Manifest, str]:
 
 
 def _parse(document: dict[str, Any]) -> Manifest:
-    """Raises whatever a document makes it raise that is of another kind."""
+    """Make a manifest from a document; a document of another kind raises any exception."""
     if document["format"] != FORMAT or document["version"] != VERSION:
         raise ValueError(
             f"it says {document['format']!r}, version {document['version']!r}, and {FORMAT!r}, "
@@ -175,7 +178,7 @@ def _parse(document: dict[str, Any]) -> Manifest:
 
 
 def _find_files(path: Path, manifest: Manifest) -> dict[str, ArrayFile]:
-    """The files of all arrays, each as the manifest says. Raises :class:`DatasetError`."""
+    """Find the files of all arrays; check each by the manifest. Raises :class:`DatasetError`."""
     files = {}
     for name, said in manifest.arrays.items():
         file = ArrayFile.find(path / f"{name}.npy")
@@ -190,12 +193,12 @@ def _find_files(path: Path, manifest: Manifest) -> dict[str, ArrayFile]:
 
 
 def _describe(file: ArrayFile) -> str:
-    """An array's dtype as a manifest has it."""
+    """Return an array's dtype in the notation of a manifest."""
     return str(np.lib.format.dtype_to_descr(file.header.dtype))
 
 
 def _make_dataset(path: Path, manifest: Manifest, arrays: Mapping[str, Any]) -> Dataset:
-    """Raises :class:`DatasetError` for arrays that do not belong together."""
+    """Make the data set. Raises :class:`DatasetError` for arrays that do not belong together."""
     where = str(path)
     weights = arrays.get("weights")
     graph = Graph(arrays["indptr"], arrays["indices"], manifest.directed, weights)
@@ -277,7 +280,7 @@ class _Seen:
             return False
 
     def keep(self) -> None:
-        """Where that cannot be written, the folder is checked again the next time."""
+        """Record that the folder was checked; where this fails, it is checked again next time."""
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             self.file.write_text(self.text, encoding="utf-8")
@@ -290,11 +293,11 @@ class _Seen:
 
 @contextlib.contextmanager
 def new_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """A folder to fill, which stands at ``path`` when the block ends, whole or not at all.
+    """Open a folder to fill, which appears at ``path`` when the block ends, whole or not at all.
 
-    With ``overwrite`` it takes the place of another data set's. Raises :class:`DatasetError` where
-    there is something else, at ``path`` or among the files of the other data set, and
-    :class:`GnnbenchError` where the disk refuses.
+    With ``overwrite`` it replaces another data set. Raises :class:`DatasetError` if anything else
+    is at ``path`` or among the files of the other data set, and :class:`GnnbenchError` where the
+    disk refuses.
     """
     if os.path.lexists(path) and not (overwrite and is_folder(path)):
         raise DatasetError(
@@ -338,8 +341,7 @@ def list_arrays(dataset: Dataset) -> dict[str, AnyArray]:
 
 
 def write_manifest(folder: Path, dataset: Dataset, found: Digests) -> None:
-    """The manifest of the arrays in ``folder``, which are those of ``dataset``. Raises
-    ``OSError``."""
+    """Write the manifest of the arrays of ``dataset`` in ``folder``. Raises ``OSError``."""
     files = {n: ArrayFile.find(folder / f"{n}.npy") for n in _DTYPES if n in found.sha256}
     arrays = {
         name: StoredArray(_describe(file), file.header.shape, found.sha256[name])

@@ -38,8 +38,7 @@ _NO_GRAPH = "no tensors and no graph of PyTorch Geometric"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Extras:
-    """Files of what a graph's own does not have, how its vertices are called, and which edges are
-    meant.
+    """Options of an import: further files, and how vertices and edges are read.
 
     With ``string_ids`` vertices have names. The columns of an edge list are divided by the
     ``delimiter`` and may have a ``heading``; both are found where they are not given. Vertices
@@ -74,23 +73,27 @@ class Imported:
 
 
 def import_file(path: str | os.PathLike[str], *, name: str | None = None) -> Dataset:
-    """The graph in ``path`` as a dataset; see :func:`import_graph`."""
+    """Import the graph in ``path`` as a dataset; see :func:`import_graph`."""
     return import_graph(path, name=name).dataset
 
 
 def import_graph(
     path: str | os.PathLike[str], extras: Extras | None = None, *, name: str | None = None
 ) -> Imported:
-    """The graph in ``path`` as a dataset, sorted, without loops and duplicates; made symmetric,
-    unless the ``extras`` or the file say that it is directed.
+    """Import the graph in ``path`` as a dataset, sorted, without loops and duplicates.
 
-    Reads the formats of :mod:`gnnbench.datasets.formats`, gnnbench's ``.npz`` (also directed or
-    unsorted), an ``edge_index`` of two rows or two columns (``.npy``, ``.pt``), and otherwise an
-    edge list: two ids a line, divided by one delimiter, ``#`` and ``%`` starting comments on lines
-    of their own, further columns ignored; or two columns of a Parquet table. Texts may be
-    compressed (``.gz``, ``.bz2``, ``.xz``, ``.zst``). Ids of an edge list or ``edge_index`` may be
-    any integers, or names, and are numbered anew from 0 in ascending order.
-    ``name`` is as :func:`choose_name` has it.
+    The graph is made symmetric unless the ``extras`` or the file say that it is directed. Readable
+    are the formats of :mod:`gnnbench.datasets.formats`, and:
+
+    - gnnbench's ``.npz``, also directed or unsorted;
+    - an ``edge_index`` of two rows or two columns (``.npy``, ``.pt``);
+    - two columns of a Parquet table;
+    - any other text as an edge list: two ids a line, divided by one delimiter. Lines with ``#`` or
+      ``%`` are comments, and further columns are ignored. Texts may be compressed (``.gz``,
+      ``.bz2``, ``.xz``, ``.zst``).
+
+    Ids of an edge list or ``edge_index`` may be any integers, or names. They are numbered anew from
+    0 in ascending order. ``name`` is as :func:`choose_name` has it.
 
     Raises :class:`DatasetError`: one sentence with the file and, for an edge list, the line.
     """
@@ -139,7 +142,7 @@ def _read(file: Path, kind: str, extras: Extras, attached: Attached) -> RawGraph
 
 
 def choose_name(file: Path, name: str | None = None) -> str:
-    """The name of the dataset that is made of ``file``: ``name``, or the file's without endings.
+    """Return the name of the dataset that is made of ``file``: ``name``, or the file's stem.
 
     A dataset is kept as ``NAME.npz`` in one folder, and ``load`` finds it there by its name.
     Raises :class:`DatasetError` for a name that would lead elsewhere.
@@ -185,8 +188,7 @@ def as_pairs(file: Path, edges: AnyArray) -> AnyArray:
 
 
 def _read_text(file: Path, extras: Extras) -> tuple[Ids, AnyArray | None, tuple[str, ...], str]:
-    """Return the ends of every edge as the file calls them, ``(E, 2)``, weights, notes, and how
-    the text was understood."""
+    """Return the ends of every edge as in the file, ``(E, 2)``, weights, notes and the format."""
     found = find_edge_list(
         file,
         names=extras.string_ids,
@@ -203,8 +205,7 @@ def _read_text(file: Path, extras: Extras) -> tuple[Ids, AnyArray | None, tuple[
 def _number(
     file: Path, pairs: Ids, notes: tuple[str, ...], attached: Attached, keep_isolated: bool
 ) -> RawGraph:
-    """Vertices numbered in ascending order of their ids: those of edges, and with
-    ``keep_isolated`` all that are known of."""
+    """Renumber vertices in ascending order of ids: those of edges, or all if ``keep_isolated``."""
     ids, said, renumbered = number_vertices(
         file, find_ids((pairs,)), notes, attached, keep_isolated
     )
@@ -216,10 +217,9 @@ def _number(
 def number_vertices(
     file: Path, ids: Ids, notes: tuple[str, ...], attached: Attached, keep_isolated: bool
 ) -> tuple[Ids, tuple[str, ...], Ids | None]:
-    """The id of each vertex, of which those of edges are ``ids``, ascending; the ``notes`` and what
-    else to know; and the ids once more where they are others than 0, 1, 2, ...
+    """Return the id of each vertex, the notes, and the ids again unless they are 0, 1, 2, ...
 
-    Raises :class:`DatasetError` where there are none.
+    ``ids`` are the ids of edges, ascending. Raises :class:`DatasetError` where there are none.
     """
     if len(ids) == 0:
         raise DatasetError(f"{file}: there are no edges in it; give two vertex ids a line.")
@@ -237,7 +237,7 @@ def number_vertices(
 
 
 def _fill_gaps(file: Path, ids: Ids) -> IntArray:
-    """Every id from 0 to the largest, where nothing but the edges says which vertices there are."""
+    """Return every id from 0 to the largest, for a graph whose vertices only its edges name."""
     first, last = int(ids[0]), int(ids[-1])
     if first < 0 or last >= MAX_VERTICES:
         raise DatasetError(
@@ -274,7 +274,7 @@ def find_ids(parts: Iterable[Ids], tell: Callable[[int], None] | None = None) ->
 
 
 def _are_dense(ids: Ids) -> bool:
-    """Whether there may be an entry of an array for each id up to the largest."""
+    """Return whether an array may have an entry for each id up to the largest."""
     return ids.dtype.kind != "U" and int(ids.min()) >= 0 and int(ids.max()) < _DENSE_IDS
 
 

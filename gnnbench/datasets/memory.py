@@ -15,8 +15,10 @@ _CONTROL_GROUPS = Path("/sys/fs/cgroup")
 
 
 def find_available_bytes() -> int:
-    """Memory that this process can still have: of the machine, of its Linux control group (what
-    the group caches of files can be had back), and of its address space."""
+    """Return the bytes of memory that this process can still allocate.
+
+    The machine, its Linux control group (less its file cache) and the address space limit them.
+    """
     sizes = [int(psutil.virtual_memory().available)]
     for limit, used, cached in (
         ("memory.max", "memory.current", "file "),

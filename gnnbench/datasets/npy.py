@@ -41,10 +41,11 @@ class Header:
 
     @property
     def size_bytes(self) -> int:
+        """The bytes of the array."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def find_fault(self, stored_bytes: int) -> str | None:
-        """Why an array of ``stored_bytes`` cannot have this header, as a clause about it."""
+        """Return why an array of ``stored_bytes`` cannot have this header, as a clause, or None."""
         if self.dtype.hasobject:
             return "holds pickled Python objects, which are never loaded"
         if min(self.shape, default=0) < 0:
@@ -58,7 +59,7 @@ class Header:
 
 
 def parse_header(stream: BinaryIO) -> Header:
-    """The header of a ``.npy`` file, after which ``stream`` stands. Raises ``ValueError``."""
+    """Read the header of a ``.npy`` file and leave ``stream`` behind it. Raises ``ValueError``."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of NumPy and Python, about the header's text
@@ -86,7 +87,7 @@ class ArrayFile:
 
     @classmethod
     def find(cls, path: Path) -> ArrayFile:
-        """Raises :class:`DatasetError`: one sentence with the file and what is wrong."""
+        """Open a file. Raises :class:`DatasetError`: one sentence with the file and the fault."""
         try:
             with open_input(path) as stream:
                 size_bytes = os.fstat(stream.fileno()).st_size
@@ -104,12 +105,12 @@ class ArrayFile:
         return cls(path, header, start.tell())
 
     def read(self) -> AnyArray:
-        """The array, whole, in memory. Raises :class:`DatasetError` where it is too large."""
+        """Read the whole array into memory. Raises :class:`DatasetError` where it is too large."""
         check_memory(str(self.path), "reading it", self.header.size_bytes)
         return np.array(self.map(), order="C")
 
     def map(self) -> AnyArray:
-        """The array, mapped (``gnnbench.host.mapped``). Raises :class:`DatasetError`."""
+        """Map the array (``gnnbench.host.mapped``). Raises :class:`DatasetError`."""
         try:
             with open_input(self.path) as stream:
                 shape, columns = self.header.shape, self.header.by_columns
@@ -121,10 +122,10 @@ class ArrayFile:
             raise DatasetError(f"{self.path}: it cannot be mapped into memory: {error}.") from error
 
     def pieces(self) -> Iterator[AnyArray]:
-        """The array from its first row to its last, about :data:`PIECE_BYTES` at a time; each is
-        read when it is asked for, and no other is kept.
+        """Yield the array from its first row to its last, about :data:`PIECE_BYTES` at a time.
 
-        Raises :class:`DatasetError` where the disk refuses, and for one that is stored by columns.
+        Each piece is read when it is asked for, and is not kept. Raises :class:`DatasetError` where
+        the disk refuses, and for an array that is stored by columns.
         """
         if self.header.by_columns:
             raise DatasetError(
@@ -169,13 +170,13 @@ class ArrayWriter:
                 self.close()
 
     def close(self) -> None:
-        """The array is whole."""
+        """Complete the array: write its header and close the file."""
         with self._stream:
             self._stream.seek(0)
             self._stream.write(self._make_header())
 
     def append(self, rows: AnyArray) -> None:
-        """More rows, of the array's dtype."""
+        """Append rows of the array's dtype."""
         if rows.dtype != self._dtype or rows.shape[1:] != self._width:
             raise TypeError(f"rows of {rows.dtype} {rows.shape[1:]} are not {self._dtype}")
         np.ascontiguousarray(rows).tofile(self._stream)

@@ -72,7 +72,7 @@ def _as_notes(where: str, array: AnyArray) -> list[str]:
 def _read_archive(
     path: Path, left_out: Sequence[str]
 ) -> tuple[dict[str, AnyArray], tuple[str, ...]]:
-    """The arrays that the format knows, but for those that are left out, and the names of all."""
+    """Read the format's arrays except ``left_out``; return them and the names of all arrays."""
     with Archive(path) as archive:
         known = [name for name in archive.names if name in FORMAT_NAMES and name not in left_out]
         # Checked and brought to their dtypes, arrays are there twice for a while.
@@ -139,13 +139,13 @@ def load_npz(
     random_features: int = RANDOM_FEATURES,
     random_classes: int = RANDOM_CLASSES,
 ) -> Dataset:
-    """The dataset in ``path``, refused unless its topology is canonical.
+    """Load the dataset in ``path``. A topology that is not canonical is refused.
 
     Without features or labels it gets random ones, ``random_features`` wide and of
     ``random_classes`` classes; without masks, a random split 25/50/25 of the labelled vertices.
     All of them come from the fixed seed 0, so that a file is one dataset, and the notes say so.
 
-    Raises :class:`DatasetError`: one sentence with the file, the array and the mending.
+    Raises :class:`DatasetError`: one sentence with the file, the array and the remedy.
     """
     file = Path(path)
     stored = read_npz(file)
@@ -171,7 +171,7 @@ def load_npz(
 
 
 def _is_made_up(dataset: Dataset) -> bool:
-    """Whether :func:`load_npz` would make up these very features, labels and split."""
+    """Return whether :func:`load_npz` would draw exactly these features, labels and split."""
     num_vertices = dataset.graph.num_vertices
     if not isinstance(dataset.features, np.ndarray) or dataset.num_features != RANDOM_FEATURES:
         return False

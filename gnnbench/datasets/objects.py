@@ -45,7 +45,8 @@ _DGL_OWN = ("_ID", "_TYPE")
 class HeteroFrame(Protocol):
     """What DGL's graph says of its vertices or edges, by name."""
 
-    def keys(self) -> Iterable[str]: ...
+    def keys(self) -> Iterable[str]:
+        """Return the names of the columns."""
 
     def __getitem__(self, name: str) -> object: ...
 
@@ -57,9 +58,11 @@ class DGLGraph(Protocol):
     ndata: HeteroFrame
     edata: HeteroFrame
 
-    def num_nodes(self) -> int: ...
+    def num_nodes(self) -> int:
+        """Return the number of vertices."""
 
-    def edges(self) -> tuple[object, object]: ...
+    def edges(self) -> tuple[object, object]:
+        """Return sources and destinations."""
 
 
 def from_arrays(
@@ -74,16 +77,15 @@ def from_arrays(
     weighted: bool = False,
     name: str = "arrays",
 ) -> Dataset:
-    """A data set of arrays, tensors or sparse matrices.
+    """Make a data set of arrays, tensors or sparse matrices, without self loops and duplicates.
 
-    ``edges`` are ``(2, E)``, sources above destinations, or a square SciPy adjacency matrix, whose
-    rows are sources. The graph is made symmetric unless it is to stay ``directed``, without self
-    loops and duplicates. ``features`` are ``(V, f)``, dense
-    or SciPy sparse; ``labels`` ``(V,)`` classes, -1 or NaN where there is none; ``split`` maps
-    train, val and test to masks or numbers of vertices. ``num_vertices`` counts isolated vertices
-    beyond the last edge's where there are no features. ``edge_weights``, or the matrix's values,
-    are kept where the graph is to be ``weighted``, and else ignored, which a note says. Raises
-    :class:`DatasetError` naming what is wrong.
+    ``edges`` are ``(2, E)``, sources above destinations, or a square SciPy adjacency matrix whose
+    rows are sources. The graph is made symmetric unless it is ``directed``. ``features`` are ``(V,
+    f)``, dense or SciPy sparse; ``labels`` ``(V,)`` classes, -1 or NaN for no label. ``split`` maps
+    train, val and test to masks or to ids of vertices. ``num_vertices`` counts isolated vertices
+    beyond the last edge, where there are no features. ``edge_weights`` are ``(E,)``; a matrix has
+    its values. A graph that is not ``weighted`` ignores them, with a note. Raises
+    :class:`DatasetError` naming the array that is wrong.
     """
     weights: AnyArray | None = None if edge_weights is None else _as_array(name, edge_weights)
     zeros: tuple[str, ...] = ()
@@ -127,13 +129,13 @@ def from_pyg(
     directed: bool = False,
     weighted: bool = False,
 ) -> Dataset:
-    """A homogeneous PyG ``Data`` (``edge_index``, optional ``x``, ``y``, masks) as a dataset.
+    """Make a dataset of a homogeneous PyG ``Data`` (``edge_index``, optional ``x``, ``y``, masks).
 
-    It is made symmetric unless it is to stay ``directed``. Of several splits (masks of two
-    dimensions) the first is taken. ``edge_weight``, or an ``edge_attr`` of one number an edge, is
-    kept where the graph is to be ``weighted``; it and other ``edge_attr`` are ignored else, and a
-    note says so. Raises :class:`DatasetError` for a heterogeneous graph, one without
-    ``edge_index``, or several labels a vertex.
+    It is made symmetric unless it is to stay ``directed``. If there are several splits (masks of
+    two dimensions), the first is taken. A ``weighted`` graph keeps ``edge_weight``, or an
+    ``edge_attr`` of one number an edge. All other ``edge_attr`` are ignored, and a note says so.
+    Raises :class:`DatasetError` for a heterogeneous graph, one without ``edge_index``, or several
+    labels a vertex.
     """
     return assemble(name, read_pyg(data, name, origin=origin, weighted=weighted), directed=directed)
 
@@ -176,12 +178,12 @@ def from_dgl(
     directed: bool = False,
     weighted: bool = False,
 ) -> Dataset:
-    """A homogeneous DGL graph as a dataset: ``feat``, ``label`` and masks of its ``ndata``.
+    """Make a dataset of a homogeneous DGL graph: ``feat``, ``label`` and masks of its ``ndata``.
 
     It is made symmetric unless it is to stay ``directed``. Features may also be called ``x`` or
-    ``features``, labels ``y`` or ``labels``. Where it is to be ``weighted``, the only number that
-    edges carry, or the one called ``weight`` or ``w``, is their weight; what they carry is ignored
-    else, and a note says so. Raises :class:`DatasetError` for a heterogeneous graph.
+    ``features``, labels ``y`` or ``labels``. A ``weighted`` graph takes the weight from the edge
+    data called ``weight`` or ``w``, or from the only number of an edge. Other edge data are
+    ignored, and a note says so. Raises :class:`DatasetError` for a heterogeneous graph.
     """
     return assemble(
         name, read_dgl(graph, name, origin=origin, weighted=weighted), directed=directed
@@ -231,14 +233,24 @@ def from_networkx(
     directed: bool = False,
     weighted: bool = False,
 ) -> Dataset:
-    """A NetworkX graph as a dataset: its vertices in their order, whatever they are called.
+    """Make a dataset of a NetworkX graph; its vertices keep their order, whatever their names.
 
-    It is made symmetric unless it is to stay ``directed``, as a ``DiGraph`` can. ``features``,
-    ``labels`` and ``split`` name the vertices' attributes: a vector, a class, and one of
-    ``"train"``, ``"val"`` and ``"test"``. An attribute that no vertex has is made up; one that only
-    some have is refused, except labels and split, where it means none. Edges' ``weight``, 1 where
-    one has none, is kept where the graph is to be ``weighted``, and else ignored, which a note
-    says. Raises :class:`DatasetError` naming what is wrong.
+    Parameters
+    ----------
+    features, labels, split
+        Names of vertex attributes: a vector, a class, and one of ``"train"``, ``"val"`` and
+        ``"test"``. An attribute that no vertex has is drawn at random. Only labels and split may be
+        absent at some of the vertices, which then have none.
+    weight
+        Name of the edge attribute for a ``weighted`` graph, 1 where an edge lacks it. Any other
+        graph ignores it, with a note.
+    directed
+        Whether a ``DiGraph`` stays directed; otherwise the graph is made symmetric.
+
+    Raises
+    ------
+    DatasetError
+        Names the attribute that is wrong.
     """
     if directed and not graph.is_directed():
         raise DatasetError(
@@ -338,7 +350,7 @@ def _as_array(where: str, given: object) -> AnyArray:
 
 
 def _is_sparse_tensor(given: object) -> bool:
-    """Whether this is a sparse tensor of torch, or a ``SparseTensor`` of torch_sparse."""
+    """Return whether this is a sparse tensor of torch, or a ``SparseTensor`` of torch_sparse."""
     return str(getattr(given, "layout", "torch.strided")) != "torch.strided" or hasattr(
         given, "to_torch_sparse_coo_tensor"
     )

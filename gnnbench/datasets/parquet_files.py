@@ -22,7 +22,7 @@ _KINDS = {int: "whole numbers of 64 bits", float: "numbers", str: "words"}
 
 
 def is_parquet(file: Path) -> bool:
-    """Whether a file is called as a Parquet table is."""
+    """Return whether a file has the ending of a Parquet table."""
     return file.suffix.lower() in _ENDINGS
 
 

@@ -49,6 +49,7 @@ class ArrayUnpickler(pickle.Unpickler):
     """Reads pickles of arrays and raises :class:`PickledCode` for all others."""
 
     def find_class(self, module: str, name: str) -> Any:
+        """Return a class that arrays need. Raises :class:`PickledCode` for any other."""
         if (module, name) not in _ALLOWED:
             raise PickledCode(f"{module}.{name}")
         return super().find_class(module, name)
@@ -64,9 +65,11 @@ def _loads(data: bytes, **options: Any) -> Any:
 
 @contextlib.contextmanager
 def arrays_only() -> Iterator[None]:
-    """While the block runs, ``pickle.load``, ``pickle.loads``, ``numpy.load`` and ``torch.load``
-    read nothing but arrays, whatever they are told; ``torch.load`` with ``weights_only`` reads what
-    that allows."""
+    """Restrict ``pickle.load(s)``, ``numpy.load`` and ``torch.load`` to arrays within the block.
+
+    Their arguments do not lift the restriction. ``torch.load`` with ``weights_only`` reads all that
+    this option allows.
+    """
     import torch
 
     module = types.ModuleType("pickle")

@@ -38,19 +38,19 @@ _SAID: dict[FeatureScaling, str] = {
 
 
 def scale_features(dataset: Dataset, choice: ScalingChoice = "auto") -> Dataset:
-    """The data set with its features scaled, which its notes and ``feature_scaling`` then say.
+    """Return the data set with scaled features; its notes and ``feature_scaling`` say how.
 
     ``rows`` gives every row the Euclidean length :data:`ROW_LENGTH`; rows of zeros stay so, and
     sparse features stay sparse, with as many values stored. ``columns`` takes the mean from every
     column and divides it by its standard deviation; columns of one value become zeros. ``none``
     leaves features as they are stored, and ``auto`` does what :func:`choose_scaling` says. Sums are
-    taken in float64, so that features stored larger by any factor give the same, up to the last
-    digit.
+    taken in float64, so that features stored larger by any factor give equal results, up to the
+    last digit.
 
-    A data set that was scaled is returned as it is for ``auto`` and for what was done to it; one
-    that stays on disk was scaled when it was written, or is to have none.
-    Raises :class:`DatasetError` for another scaling of it, for ``columns`` of sparse features,
-    which would have to be made dense, and for a choice that there is not.
+    A data set that was scaled is returned as it is for ``auto`` and for its own scaling. A data set
+    on disk was scaled when it was written, or is to have none. Raises :class:`DatasetError` for
+    another scaling of it, for ``columns`` of sparse features, which would have to be made dense,
+    and for an unknown choice.
     """
     if choice not in SCALING_CHOICES:
         raise DatasetError(
@@ -96,12 +96,12 @@ def scale_features(dataset: Dataset, choice: ScalingChoice = "auto") -> Dataset:
 
 
 def describe_scaling(scaling: FeatureScaling) -> str:
-    """What the notes of a data set say whose features were scaled."""
+    """Return the note of a data set with scaled features."""
     return _SAID[scaling]
 
 
 def refuse_columns(name: str) -> DatasetError:
-    """Why sparse features are not scaled by columns."""
+    """Make the error for sparse features that are to be scaled by columns."""
     return DatasetError(
         f"features of {name} are sparse, and scaling their columns would make them dense; scale "
         f"rows."
@@ -109,9 +109,12 @@ def refuse_columns(name: str) -> DatasetError:
 
 
 def choose_scaling(features: FloatArray | scipy.sparse.csr_matrix) -> FeatureScaling:
-    """What suits features: ``rows`` where they are stored sparse or at least half of them are zero,
-    as those of bags of words are; else ``columns``, or ``none`` where these are nearly of mean 0
-    and deviation 1 already, as those drawn at random are."""
+    """Choose the scaling that suits features.
+
+    It is ``rows`` if they are stored sparse or at least half of them are zero, as in bags of words.
+    Otherwise it is ``columns``, or ``none`` if these nearly have mean 0 and deviation 1 already, as
+    random features have.
+    """
     if not isinstance(features, np.ndarray):
         return "rows"
     filled = sum(int(np.count_nonzero(features[rows])) for rows in _slices(features))
@@ -123,7 +126,7 @@ def choose_scaling(features: FloatArray | scipy.sparse.csr_matrix) -> FeatureSca
 
 
 def scale_pieces(features: FloatArray, scaling: FeatureScaling) -> Iterator[FloatArray]:
-    """The rows of dense features, scaled, some at a time."""
+    """Yield the rows of dense features, scaled, some at a time."""
     if scaling == "columns":
         mean, deviation = _column_moments(features)
         factor = _invert(deviation)
@@ -138,7 +141,7 @@ def scale_pieces(features: FloatArray, scaling: FeatureScaling) -> Iterator[Floa
 
 
 def scale_sparse_rows(features: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
-    """Sparse features whose rows have the length :data:`ROW_LENGTH`, with as many values."""
+    """Scale sparse rows to the length :data:`ROW_LENGTH`; as many values are stored."""
     values = features.data.astype(np.float64)
     counts = np.diff(features.indptr)
     rows = np.repeat(np.arange(len(counts)), counts)
@@ -151,7 +154,7 @@ def scale_sparse_rows(features: scipy.sparse.csr_matrix) -> scipy.sparse.csr_mat
 def _column_moments(
     features: FloatArray,
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Each column's mean and standard deviation, float64; a deviation that is rounding is 0."""
+    """Return each column's mean and standard deviation, float64; rounding counts as deviation 0."""
     count = len(features)
     mean = np.zeros(features.shape[1])
     for rows in _slices(features):
@@ -166,12 +169,12 @@ def _column_moments(
 
 
 def _invert(lengths: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """1 / length, and 0 where there is none, so that what is zero stays so."""
+    """Return 1 / length, and 0 for a length of 0, so that zeros stay zeros."""
     return np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
 
 
 def _slices(features: FloatArray) -> Iterator[slice]:
-    """Consecutive rows, about :data:`_VALUES` values at a time."""
+    """Yield consecutive rows, about :data:`_VALUES` values at a time."""
     step = max(1, _VALUES // features.shape[1])
     for begin in range(0, len(features), step):
         yield slice(begin, begin + step)

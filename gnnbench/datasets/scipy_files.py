@@ -18,7 +18,7 @@ _SCIPY_NAMES = frozenset(("format", "shape", "data"))
 
 
 def holds_scipy(names: tuple[str, ...]) -> bool:
-    """Whether an archive with arrays of these names is a sparse matrix that SciPy has saved."""
+    """Return whether arrays of these names are a sparse matrix that SciPy has saved."""
     return _SCIPY_NAMES.issubset(names)
 
 

@@ -67,7 +67,6 @@ class KeyFiles:
 
         Threads pack them.
         """
-
         from gnnbench.kernels.dispatch import sort_keys
 
         def divide(each: Given) -> list[Keys]:
@@ -91,7 +90,6 @@ class KeyFiles:
 
         Threads do the work. The ``last`` time the files are deleted.
         """
-
         from gnnbench.kernels.dispatch import sort_keys
 
         def load(part: tuple[Path, int, bool]) -> Made:
@@ -104,8 +102,7 @@ class KeyFiles:
         return work_ahead(load, self._list_parts(last=last))
 
     def _list_parts(self, *, last: bool) -> Iterator[tuple[Path, int, bool]]:
-        """Yield files that are small enough, the bits in which their keys differ, and whether to
-        delete the file."""
+        """Yield small files, the bits in which their keys differ, and whether to delete each."""
         for path in self._paths:
             count = path.stat().st_size // 8
             if count <= _UNEVEN * KEYS_PER_FILE or self._low == 1:
@@ -135,12 +132,12 @@ def sort_edges(
     *,
     directed: bool = False,
 ) -> tuple[IntArray, Repairs]:
-    """The canonical graph of edges, as ``construct.symmetrise`` makes it in memory: its
-    ``indices`` are written to the file ``into``; its offsets, and the repairs, are returned.
+    """Make the canonical graph of edges in bounded memory; return its offsets and the repairs.
 
-    ``edges`` gives sources and destinations, int64 and in range, some at a time; there are
-    ``num_edges``. Files in the empty folder ``scratch`` take 16 bytes an edge; memory takes some 16
-    bytes a vertex and 8 times :data:`KEYS_PER_FILE` keys a thread. Raises ``OSError``.
+    It equals the graph of ``construct.symmetrise``. Its ``indices`` are written to the file
+    ``into``. ``edges`` gives ``num_edges`` sources and destinations, int64 and in range, some at a
+    time. Files in the empty folder ``scratch`` take 16 bytes an edge. Memory takes some 16 bytes a
+    vertex and 8 times :data:`KEYS_PER_FILE` keys a thread. Raises ``OSError``.
     """
     width = (num_vertices - 1).bit_length()
     # An edge is its row, its column, and a bit that says that it was given the other way round.
@@ -158,7 +155,7 @@ def sort_edges(
     added = files.add(pack, edges) // ways
 
     def unpack(keys: Keys) -> tuple[int, IntArray, IndexArray, int]:
-        """The first row, the degrees from there on, the columns, and how many were given so."""
+        """Return the first row, the degrees from there on, the columns, and the given edges."""
         pairs = keys >> column
         first = _mark_first(pairs)
         # Of an edge that was given both ways, the one as it was comes first.

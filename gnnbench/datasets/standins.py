@@ -48,6 +48,7 @@ class StandIn:
 
     @property
     def mean_degree(self) -> float:
+        """The mean degree, with each undirected edge counted at both ends."""
         return 2 * self.edges / self.vertices
 
 
@@ -192,15 +193,16 @@ STAND_INS: tuple[StandIn, ...] = (
 
 
 def find_stand_in(name: str) -> StandIn | None:
-    """The row of ``name``, whatever its case; None where there is none."""
+    """Return the row of ``name`` in any case of letters, or None."""
     return next((row for row in STAND_INS if row.name.lower() == name.lower()), None)
 
 
 def power_law_weights(vertices: int, mean: float, exponent: float) -> npt.NDArray[np.float64]:
-    """Expected degrees, descending, float64 ``(V,)``, of mean about ``mean`` and a power-law tail.
+    """Return expected degrees, descending, float64 ``(V,)``, with a power-law tail.
 
-    w_i ~ (i + 1/2)^(-1/(gamma - 1)) gives P(D) ~ D^-gamma (Chung and Lu 2002); weights are cut at
-    sqrt(V x mean), beyond which their model would have to draw an edge twice.
+    Their mean is about ``mean``. w_i ~ (i + 1/2)^(-1/(gamma - 1)) gives P(D) ~ D^-gamma (Chung and
+    Lu 2002). Weights are cut at sqrt(V x mean), beyond which their model would have to draw an edge
+    twice.
     """
     weights = (np.arange(vertices) + 0.5) ** (-1.0 / (exponent - 1.0))
     cutoff = math.sqrt(vertices * mean)
@@ -211,12 +213,12 @@ def power_law_weights(vertices: int, mean: float, exponent: float) -> npt.NDArra
 
 
 def make_stand_in(spec: str, seed: int = 0) -> Dataset:
-    """The stand-in ``NAME:SCALE``, 0 < SCALE <= 1: a degree-corrected block model.
+    """Make the stand-in ``NAME:SCALE``, 0 < SCALE <= 1: a degree-corrected block model.
 
-    Labels can be learnt as in ``sbm``. Where the classes are too small to hold half of the edges
-    (a dense graph at a small scale), fewer are drawn within them. Of the vertices that do not
-    train, two in three validate. Raises :class:`DatasetError` for a scale outside (0, 1], too
-    small for the mean degree and the classes, or too large for the memory.
+    Labels can be learnt as in ``sbm``. Where the classes are too small to hold half of the edges (a
+    dense graph at a small scale), fewer are drawn within them. Two in three of the vertices that do
+    not train validate. Raises :class:`DatasetError` for a scale outside (0, 1], too small for the
+    mean degree and the classes, or too large for the memory.
     """
     real, size = _parse(spec)
     check_size(f"dataset {spec!r}", size)
@@ -246,7 +248,7 @@ def make_stand_in(spec: str, seed: int = 0) -> Dataset:
 
 
 def draw_stand_in(spec: str, seed: int = 0) -> Graph:
-    """The topology of :func:`make_stand_in` alone, without features; the same errors."""
+    """Draw the topology of :func:`make_stand_in` alone, without features. Raises its errors."""
     real, size = _parse(spec)
     check_size(f"dataset {spec!r}", size)
     check_fits(f"dataset {spec!r}", replace(size, features=0))
@@ -256,7 +258,7 @@ def draw_stand_in(spec: str, seed: int = 0) -> Graph:
 
 
 def _parse(spec: str) -> tuple[StandIn, SyntheticSize]:
-    """Which graph is stood in for, and how large the stand-in is."""
+    """Return the graph that is stood in for, and the size of the stand-in."""
     name, _, text = spec.partition(":")
     real = find_stand_in(name)
     if real is None:
@@ -284,7 +286,7 @@ def _parse(spec: str) -> tuple[StandIn, SyntheticSize]:
 
 
 def _homophily(real: StandIn, size: SyntheticSize) -> float:
-    """At most half of the pairs within a class may be edges, or drawing them would not end."""
+    """Return the homophily, so that at most half of the pairs within a class become edges."""
     return min(HOMOPHILY, 0.5 * size.vertices / real.classes / real.mean_degree)
 
 
@@ -304,6 +306,6 @@ def _draw_pairs(
 
 
 def _round_up(share: float) -> str:
-    """``share`` rounded up to two significant digits, as text."""
+    """Round ``share`` up to two significant digits, as text."""
     digits = 1 - math.floor(math.log10(share))
     return f"{math.ceil(share * 10**digits) / 10**digits:.{max(digits, 0)}f}"

@@ -70,8 +70,7 @@ class Digests:
 
     @property
     def digest(self) -> str:
-        """What ``gnnbench.records.Dataset.digest`` says, if arrays passed by in the order of
-        :data:`ORDER`."""
+        """The ``Dataset.digest`` of arrays that passed by in the order of :data:`ORDER`."""
         return self._whole.hexdigest()[:16]
 
 
@@ -150,7 +149,7 @@ class _Rows:
             self._last = int(rows[-1]), int(columns[-1])
 
     def see(self, rows: IntArray, columns: IntArray) -> None:
-        """More of the entries, in range and in order."""
+        """Take more of the entries, in range and in order."""
 
     def _refuse(self, what: str) -> None:
         raise DatasetError(
@@ -160,7 +159,7 @@ class _Rows:
 
 
 def find_rows(offsets: IntArray, begin: int, count: int) -> IntArray:
-    """Which rows the ``count`` entries from ``begin`` on are in, by the rows' ``offsets``."""
+    """Return the row of each of ``count`` entries from ``begin`` on, by the rows' ``offsets``."""
     end = begin + count
     first = int(np.searchsorted(offsets, begin, side="right")) - 1
     last = max(first, int(np.searchsorted(offsets, end, side="left")))
@@ -188,13 +187,13 @@ class _Topology(_Rows):
         self._balance -= _hash(columns, rows).sum(keepdims=True)
 
     def require_reverses(self) -> None:
-        """Raises :class:`DatasetError` where an edge lacks its reverse."""
+        """Refuse a graph that lacks the reverse of an edge. Raises :class:`DatasetError`."""
         if self._balance[0]:
             self._refuse("is directed: some edges are stored in one direction alone")
 
 
 def _hash(high: IntArray, low: IntArray) -> Words:
-    """SplitMix64's finaliser (Steele, Lea and Flood, OOPSLA 2014) of both as one word."""
+    """Hash both as one word by SplitMix64's finaliser (Steele, Lea and Flood, OOPSLA 2014)."""
     word = (high.astype(np.uint64) << np.uint64(32)) | low.astype(np.uint64)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         word ^= word >> np.uint64(shift)

@@ -75,7 +75,7 @@ DEFAULT_SIZES: Mapping[str, SyntheticSize] = {
 
 
 def parse_count(where: str, key: str, text: str) -> int:
-    """``"20000"``, ``"1.5M"`` or ``"16k"`` as a positive whole number; decimal suffixes k, M, G."""
+    """Parse ``"20000"``, ``"1.5M"`` or ``"16k"``, positive and whole; decimal suffixes k, M, G."""
     match = _COUNT.fullmatch(text.strip())
     value = Decimal(match[1]) * _SUFFIXES[match[2].lower()] if match else Decimal(0)
     if not 1 <= value < LARGEST_COUNT or value != int(value):
@@ -88,7 +88,7 @@ def parse_count(where: str, key: str, text: str) -> int:
 
 
 def parse_size(spec: str) -> SyntheticSize:
-    """The sizes in ``"rmat:vertices=1M,edges=16M"``; what is not named keeps its default."""
+    """Parse the sizes in ``"rmat:vertices=1M,edges=16M"``; an absent size keeps its default."""
     kind, _, options = spec.partition(":")
     default = DEFAULT_SIZES[kind]
     keys = SyntheticSize.__dataclass_fields__
@@ -144,7 +144,7 @@ def check_fits(where: str, size: SyntheticSize) -> None:
 def draw_distinct(
     where: str, draw: Draw, vertices: int, edges: int, rng: np.random.Generator
 ) -> IntArray:
-    """``edges`` distinct undirected edges without self loops, int64 ``(2, edges)``.
+    """Draw ``edges`` distinct undirected edges without self loops, int64 ``(2, edges)``.
 
     ``draw(rng, n)`` yields n candidate pairs; drawing goes on until enough are distinct, and the
     surplus is dropped at random. Raises :class:`DatasetError` where the pairs keep repeating.
@@ -162,7 +162,7 @@ def draw_distinct(
 
 
 def pack_pairs(src: IntArray, dst: IntArray, vertices: int) -> IntArray:
-    """Undirected edges that are no self loops, each as one number."""
+    """Pack undirected edges, without self loops, into one number each."""
     low, high = np.minimum(src, dst), np.maximum(src, dst)
     return np.asarray((low * vertices + high)[low != high], dtype=np.int64)
 
@@ -186,14 +186,14 @@ def draw_until(where: str, edges: int, draw_more: Callable[[int], int]) -> int:
 
 
 def choose_kept(rng: np.random.Generator, found: int, wanted: int) -> BoolArray:
-    """Which of so many are kept, by chance; it takes 9 bytes for each."""
+    """Choose at random ``wanted`` of ``found`` entries to keep; takes 9 bytes an entry."""
     kept = np.ones(found, dtype=np.bool_)
     kept[rng.choice(found, found - wanted, replace=False)] = False
     return kept
 
 
 def draw_rmat(rng: np.random.Generator, count: int, vertices: int) -> tuple[IntArray, IntArray]:
-    """``count`` directed R-MAT edges over ids 0 to ``vertices``-1; hubs have the small ids.
+    """Draw ``count`` directed R-MAT edges over ids 0 to ``vertices``-1; hubs have the small ids.
 
     Each edge descends ceil(log2 V) times into a quadrant of the adjacency matrix (Chakrabarti,
     Zhan and Faloutsos, R-MAT, SDM 2004). Where V is no power of two, edges outside are redrawn.
@@ -210,7 +210,7 @@ def draw_rmat(rng: np.random.Generator, count: int, vertices: int) -> tuple[IntA
 def draw_rmat_pieces(
     rng: np.random.Generator, count: int, vertices: int
 ) -> Iterator[tuple[IntArray, IntArray]]:
-    """The edges of :func:`draw_rmat`, some at a time."""
+    """Yield the edges of :func:`draw_rmat`, some at a time."""
     a, b, c = RMAT_QUADRANTS
     levels = max(1, (vertices - 1).bit_length())
     filled = 0
@@ -237,12 +237,12 @@ def draw_blocks(
     homophily: float = HOMOPHILY,
     weights: npt.NDArray[np.float64] | None = None,
 ) -> IntArray:
-    """Undirected edges of a (degree-corrected) stochastic block model, int64 ``(2, edges)``.
+    """Draw undirected edges of a stochastic block model, int64 ``(2, edges)``.
 
-    The first end is drawn in proportion to ``weights`` (even by default); the second likewise,
-    within the first's class with probability ``homophily``, among all vertices otherwise. With
-    weights this is Chung and Lu's model of a given degree sequence, with communities (Karrer and
-    Newman, Phys. Rev. E 83, 2011).
+    The first end is drawn in proportion to ``weights`` (even by default). The second end is in the
+    first's class with probability ``homophily``, and anywhere otherwise. With weights this is the
+    degree-corrected model: Chung and Lu's model of a given degree sequence, with communities
+    (Karrer and Newman, Phys. Rev. E 83, 2011).
     """
     order = np.argsort(labels, kind="stable")
     by_class = labels[order]
@@ -272,7 +272,7 @@ def draw_blocks(
 
 
 def make_class_features(labels: IntArray, width: int, seed: int) -> FloatArray:
-    """Noisy class means, float32 ``(V, width)``: standard normal noise around one mean a class.
+    """Draw noisy class means, float32 ``(V, width)``: standard normal noise around each mean.
 
     Means are drawn so that two of them lie about :data:`CLASS_DISTANCE` apart, whatever the width.
     """
@@ -291,7 +291,7 @@ def make_class_features(labels: IntArray, width: int, seed: int) -> FloatArray:
 
 
 def make_rmat(spec: str, seed: int = 0) -> Dataset:
-    """The R-MAT graph ``rmat[:vertices=..,edges=..,features=..,classes=..]``.
+    """Make the R-MAT graph ``rmat[:vertices=..,edges=..,features=..,classes=..]``.
 
     Vertex ids are shuffled, so that they carry no hint of the degree. Features, labels and the
     split 25/50/25 are random: there is nothing to learn, which the notes say. As in every R-MAT,
@@ -320,12 +320,12 @@ def make_rmat(spec: str, seed: int = 0) -> Dataset:
 
 
 def describe_rmat(seed: int) -> str:
-    """Where an R-MAT graph comes from."""
+    """Return the origin of an R-MAT graph."""
     return f"synthetic R-MAT, quadrants 0.57/0.19/0.19/0.05, seed {seed}"
 
 
 def make_sbm(spec: str, seed: int = 0) -> Dataset:
-    """The block model ``sbm[:vertices=..,edges=..,features=..,classes=..]``.
+    """Make the block model ``sbm[:vertices=..,edges=..,features=..,classes=..]``.
 
     Classes are of equal size; a quarter of the edges is drawn within a class, the rest anywhere.
     Features are noisy class means (:func:`make_class_features`). With the default sizes a

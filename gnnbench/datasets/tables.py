@@ -109,7 +109,7 @@ def plain_word(cell: str) -> str:
 
 
 def is_whole(cell: str) -> bool:
-    """Whether a cell is a whole number that int64 holds."""
+    """Return whether a cell is a whole number that int64 holds."""
     text = cell.strip()
     return bool(_WHOLE.fullmatch(text)) and -(2**63) <= int(text) < 2**63
 
@@ -235,8 +235,7 @@ def _clean(file: Path, piece: bytes, remedy: str) -> bytes:
 
 
 def _tidy(lines: bytes, delimiter: str) -> bytes:
-    """Return lines without the blanks that say nothing: lines of blanks alone are empty, and where
-    blanks divide columns there is one between two of them, and none around a line."""
+    """Strip the blanks of lines, and where blanks divide columns, leave one between two of them."""
     if delimiter != " ":
         return _LINES_OF_BLANKS.sub(b"", lines)
     if b"\t" in lines or b"  " in lines:

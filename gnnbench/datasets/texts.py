@@ -42,7 +42,7 @@ _OPENERS: dict[str, Callable[[BinaryIO], object]] = {
 
 
 def strip_compression(file: Path) -> Path:
-    """The path without the ending of a compressed file."""
+    """Return the path without the ending of a compressed file."""
     return file.with_suffix("") if file.suffix in _OPENERS and file.stem else file
 
 
@@ -64,7 +64,7 @@ def readable(file: Path, remedy: str = EDGES) -> Iterator[None]:
 
 
 def text_pieces(file: Path, piece_bytes: int = _PIECE_BYTES) -> Iterator[tuple[int, bytes]]:
-    """A text, uncompressed, in pieces of whole lines, each with the number of its first."""
+    """Yield a text, uncompressed, in pieces of whole lines, each with its first line's number."""
     number, rest = 1, b""
     with open_text(file) as stream:
         while chunk := stream.read(piece_bytes):
@@ -84,7 +84,7 @@ def text_pieces(file: Path, piece_bytes: int = _PIECE_BYTES) -> Iterator[tuple[i
 
 
 def text_lines(file: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of a text, each with its number."""
+    """Yield the lines of a text, each with its number."""
     with readable(file):
         for number, piece in text_pieces(file, 1 << 20):
             yield from enumerate(piece.splitlines(), number)
@@ -92,7 +92,7 @@ def text_lines(file: Path) -> Iterator[tuple[int, bytes]]:
 
 @contextlib.contextmanager
 def open_text(file: Path) -> Iterator[BinaryIO]:
-    """The file's bytes, uncompressed. Raises :class:`DatasetError` for what is no file."""
+    """Open the file's bytes, uncompressed. Raises :class:`DatasetError` if it is no file."""
     try:
         stored = open_input(file)
     except FileRefused as error:

@@ -23,8 +23,7 @@ MAX_VERTICES = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Repairs:
-    """What :func:`symmetrise` changed, in directed edges; weights of duplicates were added up where
-    there are weights."""
+    """The changes of :func:`symmetrise`, in directed edges; ``weighted`` duplicates are summed."""
 
     self_loops: int
     duplicates: int
@@ -32,6 +31,7 @@ class Repairs:
     weighted: bool = False
 
     def sentences(self) -> tuple[str, ...]:
+        """Return the notes that name the repairs."""
         merged = "added up" if self.weighted else "removed"
         said = (
             (self.self_loops, f"self loops removed: {self.self_loops:,}"),
@@ -42,9 +42,9 @@ class Repairs:
 
 
 def sort_unique(keys: npt.NDArray[Key], *, runs: bool = False) -> npt.NDArray[Key]:
-    """The distinct values of ``keys``, ascending; sorts its argument in place to save memory.
+    """Return the distinct values of ``keys``, ascending; sorts its argument in place.
 
-    Where they are a few ``runs`` that ascend each, these are merged.
+    Keys that are a few ascending ``runs`` are merged.
     """
     keys.sort(kind="stable" if runs else None)
     if len(keys) == 0:
@@ -63,12 +63,12 @@ def symmetrise(
     directed: bool = False,
     weights: FloatArray | None = None,
 ) -> tuple[Graph, Repairs]:
-    """The canonical graph of edges ``src[i] -> dst[i]`` (int64, in range), and repairs.
+    """Make the canonical graph of edges ``src[i] -> dst[i]`` (int64, in range), and count repairs.
 
     Every edge gets its reverse, unless they are to stay ``directed``. An edge is packed into one
     int64 key, row x V + column, so that two in-place sorts do the work; the peak is about
-    ``BYTES_PER_EDGE`` bytes per directed edge. With ``weights`` float32 ``(E,)`` those of the same
-    edge are added up, and a reverse that was not given has its edge's.
+    ``BYTES_PER_EDGE`` bytes per directed edge. ``weights``, float32 ``(E,)``, of equal edges are
+    added up; a reverse that was not given has its edge's weight.
     """
     keys = dst * num_vertices
     keys += src
@@ -103,7 +103,7 @@ def _weigh(
     *,
     directed: bool,
 ) -> tuple[Graph, Repairs]:
-    """:func:`symmetrise` with weights, of the packed edges that are ``chosen``: no loops."""
+    """Do the work of :func:`symmetrise` with weights, on the packed ``chosen`` edges: no loops."""
     given, keys, weights = len(keys), keys[chosen], weights[chosen]
     self_loops = given - len(keys)
     order = np.argsort(keys, kind="stable")
@@ -125,7 +125,7 @@ def _weigh(
 
 
 def _unpack(keys: IntArray, num_vertices: int) -> tuple[IntArray, IndexArray]:
-    """The CSR of packed edges, which ascend; the keys are overwritten."""
+    """Return the CSR of packed edges, which ascend; the keys are overwritten."""
     indptr = np.zeros(num_vertices + 1, dtype=np.int64)
     np.cumsum(np.bincount(keys // num_vertices, minlength=num_vertices), out=indptr[1:])
     keys %= num_vertices
@@ -133,7 +133,7 @@ def _unpack(keys: IntArray, num_vertices: int) -> tuple[IntArray, IndexArray]:
 
 
 def as_edge_weights(where: str, weights: AnyArray, num_edges: int) -> FloatArray:
-    """Edge weights as float32 ``(E,)``.
+    """Return edge weights as float32 ``(E,)``.
 
     Raises :class:`DatasetError` unless there is one for each edge, finite and not negative, and
     some edge has one above zero.
@@ -158,7 +158,7 @@ def as_edge_weights(where: str, weights: AnyArray, num_edges: int) -> FloatArray
 
 
 def find_fault(indptr: IntArray, indices: IndexArray, *, directed: bool = False) -> str | None:
-    """Why a well-formed CSR is not canonical (the first reason found), or None when it is.
+    """Return why a well-formed CSR is not canonical (the first reason found), or None when it is.
 
     Canonical: rows ascend strictly, no self loops, and every edge is stored in both directions
     unless the graph is ``directed``. O(E).
@@ -230,6 +230,7 @@ def check_offsets(where: str, indptr: IntArray, num_entries: int) -> None:
 
 
 def check_range(where: str, array: str, ids: IntArray | IndexArray, bound: int) -> None:
+    """Raise :class:`DatasetError` unless all ids are in 0 to ``bound`` - 1."""
     low, high = ids.min(), ids.max()
     if low < 0 or high >= bound:
         wrong = low if low < 0 else high

@@ -90,8 +90,7 @@ def memory_bytes(groups: ControlGroups = GROUPS) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Periods:
-    """The number of periods of quotas that have passed, and of those in which processes were
-    throttled."""
+    """The number of periods of quotas that passed, and of those with throttled processes."""
 
     passed: int = 0
     throttled: int = 0

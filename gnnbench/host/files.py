@@ -130,8 +130,11 @@ def resolve(path: str | Path) -> Path:
 
 
 def identify(path: Path) -> tuple[int, int] | Path:
-    """Return a key that two names of one file share: its device and inode if it exists, through any
-    links, else the path without links."""
+    """Return a key that two names of one file share.
+
+    It is the device and inode of a file that exists, through any links, else the path without
+    links.
+    """
     try:
         found = os.stat(path)
     except (OSError, ValueError):
@@ -199,8 +202,10 @@ def _open_special(path: Path) -> BinaryIO:
 
 
 class _Unpublished:
-    """A new file in a folder (an open descriptor) without a name, or with a random one. It is
-    deleted when the block ends unless it was named."""
+    """A new file in a folder (an open descriptor) without a name, or with a random one.
+
+    It is deleted when the block ends unless it was named.
+    """
 
     def __init__(self, folder: int) -> None:
         self._folder = folder
@@ -317,8 +322,10 @@ def _rename_unless_taken(folder: Path, path: Path) -> None:
 
 
 def _clear_abandoned(parent: Path) -> None:
-    """Remove the folders that :func:`publish_folder` began in ``parent`` in processes that have
-    ended: their locks are free."""
+    """Remove the folders that :func:`publish_folder` left in ``parent`` when its process ended.
+
+    The locks of such folders are free.
+    """
     for folder in parent.glob(f"{_PREFIX}*{_SUFFIX}"):
         with contextlib.suppress(OSError):
             if time.time() - folder.lstat().st_mtime < _NEW_S:

@@ -44,8 +44,10 @@ class FileMapping(mmap.mmap):
 
 
 def find_mapping(array: AnyArray) -> FileMapping | None:
-    """Return the mapping that holds the memory of an array, or of the array it is a view of. Return
-    None if :func:`map_array` did not map it."""
+    """Return the mapping that holds the memory of an array, or of the array it is a view of.
+
+    Return None if :func:`map_array` did not map it.
+    """
     owner: object = array
     while isinstance(owner, np.ndarray):
         owner = owner.base
@@ -61,8 +63,10 @@ def is_mapped(array: AnyArray) -> bool:
 def map_array(
     stream: IO[bytes], offset: int, dtype: np.dtype[Any], shape: Sequence[int]
 ) -> AnyArray:
-    """Map the array in an open file from byte ``offset`` on. Raises ``OSError`` and
-    ``ValueError``."""
+    """Map the array in an open file from byte ``offset`` on.
+
+    Raises ``OSError`` and ``ValueError``.
+    """
     count = math.prod(shape)
     if not count:
         return np.empty(shape, dtype=dtype)
@@ -77,8 +81,7 @@ def map_array(
 
 
 def shelve(array: AnyArray) -> AnyArray:
-    """Return a copy of the array on disk, in a nameless temporary file that is freed with the
-    array.
+    """Return a copy of the array on disk, in a nameless temporary file, freed with the array.
 
     Raises ``OSError``.
     """
@@ -107,8 +110,7 @@ def let_go(array: AnyArray) -> None:
 
 
 def _advise(array: AnyArray, advice: int) -> None:
-    """Tell the system how the pages of a mapped array will be read; do nothing for another
-    array."""
+    """Tell the system how the pages of a mapped array will be read; ignore any other array."""
     if not is_mapped(array):
         return
     begin, end = _find_pages(array)
@@ -118,8 +120,10 @@ def _advise(array: AnyArray, advice: int) -> None:
 
 
 def find_ranges(array: AnyArray, rows: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.uintp]:
-    """Return the pages that hold rows of an array ``(n, f)``, as ranges of addresses ``(k, 2)``:
-    begin and bytes. Pages near each other are one range."""
+    """Return the pages of rows of an array ``(n, f)`` as ranges ``(k, 2)``: address and bytes.
+
+    Pages near each other are one range.
+    """
     row_bytes = array.nbytes // max(1, len(array))
     if not len(rows) or not row_bytes:
         return np.empty((0, 2), dtype=np.uintp)
@@ -132,8 +136,10 @@ def find_ranges(array: AnyArray, rows: npt.NDArray[np.integer[Any]]) -> npt.NDAr
 
 
 def ask_for(array: AnyArray, rows: npt.NDArray[np.integer[Any]]) -> None:
-    """Request the pages of these rows of a mapped array ``(n, f)`` from disk, without waiting for
-    them. This is advice: a system that ignores it reads the pages on access."""
+    """Request the pages of these rows of a mapped array ``(n, f)`` from disk, without waiting.
+
+    This is advice: a system that ignores it reads the pages on access.
+    """
     ranges = find_ranges(array, rows)
     libc = ctypes.CDLL(None, use_errno=True)
     try:
@@ -156,8 +162,9 @@ def ask_for(array: AnyArray, rows: npt.NDArray[np.integer[Any]]) -> None:
 
 
 class ReadAhead:
-    """A thread that requests rows of a mapped array while others compute. For an array in memory,
-    and for None, it does nothing.
+    """A thread that requests rows of a mapped array while others compute.
+
+    For an array in memory, and for None, it does nothing.
 
     Requested pages wait in memory until they are read, and the system reads pages without room
     twice. A walk therefore requests at most ``WINDOW_BYTES`` beyond the rows in use.
@@ -179,8 +186,11 @@ class ReadAhead:
 
     @contextmanager
     def scattered(self) -> Iterator[None]:
-        """Announce that the block reads rows all over the array, so that a missing page is read
-        alone. Otherwise the system reads megabytes around it, which evicts requested pages."""
+        """Announce that the block reads rows all over the array.
+
+        A missing page is then read alone. Otherwise the system reads megabytes around it, which
+        evicts requested pages.
+        """
         if self._array is None:
             yield
             return
@@ -191,8 +201,10 @@ class ReadAhead:
             _advise(self._array, mmap.MADV_NORMAL)
 
     def walk(self, rows: npt.NDArray[np.integer[Any]]) -> Iterator[slice]:
-        """Yield windows of the rows ``(n,)`` in order; each is requested before the one before it
-        is read. If the array is not mapped, yield all rows at once."""
+        """Yield windows of the rows ``(n,)`` in order; each is requested one window ahead.
+
+        If the array is not mapped, yield all rows at once.
+        """
         if self._array is None or not len(rows):
             yield slice(0, len(rows))
             return
@@ -223,8 +235,7 @@ class ReadAhead:
 
 
 def count_written(array: AnyArray) -> int:
-    """Return the bytes of a mapped array's pages that were written to, and no longer equal the
-    file's.
+    """Return the bytes of a mapped array's pages that were written and differ from the file.
 
     0 if the system does not tell (``/proc/self/smaps`` is Linux's).
     """

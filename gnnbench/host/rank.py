@@ -68,8 +68,10 @@ def find_loopback() -> str | None:
 
 
 def open_store_socket(address: str, port: int) -> socket.socket:
-    """Return the listening socket of rank 0: the one that it inherited, or a new one on ``address``
-    alone. Raises ``OSError`` if the port is taken."""
+    """Return the listening socket of rank 0: an inherited one, or a new one on ``address``.
+
+    Raises ``OSError`` if the port is taken.
+    """
     import socket
 
     given = os.environ.pop(STORE_FD, None)

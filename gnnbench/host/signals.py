@@ -1,8 +1,7 @@
-"""Signals: Ctrl-C, SIGTERM and SIGHUP end the command in one sentence, with status 130, 143 and
-129, and no traceback.
+"""Signals: Ctrl-C, SIGTERM and SIGHUP end the command in one sentence, without a traceback.
 
-All three are raised as ``KeyboardInterrupt``, so any clean-up after one also happens after the
-others.
+The status is 130, 143 and 129. All three are raised as ``KeyboardInterrupt``, so any clean-up after
+one also happens after the others.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ IMPORT_S = 10.0
 
 
 class _Came:
-    """The first signal that came, and its time; whether there is something to clean up after it,
-    and whether the user was told."""
+    """The first signal that came, its time, whether to clean up, and whether the user was told."""
 
     number: int | None = None
     at_s = 0.0
@@ -61,8 +59,10 @@ def has_come() -> bool:
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Return whether an error is the user's Ctrl-C or SIGTERM, rather than a ``KeyboardInterrupt``
-    that foreign code raised."""
+    """Return whether an error is the user's Ctrl-C or SIGTERM.
+
+    Foreign code may raise ``KeyboardInterrupt``, too, which does not count.
+    """
     own = signal.getsignal(signal.SIGINT) is not signal.default_int_handler
     return isinstance(error, KeyboardInterrupt) and (has_come() or not own)
 
@@ -103,9 +103,11 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _raise_or_defer(_: int, frame: FrameType | None) -> None:
-    """Raise the interrupt, but not within an import: some libraries take any exception there for a
-    missing module, and go on without it. Before work has begun the process exits at once; later the
-    import is awaited."""
+    """Raise the interrupt, but not within an import.
+
+    Some libraries take any exception there for a missing module, and go on without it. Before work
+    has begun the process exits at once; later the import is awaited.
+    """
     if not _is_importing(frame) or time.monotonic() - _Came.at_s > IMPORT_S:
         raise KeyboardInterrupt
     if not _Came.in_work:
@@ -123,7 +125,9 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 def _raise_again(unraisable: sys.UnraisableHookArgs) -> None:
     """Raise again soon an interrupt that came where nothing may be raised, such as in a finaliser.
-    Show any other exception there as usual."""
+
+    Show any other exception there as usual.
+    """
     if isinstance(unraisable.exc_value, KeyboardInterrupt):
         signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
     else:

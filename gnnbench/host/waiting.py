@@ -17,8 +17,10 @@ VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 
 
 def wait_briefly() -> None:
-    """Let OpenMP's threads spin :data:`SPINS` times, or not at all if there are more of them than
-    cores. This holds for this process and its children, if torch is not imported yet."""
+    """Let OpenMP's threads spin :data:`SPINS` times, or not at all if they outnumber the cores.
+
+    This holds for this process and its children, if torch is not imported yet.
+    """
     if any(variable in os.environ for variable in VARIABLES):
         return
     # Other runtimes than GCC's know the passive policy; GCC's uses it with too many threads.

@@ -53,10 +53,9 @@ NARROW: Bound[int] = 16
 def aggregate(
     matrix: SparseMatrix, h: Tensor, weight: Tensor | None = None, factors: Factors = PLAIN
 ) -> Tensor:
-    """Return the sum over in-edges of ``weight[e] h[u]``, with constant factors:
-    ``(S, f) -> (D, f)``.
+    """Return the sum over in-edges of ``weight[e] h[u]``, ``(S, f) -> (D, f)``.
 
-    Differentiable in ``h`` and in ``weight`` ``(E,)``.
+    ``factors`` are constant. Differentiable in ``h`` and in ``weight`` ``(E,)``.
     """
     out: Tensor = _Aggregate.apply(matrix, h, weight, factors)  # type: ignore[no-untyped-call]
     return out
@@ -212,8 +211,7 @@ class _Context(FunctionCtx):
 
 
 class _Aggregate(Function):
-    """A product with gradients dh = A^T g, with the same factors, and dw_e = dst[v] src[u] <g_v,
-    h_u>.
+    """A product with gradients dh = A^T g, same factors, and dw_e = dst[v] src[u] <g_v, h_u>.
 
     dw is a sampled dense-dense product.
     """

@@ -20,9 +20,7 @@ def csr_tensor(row_ptr: Tensor, columns: Tensor, values: Tensor, size: tuple[int
 
 @cache
 def _hear_warnings() -> None:
-    """Trigger torch's one-time warnings (sparse CSR is beta, checks are off) while they are
-    ignored.
-    """
+    """Trigger torch's one-time warnings (sparse CSR is beta, checks are off) and ignore them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.sparse_csr_tensor(torch.tensor([0, 0]), torch.tensor([]), torch.tensor([]), (1, 1))

@@ -35,6 +35,7 @@ class TrainerCapacity:
 
     @property
     def device_bytes(self) -> int:
+        """The free bytes of the fullest trainer."""
         return min(self._free_bytes)
 
     def holds(self, rounds: Sequence[Round], owner: IntArray, pieces: int = 1) -> bool:

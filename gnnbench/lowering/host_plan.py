@@ -122,6 +122,7 @@ class HostRows(NamedTuple):
 
     @property
     def total(self) -> int:
+        """The rows of all hosts."""
         return sum(self.by_host)
 
 
@@ -193,12 +194,15 @@ class UnitPlan:
         return self.loaded.total + sum(pull.rows for pull in self.pulls)
 
     def loaded_ids(self) -> IndexArray:
+        """Return the ids of the rows that come from the host."""
         return self._known.host_ids
 
     def leaving_ids(self) -> IndexArray:
+        """Return the ids of the rows whose gradients leave for the host."""
         return self._known.leaving_ids
 
     def output_ids(self) -> IntArray:
+        """Return the ids of the destinations."""
         return self._known.block.dst_ids
 
     @property

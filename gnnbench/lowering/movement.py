@@ -52,6 +52,7 @@ class Exchange:
 
     @property
     def rows(self) -> int:
+        """The number of exchanged rows."""
         return len(self.here)
 
 

@@ -161,6 +161,7 @@ class RoundUnderWay:
         self.train_s = dict(zip(self.train_s, rest[hosts:], strict=True))
 
     def unit_of(self, slot: int) -> Unit | None:
+        """Return the unit of a slot, or None."""
         for unit in self.units:
             if unit.slot == slot:
                 return unit

@@ -37,6 +37,7 @@ class Overlap:
 
     @property
     def rows(self) -> int:
+        """The number of common rows."""
         return int(self.there.stop - self.there.start)
 
 

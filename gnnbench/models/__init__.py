@@ -76,11 +76,11 @@ class GNN(nn.Module):
 
     @property
     def shapes(self) -> tuple[LayerShape, ...]:
+        """The shapes of all layers, first to last."""
         return tuple(layer.shape for layer in self.stack)
 
     def forward(self, bounds: Sequence[BoundBlock], h: Tensor) -> Tensor:
-        """Return logits ``(D, classes)`` of the last block from input rows ``(S, f0)`` of the
-        first."""
+        """Return logits ``(D, classes)`` from the input rows ``(S, f0)`` of the first block."""
         for layer, bound in zip(self.stack, bounds, strict=True):
             h = layer.update(bound, layer.aggregate(bound, h))
         return h
@@ -96,14 +96,24 @@ def build(
 ) -> GNN:
     """Return the workload's model with freshly drawn parameters, in the workload's dtype.
 
-    Layers with a number, from 0, in ``projected`` multiply by W before they aggregate. ``model`` is
-    the class of the layers; None selects the bundled model of the workload's name. ``masked`` says
-    that AGGREGATE's backward pass applies the mask of the preceding ReLU where it can. It can in
-    bundled layers that aggregate their input first, all of which follow a ReLU. ``scaled`` says
-    that edges are multiplied by their sampler's scales, and priced accordingly.
+    Parameters
+    ----------
+    projected
+        Numbers, from 0, of the layers that multiply by W before they aggregate.
+    model
+        The class of the layers; None selects the bundled model of the workload's name.
+    masked
+        Whether AGGREGATE's backward pass applies the mask of the preceding ReLU where it can. It
+        can in bundled layers that aggregate their input first, all of which follow a ReLU.
+    scaled
+        Whether edges are multiplied by their sampler's scales, and priced accordingly.
 
-    Raises ``UsageError`` for a name that no bundled model has, and ``PluginError`` for a class that
-    does not make trainable layers.
+    Raises
+    ------
+    UsageError
+        For a name that no bundled model has.
+    PluginError
+        For a class that does not make trainable layers.
     """
     if model is None and workload.model not in MODELS:
         raise UsageError(

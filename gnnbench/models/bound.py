@@ -39,8 +39,7 @@ class EdgeValues:
         self._values = values
 
     def of(self, block: Block) -> FloatArray:
-        """Return the values of a block's edges. Raises ``ValueError`` for an edge that is not in
-        the graph."""
+        """Return the values of a block's edges. Raises ``ValueError`` for an unknown edge."""
         graph = self._graph
         if block.indices is graph.indices:
             return self._values
@@ -80,8 +79,7 @@ def list_scales(sampler: MiniBatchSampler | None, setting: Setting) -> tuple[Edg
 
 
 class Degrees:
-    """D(v) of a graph's vertices, ``counts``, int64 ``(V,)``, and GCN's factors from it, computed
-    once.
+    """D(v) of a graph's vertices, int64 ``(V,)``, and GCN's factors from it, computed once.
 
     A model that multiplies by edge weights passes the ``weighted`` graph; D(v) is then the sum of
     its weights. ``counts`` remain numbers of edges.
@@ -100,6 +98,7 @@ class Degrees:
 
     @property
     def weighted(self) -> bool:
+        """Whether D(v) sums edge weights."""
         return self._graph is not None
 
     def norms(self, dtype: torch.dtype) -> Tensor:
@@ -117,8 +116,10 @@ class Degrees:
         return np.bincount(rows, graph.weights, minlength=graph.num_vertices)
 
     def find_weights(self, block: Block) -> FloatArray:
-        """Return the weights of a block's edges, ``(E,)``. Raises ``ValueError`` for an edge that
-        is not in the graph."""
+        """Return the weights of a block's edges, ``(E,)``.
+
+        Raises ``ValueError`` for an edge that is not in the graph.
+        """
         graph = self._graph
         if graph is None or graph.weights is None:
             raise ValueError("this model takes no edge weights")
@@ -174,12 +175,14 @@ class BoundBlock:
 
     @property
     def adjacency(self) -> Adjacency:
+        """The kernel's adjacency of the block, opened at first use."""
         if self._plain is None:
             self._plain = self.kernel.adjacency(self.block, self.dtype, self.device)
         return self._plain
 
     @property
     def adjacency_with_self_loops(self) -> Adjacency:
+        """The kernel's adjacency of the block with self loops, opened at first use."""
         if self._looped is None:
             self._looped = self.kernel.adjacency(
                 with_self_loops(self.block), self.dtype, self.device
@@ -194,8 +197,7 @@ class BoundBlock:
 
     @property
     def gcn_scaling(self) -> Scaling:
-        """1/sqrt((D(v)+1)(D(u)+1)) for each edge and each vertex's own row, times the edge's weight
-        and the sampler's scale, if present."""
+        """1/sqrt((D(v)+1)(D(u)+1)) of each edge and own row, times the edge weight and scale."""
         if self._gcn is None:
             ids = torch.from_numpy(self.block.src_ids)
             norm = self._degrees.norms(self.dtype).index_select(0, ids).to(self.device)
@@ -215,8 +217,7 @@ class BoundBlock:
         return self._degrees.weighted or self._scales is not None
 
     def sum_scaled(self, h: Tensor) -> Tensor:
-        """``(S, f) -> (D, f)``: the sum over in-edges and the own row, scaled by
-        ``gcn_scaling``."""
+        """Return the sum over in-edges and the own row by ``gcn_scaling``: ``(S, f) -> (D, f)``."""
         adjacency, scaling = self.adjacency, self.gcn_scaling
         if not self._own_factors:
             return adjacency.sum_scaled(h, scaling)
@@ -225,7 +226,7 @@ class BoundBlock:
 
     @torch.no_grad()
     def sum_scaled_transposed(self, g: Tensor, into: Tensor | None = None) -> Tensor:
-        """``(D, f) -> (S, f)``: the backward pass of ``sum_scaled`` without its forward."""
+        """Run ``sum_scaled`` backward, ``(D, f) -> (S, f)``, without its forward pass."""
         adjacency, scaling = self.adjacency, self.gcn_scaling
         if not self._own_factors:
             return adjacency.sum_scaled_transposed(g, scaling, into)
@@ -234,14 +235,14 @@ class BoundBlock:
         return out
 
     def mean(self, h: Tensor) -> Tensor:
-        """``(S, f) -> (D, f)``: the mean over in-edges, divided by the full graph's degree."""
+        """Return the mean over in-edges, ``(S, f) -> (D, f)``, by the full graph's degree."""
         if self._scales is not None:
             return self.adjacency.sum(h, self._mean_factors(self._scales))
         mean = self.adjacency.mean(h)
         return mean if self._shares is None else mean * self._shares
 
     def own_and_mean(self, h: Tensor) -> Tensor:
-        """``(S, f) -> (D, 2 f)``: each destination's own row beside the ``mean``."""
+        """Return each destination's own row beside the ``mean``: ``(S, f) -> (D, 2 f)``."""
         if self._scales is not None:
             return torch.cat((self.adjacency.own_rows(h), self.mean(h)), dim=1)
         both = self.adjacency.own_and_mean(h)
@@ -253,7 +254,7 @@ class BoundBlock:
 
     @torch.no_grad()
     def own_and_mean_transposed(self, g: Tensor, into: Tensor | None = None) -> Tensor:
-        """``(D, 2 f) -> (S, f)``: the backward pass of ``own_and_mean`` without its forward."""
+        """Run ``own_and_mean`` backward, ``(D, 2 f) -> (S, f)``, without its forward pass."""
         if self._scales is not None:
             own, mean = g.chunk(2, dim=1)
             factors = self._mean_factors(self._scales)
@@ -271,7 +272,7 @@ class BoundBlock:
         return scales / counts.index_select(0, self.adjacency.edge_dst)
 
     def own_plus_sum(self, h: Tensor) -> Tensor:
-        """``(S, f) -> (D, f)``: each destination's own row plus the sum over in-edges."""
+        """Return each destination's own row plus the sum over in-edges: ``(S, f) -> (D, f)``."""
         if not self._own:
             return self.adjacency.sum(h, self._scales)
         if self._scales is None:
@@ -280,7 +281,7 @@ class BoundBlock:
 
     @torch.no_grad()
     def own_plus_sum_transposed(self, g: Tensor, into: Tensor | None = None) -> Tensor:
-        """``(D, f) -> (S, f)``: the backward pass of ``own_plus_sum`` without its forward."""
+        """Run ``own_plus_sum`` backward, ``(D, f) -> (S, f)``, without its forward pass."""
         if not self._own:
             return self.adjacency.sum_transposed(g, self._scales, into)
         if self._scales is None:
@@ -290,8 +291,10 @@ class BoundBlock:
         return out
 
     def masked(self, wanted: MaskArray) -> BoundBlock:
-        """Return the bound block with transposed products that are zero except where ``wanted``;
-        see :meth:`gnnbench.parts.Adjacency.masked`."""
+        """Return the bound block with transposed products that are zero except where ``wanted``.
+
+        See :meth:`gnnbench.parts.Adjacency.masked`.
+        """
         bound = copy(self)
         bound._plain = self.adjacency.masked(wanted)
         return bound
@@ -314,7 +317,7 @@ class BoundBlock:
         return self.kernel.multiply(h, weight)
 
     def own_rows(self, h: Tensor) -> Tensor:
-        """``(S, f) -> (D, f)``: the destinations' own rows; sparse rows must stand first."""
+        """Return the destinations' own rows, ``(S, f) -> (D, f)``; sparse rows must stand first."""
         count = self.block.num_dst
         if count == len(h) and self.block.own is None:
             return h

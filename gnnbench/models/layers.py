@@ -156,23 +156,20 @@ class Layer(nn.Module, ABC):
 
     @abstractmethod
     def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
-        """AGGREGATE: ``(S, in_features) -> (D, aggregate_features)``, differentiable."""
+        """Apply AGGREGATE: ``(S, in_features) -> (D, aggregate_features)``, differentiable."""
 
     def aggregate_backward(
         self, bound: BoundBlock, gradient: Tensor, into: Tensor | None = None
     ) -> Tensor:
-        """``(D, aggregate_features) -> (S, in_features)``, added to ``into`` if given; every
-        ``cacheable`` layer implements it."""
+        """Return ``(D, aggregate_features) -> (S, in_features)``, added to ``into`` if given."""
         raise TypeError(f"AGGREGATE of {type(self).__name__} is recomputed, not cached")
 
     @abstractmethod
     def update(self, bound: BoundBlock, a: Tensor) -> Tensor:
-        """UPDATE: ``(D, aggregate_features) -> (D, out_features)``, with ReLU except in the last
-        layer."""
+        """Apply UPDATE, ``(D, aggregate_features) -> (D, out_features)``, ReLU unless last."""
 
     def aggregate_work(self, block: Block | BlockSize, itemsize: int) -> Work:
-        """Return the size of AGGREGATE on a block, for pricing; self loops are not counted as
-        edges."""
+        """Return the size of AGGREGATE on a block, for pricing, without self loops."""
         return Work(
             op="aggregate",
             edges=block.num_edges,
@@ -185,8 +182,10 @@ class Layer(nn.Module, ABC):
         )
 
     def update_work(self, rows: int, itemsize: int, gemms: int = 1, threads: int = 0) -> Work:
-        """Return the size of UPDATE on ``rows`` destinations, done by ``threads`` of the host (0:
-        all). A backward pass has two products, or one."""
+        """Return the size of UPDATE on ``rows`` destinations by ``threads`` (0: all) of the host.
+
+        A backward pass has two products (``gemms``), or one.
+        """
         return Work(
             op="update",
             rows=rows,
@@ -377,8 +376,7 @@ class ProjectedGCNLayer(_ProjectedLayer, GCNLayer):
 
 
 class _ProjectedMeanLayer(_ProjectedLayer, _MeanLayer):
-    """A mean layer with the products first: W's upper half for the own row, its lower for the
-    mean."""
+    """A mean layer, products first: W's upper half for the own row, its lower for the mean."""
 
     def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
         own, neighbours = torch.split(self.weight, self.in_features)
@@ -567,8 +565,7 @@ class GGCNLayer(MultipliedLayer):
 
     @property
     def edge_features(self) -> int:
-        """The values per edge: the gate, which is the sigmoid's output and a factor, and h_u W, the
-        other factor."""
+        """The values per edge: the gate, which is the sigmoid's output and a factor, and h_u W."""
         return 2 * self.out_features
 
     def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
@@ -581,8 +578,7 @@ class GGCNLayer(MultipliedLayer):
         return own @ self.own + adjacency.sum_edges(messages)
 
     def aggregate_work(self, block: Block | BlockSize, itemsize: int) -> Work:
-        """Return the size of AGGREGATE; an edge reads three rows, counted as one of three times the
-        width.
+        """Return the size of AGGREGATE; an edge reads three rows, priced as one of triple width.
 
         Multiplications: four products, B and W over the sources, U and A over the destinations, and
         eta * (h_u W) of each edge. The sigmoid is not counted.

@@ -13,9 +13,11 @@ from gnnbench.parts import Bundle, GridSampler, Setting
 
 
 def projected_layers(bundle: Bundle, setting: Setting) -> frozenset[int]:
-    """Return the layers that the kernel multiplies by W before it aggregates. There are none if
-    ranges of columns are aggregated apart, since the product mixes columns. There are none if
-    in-edges come in pieces, since each piece would need a product."""
+    """Return the layers that the kernel multiplies by W before it aggregates.
+
+    There are none if ranges of columns are aggregated apart, since the product mixes columns. There
+    are none if in-edges come in pieces, since each piece would need a product.
+    """
     whole = not (bundle.by_features or isinstance(bundle.sampler, GridSampler))
     if setting.workload.model not in PROJECTED or not whole:
         return frozenset()

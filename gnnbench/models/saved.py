@@ -1,5 +1,4 @@
-"""The tensors that autograd saves in a forward pass, and their offload to the host: HongTu §4.2's
-alternative."""
+"""The tensors that autograd saves in a forward pass, and their offload (HongTu §4.2)."""
 
 from __future__ import annotations
 
@@ -48,8 +47,7 @@ class SavedTensors:
         return sum(one.tensor.numel() * one.tensor.element_size() for one in self._saved.values())
 
     def offload(self, room: Callable[[Tensor], Tensor]) -> None:
-        """Copy each tensor to the host memory that ``room`` returns for it, and free the device's
-        copy."""
+        """Copy each tensor to the host memory that ``room`` returns, and free the device's copy."""
         for one in self._saved.values():
             one.tensor = room(one.tensor).copy_(one.tensor)
 
@@ -75,8 +73,7 @@ class SavedTensors:
 
 
 class SavedSizes:
-    """The bytes that autograd saves in a layer's forward pass over a block, predicted without the
-    block.
+    """The bytes that autograd saves in a layer's forward pass, predicted without the block.
 
     Saved tensors have a row for each source, destination or edge. So a few passes over blocks of a
     handful of vertices, with a copy of the layer, determine the bytes for any other block.

@@ -45,11 +45,11 @@ class TorchLayer(Layer):
 
     @abstractmethod
     def forward(self, block: BoundBlock, h: Tensor) -> Tensor:
-        """``(S, in_features) -> (D, out_features)``, differentiable, the activation included.
+        """Apply the layer and its activation, ``(S, in_features) -> (D, out_features)``.
 
-        ``block.adjacency`` has the graph's operations, ``block.own_rows(h)`` the destinations' own
-        rows, ``block.degrees`` the sources' degrees in the whole graph. Do not write to ``h``. It
-        may have rows that no vertex of the block uses.
+        The result must be differentiable. ``block.adjacency`` has the graph's operations,
+        ``block.own_rows(h)`` the destinations' own rows, ``block.degrees`` the sources' degrees in
+        the whole graph. Do not write to ``h``. It may have rows that no vertex of the block uses.
         """
 
     @property

@@ -107,7 +107,8 @@ class LayerClass(Protocol):
 
     def __call__(
         self, in_features: int, out_features: int, *, activation: bool, generator: torch.Generator
-    ) -> nn.Module: ...
+    ) -> nn.Module:
+        """Make a layer; ``generator`` draws its parameters."""
 
 
 Kept = TypeVar("Kept")

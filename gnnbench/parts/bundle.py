@@ -59,6 +59,7 @@ class Bundle:
     chosen: Mapping[PartKind, tuple[str, ...]] = field(default_factory=dict)
 
     def all(self) -> tuple[Part, ...]:
+        """Return the five parts."""
         return (self.sampler, self.placement, self.communication, self.memory, self.kernel)
 
     @property

@@ -117,5 +117,6 @@ class Registry:
 
 
 def check_kind(kind: str) -> None:
+    """Raise ``UsageError`` for a word that is no kind of part."""
     if kind not in BASES:
         raise UsageError(f"there is no part {kind!r}; the parts are {', '.join(PART_KINDS)}.")

@@ -77,6 +77,7 @@ def _name_distribution(distribution: metadata.Distribution | None) -> str:
 
 
 def bring_entry(entry: metadata.EntryPoint) -> object:
+    """Load an entry point. Raises ``Broken`` for a plugin that fails to import."""
     try:
         return entry.load()
     except BaseException as error:
@@ -99,6 +100,7 @@ def list_files(text: str) -> list[Path]:
 
 
 def bring_module(name: str) -> object:
+    """Import a module. Raises ``Broken`` for a plugin that fails to import."""
     try:
         return importlib.import_module(name)
     except BaseException as error:
@@ -151,10 +153,12 @@ def bring_file(path: Path) -> types.ModuleType:
 
 
 def is_file(text: str) -> bool:
+    """Return whether a text names a file rather than a module."""
     return text.endswith(".py") or os.sep in text or "/" in text
 
 
 def entry_origin(entry: metadata.EntryPoint) -> Origin:
+    """Return the origin of an entry point: its name, distribution and version."""
     if entry.dist is None:
         return Origin(entry.name, None, None)
     version = None

@@ -77,14 +77,17 @@ class KernelProbe:
 
     @property
     def place(self) -> torch.device:
+        """The device in torch's terms."""
         return torch.device(self.device.torch_device)
 
     @property
     def on_host(self) -> bool:
+        """Whether the device is a processor."""
         return self.place.type == "cpu"
 
     @property
     def amounts(self) -> Amounts:
+        """The amounts to measure on this kind of device."""
         return ON_HOST if self.on_host else ON_ACCELERATOR
 
     def measure(self) -> LibraryRates:

@@ -47,6 +47,7 @@ class Held:
         self._size_bytes = size_bytes
 
     def release(self) -> None:
+        """Give the bytes back to the memory."""
         with self._ledger.lock:
             self._ledger.in_use_bytes[self._memory] -= self._size_bytes
 

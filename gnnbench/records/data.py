@@ -45,10 +45,12 @@ class Graph:
 
     @property
     def num_vertices(self) -> int:
+        """The number of vertices, V."""
         return len(self.indptr) - 1
 
     @property
     def num_edges(self) -> int:
+        """The number of directed edges, E."""
         return len(self.indices)
 
     @property
@@ -93,6 +95,7 @@ class Dataset:
 
     @property
     def num_features(self) -> int:
+        """The width of the features."""
         return int(self.features.shape[1])
 
     @property
@@ -102,8 +105,10 @@ class Dataset:
 
     @property
     def multiplies_stored(self) -> bool:
-        """Whether features are sparse rows with a faster sparse than dense product: fewer than one
-        in ``DENSE_SHARE`` values are stored."""
+        """Whether a sparse product of the features is faster than a dense one.
+
+        It is if they are sparse rows, and fewer than one in ``DENSE_SHARE`` values are stored.
+        """
         if isinstance(self.features, np.ndarray):
             return False
         rows, width = self.features.shape
@@ -138,16 +143,14 @@ class Dataset:
         return self.features[ids]
 
     def count_stored(self, ids: IntArray, num_first: int) -> tuple[int, int]:
-        """Return the number of stored values in the sparse feature rows of ``ids``, and in the
-        first ``num_first`` of them."""
+        """Count the stored feature values of ``ids``, and of the first ``num_first`` of them."""
         if isinstance(self.features, np.ndarray):
             raise TypeError("these features are stored dense")
         counts = np.diff(self.features.indptr)[ids]
         return int(counts.sum()), int(counts[:num_first].sum())
 
     def digest(self) -> str:
-        """Return the SHA-256 (first 16 hex digits) of topology, features as stored, labels and
-        split."""
+        """Return the SHA-256 (16 hex digits) of topology, stored features, labels and split."""
         if self.stored_digest:
             return self.stored_digest
         h = begin_digest(directed=self.graph.directed)
@@ -197,6 +200,7 @@ class Workload:
 
     @property
     def num_layers(self) -> int:
+        """The number of layers."""
         return len(self.dims) - 1
 
     @property

@@ -58,6 +58,7 @@ class Equivalence:
 
     @property
     def holds(self) -> bool:
+        """Whether no fault was found."""
         return not self.fault
 
 

@@ -23,6 +23,7 @@ class Parts:
     kernel: str
 
     def named(self, kind: PartKind) -> str:
+        """Return the name of the part of a kind."""
         names: dict[PartKind, str] = {
             "sampler": self.sampler,
             "placement": self.placement,
@@ -35,10 +36,10 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Ablation:
-    """One step of an ablation: a strategy with ``swaps`` of its parts (kind, name) and ``options``
-    of them set (kind, option, text).
+    """One step of an ablation: a strategy with other parts and options.
 
-    ``quoted`` is the largest speed-up over the first step that the strategy's paper reports.
+    ``swaps`` are (kind, name) and ``options`` (kind, option, text). ``quoted`` is the largest
+    speed-up over the first step that the strategy's paper reports.
     """
 
     label: str
@@ -93,4 +94,5 @@ class Strategy:
 
     @property
     def default_mode(self) -> Mode:
+        """The first mode that the strategy trains in."""
         return next(iter(self.bundles))

@@ -42,6 +42,7 @@ class Fetch:
 
     @property
     def transition(self) -> IntArray:
+        """The ids of all rows in the transition set: from the host, and reused."""
         if len(self.reused) == 0:
             return self.from_host
         return np.union1d(self.from_host, self.reused)
@@ -55,8 +56,10 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class BufferRows:
-    """The number of rows in a trainer's two buffers: ``neighbour``, which its kernel reads, and
-    ``transition``, which its peers read. ``transition`` is None if both are one merged buffer."""
+    """The rows of a trainer's buffers: ``neighbour`` for its kernel, ``transition`` for peers.
+
+    ``transition`` is None if both are one merged buffer.
+    """
 
     neighbour: int
     transition: int | None = None
@@ -81,8 +84,7 @@ class RoundTraffic:
     merged: bool = True
 
     def buffer_rows(self) -> dict[int, BufferRows]:
-        """Return, by device index, the rows that this round needs room for: N_ij and T_ij merged,
-        or each.
+        """Return, by device index, the rows of room for this round: N_ij and T_ij merged, or each.
 
         Rows that stay keep their places without extra room. Over several rounds the buffers are as
         large as the largest round's.

@@ -9,9 +9,11 @@ from gnnbench.records.data import IndexArray, IntArray
 
 
 class BlockSize(NamedTuple):
-    """The number of sources, destinations and edges of a block. Self-loops that a layer adds to
-    every vertex are counted as edges. ``own`` says that the block lists its destinations' own
-    rows."""
+    """The number of sources, destinations and edges of a block.
+
+    Self-loops that a layer adds to every vertex are counted as edges. ``own`` says that the block
+    lists its destinations' own rows.
+    """
 
     num_src: int
     num_dst: int
@@ -40,26 +42,31 @@ class Block:
 
     @property
     def num_src(self) -> int:
+        """The number of source rows, S."""
         return len(self.src_ids)
 
     @property
     def num_edges(self) -> int:
+        """The number of edges, E."""
         return len(self.indices)
 
     @property
     def lists_edges(self) -> bool:
-        """Whether ``indices`` holds the edges. If only a graph's sizes are known, ``indices`` is
-        one value broadcast to the number of edges."""
+        """Whether ``indices`` holds the edges.
+
+        If only a graph's sizes are known, ``indices`` is one value broadcast to the number of
+        edges.
+        """
         return len(self.indices) < 2 or self.indices.strides[0] != 0
 
     @property
     def dst_ids(self) -> IntArray:
+        """The ids of the destinations, ``(D,)``."""
         return self.src_ids[: self.num_dst] if self.own is None else self.src_ids[self.own]
 
     @property
     def topology_bytes(self) -> int:
-        """The bytes of the local CSR with 32-bit indices, and of ``own``, as a device stores
-        them."""
+        """The bytes of the local CSR with 32-bit indices, and of ``own``, on a device."""
         positions = 0 if self.own is None else len(self.own)
         return 4 * (len(self.indptr) + len(self.indices) + positions)
 

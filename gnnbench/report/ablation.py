@@ -9,7 +9,8 @@ from rich.console import Console
 
 from gnnbench.comparison.ranking import Row, find_difference, group_runs
 from gnnbench.records import Ablation, Comparison
-from gnnbench.report.verdict import tell_interval, widest_gap
+from gnnbench.report.reasons import explain_lead
+from gnnbench.report.verdict import tell_interval
 from gnnbench.report.writer import Writer, pad
 from gnnbench.units import format_si
 
@@ -53,7 +54,7 @@ def describe_total(row: Row, first: Row) -> str:
 def describe_step(row: Row, base: Row) -> str:
     """Return the row's epoch time and its speed against ``base``.
 
-    Such as ``"4.41 ms, 1.22x the speed of +P2P (80 %: 1.10 to 1.35) (the widest gap is ...)"``.
+    Such as ``"4.41 ms, 1.22x the speed of +P2P (80 %: 1.10 to 1.35) (transfer takes ...)"``.
     Only the epoch time if the row is its own base.
     """
     epoch = row.metric("epoch_time")
@@ -68,4 +69,4 @@ def describe_step(row: Row, base: Row) -> str:
     if not speed.shown:
         return f"{told}, no difference shown"
     faster, slower = (row, base) if speed.ratio >= 1.0 else (base, row)
-    return f"{told}{widest_gap(faster, slower)}"
+    return f"{told}{explain_lead(faster, slower)}"

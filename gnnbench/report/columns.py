@@ -44,9 +44,11 @@ class Column:
     align: Literal["left", "right"] = "left"
 
     def heading_lines(self, tall: bool) -> tuple[str, ...]:
+        """Return the lines of the heading: one, or several in a ``tall`` heading."""
         return self.heading if tall else (" ".join(self.heading).replace("- ", "-"),)
 
     def width(self, tall: bool) -> int:
+        """Return the width in terminal cells."""
         texts = (*self.heading_lines(tall), *(text for text, _ in self.cells))
         return max(cell_len(text) for text in texts)
 
@@ -270,6 +272,7 @@ def _bar(fraction: float, cells: int) -> str:
 
 
 def list_done(groups: Sequence[Group]) -> list[Row]:
+    """Return the rows that are done, group by group."""
     return [row for group in groups for row in group.rows if row.done]
 
 

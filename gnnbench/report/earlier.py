@@ -42,8 +42,7 @@ def print_change(change: Change, console: Console) -> None:
 
 
 def summarise_change(change: Change) -> list[str]:
-    """Return sentences for each mode: which rows are shown to be faster or slower in the later
-    file."""
+    """Return sentences for each mode on the rows that are shown to be faster or slower later."""
     sentences = []
     for mode, title in MODE_TITLES.items():
         own = [pairing for pairing in change.pairings if pairing.mode == mode]

@@ -97,6 +97,7 @@ class Reduced:
 
     @property
     def drawn(self) -> int:
+        """The number of drawn pieces."""
         return sum(len(pieces) for _, pieces in self.lanes)
 
     def describe(self) -> str:

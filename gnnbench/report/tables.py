@@ -117,10 +117,10 @@ def sum_up_agreement(table: Table) -> str:
 
 
 def format_quantity(value: float, unit: str) -> str:
-    """Return a number with its unit, at least three significant digits: ``"403 ms"``, ``"6,260
-    s"``.
+    """Return a number with its unit, at least three significant digits: ``"403 ms"``.
 
-    A whole number is a count, and has no digits after the point.
+    A whole number is a count, and has no digits after the point. Thousands have commas, as in
+    ``"6,260 s"``.
     """
     if not math.isfinite(value):
         return f"{value:g} {unit}".rstrip()

@@ -18,7 +18,8 @@ from gnnbench.comparison.ranking import (
     longest_stage,
 )
 from gnnbench.parts import UNSHUFFLED
-from gnnbench.records import STAGES, Comparison, Provenance
+from gnnbench.records import Comparison, Provenance
+from gnnbench.report.reasons import explain_lead
 from gnnbench.statistics import (
     FEWEST_SEEDS,
     NOISY,
@@ -73,7 +74,7 @@ def _summarise_group(group: Group) -> list[str]:
         sentences.append(f"{title}, not ranked: {'; '.join(left_out)}.")
     unchecked = [row.label for row in group.rows if row.ranked and row.equivalence is None]
     if unchecked:
-        sentences.append(f"{title}, not held equal to the reference: {', '.join(unchecked)}.")
+        sentences.append(f"{title}, not checked against the reference: {', '.join(unchecked)}.")
     return sentences
 
 
@@ -87,14 +88,14 @@ def _summarise(ranked: Sequence[Row], provenance: Provenance) -> str:
     if not others:
         stage = longest_stage(winner)
         busy = f" (the longest stage is {stage[0]}, {format_si(stage[1], 's')})" if stage else ""
-        return f"{winner.label} takes {seconds}{busy}; there is no row to rank it beside."
+        return f"{winner.label} takes {seconds}{busy}; there is no other row to compare it with."
     missing = explain_no_basis(ranked)
     if missing:
         ratio = find_difference(winner, others[0])
         return (
             f"{winner.label} has the shortest modelled epoch, {seconds}, "
             f"{tell_times(ratio, provenance)} as fast as {others[0].label}"
-            f"{_tell_devices(winner, others[0])}{widest_gap(winner, others[0])}; "
+            f"{_tell_devices(winner, others[0])}{explain_lead(winner, others[0])}; "
             f"no winner is named ({missing})."
         )
     level = list_level(ranked)
@@ -107,12 +108,12 @@ def _summarise(ranked: Sequence[Row], provenance: Provenance) -> str:
         slower = f"; slower: {', '.join(row.label for row in rest)}" if rest else ""
         return f"no difference is shown between {_join([winner, *level])}, {seconds}{hint}{slower}."
     runner_up = others[0]
-    gap = widest_gap(winner, runner_up)
+    reason = explain_lead(winner, runner_up)
     return (
         f"{winner.label} is fastest, {seconds}, "
         f"{tell_times(find_difference(winner, runner_up), provenance)} as fast as "
         f"{runner_up.label}"
-        f"{_tell_devices(winner, runner_up)}{gap}.{_tell_preparation(winner, runner_up)}"
+        f"{_tell_devices(winner, runner_up)}{reason}.{_tell_preparation(winner, runner_up)}"
     )
 
 
@@ -206,7 +207,7 @@ def _name_unshuffled(groups: Sequence[Group]) -> list[str]:
     )
     if not told:
         return []
-    return [f"Seeds are not shuffled, so that epochs have the same mini-batches: {told}."]
+    return [f"Seeds are not shuffled, so all epochs have the same mini-batches: {told}."]
 
 
 def _find_reaching_s(row: Row) -> float:
@@ -254,7 +255,7 @@ def _name_stated(groups: Sequence[Group]) -> list[str]:
     ]
     if not found:
         return []
-    return [f"Modelled by what plugins' own parts say they cost: {', '.join(found)}."]
+    return [f"Modelled by costs that plugins state for their parts: {', '.join(found)}."]
 
 
 def _name_idle(groups: Sequence[Group]) -> list[str]:
@@ -263,34 +264,7 @@ def _name_idle(groups: Sequence[Group]) -> list[str]:
     if not found:
         return []
     told = ", ".join(f"{label}'s {idea}" for label, idea in found)
-    return [f"Not at work here, so that nothing can be concluded about it: {told}."]
-
-
-def widest_gap(winner: Row, loser: Row) -> str:
-    """Return a clause on the winner's largest saving: a stage, or overlap of stages.
-
-    Stages are busy seconds. If no stage shrinks by a twentieth of the epoch's gain, the gain comes
-    from more overlap, or from a more even load of devices. Empty if the two rows' stages print
-    alike.
-    """
-    gaps = []
-    for stage in STAGES:
-        ours, theirs = winner.stage(stage), loser.stage(stage)
-        if ours is None and theirs is None:
-            continue
-        if ours is not None and theirs is not None and ours.provenance != theirs.provenance:
-            continue
-        spent, other = (metric.value if metric else 0.0 for metric in (ours, theirs))
-        gaps.append((other - spent, stage, spent, other))
-    if not gaps:
-        return ""
-    gain, stage, spent, other = max(gaps)
-    won, lost = winner.metric("epoch_time"), loser.metric("epoch_time")
-    if won is not None and lost is not None and gain < 0.05 * (lost.value - won.value):
-        return " (no stage is much shorter: its stages overlap more)"
-    if format_si(spent, "s") == format_si(other, "s"):
-        return ""
-    return f" (the widest gap is {stage}, {format_si(spent, 's')} against {format_si(other, 's')})"
+    return [f"Had no effect in this run, so the benefit is unknown: {told}."]
 
 
 def _name_left(groups: Sequence[Group]) -> list[str]:

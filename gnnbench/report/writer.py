@@ -42,9 +42,11 @@ class Writer:
         self._console.print(text, soft_wrap=True, highlight=False)
 
     def blank(self) -> None:
+        """Write an empty line."""
         self.line([])
 
     def paragraph(self, text: str, style: str = "") -> None:
+        """Write a text, wrapped to the width."""
         for line in wrap(text, self.width) or [""]:
             self.line([(line, style)])
 
@@ -73,5 +75,6 @@ def wrap(text: str, width: int) -> list[str]:
 
 
 def pad(text: str, width: int, align: Literal["left", "right"] = "left") -> str:
+    """Pad a text with blanks to ``width`` terminal cells."""
     blanks = " " * (width - cell_len(text))
     return text + blanks if align == "left" else blanks + text

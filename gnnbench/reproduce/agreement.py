@@ -98,8 +98,10 @@ def write_outcomes(outcomes: Mapping[str, Outcome]) -> None:
 
 
 def measure_agreement(cells: Iterable[Cell]) -> Agreement:
-    """Measure the cells beside a paper's number or word that count and have nothing fitted on them.
-    An error that is not finite does not count."""
+    """Measure the cells that count, stand beside a paper's value and have nothing fitted on them.
+
+    An error that is not finite does not count.
+    """
     every = tuple(cells)
     cells = [cell for cell in every if not cell.fitted_on and not cell.uncounted]
     known = (find_error(cell) for cell in cells)
@@ -132,8 +134,11 @@ def find_range(cell: Cell) -> tuple[float, float] | None:
 
 
 def find_error(cell: Cell) -> float | None:
-    """Return a number's relative error. Beside a range, such as "1.2-3.4", it is 0 within the range
-    and taken against the nearer end outside."""
+    """Return a number's relative error.
+
+    Beside a range, such as "1.2-3.4", it is 0 within the range and taken against the nearer end
+    outside.
+    """
     ends = find_range(cell)
     if cell.value is None or ends is None or not cell.quoted_text:
         return cell.error
@@ -143,8 +148,10 @@ def find_error(cell: Cell) -> float | None:
 
 
 def compares_words(cell: Cell) -> bool:
-    """Return whether the paper or we have words here, and the other has something to compare. A
-    range beside a number is no word."""
+    """Return whether the paper or we have words here, and the other has something to compare.
+
+    A range beside a number is no word.
+    """
     if cell.value is not None and _RANGE.fullmatch(cell.quoted_text):
         return False
     return bool(cell.quoted_text) or (bool(cell.text) and cell.quoted is not None)
@@ -156,8 +163,7 @@ def same_words(cell: Cell) -> bool:
 
 
 def describe_agreement(agreement: Agreement) -> str:
-    """Describe the errors in one sentence without its full stop; empty if there is nothing to
-    compare."""
+    """Describe the errors in one sentence without its full stop; empty without a comparison."""
     clauses = []
     if agreement.median_error is not None and agreement.largest_error is not None:
         clauses.append(
@@ -178,8 +184,10 @@ def describe_agreement(agreement: Agreement) -> str:
 
 
 def describe_fits(table: Table) -> tuple[str, ...]:
-    """Say which constants were fitted on which cells of a table, a sentence for each set of
-    constants, without its full stop."""
+    """Say which constants were fitted on which cells of a table.
+
+    There is one sentence, without its full stop, for each set of constants.
+    """
     places: dict[tuple[str, ...], list[str]] = {}
     for row in table.rows:
         for column, cell in zip(table.columns, row.cells, strict=True):

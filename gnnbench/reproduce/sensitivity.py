@@ -34,8 +34,10 @@ LISTED = 3
 
 @dataclass(frozen=True)
 class Quantity(Generic[M]):
-    """One prediction of a model, such as the seconds of an epoch, beside the paper's number for it;
-    ``quoted`` is None if the paper has none."""
+    """One prediction of a model, such as the seconds of an epoch, and the paper's number for it.
+
+    ``quoted`` is None if the paper has none.
+    """
 
     label: str
     predict: Callable[[M], float]
@@ -45,8 +47,11 @@ class Quantity(Generic[M]):
 
 @dataclass(frozen=True)
 class Assumption(Generic[M]):
-    """A number that a model rests on. ``scale`` returns the model with only this number multiplied
-    by a factor; ``source`` is the source of the ``stated`` value."""
+    """A number that a model rests on.
+
+    ``scale`` returns the model with only this number multiplied by a factor; ``source`` is the
+    source of the ``stated`` value.
+    """
 
     label: str
     stated: float
@@ -56,8 +61,7 @@ class Assumption(Generic[M]):
 
 
 def scale_field(name: str) -> Callable[[M, float], M]:
-    """Return a function that multiplies a field of a dataclass; a whole number stays whole, and at
-    least 1."""
+    """Return a function that scales a field of a dataclass; an int stays whole, and at least 1."""
 
     def scale(model: M, factor: float) -> M:
         value = getattr(model, name)
@@ -85,11 +89,10 @@ class Move:
 
 @dataclass(frozen=True)
 class Remedy(Generic[M]):
-    """A factor: ``assumption`` times ``factor`` brings a quantity to the paper's number, and moves
-    others.
+    """A factor: ``assumption`` times ``factor`` brings a quantity to the paper's number.
 
-    ``factor`` is None if no factor from 1/WIDEST to WIDEST does; ``nearest`` is then the closest
-    value of the quantity.
+    It moves other quantities, too. ``factor`` is None if no factor from 1/WIDEST to WIDEST does;
+    ``nearest`` is then the closest value of the quantity.
     """
 
     assumption: Assumption[M]
@@ -144,9 +147,11 @@ def find_remedies(
     assumptions: Sequence[Assumption[M]],
     others: Sequence[Quantity[M]] = (),
 ) -> tuple[Remedy[M], ...]:
-    """Return the change of each assumption that brings ``quantity`` to the paper's number, and its
-    effect on ``others``. The smallest change comes first; assumptions that cannot bring it there
-    come last."""
+    """Return the change of each assumption that brings ``quantity`` to the paper's number.
+
+    Each has its effect on ``others``. The smallest change comes first; assumptions that cannot
+    bring ``quantity`` there come last.
+    """
     if quantity.quoted is None:
         raise ValueError(f"{quantity.label} has no number in the paper to be brought to")
     remedies = []
@@ -181,8 +186,11 @@ def find_contradictions(
     *,
     tolerance: float = CLOSE,
 ) -> tuple[Contradiction, ...]:
-    """Return, for each quantity off by more than ``tolerance``, the assumptions that would bring it
-    to the paper's number, and their effect on ``others``."""
+    """Return remedies for each quantity that is off by more than ``tolerance``.
+
+    A remedy changes one assumption to bring the quantity to the paper's number, and has its effect
+    on ``others``.
+    """
     return tuple(_contradictions(model, quantities, assumptions, others, tolerance))
 
 

@@ -23,11 +23,14 @@ class PassProgress(Protocol):
     ``begin``, any number of ``advance`` and ``end`` enclose one pass over a graph's edges.
     """
 
-    def begin(self, label: str, edges: int) -> None: ...
+    def begin(self, label: str, edges: int) -> None:
+        """Announce a pass over ``edges`` edges."""
 
-    def advance(self, edges: int) -> None: ...
+    def advance(self, edges: int) -> None:
+        """Count ``edges`` more."""
 
-    def end(self) -> None: ...
+    def end(self) -> None:
+        """Announce the end of the pass."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,8 +60,7 @@ class Planner(ABC):
     unplanned: ClassVar[Mapping[PartKind, tuple[str, ...]]] = {}
 
     def refuses(self, bundle: Bundle) -> str | None:
-        """Return one sentence on why the options of these parts cannot be planned for from sizes
-        alone; None if they can."""
+        """Return one sentence on why sizes alone cannot plan these parts' options, or None."""
         for kind, names in self.unplanned.items():
             part = getattr(bundle, kind)
             fields = option_fields(type(part))
@@ -106,13 +108,14 @@ class Reproduction(ABC):
 
     @abstractmethod
     def run(self) -> tuple[Table, ...]:
-        """Return the table, with the paper's numbers quoted in its cells, and a summary of the
-        errors."""
+        """Return the table, with the paper's numbers in its cells and a summary of the errors."""
 
 
 class Ledger(Reproduction):
-    """A reproduction of measurements by others, machine by machine. The document lists each
-    measurement with its prediction, beside the tables."""
+    """A reproduction of measurements by others, machine by machine.
+
+    The document lists each measurement with its prediction, beside the tables.
+    """
 
     @abstractmethod
     def entries(self) -> tuple[LedgerEntry, ...]:
@@ -120,8 +123,10 @@ class Ledger(Reproduction):
 
 
 class Inventory(Reproduction):
-    """A reproduction that lists the constants behind everything modelled. The document lists each,
-    beside the tables."""
+    """A reproduction that lists the constants behind everything modelled.
+
+    The document lists each, beside the tables.
+    """
 
     @abstractmethod
     def numbers(self) -> tuple[MarkedNumber, ...]:

@@ -93,6 +93,7 @@ class Until:
         self._moment_s = moment_s
 
     def wait(self) -> None:
+        """Sleep until the moment, unless it is over."""
         rest_s = self._moment_s - time.monotonic()
         if rest_s > 0.0:
             time.sleep(rest_s)

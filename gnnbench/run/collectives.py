@@ -47,15 +47,21 @@ class PeerSilent(PeerLost):
 class Store(Protocol):
     """The key-value store at which ranks meet."""
 
-    def set(self, key: str, value: str) -> None: ...
-    def wait(self, keys: list[str], timeout: datetime.timedelta) -> None: ...
+    def set(self, key: str, value: str) -> None:
+        """Set the value of a key."""
+
+    def wait(self, keys: list[str], timeout: datetime.timedelta) -> None:
+        """Wait until all keys are set, at most ``timeout``."""
 
 
 class Work(Protocol):
     """A running operation of the process group."""
 
-    def is_completed(self) -> bool: ...
-    def wait(self, timeout: datetime.timedelta) -> bool: ...
+    def is_completed(self) -> bool:
+        """Return whether the operation is over."""
+
+    def wait(self, timeout: datetime.timedelta) -> bool:
+        """Wait for the end of the operation, at most ``timeout``."""
 
 
 class Pending:

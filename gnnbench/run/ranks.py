@@ -47,6 +47,7 @@ class Transfer:
     within: Callable[..., None] | None = None
 
     def __call__(self, *operands: object) -> None:
+        """Move the operands, within this rank or by a message."""
         if self.within is not None:
             self.within(*operands)
         else:
@@ -69,6 +70,7 @@ class HostTransfer:
     to_host: bool = False
 
     def __call__(self, *operands: object) -> None:
+        """Move the operands within this rank."""
         self.within(*operands)
 
 
@@ -108,7 +110,7 @@ def assign_ranks(trainers: Sequence[Device], platform: Platform) -> tuple[int, .
 
 
 class Rank:
-    """This process among others; ``ranks`` names the rank of each device, by device index.
+    """One process among others; ``ranks`` names the rank of each device, by device index.
 
     ``bodies`` execute the items that ``take`` yields, once ``equip`` has made them. Before each
     step a reader calls ``arrive`` with the steps that it waits for. Messages are of ``dtype``.

@@ -172,6 +172,7 @@ class Recorder:
         self.start_epoch(0)
 
     def start_epoch(self, epoch: int) -> None:
+        """Start an epoch: forget the last one, and number spans from 0."""
         self.epoch = epoch
         self.ids = count()
         # Start and duration of parts' decisions, on all threads, and of what is not part of the
@@ -224,6 +225,7 @@ class Recorder:
         return _Interval(self._excluded, self.track.timer or HOST)
 
     def count_bytes(self, kind: ByteKind, number: int) -> None:
+        """Add to the bytes of a kind on this track."""
         counted = self.track.bytes
         counted[kind] = counted.get(kind, 0) + number
 

@@ -17,6 +17,7 @@ from gnnbench.records import Workload
 
 
 def torch_dtype(workload: Workload) -> torch.dtype:
+    """Return the workload's dtype in torch's terms."""
     return torch.float32 if workload.dtype == "float32" else torch.float64
 
 
@@ -95,6 +96,7 @@ class Replicas:
         self._optimiser = Adam(self.parameters, workload)
 
     def on(self, device: Device) -> GNN:
+        """Return the copy of the model on a device."""
         return self._copies[device.torch_device]
 
     def step(self, gradients: list[Tensor]) -> None:

@@ -94,6 +94,7 @@ class Piece:
 
     @property
     def payload_bytes(self) -> int:
+        """The bytes without the header."""
         return len(self._memory) - HEADER
 
     @property
@@ -124,6 +125,7 @@ class Mailbox:
 
     @classmethod
     def make(cls) -> Mailbox:
+        """Make an empty mailbox."""
         return cls(Piece.make(24 * ENTRIES))
 
     def post(self, tag: int, file: int, until_ns: int) -> bool:

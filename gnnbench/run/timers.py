@@ -18,7 +18,8 @@ class Timer(Protocol):
     The clock is monotonic.
     """
 
-    def read(self) -> Moment: ...
+    def read(self) -> Moment:
+        """Return this moment."""
 
     def since(self, first: Moment) -> tuple[float, float]:
         """Return when ``first`` was, in seconds of ``time.perf_counter``, and how long ago."""

@@ -290,11 +290,14 @@ class RayExecutor:
 class SubmittedJob(Protocol):
     """The part of submitit's job that is used here."""
 
-    def done(self) -> bool: ...
+    def done(self) -> bool:
+        """Return whether the job has ended."""
 
-    def exception(self) -> BaseException | None: ...
+    def exception(self) -> BaseException | None:
+        """Return the job's error, or None."""
 
-    def result(self) -> tuple[KeptStatus, str]: ...
+    def result(self) -> tuple[KeptStatus, str]:
+        """Return the status and the reason."""
 
 
 class SlurmExecutor:

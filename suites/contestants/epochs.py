@@ -124,9 +124,7 @@ def run_strategy(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loop:
-    """The inputs of a plain training loop: features, labels, layers with our weights, an
-    optimiser.
-    """
+    """The inputs of a plain training loop: features, labels, layers with our weights, optimiser."""
 
     setting: Setting
     x: Tensor

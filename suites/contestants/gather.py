@@ -43,9 +43,7 @@ class Lookup:
 
     @property
     def compulsory_bytes(self) -> int:
-        """Bytes if every id and gathered row is read once (nearly all are), and every row
-        written.
-        """
+        """Bytes if every id and gathered row (nearly all) is read once, and every row written."""
         return 8 * self.count + (min(self.rows, self.count) + self.count) * self.row_bytes
 
     def make_buffer(self) -> Rows:

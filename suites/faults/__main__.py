@@ -53,8 +53,7 @@ TAMPERED: Mapping[str, Callable[[Dataset], Dataset]] = {"labels-shifted": shift_
 
 @dataclass(slots=True)
 class Search:
-    """A fault's cases: the number with an effect, the found and the missed ones among them, and
-    the number without an effect."""
+    """A fault's cases: with an effect, found and missed ones among these, and without an effect."""
 
     changed: int = 0
     found: int = 0
@@ -76,9 +75,7 @@ class Case:
 def list_cases(
     registry: Registry, share: float, graph: str, names: Sequence[str]
 ) -> Iterator[tuple[Case, Shared]]:
-    """Yield the chosen share of all cases on a graph, each with the data that its setting
-    shares.
-    """
+    """Yield the chosen share of a graph's cases, each with the data that its setting shares."""
     hosts: dict[str, tuple[Row, ...]] = {name: fault.hosts for name, fault in FAULTS.items()}
     hosts |= dict.fromkeys(TAMPERED, EVERYWHERE)
     dataset = GRAPHS[graph]()

@@ -186,9 +186,7 @@ def loss_gradient(setting: Setting, ids: np.ndarray, logits: Tensor) -> Tensor:
 
 
 def distances(ours: Found, right: Found) -> list[float]:
-    """Return relative distances of all logits, of the vertex furthest apart, and of each
-    gradient.
-    """
+    """Return relative distances of all logits, of the furthest vertex, and of each gradient."""
     apart = torch.linalg.vector_norm(ours.logits - right.logits, dim=1)
     sizes = torch.linalg.vector_norm(right.logits, dim=1)
     whole = max(float(torch.linalg.vector_norm(sizes)), 1e-300)

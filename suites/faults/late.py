@@ -159,9 +159,7 @@ def is_of_the_last_round(self: NeighbourSampler, seeds: IntArray, epoch: int) ->
 
 
 def spoil_late(kind: type[Any], spoil: Callable[[Any], object]) -> Any:
-    """Return a ``rounds`` method that applies ``spoil`` to every object of a kind from epoch 2
-    on.
-    """
+    """Return a ``rounds`` method that applies ``spoil`` to objects of a kind from epoch 2 on."""
 
     def rounds(self: NeighbourSampler, epoch: int) -> list[IntArray]:
         if epoch >= 2:

@@ -106,8 +106,7 @@ class LosingRounding(Rounding):
 def planning(
     name: str, summary: str, says: str, plan: Callable[[Unit, IntArray, Any], Fetch], base: Any
 ) -> Fault:
-    """Return a communication that plans each unit's fetch from the rows it needs and its slot's
-    last rows."""
+    """Return a communication that plans fetches from a unit's rows and its slot's last rows."""
 
     class Session(TrafficSession):
         def plan(self, round_: Round, previous: RoundTraffic | None) -> RoundTraffic:

@@ -159,9 +159,7 @@ def have_next_drawn(self: Any, seeds: IntArray, epoch: int, threads: int) -> tup
 
 @dataclass
 class DrawingSampler(NeighbourSampler):
-    """A sampler that draws by ``choose``, with one generator, seeded by ``key``, a vertex and
-    layer.
-    """
+    """A sampler that draws by ``choose`` with one generator, seeded by ``key``, vertex, layer."""
 
     name: ClassVar[str] = "drawing"
     summary: ClassVar[str] = "neighbour sampling, vertex by vertex; right"

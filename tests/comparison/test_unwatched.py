@@ -249,7 +249,7 @@ def test_seeds_that_are_not_shuffled_are_said_and_ranked_apart(registry):
     main, apart = group_runs(comparison)
     assert [row.label for row in main.rows] == ["reference"]
     assert "seeds not shuffled" in apart.title
-    said = "Seeds are not shuffled, so that epochs have the same mini-batches: fixed."
+    said = "Seeds are not shuffled, so all epochs have the same mini-batches: fixed."
     assert said in summarise((main, apart))
 
 

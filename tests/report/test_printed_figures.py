@@ -22,7 +22,7 @@ def test_an_ablation_says_how_fast_each_row_is_against_the_one_before_and_the_fi
         return [line.strip() for line in console.file.getvalue().splitlines()][2:]
 
     def gap(ours_ms, theirs_ms):
-        return f"(the widest gap is transfer, {ours_ms} ms against {theirs_ms} ms)"
+        return f"(transfer takes {ours_ms} ms instead of {theirs_ms} ms)"
 
     two = f"two    200 ms, 4.00x the speed of one {gap(100, 400)}"
     assert show(*map(Ablation, ("one", "three")), Ablation("two", quoted=3.5)) == [

@@ -14,8 +14,10 @@ NAMES = {"matlab": "MATLAB file", "dgl": "file of dgl.save_graphs"}
 
 
 def read_matlab(file: str) -> dict[str, Any]:
-    """Find the only square sparse matrix, or ``A`` of SuiteSparse's ``Problem``, and Facebook100's
-    ``local_info``."""
+    """Find the only square sparse matrix, or ``A`` of SuiteSparse's ``Problem``.
+
+    Facebook100's ``local_info`` is read too.
+    """
     import scipy
 
     try:
@@ -42,8 +44,7 @@ def read_matlab(file: str) -> dict[str, Any]:
 
 
 def read_dgl(file: str) -> dict[str, Any]:
-    """Find the only graph, homogeneous; names begin with ``n/`` and ``e/`` for vertices and
-    edges."""
+    """Find the only homogeneous graph; names begin with ``n/`` for vertices, ``e/`` for edges."""
     from gnnbench.datasets.dgl_library import load_dgl
 
     graphs, _ = load_dgl().load_graphs(file)

@@ -108,7 +108,7 @@ def read_scipy_graph(file: Path, *, weighted: bool) -> RawGraph:
 
 
 def holds_benchmark(names: tuple[str, ...]) -> bool:
-    """Whether an archive with arrays of these names is a graph of ``shchur/gnn-benchmark``."""
+    """Return whether arrays of these names are a graph of ``shchur/gnn-benchmark``."""
     return {"adj_data", "adj_indices", "adj_indptr", "adj_shape"} <= set(map(_plain, names))
 
 

@@ -87,10 +87,10 @@ FORMATS = {
 
 
 def recognise(file: Path) -> str:
-    """Return the format of ``file``, by its ending and by what its folder or archive has; ``edges``
-    is a text of edges or a Parquet table.
+    """Return the format of ``file``, by its ending and by the contents of its folder or archive.
 
-    Raises :class:`DatasetError` for a folder of another kind.
+    ``edges`` is a text of edges or a Parquet table. Raises :class:`DatasetError` for a folder of
+    another kind.
     """
     if find_ogb(file) is not None:
         return "ogb"

@@ -98,10 +98,12 @@ class SparseMatrix:
 
     @property
     def num_dst(self) -> int:
+        """The number of destination rows, D."""
         return len(self.indptr) - 1
 
     @property
     def num_edges(self) -> int:
+        """The number of edges, E."""
         return len(self.indices)
 
     @cached_property
@@ -194,19 +196,29 @@ def aggregate(
 ) -> Float:
     """Return ``out[v] = dst_scale[v] * sum of weight[e] * src_scale[u] * h[u] + own[v] * h[v]``.
 
-    The sum runs over v's in-edges e = (u, v) in their order. ``h`` is ``(S, f)`` float32 or
-    float64, with contiguous rows and any stride between them. ``weight`` ``(E,)``, ``src_scale``
-    ``(S,)``, ``dst_scale`` and ``own`` ``(D,)`` have its dtype. Their default is 1, and 0 for
-    ``own``. ``mean`` divides the sum by the number of v's in-edges, where there are any. With
-    ``own`` the destinations are the first D sources. ``out`` ``(D, f)`` is the caller's buffer, or
-    a new array; with ``add``, it must be the caller's, and the result is added to it.
+    The sum runs over v's in-edges e = (u, v) in their order.
 
-    ``mask``, uint8 ``(D, ceil(f / 8))`` as :func:`pack_mask` makes it, says which elements of the
-    output are wanted; the others are zero. This is MixGCN's S-SpMM (its Equation 4): the mask needs
-    no extra pass, and the edges of rows without any wanted element are skipped.
+    Parameters
+    ----------
+    h
+        ``(S, f)`` float32 or float64, with contiguous rows and any stride between them.
+    weight, src_scale, dst_scale, own
+        ``(E,)``, ``(S,)``, ``(D,)`` and ``(D,)``, in the dtype of ``h``. They default to 1, ``own``
+        to 0. With ``own`` the destinations are the first D sources.
+    mean
+        Whether to divide the sum by the number of v's in-edges, where there are any.
+    mask
+        uint8 ``(D, ceil(f / 8))`` of :func:`pack_mask`; other elements of the output are zero. This
+        is MixGCN's S-SpMM (its Equation 4): the mask needs no extra pass, and the edges of rows
+        without any wanted element are skipped.
+    out, add
+        The caller's buffer ``(D, f)``, or None for a new array; ``add`` adds the result to it.
 
-    Raises ``ValueError`` for shapes or dtypes that do not fit, and for ``add`` without ``out``. It
-    also rejects an ``out`` that is read-only or overlaps an input in memory.
+    Raises
+    ------
+    ValueError
+        For shapes or dtypes that do not fit, for ``add`` without ``out``, and for an ``out`` that
+        is read-only or overlaps an input in memory.
     """
     _check_rows("h", h, matrix.num_src)
     factors = (weight, src_scale, dst_scale, own)
@@ -241,8 +253,7 @@ def _multiply(
     add: bool,
     threads: int,
 ) -> None:
-    """Run the compiled product in the fastest way for its kind, or in a trial while that is
-    unknown.
+    """Run the compiled product in the fastest way for its kind, or in a trial until that is known.
 
     ``factors`` are weight, src_scale, dst_scale and own.
     """
@@ -280,11 +291,10 @@ def _multiply(
 
 
 def aggregate_max(matrix: SparseMatrix, h: Float, *, threads: int = 0) -> tuple[Float, IndexArray]:
-    """Return the element-wise maximum over source rows and its source, int32; 0 and -1 without
-    edges.
+    """Return the element-wise maximum over source rows, and the source of each, int32.
 
-    ``h`` as for :func:`aggregate`; both results are ``(D, f)``. Ties go to the first edge. A NaN
-    never counts as larger.
+    ``h`` as for :func:`aggregate`; both results are ``(D, f)``, and 0 and -1 without edges. Ties go
+    to the first edge. A NaN never counts as larger.
     """
     _check_rows("h", h, matrix.num_src)
     shape = (matrix.num_dst, h.shape[1])

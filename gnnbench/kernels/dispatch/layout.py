@@ -24,13 +24,23 @@ def transpose(
 ) -> tuple[IntArray, IndexArray, IndexArray]:
     """Return the transpose of a rectangular CSR, as ``(indptr, indices, edge)``.
 
-    ``indptr`` is int64 ``(R+1,)`` and ``indices`` int32 ``(E,)`` with values in
-    ``[0, num_columns)``. In a block, rows are destinations and values are positions of sources. The
-    result has int64 ``(num_columns+1,)``, int32 ``(E,)`` the rows that hold each column, and int32
-    ``(E,)`` which entry of the original each was. Entries of a column stand in the order of the
-    original.
+    Parameters
+    ----------
+    indptr, indices
+        int64 ``(R+1,)``, and int32 ``(E,)`` with values in ``[0, num_columns)``. In a block, rows
+        are destinations and values are positions of sources.
 
-    Raises ``ValueError`` as for a graph, and for ``num_columns`` outside ``[0, 2^31)``.
+    Returns
+    -------
+    tuple
+        int64 ``(num_columns+1,)``; int32 ``(E,)``, the rows that hold each column; and int32
+        ``(E,)``, the place of each entry in the original. Entries of a column stand in the
+        original's order.
+
+    Raises
+    ------
+    ValueError
+        For a malformed CSR, and for ``num_columns`` outside ``[0, 2^31)``.
     """
     _check_matrix(indptr, indices)
     if not 0 <= num_columns < 2**31:
@@ -95,8 +105,7 @@ def sort_keys(keys: reference.Keys, low: int, high: int) -> reference.Keys:
 def reverse_cuthill_mckee(
     indptr: IntArray, indices: IndexArray, *, from_hubs: bool = False, threads: int = 0
 ) -> IndexArray:
-    """Return a permutation that brings neighbours close: the vertex at each new place, int32
-    ``(V,)``.
+    """Return an order that brings neighbours close: the vertex at each new place, int32 ``(V,)``.
 
     The order is Cuthill and McKee's ("Reducing the bandwidth of sparse symmetric matrices", 1969),
     reversed (George 1971). Each component is searched breadth-first from a vertex of lowest degree,
@@ -108,7 +117,7 @@ def reverse_cuthill_mckee(
     graphs with hubs, and keeps for each component the order of smaller bandwidth.
 
     The graph should be symmetric; the order of one that is not is a permutation and no more.
-    Raises ``ValueError`` as for every graph.
+    Raises ``ValueError`` for a malformed graph.
     """
     _check_matrix(indptr, indices)
     # The sort is not stable, so the order of equal degrees depends on the dtype: it must be int32.

@@ -64,12 +64,12 @@ def differentiate(
     of_a: bool = True,
     threads: int = 0,
 ) -> tuple[FloatArray | None, FloatArray | None, FloatArray]:
-    """Return the gradients of :func:`multiply` for ``a``, ``w`` and the bias, given its output's
-    ``g``.
+    """Return the gradients of :func:`multiply` for ``a``, ``w`` and the bias.
 
     They are ``g w^T`` ``(n, k)``, None unless ``of_a``; ``a^T g`` ``(k, f)``, None without ``a``;
-    and the sum of the rows of ``g``, ``(f,)``. ``output`` ``(n, f)`` is ReLU's output: ``g`` counts
-    as zero wherever it is zero. Arrays and errors are as in :func:`multiply`.
+    and the sum of the rows of ``g``, ``(f,)``. ``g`` ``(n, f)`` is the gradient of the output, and
+    counts as zero wherever ``output`` ``(n, f)``, ReLU's output, is zero. Arrays and errors are as
+    in :func:`multiply`.
     """
     _check_weight(w)
     _check_rows("g", g, (len(g), w.shape[1]))

@@ -23,16 +23,27 @@ def gather_rows(
 ) -> Rows:
     """Gather rows: ``out[i] = source[ids[i]]``; return ``out``.
 
-    ``source`` ``(V, D)`` is contiguous float32, float64, float16 or uint16, and may be read-only or
-    a memory map; only the rows in ``ids`` are read. ``ids`` are int64 or int32 ``(N,)``, in any
-    order, repeats allowed. ``out`` ``(N, D)`` is the caller's contiguous buffer, or a new array, of
-    the dtype of ``source``. It may also be float32 if ``source`` is float16, or is uint16 with
-    ``bfloat16``, which marks the bits of bfloat16; the values are then widened. ``threads`` is 0
-    for every core.
+    Parameters
+    ----------
+    source
+        Contiguous ``(V, D)``, float32, float64, float16 or uint16, perhaps read-only or a memory
+        map; only the rows in ``ids`` are read.
+    ids
+        int64 or int32 ``(N,)``, in any order, repeats allowed.
+    out
+        The caller's contiguous buffer ``(N, D)``, or None for a new array, in the dtype of
+        ``source``. A float32 buffer also accepts float16, and bits of bfloat16; the values are then
+        widened.
+    bfloat16
+        Whether uint16 values are the bits of bfloat16.
+    threads
+        0 for every core.
 
-    Raises ``ValueError`` for arrays of other dtypes, shapes or layouts, and for an ``out`` that is
-    read-only or shares memory with the inputs. Ids outside ``source`` raise it too; ``out`` is then
-    undefined.
+    Raises
+    ------
+    ValueError
+        For arrays of other dtypes, shapes or layouts, and for an ``out`` that is read-only or
+        shares memory with the inputs. Also for ids outside ``source``; ``out`` is then undefined.
     """
     _check_rows("source", source, bfloat16)
     _check_ids(ids)
@@ -74,14 +85,25 @@ def scatter_add_rows(
 ) -> None:
     """Add rows in place: ``target[ids[i]] += values[i]``, for every i in order.
 
-    ``target`` ``(V, D)`` and ``values`` ``(N, D)`` are contiguous, both float32, float64, float16,
-    or uint16 with ``bfloat16``, which marks the bits of bfloat16. ``ids`` are int64 or int32
-    ``(N,)``, in any order, repeats allowed. Every addition to an element rounds to its type, to
-    nearest and ties to even, in the order of i, whatever ``threads`` (0 = every core).
+    Parameters
+    ----------
+    target, values
+        Contiguous ``(V, D)`` and ``(N, D)``, both float32, float64, float16, or uint16 with
+        ``bfloat16``.
+    ids
+        int64 or int32 ``(N,)``, in any order, repeats allowed.
+    bfloat16
+        Whether uint16 values are the bits of bfloat16.
+    threads
+        0 for every core. Every addition rounds to the element's type, to nearest and ties to even,
+        in the order of i, with any number of threads.
 
-    Raises ``ValueError`` for arrays of other dtypes, shapes or layouts, and for a ``target`` that
-    is read-only or shares memory with the others. Ids outside ``target`` raise it too; ``target``
-    then stays unchanged.
+    Raises
+    ------
+    ValueError
+        For arrays of other dtypes, shapes or layouts, for ids outside ``target``, and for a
+        ``target`` that is read-only or shares memory with the others. ``target`` then stays
+        unchanged.
     """
     _check_rows("target", target, bfloat16)
     _check_ids(ids)
@@ -122,19 +144,23 @@ def move_rows(
     add: bool = False,
     threads: int = 0,
 ) -> None:
-    """Move rows: ``target[target_ids[i]] = source[source_ids[i]]``, or ``+=`` if ``add``, for i in
-    order.
+    """Move rows in order: ``target[target_ids[i]] = source[source_ids[i]]``, ``+=`` if ``add``.
 
-    There is no intermediate buffer.
+    There is no intermediate buffer. The result does not depend on ``threads`` (0 = every core).
 
-    ``source`` ``(V, D)`` and ``target`` ``(W, D)`` are contiguous, both float32, float64 or
-    float16; ``source`` may be read-only or a memory map; only the rows in ``source_ids`` are read.
-    Ids are int64 or int32 ``(N,)``, in any order, repeats allowed. The result does not depend on
-    ``threads`` (0 = every core).
+    Parameters
+    ----------
+    source, target
+        Contiguous ``(V, D)`` and ``(W, D)``, both float32, float64 or float16. ``source`` may be
+        read-only or a memory map; only the rows in ``source_ids`` are read.
+    source_ids, target_ids
+        int64 or int32 ``(N,)``, in any order, repeats allowed.
 
-    Raises ``ValueError`` for arrays of other dtypes, shapes or layouts, and for a ``target`` that
-    is read-only or shares memory with the others. Ids outside either table raise it too. ``target``
-    then stays unchanged.
+    Raises
+    ------
+    ValueError
+        For arrays of other dtypes, shapes or layouts, for ids outside either table, and for a
+        ``target`` that is read-only or shares memory with the others. ``target`` stays unchanged.
     """
     _check_move(source, source_ids, target, target_ids)
     workers = resolve_threads(threads)
@@ -169,9 +195,7 @@ def _check_move(
     target: Rows,
     target_ids: IntArray | IndexArray,
 ) -> None:
-    """Check that the tables match in dtype and width, are apart in memory, and have equally many
-    ids.
-    """
+    """Check that the tables match in dtype and width, share no memory, and have as many ids."""
     for name, rows in (("source", source), ("target", target)):
         _check_rows(name, rows, bfloat16=False)
     _check_ids(source_ids, "source_ids")

@@ -97,8 +97,7 @@ def _cut_blocks(
 def induce_block(
     indptr: IntArray, indices: IndexArray, dst_ids: IntArray, *, threads: int = 0
 ) -> Block:
-    """Return the block of every in-edge of ``dst_ids``: these first, then the other sources
-    ascending.
+    """Return the block of every in-edge of ``dst_ids``: these first, then other sources ascending.
 
     Dtypes and errors as for :func:`sample_neighbours`; edges stay in the order of the graph's rows.
     """
@@ -117,8 +116,7 @@ def induce_block(
 def induce_subgraph(
     indptr: IntArray, indices: IndexArray, ids: IntArray, *, threads: int = 0
 ) -> Block:
-    """Return the block of the edges with both ends in ``ids``, which are its destinations and
-    sources.
+    """Return the block of the edges with both ends in ``ids``, its destinations and sources.
 
     Dtypes and errors as for :func:`sample_neighbours`; edges stay in the order of the graph's rows.
     """
@@ -257,12 +255,11 @@ def sample_saint_nodes(
     round: int,
     sums: DoubleArray | None = None,
 ) -> IntArray:
-    """Sample by GraphSAINT's node sampler (Zeng et al. 2020, Algorithm 2): sorted distinct ids,
-    int64.
+    """Sample sorted distinct ids, int64, by GraphSAINT's node sampler.
 
-    It draws ``budget`` vertices with replacement in proportion to the squared column norm of D^-1
-    A, the paper's choice. ``sums`` are what :func:`saint_node_sums` returns for this graph; without
-    them every call computes them anew.
+    The sampler (Zeng et al. 2020, Algorithm 2) draws ``budget`` vertices with replacement in
+    proportion to the squared column norm of D^-1 A, the paper's choice. ``sums`` are what
+    :func:`saint_node_sums` returns for this graph; without them every call computes them anew.
 
     Raises ``ValueError`` for a malformed graph, a negative budget, sums of the wrong dtype or
     shape, and a graph without edges.
@@ -285,12 +282,11 @@ def sample_saint_edges(
     round: int,
     sums: DoubleArray | None = None,
 ) -> IntArray:
-    """Sample by GraphSAINT's edge sampler (Zeng et al. 2020, Algorithm 2): sorted distinct ids,
-    int64.
+    """Sample sorted distinct ids, int64, by GraphSAINT's edge sampler.
 
-    ``budget`` edges u, v are drawn with replacement in proportion to 1 / D(u) + 1 / D(v); the ids
-    are their ends. ``sums`` are what :func:`saint_edge_sums` returns for this graph. Errors as for
-    :func:`sample_saint_nodes`.
+    The sampler (Zeng et al. 2020, Algorithm 2) draws ``budget`` edges u, v with replacement in
+    proportion to 1 / D(u) + 1 / D(v); the ids are their ends. ``sums`` are what
+    :func:`saint_edge_sums` returns for this graph. Errors as for :func:`sample_saint_nodes`.
     """
     check_graph(indptr, indices)
     _check_counts(budget=budget)
@@ -312,11 +308,11 @@ def sample_saint_walks(
     epoch: int,
     round: int,
 ) -> IntArray:
-    """Sample by GraphSAINT's random walks (Zeng et al. 2020, Algorithm 2): sorted distinct ids,
-    int64.
+    """Sample sorted distinct ids, int64, by GraphSAINT's random walks.
 
-    ``roots`` vertices are drawn uniformly with replacement; from each, ``length`` steps go to a
-    uniformly drawn in-neighbour, or stay where there is none. The ids are all vertices visited.
+    The sampler (Zeng et al. 2020, Algorithm 2) draws ``roots`` vertices uniformly with replacement.
+    From each, ``length`` steps go to a uniformly drawn in-neighbour, or stay where there is none.
+    The ids are all vertices visited.
 
     Raises ``ValueError`` for a malformed graph, negative counts, and roots in an empty graph.
     """

@@ -14,9 +14,7 @@ Float = npt.NDArray[np.floating]
 
 
 def check_matrix(indptr: IntArray, indices: IndexArray, num_src: int) -> int:
-    """Return 0; 1 if rows descend or end past the indices; 2 if an index is outside [0,
-    num_src).
-    """
+    """Return 0; 1 if rows descend or end past the indices; 2 if an index is not in [0, num_src)."""
     if indptr[0] != 0 or indptr[-1] != len(indices) or (indptr[1:] < indptr[:-1]).any():
         return 1
     return 2 if len(indices) and (indices.min() < 0 or indices.max() >= num_src) else 0

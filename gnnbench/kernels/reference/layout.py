@@ -17,6 +17,7 @@ MALFORMED_ORDER = "order is not a permutation; name every vertex in [0, V) once.
 
 
 def check_rows(indptr: IntArray) -> None:
+    """Raise ``ValueError`` where offsets descend."""
     if (indptr[1:] < indptr[:-1]).any():  # a difference might overflow
         raise ValueError(MALFORMED_ROWS)
 
@@ -24,6 +25,7 @@ def check_rows(indptr: IntArray) -> None:
 def check_csr(
     indptr: IntArray, indices: IndexArray, num_columns: int, message: str = MALFORMED_IDS
 ) -> None:
+    """Raise ``ValueError`` where offsets descend or an index is outside [0, num_columns)."""
     check_rows(indptr)
     if len(indices) and (indices.min() < 0 or indices.max() >= num_columns):
         raise ValueError(message)

@@ -1,6 +1,4 @@
-"""Places of rows in buffers from round to round, in NumPy: HongTu's position indices (section
-6).
-"""
+"""Places of rows in buffers from round to round, in NumPy: HongTu's positions (section 6)."""
 
 from __future__ import annotations
 
@@ -40,6 +38,7 @@ class SlotPositions:
 
 
 def incomplete(unit: Unit) -> ValueError:
+    """Make the error for a plan that does not bring a unit each of its rows exactly once."""
     return ValueError(
         f"the plan does not bring slot {unit.slot} each of its {len(unit.input_ids):,} rows "
         f"exactly once; the communication part must have every needed row in the own transition "
@@ -48,6 +47,7 @@ def incomplete(unit: Unit) -> ValueError:
 
 
 def absent() -> ValueError:
+    """Make the error for a plan that reads a row where none is."""
     return ValueError(
         "the plan takes a row from a transition set that does not hold it, or keeps "
         "one that was not there; the communication part must reuse, keep and fetch "
@@ -56,6 +56,7 @@ def absent() -> ValueError:
 
 
 def outside(num_vertices: int) -> ValueError:
+    """Make the error for a plan with a row outside the graph."""
     return ValueError(
         f"the plan names a row outside the {num_vertices:,} of the graph; the communication part "
         f"must move vertices of the graph"
@@ -63,6 +64,7 @@ def outside(num_vertices: int) -> ValueError:
 
 
 def nameless(unit: Unit) -> ValueError:
+    """Make the error for an edge without a source among the unit's input rows."""
     return ValueError(
         f"an edge of slot {unit.slot}'s block comes from none of its {len(unit.input_ids):,} "
         f"sources; the sampler must number them from 0"
@@ -192,6 +194,10 @@ class RoundPositions:
         rows: dict[int, BufferRows],
         merged: bool,
     ) -> list[SlotPositions]:
+        """Return the positions of one round for each unit, and keep its places for the next round.
+
+        ``following`` are the fetches of the next round. Raises ``ValueError`` for a faulty plan.
+        """
         now = {fetch.slot: _make_sets(fetch, self._num_vertices) for fetch in fetches}
         after = {fetch.slot: _make_sets(fetch, self._num_vertices) for fetch in following}
         _check_coverage(units, now)
@@ -280,9 +286,7 @@ def _check_coverage(units: Sequence[Unit], now: dict[int, _Sets]) -> None:
 
 
 def _check_rows_are_there(now: dict[int, _Sets], before: dict[int, _Sets]) -> None:
-    """Check that kept rows were there in the last round, and that peers hold the rows read from
-    them.
-    """
+    """Check that kept rows were there in the last round, and that peers hold the rows they send."""
     for slot, mine in now.items():
         last = before.get(slot)
         pairs = [

@@ -114,6 +114,7 @@ def gather_rows(indptr: IntArray, degrees: IntArray, vertices: IntArray) -> IntA
 
 
 def check_ids(ids: IndexArray, num_vertices: int) -> None:
+    """Raise ``ValueError`` for an id outside [0, num_vertices)."""
     if len(ids) and (ids.min() < 0 or ids.max() >= num_vertices):
         raise ValueError(MALFORMED_IDS)
 

@@ -79,6 +79,7 @@ class RmatStream:
 
     @property
     def seed_key(self) -> int:
+        """The key derived from the seed."""
         return int(derive_key(self.seed)[0])
 
     @property
@@ -88,14 +89,17 @@ class RmatStream:
 
     @property
     def shift(self) -> int:
+        """The bits by which a round of the shuffle shifts an id to the right."""
         return (self.levels + 1) // 2
 
     @property
     def mask(self) -> int:
+        """The mask of an id's bits."""
         return (1 << self.levels) - 1
 
     @property
     def offset(self) -> int:
+        """The number that the shuffle adds to every id, below 2^32."""
         return int(derive_key(self.seed, ROUNDS)[0]) & 0xFFFFFFFF
 
 
@@ -117,6 +121,7 @@ class ChunkMarks:
 
 
 def in_lanes(value: int) -> int:
+    """Repeat a value of 16 bits in every lane of a word."""
     return sum(value << (16 * lane) for lane in range(LANES))
 
 

@@ -83,5 +83,6 @@ class HostHolds:
             yield from self.hold(plan.slot, sizes)
 
     def hold(self, slot: int, sizes: Sizes) -> list[Hold]:
+        """Return items that hold tensors of these sizes on a trainer."""
         name = self._frame.trainers[slot].name
         return [Hold(name, tensor, size) for tensor, size in sizes]

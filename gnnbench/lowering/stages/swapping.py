@@ -86,6 +86,7 @@ class Swapping:
             yield Hold(name, name_kept(number), self._memory.count_kept(slot, number))
 
     def free_kept(self, number: int) -> Iterator[Item]:
+        """Yield items that free a layer's kept data on each trainer that swaps it."""
         for slot, _ in self._list_swapped(number):
             yield Free(self._frame.trainers[slot].name, name_kept(number))
 

@@ -1,7 +1,6 @@
-"""BNS-GCN (Wan et al., MLSys 2022): full-graph training on partitions that sample their halos in
-every epoch.
+"""BNS-GCN (Wan et al., MLSys 2022): full-graph training on partitions that sample their halos.
 
-``communication`` holds the sampling; the partition is the one of ``partition``.
+``communication`` samples halos in every epoch; the partition is the one of ``partition``.
 """
 
 from __future__ import annotations

@@ -161,10 +161,9 @@ class DGLKernel(Kernel):
         find_dgl()
 
     def projects_first(self, layer: int, setting: Setting, mode: Mode) -> bool:
-        """Return whether UPDATE precedes AGGREGATE: in ``GraphConv`` and ``SAGEConv`` if rows get
-        narrower.
+        """Return whether UPDATE precedes AGGREGATE.
 
-        ``GINConv`` never does so.
+        It does in ``GraphConv`` and ``SAGEConv`` if rows get narrower, and never in ``GINConv``.
         """
         shape = setting.layers[layer]
         return setting.workload.model != "gin" and shape.in_features > shape.out_features

@@ -1,5 +1,4 @@
-"""DistDGL (Zheng et al., 2020): mini-batches with seeds trained on the device that has their
-partition.
+"""DistDGL (Zheng et al., 2020): mini-batches, with seeds trained on the device of their partition.
 
 ``placement`` holds the partition, and DistDGLv2's static hybrid (Zheng et al., 2022), which also
 prefetches (``hyscale``'s communication). Sampling and features on the host are the plain parts.

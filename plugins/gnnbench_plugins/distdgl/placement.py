@@ -36,8 +36,7 @@ class PartitionShares(SeedSession):
 
 @dataclass(frozen=True)
 class DistDGLPlacement(SeedPlacement):
-    """One partition for each accelerator, which trains its seeds; without accelerators, the host
-    does.
+    """One partition for each accelerator, or for the host without accelerators, trains its seeds.
 
     A round's seeds are drawn from all partitions at once, so that every strategy takes the same
     steps. A trainer has on average its partition's share of them; in DistDGL each trainer draws a

@@ -11,8 +11,7 @@ from gnnbench.parts import PartitionPlacement, option
 
 @dataclass(frozen=True)
 class DistGNNPlacement(PartitionPlacement):
-    """Training on the platform's CPU nodes, or on its host, with all sockets as one, if it has
-    none.
+    """Training on the platform's CPU nodes, or on its host, with all sockets as one.
 
     Other accelerators are unused.
     """

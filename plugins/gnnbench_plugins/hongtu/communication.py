@@ -124,8 +124,7 @@ class DeduplicatedTraffic(TrafficSession):
         return traffic
 
     def _transitions(self, needed: Bitmaps, slots: list[int]) -> Bitmaps:
-        """Return T_ij: the union of the round's neighbour sets by owner; each set itself without
-        P2P."""
+        """Return T_ij: the union of a round's neighbour sets by owner, or each without P2P."""
         if not self._part.p2p or not slots:
             return needed
         owner = self.owner

@@ -27,8 +27,7 @@ from gnnbench_plugins.reference.communication import HaloCommunication
 
 
 class InMemoryPlanner(Planner):
-    """A planner that counts the partitions' neighbour sets, and checks that they fit on the
-    devices."""
+    """A planner that counts the partitions' neighbour sets, and checks that they fit on devices."""
 
     name: ClassVar[str] = "hongtu-im"
     summary: ClassVar[str] = "memory of every device, halo rows and epoch time, nothing offloaded"

@@ -455,6 +455,7 @@ def as_counts(marks: ChunkMarks, vertices: IntArray, in_edges: IntArray) -> Chun
 
 
 def count_nouns(count: int, noun: str) -> str:
+    """Return a count with its noun, in the plural unless the count is 1."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 

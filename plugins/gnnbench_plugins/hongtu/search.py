@@ -210,12 +210,12 @@ class _Schedule:
         return rest
 
     def _count(self, i: int, batches: IntArray, rest: Bitmaps) -> IntArray:
-        """Return columns of ``_tables[i]``, int64 ``(3, n, len(batches))``; ``rest`` is from
-        ``_rest``.
+        """Return columns of ``_tables[i]``, int64 ``(3, n, len(batches))``.
 
-        Both counts use inclusion and exclusion. Let O be the rows that the other partitions' chunks
-        read in a batch, N a chunk and U a neighbouring batch's union. The new union has |O| + |N| -
-        |O ∩ N| rows. It shares |O ∩ U| + |N ∩ U| - |O ∩ N ∩ U| of them with U.
+        ``rest`` is from ``_rest``. Both counts use inclusion and exclusion. Let O be the rows that
+        the other partitions' chunks read in a batch, N a chunk and U a neighbouring batch's union.
+        The new union has |O| + |N| - |O ∩ N| rows. It shares |O ∩ U| + |N ∩ U| - |O ∩ N ∩ U| of
+        them with U.
         """
         # Sizes of O, U before, O ∩ U before, U after and O ∩ U after, and the part of each in N.
         each = np.empty((5, *rest.shape), dtype=np.uint64)

@@ -199,6 +199,7 @@ def run_products(rows: int, inner: int, out_width: int, machine: Machine, m: int
 
 
 def seconds_of(cycles: int, machine: Machine) -> float:
+    """Return the seconds of a number of cycles."""
     return cycles * machine.cycle_ticks / TICKS_PER_S
 
 

@@ -189,8 +189,7 @@ def _check_labels(labels: IntArray, targets: int, classes: int) -> None:
 def read_results(
     path: str | Path, layers: Sequence[LayerInput], widths: Sequence[int]
 ) -> tuple[tuple[FloatArray, FloatArray], ...]:
-    """Read the one batch of a results file: each layer's sums ``(D, f_in)`` and rows ``(D,
-    f_out)``."""
+    """Read the one batch of a results file: each layer's sums ``(D, f_in)`` and rows ``(D, f)``."""
     values = np.fromfile(path, dtype="<f4")
     results, at = [], 0
     for layer, (f_in, f_out) in zip(layers, pairwise(widths), strict=True):

@@ -54,8 +54,7 @@ class LaidOutBlock(Block):
 
     @property
     def topology_bytes(self) -> int:
-        """Bytes sent to the board: every edge in coordinate format, and again for the backward
-        pass."""
+        """Bytes sent to the board: all edges in coordinate format, once for each pass."""
         directions = 1 if self.backward is None else 2
         return directions * self.num_edges * EDGE.itemsize
 

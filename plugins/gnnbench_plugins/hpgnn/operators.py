@@ -104,7 +104,7 @@ class _Watch(Function):
 def reduce_edges(
     messages: Tensor, degrees: Tensor, gather: Callable[[Tensor, Tensor], Tensor]
 ) -> Tensor:
-    """``(E, f) -> (D, f)``: combine each destination's messages, which are adjacent.
+    """Combine each destination's messages, which are adjacent: ``(E, f) -> (D, f)``.
 
     ``degrees`` int64 ``(D,)`` add up to E. Neighbours are combined in pairs until one is left, log2
     of the largest degree times. A destination without a message has zeros.

@@ -264,8 +264,7 @@ class HyScaleSession(SeedSession):
             self.balancer.apply(decide(times), times)
 
     def _expect_epoch_s(self, assignment: Assignment) -> float:
-        """Return the modelled seconds of an epoch under ``assignment``, corrected by the last
-        round."""
+        """Return an epoch's modelled seconds under ``assignment``, corrected by the last round."""
         expected = correct(
             self._predict(Split(assignment.cpu_seeds, assignment.threads)),
             self._predict(self._taken_under),

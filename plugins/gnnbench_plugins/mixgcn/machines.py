@@ -190,8 +190,7 @@ class Machine(ABC):
 
     @abstractmethod
     def share_units(self, divisor: int) -> Machine:
-        """Return a machine with one in ``divisor`` of the units and their feeds, on the same
-        memory."""
+        """Return a machine with one in ``divisor`` of the units and feeds, on unchanged memory."""
 
     def simulate(self, steps: Steps) -> Simulation:
         """Simulate the steps in whole ticks, a fraction of a cycle common to bytes and cycles."""
@@ -239,6 +238,7 @@ def list_tiles(num_dst: int, tile_rows: int) -> tuple[IntArray, IntArray]:
 
 
 def count_tile_edges(matrix: SparseMatrix, tile_rows: int) -> IntArray:
+    """Return the edges of each tile of ``tile_rows`` rows."""
     first, rows = list_tiles(matrix.num_dst, tile_rows)
     edges: IntArray = matrix.indptr[first + rows] - matrix.indptr[first]
     return edges

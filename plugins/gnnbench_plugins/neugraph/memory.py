@@ -10,8 +10,7 @@ from gnnbench.parts import Intermediates, LayerShape, OffloadingMemory
 
 @dataclass(frozen=True)
 class NeuGraphMemory(OffloadingMemory):
-    """Representations and gradients of every layer on the host, and intermediates of chunks on
-    devices.
+    """Representations and gradients of all layers on the host, intermediates of chunks on devices.
 
     HongTu, section 2.4, describes NeuGraph and NeutronStar so.
     """

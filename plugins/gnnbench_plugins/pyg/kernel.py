@@ -142,9 +142,7 @@ class PyGAdjacency(Adjacency):
         return EdgeIndex(self._csr(None))
 
     def _values(self, weight: Tensor | None) -> Tensor | None:
-        """Return the values of ``EdgeIndex``; its implicit ones would have torch's default
-        dtype.
-        """
+        """Return the values of ``EdgeIndex``; implicit ones would have torch's default dtype."""
         if weight is not None:
             return weight.detach()
         return None if self._dtype is torch.get_default_dtype() else self._ones
@@ -184,9 +182,7 @@ class PyGKernel(Kernel):
             raise MissingDependency(_say_missing("it is not installed"))
 
     def projects_first(self, layer: int, setting: Setting, mode: Mode) -> bool:
-        """Return whether UPDATE precedes AGGREGATE: always in ``GCNConv``, never in
-        ``SAGEConv``.
-        """
+        """Return whether UPDATE comes first: in ``GCNConv`` always, in ``SAGEConv`` never."""
         return setting.workload.model == "gcn"
 
     def adjacency_bytes(self, block: BlockSize, layer: LayerShape, itemsize: int) -> int:

@@ -22,8 +22,9 @@ class Propagation(MessagePassing):  # type: ignore[misc]
     def forward(
         self, edge_index: Adj, h: Tensor, weight: OptTensor = None, size: Size = None
     ) -> Tensor:
-        """Aggregate, ``(S, f) -> (D, f)``; an edge index needs ``weight`` ``(E,)`` and ``size``
-        ``(S, D)``.
+        """Aggregate, ``(S, f) -> (D, f)``.
+
+        An edge index needs ``weight`` ``(E,)`` and ``size`` ``(S, D)``.
         """
         # propagate_type: (x: OptPairTensor, weight: OptTensor)
         out: Tensor = self.propagate(edge_index, x=(h, None), weight=weight, size=size)

@@ -155,11 +155,11 @@ class TorchAdjacency(Adjacency):
         return out
 
     def sum_scores(self, values: Tensor) -> Tensor:
-        """``(E,) -> (D,)``: sum over each destination's in-edges."""
+        """Return the sum over each destination's in-edges: ``(E,) -> (D,)``."""
         return torch.segment_reduce(values, "sum", offsets=self.row_ptr, initial=0.0)
 
     def max_scores(self, values: Tensor) -> Tensor:
-        """``(E,) -> (D,)``: return the largest of each destination's in-edges, -inf for none."""
+        """Return the largest of each destination's in-edges, ``(E,) -> (D,)``; -inf for none."""
         return torch.segment_reduce(values, "max", offsets=self.row_ptr, initial=-torch.inf)
 
     @cached_property
@@ -296,8 +296,7 @@ def _share(array: IntArray | IndexArray) -> Tensor:
 
 
 def _multiply(matrix: Tensor, dense: Tensor, into: Tensor | None = None) -> Tensor:
-    """Multiply CSR by dense, adding in place to ``into`` or zeros: ``@`` would hold a second
-    result."""
+    """Multiply CSR by dense, in place into ``into`` or zeros; ``@`` would hold a second result."""
     if into is None:
         into = dense.new_zeros(matrix.shape[0], dense.shape[1])
     return into.addmm_(matrix, dense)

@@ -1,7 +1,7 @@
-"""ROC (Jia et al., MLSys 2020): full-graph training on ranges of vertices that a learned linear
-cost model balances.
+"""ROC (Jia et al., MLSys 2020): full-graph training on ranges of vertices.
 
-If devices have no room, the data that layers keep for the backward pass is swapped to the host.
+A learned linear cost model balances the ranges. If devices have no room, the data that layers keep
+for the backward pass is swapped to the host.
 
 ``cost`` has the model, ``sampler`` learns it and cuts the graph by it. ``memory`` has the dynamic
 program that chooses the layers to swap.

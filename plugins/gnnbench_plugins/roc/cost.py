@@ -25,8 +25,7 @@ Numbers = npt.NDArray[np.float64]
 
 
 class VertexFeatures:
-    """Prefix sums of x_1 .. x_5 over vertices, int64 ``(V+1,)`` each; two lookups give a range's
-    sums.
+    """Prefix sums of x_1 .. x_5 over vertices, int64 ``(V+1,)``; two lookups sum a range.
 
     x_5 depends on the width of a layer's rows; the others are equal for all layers.
     """
@@ -49,9 +48,7 @@ class VertexFeatures:
         return np.diff(np.stack(sums, axis=1).astype(np.float64), axis=0)
 
     def cost(self, weights: Sequence[Numbers]) -> Numbers:
-        """Return prefix sums of the vertices' costs by the ``weights`` of every layer,
-        ``(V+1,)``.
-        """
+        """Return prefix sums ``(V+1,)`` of the vertices' costs by every layer's ``weights``."""
         total = np.zeros(len(self._plain[0]))
         for layer, of_layer in enumerate(weights):
             columns = (*self._plain, self._loads[self._widths[layer]])

@@ -14,8 +14,7 @@ _Way = tuple[int, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class RocMemory(SwappingMemory):
-    """Vertex data on the devices, with as few kept bytes of layers swapped to the host as will
-    fit."""
+    """Vertex data on the devices, with the fewest kept bytes swapped to the host that will fit."""
 
     name: ClassVar[str] = "roc"
     summary: ClassVar[str] = "on the devices, intermediates on the host where there is no room"

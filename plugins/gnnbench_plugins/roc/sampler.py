@@ -99,8 +99,7 @@ class RocSampler(WholeGraphSampler):
 
 
 def time_layers(bundle: Bundle, setting: Setting, count: int) -> Numbers:
-    """Return the modelled compute seconds ``(L, count)`` of devices in an epoch, forward and
-    backward.
+    """Return the modelled compute seconds ``(L, count)`` of devices, forward and backward.
 
     The epoch is planned from sizes.
     """

@@ -1,5 +1,4 @@
-"""SALIENT (Kaler et al., MLSys 2022): mini-batches that threads prepare end to end and that are
-transferred ahead.
+"""SALIENT (Kaler et al., MLSys 2022): threads prepare whole mini-batches, transferred ahead.
 
 ``sampler`` has the threads; each draws a mini-batch and gathers its rows. ``communication`` has the
 transfers that overlap training, features in half precision, and the ring of distributed data

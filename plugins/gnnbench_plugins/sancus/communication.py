@@ -22,8 +22,7 @@ from gnnbench.records import BoolArray, IntArray
 
 @dataclass(frozen=True)
 class SancusCommunication(Broadcast, AdaptiveExchange):
-    """A broadcast of all rows of each partition to all devices, unless their copies are recent
-    enough.
+    """A broadcast of all rows of each partition to all devices, unless copies are recent enough.
 
     A broadcast to m - 1 peers takes m - 1 copies of the shard. A layer therefore costs (m - 1) |V|
     f values in an epoch in which it is broadcast, and nothing in others. If partitions are cut into

@@ -22,7 +22,7 @@ PACKAGES = (gnnbench, gnnbench_plugins)
 
 @cache
 def list_constants() -> tuple[MarkedNumber, ...]:
-    """Of both packages: of TOML files by their names, then of modules."""
+    """List the constants of both packages: of TOML files by their names, then of modules."""
     found = [number for package in PACKAGES for number in _read_files(_folder(package))]
     found += [number for package in PACKAGES for number in _read_modules(package)]
     return tuple(found)

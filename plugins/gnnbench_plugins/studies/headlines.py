@@ -98,7 +98,8 @@ def pick_speed_up(
 ) -> Callable[[Tables], Sequence[Cell]]:
     """Return a function that finds the largest ratio of two rows of epochs, of several pairs.
 
-    A constant that was fitted on either epoch was fitted on the ratio."""
+    A constant that was fitted on either epoch was fitted on the ratio.
+    """
 
     def pick(tables: Tables) -> Sequence[Cell]:
         rows = {row.label: row.cells for table in tables for row in table.rows}
@@ -256,7 +257,8 @@ def judge(claim: Claim, tables: Tables) -> Judgement:
 def _miss(cell: Cell, unit: str) -> str:
     """Say how a number misses the paper's number or range; empty if it is within ``CLOSE``.
 
-    A lead is judged by what exceeds 1, so that a lead that vanishes does not come near."""
+    A lead is judged by what exceeds 1, so that a lead that vanishes does not come near.
+    """
     span = find_range(cell)
     if span is None or cell.value is None:
         return ""

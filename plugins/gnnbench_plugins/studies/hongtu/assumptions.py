@@ -1,5 +1,4 @@
-"""The rates that predictions of HongTu's epochs rest on, each to be scaled towards the paper's
-numbers."""
+"""The rates behind the predictions of HongTu's epochs, each scaled towards the paper's numbers."""
 
 from __future__ import annotations
 
@@ -94,8 +93,10 @@ def share_case(case: Case, what: str, quoted: float, *stages: str) -> Quantity[S
 
 
 def list_headlines() -> tuple[Quantity[Server], ...]:
-    """Numbers that are held beside whatever is scaled: epochs of 2-layer GCN with and without
-    deduplication, and the CPU's share of one."""
+    """List the numbers that every scaled rate is compared with.
+
+    They are epochs of 2-layer GCN with and without deduplication, and the CPU's share of one.
+    """
     times = [time_case(Case(graph), TABLE_7[2, graph.label][1]) for graph in LARGE[:2]]
     plain = TABLE_9["HongTu w/o CD"][2] / 100
     return (

@@ -70,6 +70,7 @@ def is_off(value: float, ends: Range) -> bool:
 
 
 def nearest_end(value: float, ends: Range) -> float:
+    """Return the end of a range that is nearer to the value."""
     return min(ends, key=lambda end: abs(end - value))
 
 

@@ -19,12 +19,12 @@ VALUES_AN_EDGE: Annotated[int, Constant("", "assumed", "unfused attention")] = 1
 
 @dataclass
 class AttentionEngine(TorchKernel):
-    """The kernel of a GAT whose edges have tensors: [W h_v || W h_u] is put together for each edge,
-    as Equation 3 is written, and autograd goes back through as many bytes.
+    """The kernel of a GAT with a tensor for each edge, by Equation 3.
 
-    It stands beside the price that ``TorchKernel`` has for attention because that one reads rows
-    that are near each other out of the cache: GAT's epochs on it-2004, which the paper has slower,
-    would come out at 61 to 64 % of the paper's instead of 77 to 80 %.
+    [W h_v || W h_u] is put together for each edge, and autograd goes back through as many bytes. It
+    stands beside the price that ``TorchKernel`` has for attention. That price reads rows near each
+    other out of the cache. With it, GAT's epochs on it-2004 would be 61 to 64 % of the paper's, not
+    77 to 80 %.
 
     ``edge_traffic`` is how many times these bytes cross the memory.
     """

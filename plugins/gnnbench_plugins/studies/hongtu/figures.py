@@ -50,8 +50,7 @@ ANY: Bound[float] = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Strain:
-    """Bytes of the fullest device and seconds of an epoch at some number of chunks, with the steps
-    on the critical path."""
+    """Bytes of the fullest device, seconds of an epoch and its critical path at some chunks."""
 
     device_bytes: int
     epoch_s: float

@@ -47,8 +47,10 @@ class PaperGraph:
     reused: float
 
     def replication(self, partitions: int) -> float:
-        """Return Table 3's factor of a number of partitions. Raises ``ValueError`` for a number and
-        ``KeyError`` for a graph that the table lacks."""
+        """Return Table 3's factor of a number of partitions.
+
+        Raises ``ValueError`` for a number and ``KeyError`` for a graph that the table lacks.
+        """
         return TABLE_3[self.name][CUT_INTO.index(partitions)]
 
     def dims(self, layers: int) -> tuple[int, ...]:
@@ -172,17 +174,18 @@ SCALING: Mapping[str, Range] = {"gcn": (3.3, 3.7), "gat": (3.4, 3.8)}
 
 
 def show_range(ends: Range) -> str:
-    """``"1.3-1.5"``, as a cell quotes it."""
+    """Format a range as a cell quotes it: ``"1.3-1.5"``."""
     low, high = ends
     return f"{low:g}-{high:g}"
 
 
 def show_growth(ends: Range) -> str:
-    """``"30-50"`` of ``(1.3, 1.5)``: percent of what exceeds 1, as a cell quotes it."""
+    """Format the excess over 1 in percent, as a cell quotes it: ``"30-50"`` of ``(1.3, 1.5)``."""
     return "-".join(f"{100 * (end - 1):.0f}" for end in ends)
 
 
 def middle(ends: Range) -> float:
+    """Return the middle of a range."""
     return (ends[0] + ends[1]) / 2
 
 

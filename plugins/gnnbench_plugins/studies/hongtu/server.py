@@ -74,7 +74,7 @@ class Case:
     gpus: int = PARTITIONS
 
     def __str__(self) -> str:
-        """``"3-layer GCN on OPR, baseline"``."""
+        """Return a label such as ``"3-layer GCN on OPR, baseline"``."""
         method = "" if self.method == "+RU" else f", {self.method}"
         gpus = "" if self.gpus == PARTITIONS else f", {self.gpus} GPU{'s' * (self.gpus > 1)}"
         return f"{self.layers}-layer {self.model.upper()} on {self.graph.label}{method}{gpus}"
@@ -84,8 +84,10 @@ class Case:
 
 
 def count_chunks(graph: PaperGraph, model: str, gpus: int = PARTITIONS) -> ChunkCounts:
-    """Return the paper's volumes, spread evenly over its chunks. GAT has twice as many chunks, and
-    its volumes grow as alpha does in Table 3."""
+    """Return the paper's volumes, spread evenly over its chunks.
+
+    GAT has twice as many chunks, and its volumes grow as alpha does in Table 3.
+    """
     if model == "gat" and graph.chunks > 1:
         few = PARTITIONS * graph.chunks
         growth = graph.replication(2 * few) / graph.replication(few)
@@ -126,8 +128,10 @@ def multiply_chunks(
 
 
 def find_alpha(graph: PaperGraph, gpus: int) -> float:
-    """Return Table 3's replication factor of as many partitions as GPUs. For three it is the mean
-    of two and four."""
+    """Return Table 3's replication factor of as many partitions as GPUs.
+
+    For three it is the mean of two and four.
+    """
     if gpus == 1:
         return 1.0
     if gpus in CUT_INTO:
@@ -139,12 +143,12 @@ def find_alpha(graph: PaperGraph, gpus: int) -> float:
 
 
 def make_workload(dims: tuple[int, ...], model: str = "gcn") -> Workload:
-    """One epoch of full-graph training."""
+    """Make the workload of one epoch of full-graph training."""
     return Workload(model=model, dims=dims, epochs=1, batch_size=1, fanouts=(), seed=0)
 
 
 def place_graph(graph: PaperGraph, workload: Workload, platform: Platform) -> Setting:
-    """The graph on a platform."""
+    """Make the setting of a graph on a platform."""
     return make_setting(graph.vertices, graph.edges, platform, workload)
 
 
@@ -165,14 +169,14 @@ def assemble(
 
 
 def assemble_case(case: Case) -> Bundle:
-    """The parts that stand for a case."""
+    """Assemble the parts of a case."""
     memory = InMemory() if case.method == "in memory" else HongTuMemory()
     devices = 0 if case.gpus == PARTITIONS else case.gpus
     return assemble(memory, COMMUNICATIONS[case.method], devices, make_kernel(case.model))
 
 
 def make_kernel(model: str, edge_traffic: float = 1.0) -> Kernel:
-    """HongTu's engine."""
+    """Make the kernel of HongTu's engine."""
     return AttentionEngine(edge_traffic=edge_traffic) if model == "gat" else TorchKernel()
 
 
@@ -199,7 +203,7 @@ def change_links(platform: Platform, change: Callable[[Link], Link]) -> Platform
 
 @cache
 def foresee_case(case: Case) -> Outlook:
-    """The program of an epoch, and the path that decides, on the platform as it is described."""
+    """Return the program of an epoch and its critical path on the described platform."""
     dims = case.graph.dims(case.layers)
     setting = place_graph(case.graph, make_workload(dims, case.model), load_platform(PLATFORM))
     return foresee(count_chunks(case.graph, case.model, case.gpus), assemble_case(case), setting)
@@ -207,8 +211,10 @@ def foresee_case(case: Case) -> Outlook:
 
 @dataclass(frozen=True)
 class Server:
-    """The paper's server, and how often GAT's edge tensors cross a GPU's memory, in multiples of
-    what is counted."""
+    """The paper's server, and how often GAT's edge tensors cross a GPU's memory.
+
+    The number is a multiple of the counted traffic.
+    """
 
     platform: Platform
     edge_traffic: float = 1.0
@@ -218,14 +224,14 @@ class Server:
         return host_link_rate(self.platform)
 
     def stages_s(self, case: Case) -> Mapping[Stage, float]:
-        """Predicted seconds of an epoch by what they go to."""
+        """Return the predicted seconds of an epoch by stage."""
         kernel, platform = make_kernel(case.model, self.edge_traffic), self.platform
         if case.gpus <= FEW_GPUS:
             platform = scale_sockets(platform, GPUS_OF_A_SIDE)
         return price_path(foresee_case(case).path, platform, kernel)
 
     def epoch_s(self, case: Case) -> float:
-        """All of them."""
+        """Return the seconds of an epoch, over all stages."""
         return sum(self.stages_s(case).values())
 
     def spend_s(self, case: Case, *stages: str) -> float:
@@ -238,12 +244,13 @@ class Server:
 
 
 def host_link_rate(platform: Platform) -> float:
+    """Return the bandwidth between the host and a GPU, bytes a second."""
     link = platform.link(platform.host.name, platform.accelerators[0].name)
     return link.bandwidth_bytes_per_s
 
 
 def added_rate(server: Server) -> float:
-    """Bytes a second of rows that the host adds to others."""
+    """Return the bytes a second of rows that the host adds to others."""
     return server.platform.host.gather_bytes_per_s(1)
 
 
@@ -255,8 +262,7 @@ def share_of_host(server: Server) -> float:
 
 @cache
 def fitted_server() -> Server:
-    """Fit ``ADDED_BYTES_PER_S``: the mean share of the CPU in GCN's epochs is what section 7.4
-    leaves for it."""
+    """Fit ``ADDED_BYTES_PER_S`` to the CPU's mean share of GCN's epochs in section 7.4."""
     platform = load_platform(PLATFORM)
     nominal = platform.host.memory_bandwidth_bytes_per_s
 

@@ -50,8 +50,10 @@ def quote(seconds: float | None) -> Cell:
 
 
 def predict_cell(case: Case, quoted: float | None) -> Cell:
-    """A predicted epoch, or words where the ledger of training says that a GPU is full. ``quoted``
-    is None where the paper ran out of memory."""
+    """Predict an epoch, or say that the ledger of training finds a GPU full.
+
+    ``quoted`` is None where the paper ran out of memory.
+    """
     words = OVERFLOW if quoted is None else ""
     if foresee_case(case).reason:
         return Cell(unit="s", quoted=quoted, text=OVERFLOW, quoted_text=words)
@@ -66,7 +68,9 @@ def explain_cells(cells: Iterable[tuple[Case, Cell]]) -> tuple[Contradiction, ..
 @dataclass(frozen=True, slots=True)
 class Epochs:
     """A table of epochs while it is predicted, with the cells of HongTu's own and their cases.
-    ``table`` is ``"t5"``, ``"t6"`` or ``"t7"``."""
+
+    ``table`` is ``"t5"``, ``"t6"`` or ``"t7"``.
+    """
 
     table: str
     gpus: int = PARTITIONS
@@ -254,13 +258,13 @@ class Table6(Reproduction):
 
 
 def list_depths(depth: str) -> list[tuple[PaperGraph, int]]:
-    """The graphs of Table 6 with their layers in the rows of a ``depth``."""
+    """List the graphs of Table 6 with their layers in the rows of a ``depth``."""
     small, large = DEPTHS[depth]
     return [(graph, small) for graph in SMALL] + [(graph, large) for graph in LARGE]
 
 
 def tabulate_memory(depth: str, system: str, quoted: Seconds) -> list[TableRow]:
-    """Bytes, and whether they fit, beside whether the paper's run did."""
+    """Tabulate bytes, and whether they fit, beside whether the paper's run did."""
     platform = fitted_server().platform
     gpu, host, verdicts = [], [], []
     for (graph, layers), seconds in zip(list_depths(depth), quoted, strict=True):

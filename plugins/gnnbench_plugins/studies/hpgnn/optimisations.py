@@ -52,7 +52,7 @@ class Draw:
 
     @classmethod
     def of_dataset(cls, label: str, dataset: Dataset) -> Draw:
-        """A two-layer GCN under neighbour sampling."""
+        """Draw for a two-layer GCN under neighbour sampling."""
         dims = (dataset.num_features, HIDDEN, dataset.num_classes)
         workload = Workload("gcn", dims, 1, TARGETS, FANOUTS, 0)
         setting = Setting(dataset, load_platform(PLATFORM), workload, build(workload).shapes)
@@ -64,7 +64,7 @@ class Draw:
         return cls(label, setting, blocks)
 
     def count_throughput(self, step: str, board: Board) -> float:
-        """Vertices of the mini-batch over the seconds of its iteration."""
+        """Return the vertices of the mini-batch over the seconds of its iteration."""
         blocks, machine = self.blocks[step], make_machine(board, DESIGN)
         cycles = run_iteration(blocks, self.setting.layers, machine, DESIGN.m)[1]
         vertices = blocks[0].num_src + sum(block.num_dst for block in blocks)
@@ -90,7 +90,7 @@ def list_assumptions(board: Board) -> tuple[Assumption[Board], ...]:
 
 
 def find_most(draws: Sequence[Draw], board: Board) -> float:
-    """The largest gain, percent."""
+    """Return the largest gain, percent."""
     return max(draw.gain_percent(board) for draw in draws)
 
 

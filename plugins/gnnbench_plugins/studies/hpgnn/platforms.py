@@ -76,7 +76,7 @@ CASES = tuple(
 
 @cache
 def _sizes(graph: str, sampler: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """|B^l| and |E^l| on the graph's stand-in, whose neighbours are independent."""
+    """Return |B^l| and |E^l| on the graph's stand-in, with independent neighbours."""
     stand_in = next(each for each in STAND_INS if each.name == graph)
     edges = GRAPHS[graph] or stand_in.edges
     law = PowerLaw(stand_in.vertices, 2 * edges / stand_in.vertices, stand_in.degree_exponent)
@@ -104,7 +104,7 @@ def _shapes(case: Case) -> tuple[LayerShape, ...]:
 
 @cache
 def make_batch(case: Case) -> Batch:
-    """The mini-batch of a case."""
+    """Make the mini-batch of a case."""
     vertices, edges = _sizes(case.graph, case.sampler)
     shapes = _shapes(case)
     return Batch(
@@ -143,16 +143,21 @@ def gpu_seconds(bench: Bench, case: Case) -> float:
 
 
 def fpga_seconds(bench: Bench, case: Case) -> float:
-    """Return the time of the explored design by HP-GNN's Equations 4 to 9. The host computes the
-    loss and updates the weights (section 5.1)."""
+    """Return the time of the explored design by HP-GNN's Equations 4 to 9.
+
+    The host computes the loss and updates the weights (section 5.1).
+    """
     host, batch = bench.platform.host, make_batch(case)
     point = explore(batch, bench.board, sample_s=0.0).best
     return max(_sample_s(host, case), point.propagate_s + host_seconds(host, batch))
 
 
 def host_seconds(host: Device, batch: Batch) -> float:
-    """Loss and weight update on the host: both go over their values in memory, the logits read and
-    their gradients written, and each weight with its gradient read and written."""
+    """Return the seconds of loss and weight update on the host.
+
+    Both go over their values in memory: logits are read and their gradients written; each weight is
+    read and written with its gradient.
+    """
     itemsize = batch.itemsize
     logits_bytes = 2 * batch.vertices[-1] * batch.widths[-1] * itemsize
     weight_bytes = 3 * sum(batch.macs_per_row) * itemsize
@@ -187,7 +192,7 @@ def _mean_ratio(slow: str, fast: str) -> Callable[[Bench], float]:
 
 
 def averages() -> tuple[Quantity[Bench], ...]:
-    """Section 6's three."""
+    """Return the three averages of section 6."""
     return (
         Quantity("CPU-GPU over CPU", _mean_ratio("CPU", "CPU-GPU"), GPU_OVER_CPU, "x"),
         Quantity("CPU-FPGA over CPU", _mean_ratio("CPU", "CPU-FPGA"), FPGA_OVER_CPU, "x"),
@@ -223,7 +228,7 @@ def assumptions(bench: Bench) -> tuple[Assumption[Bench], ...]:
 
 
 def _compare(bench: Bench, case: Case) -> TableRow:
-    """A case on the three platforms: its throughput, and the ratios of its times."""
+    """Compare a case on the three platforms: its throughput, and the ratios of its times."""
     vertices = sum(make_batch(case).vertices)
     cpu_s, gpu_s, fpga_s = seconds = [of(bench, case) for of in SECONDS.values()]
     return TableRow(

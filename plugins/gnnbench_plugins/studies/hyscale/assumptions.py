@@ -66,7 +66,7 @@ def predict_hybrid(
     fanouts: tuple[int, ...] = (25, 10),
     hidden: int = 256,
 ) -> Prediction:
-    """One iteration of HyScale-GNN, under the split's threads, with the CPU share that is best."""
+    """Predict one iteration of HyScale-GNN by the split's threads and the best CPU share."""
     task = make_task(platform, graph, model, fanouts, hidden)
     total = task.workload.batch_size
     profiles = cut_profiles(sample_graph(graph, fanouts), total)
@@ -86,16 +86,17 @@ def epoch_of(
     fanouts: tuple[int, ...] = (25, 10),
     hidden: int = 256,
 ) -> float:
-    """Seconds of HyScale-GNN's epoch."""
+    """Return the seconds of HyScale-GNN's epoch."""
     prediction = predict_hybrid(platform, graph, model, fanouts, hidden)
     return prediction.epoch_s(count_rounds(platform, graph))
 
 
 def plain_epoch_of(platform: Platform, graph: PaperGraph, model: str) -> float:
-    """Seconds of the multi-GPU baseline's epoch: PyTorch-Geometric trains on accelerators alone.
+    """Return the seconds of an epoch of the multi-GPU baseline, PyTorch-Geometric.
 
-    Its loader's workers sample ahead; that loading, transfer and training then follow each other
-    in a process for each accelerator is how PyTorch-Geometric 2.0.3's loader hands out batches.
+    It trains on accelerators alone. Its loader's workers sample ahead. In the process of each
+    accelerator, loading, transfer and training follow each other, as PyTorch-Geometric 2.0.3's
+    loader hands out batches.
     """
     prediction, _ = predict_best(platform, graph, model, cpu_trainer=False, prefetch=0)
     in_turn_s = prediction.load_s + prediction.transfer_s + prediction.propagate_s
@@ -103,7 +104,7 @@ def plain_epoch_of(platform: Platform, graph: PaperGraph, model: str) -> float:
 
 
 def table6() -> tuple[Quantity[Machines], ...]:
-    """This work's cells of Table VI."""
+    """List the cells of HyScale-GNN in Table VI."""
     found = []
     for rival in RIVALS:
         for (graph, model), quoted in zip(COLUMNS, rival.ours_s, strict=True):
@@ -140,7 +141,7 @@ def _on_gpus(machines: Machines, change: Change) -> Machines:
 
 
 def _on_both(machines: Machines, change: Change) -> Machines:
-    """The host is the same machine beside FPGAs and GPUs."""
+    """Apply a change to both platforms, which have equal hosts."""
     return Machines(change(machines.fpgas), change(machines.gpus))
 
 

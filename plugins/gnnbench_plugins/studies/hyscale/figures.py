@@ -65,8 +65,10 @@ def _predict_on(count: int, model: str) -> tuple[Platform, Prediction, Split]:
 
 
 def predict_described(count: int, model: str, omitted: Omitted) -> tuple[float, float]:
-    """Seconds of an epoch by Equations 6 to 13, and with what section VI-C says that they leave
-    out, as the platform's file describes it: launches, latencies, and an empty pipeline at first.
+    """Predict the seconds of an epoch by Equations 6 to 13, without and with what they leave out.
+
+    Section VI-C names it, and the platform's file describes it: launches, latencies, and an empty
+    pipeline at first.
     """
     platform, prediction, split = _predict_on(count, model)
 
@@ -186,7 +188,7 @@ WORKLOADS = tuple((graph, model) for graph in GRAPHS for model in MODELS)
 
 
 def speed_ups(machines: Machines) -> list[tuple[float, float, float]]:
-    """By workload, seconds of an epoch: multi-GPU baseline, CPU-GPU and CPU-FPGA design."""
+    """Return epoch seconds by workload: multi-GPU baseline, CPU-GPU and CPU-FPGA design."""
     return [
         (
             plain_epoch_of(machines.gpus, graph, model),
@@ -222,7 +224,7 @@ def claims() -> tuple[Quantity[Machines], ...]:
 
 
 def _compare_platforms(machines: Machines) -> list[TableRow]:
-    """A workload a row, its epochs and their ratios; below them the largest ratios."""
+    """Return each workload's epochs and their ratios, and below them the largest ratios."""
     rows = []
     for (graph, model), (plain_s, gpu_s, fpga_s) in zip(
         WORKLOADS, speed_ups(machines), strict=True

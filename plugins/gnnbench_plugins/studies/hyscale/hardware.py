@@ -34,7 +34,7 @@ class Built:
     batch: Batch
 
     def shares(self) -> dict[str, float]:
-        """Percent of the board's resources."""
+        """Return the used percentage of the board's resources."""
         board = self.board if self.kernels > 1 else self.board.as_one_die()
         used = usage_of(self.design, board, self.batch.buffers)
         uram = board.uram_bytes / (32 * 1024)
@@ -44,7 +44,7 @@ class Built:
 
 
 def make_batch(graph: PaperGraph, model: str) -> Batch:
-    """One trainer's mini-batch on the graph's stand-in."""
+    """Make one trainer's mini-batch on the graph's stand-in."""
     dims = (graph.features, HIDDEN, graph.classes)
     workload = Workload(model=model, dims=dims, epochs=1, batch_size=BATCH, fanouts=FANOUTS, seed=0)
     profile = next(each for each in sample_graph(graph, FANOUTS) if each.seeds == BATCH)

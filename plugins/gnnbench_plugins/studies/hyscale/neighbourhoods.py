@@ -66,12 +66,12 @@ class PowerLaw:
         return float((self._scale / self._cutoff) ** (1.0 / self._slope))
 
     def degrees(self, ranks: IntArray) -> FloatingArray:
-        """Expected in-degrees of the vertices of these ranks."""
+        """Return the expected in-degrees of the vertices of these ranks."""
         tail = self._scale * (ranks + 0.5) ** -self._slope
         return np.where(ranks < self._reached, np.minimum(tail, self._cutoff), 0.0)
 
     def draw(self, count: int, random: np.random.Generator) -> IntArray:
-        """Ranks of ``count`` in-neighbours."""
+        """Draw the ranks of ``count`` in-neighbours."""
         if self.directed:
             return random.integers(0, self.vertices, count)
         rest = 1.0 - self._slope
@@ -116,7 +116,7 @@ class _Rows:
         self._chunks.append((np.repeat(fresh, lengths), neighbours))
 
     def _number(self, ranks: IntArray) -> IntArray:
-        """The vertices' numbers; those not seen before get the next ones, by rank."""
+        """Return the vertices' numbers; new vertices get the next ones, by rank."""
         fresh = ranks[self._numbers[ranks] == 0]
         # Of several places of one rank the last one's stays written, and stands for it.
         places = np.arange(len(fresh), dtype=np.int32)
@@ -128,7 +128,7 @@ class _Rows:
         return self._numbers[ranks].astype(np.int64) - 1
 
     def csr(self) -> tuple[IntArray, npt.NDArray[np.int32]]:
-        """int64 ``(N+1,)`` and int32 ``(E,)`` over the N vertices seen."""
+        """Return int64 ``(N+1,)`` and int32 ``(E,)`` over the N vertices seen."""
         owners = np.concatenate([owner for owner, _ in self._chunks])
         neighbours = np.concatenate([ids for _, ids in self._chunks])
         order = np.argsort(owners, kind="stable")
@@ -140,8 +140,10 @@ class _Rows:
 def profile_stand_in(
     law: PowerLaw, fanouts: Sequence[int], sizes: Sequence[int], seed: int = 0
 ) -> tuple[BatchProfile, ...]:
-    """Mini-batches of ascending ``sizes`` by the project's neighbour sampler, fan-outs from the
-    seeds outwards; training vertices are spread evenly over the graph."""
+    """Draw mini-batches of ascending ``sizes`` by the project's neighbour sampler.
+
+    ``fanouts`` go from the seeds outwards; training vertices are spread evenly over the graph.
+    """
     random = np.random.default_rng(seed)
     drawn = np.unique(random.integers(0, law.vertices, 2 * max(sizes)))
     seeds = random.permutation(drawn)[: max(sizes)]
@@ -163,7 +165,7 @@ def profile_stand_in(
 
 
 def cut_profiles(profiles: Sequence[BatchProfile], total: int) -> tuple[BatchProfile, ...]:
-    """Profiles up to a mini-batch of ``total`` seeds, which lies between two that were sampled."""
+    """Return profiles up to a mini-batch of ``total`` seeds, between two sampled ones."""
     below = [profile for profile in profiles if profile.seeds < total]
     above = next(profile for profile in profiles if profile.seeds >= total)
     if above.seeds == total or not below:

@@ -32,7 +32,7 @@ def scale_curve(curve: RateCurve | None, factor: float) -> RateCurve | None:
 
 
 def scale_trainer(device: Device, factor: float) -> Device:
-    """Equations 11 and 12 of a CPU trainer."""
+    """Scale Equations 11 and 12 of a CPU trainer."""
     return replace(
         device,
         aggregate=scale_curve(device.aggregate, factor),
@@ -41,7 +41,7 @@ def scale_trainer(device: Device, factor: float) -> Device:
 
 
 def scale_links(platform: Platform, factor: float) -> Platform:
-    """All of them."""
+    """Multiply the bandwidth of all links by a factor."""
     links = tuple(
         replace(link, bandwidth_bytes_per_s=factor * link.bandwidth_bytes_per_s)
         for link in platform.links
@@ -70,7 +70,7 @@ def _within(apply: Apply[M], scale: Scaling) -> Callable[[M, float], M]:
 def host_assumptions(
     platform: Platform, apply: Apply[M], trainer: str = "the CPU trainer"
 ) -> tuple[Assumption[M], ...]:
-    """Loading, sampling and training of a platform's host, which is known as ``trainer`` there."""
+    """List loading, sampling and training of a host, called ``trainer``, as assumptions."""
     host, sources = platform.host, platform.sources
     loading = _of_host(lambda each, factor: replace(each, gather=scale_curve(each.gather, factor)))
     return (
@@ -92,8 +92,7 @@ def host_assumptions(
 def accelerator_assumptions(
     platform: Platform, kind: str, apply: Apply[M]
 ) -> tuple[Assumption[M], ...]:
-    """Memory, arithmetic and links of a platform's accelerators of a kind, ``"gpu"`` or
-    ``"fpga"``."""
+    """List memory, arithmetic and links of the accelerators of a kind, ``"gpu"`` or ``"fpga"``."""
     device = next(each for each in platform.accelerators if each.kind == kind)
     sources, group, name = platform.sources, device.name.rstrip("0123456789"), kind.upper()
 

@@ -1,8 +1,7 @@
-"""HyScale-GNN's Table 6 and Figure 11: the paper's numbers beside its performance model's, which
-reads this project's sampled |V^l| and |E^l|.
+"""HyScale-GNN's Table 6 and Figure 11: the paper's numbers beside its performance model's.
 
-Everything in the first part is quoted. The paper prints no values in Figures 8 to 11; what its text
-says of them is quoted instead.
+The model reads this project's sampled |V^l| and |E^l|. Everything in the first part is quoted. The
+paper prints no values in Figures 8 to 11; what its text says of them is quoted instead.
 """
 
 from __future__ import annotations
@@ -44,8 +43,11 @@ SIZES = (64, 256, 512, 1024, 2048, 4096, 8192, 16 * BATCH)
 
 @dataclass(frozen=True, slots=True)
 class PaperGraph:
-    """A graph of Table III. ``law`` describes its in-neighbour lists: OGB stores ogbn-products in
-    both directions, and the citations of the other two in one."""
+    """A graph of Table III.
+
+    ``law`` describes its in-neighbour lists: OGB stores ogbn-products in both directions, and the
+    citations of the other two in one.
+    """
 
     name: str
     law: PowerLaw
@@ -70,8 +72,10 @@ UNCITED_SHARE: Annotated[
 
 
 def citations(papers: int, arcs: int) -> PowerLaw:
-    """Redner 1998, "How popular is your paper?": an exponent of 3, and 368,110 of 783,339 papers
-    that nobody cites."""
+    """Return the law of Redner 1998, "How popular is your paper?", with an exponent of 3.
+
+    368,110 of 783,339 papers are uncited.
+    """
     return PowerLaw(papers, arcs / papers, CITATION_EXPONENT, directed=True, without=UNCITED_SHARE)
 
 
@@ -90,8 +94,11 @@ MODELS = {"gcn": "GCN", "sage": "SAGE"}
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """A system of Table V. This work takes over its sample sizes and hidden width. The columns of
-    Table VI are GCN and SAGE on ogbn-products, then on ogbn-papers100M."""
+    """A system of Table V.
+
+    This work takes over its sample sizes and hidden width. The columns of Table VI are GCN and SAGE
+    on ogbn-products, then on ogbn-papers100M.
+    """
 
     name: str
     fanouts: tuple[int, ...]
@@ -128,6 +135,7 @@ class PaperTask:
 def make_task(
     platform: Platform, graph: PaperGraph, model: str, fanouts: tuple[int, ...], hidden: int
 ) -> PaperTask:
+    """Make the task of one iteration of a model on a platform."""
     dims = (graph.features, *[hidden] * (len(fanouts) - 1), graph.classes)
     total = BATCH * len(platform.accelerators)
     workload = Workload(model=model, dims=dims, epochs=1, batch_size=total, fanouts=fanouts, seed=0)
@@ -136,7 +144,7 @@ def make_task(
 
 @cache
 def sample_graph(graph: PaperGraph, fanouts: tuple[int, ...]) -> tuple[BatchProfile, ...]:
-    """|V^l| and |E^l| on the graph's stand-in; three layers only as far as four FPGAs need them."""
+    """Sample |V^l| and |E^l| on the stand-in; three layers only as far as four FPGAs need them."""
     sizes = SIZES if len(fanouts) == 2 else tuple(size for size in SIZES if size <= 4 * BATCH)
     return profile_stand_in(graph.law, fanouts, sizes)
 
@@ -152,8 +160,10 @@ def predict_best(
     prefetch: Prefetch = 2,
     refined: bool = True,
 ) -> tuple[Prediction, Split]:
-    """One iteration of 1,024 seeds an accelerator under the planned split, ``refined`` as far as
-    DRM may get."""
+    """Predict one iteration of 1,024 seeds an accelerator under the planned split.
+
+    ``refined`` goes as far as DRM may get.
+    """
     task = make_task(platform, graph, model, fanouts, hidden)
     profiles = cut_profiles(sample_graph(graph, fanouts), task.workload.batch_size)
     devices = platform.accelerators
@@ -164,12 +174,12 @@ def predict_best(
 
 
 def count_rounds(platform: Platform, graph: PaperGraph) -> float:
-    """Iterations of an epoch; the last one may be part of one."""
+    """Return the iterations of an epoch; the last one may be part of one."""
     return graph.train / (BATCH * len(platform.accelerators))
 
 
 def with_accelerators(platform: Platform, count: int) -> Platform:
-    """The platform with ``count`` of its accelerators, each with its own link to the host."""
+    """Return the platform with ``count`` of its accelerators, each with a link to the host."""
     first = platform.accelerators[0]
     link = platform.link(platform.host.name, first.name)
     group = first.name.rstrip("0123456789")
@@ -197,7 +207,7 @@ def note_platform(platform: Platform) -> str:
 
 
 def note_sampling(graphs: Sequence[PaperGraph], fanouts: tuple[int, ...]) -> str:
-    """The sizes of one trainer's mini-batch on each stand-in."""
+    """Describe the sizes of one trainer's mini-batch on each stand-in."""
     sizes = []
     for graph in graphs:
         profile = next(p for p in sample_graph(graph, fanouts) if p.seeds == BATCH)
@@ -241,8 +251,10 @@ def _quote(seconds: float | None) -> Cell:
 
 
 def _predict_cells(rival: Rival) -> tuple[Cell, ...]:
-    """Return this work's cells in a rival's setting, and the geometric mean of its speed-ups over
-    the columns that both have."""
+    """Return HyScale-GNN's cells in a rival's setting, and the geometric mean of its speed-ups.
+
+    The mean is over the columns that both have.
+    """
     cells, ratios = [], []
     for (graph, model), theirs_s, quoted in zip(COLUMNS, rival.seconds, rival.ours_s, strict=True):
         if theirs_s is None or quoted is None:
@@ -356,7 +368,7 @@ class Figure11(Reproduction):
 
 
 def step_gains(platform: Platform, graph: PaperGraph, model: str) -> tuple[float, ...]:
-    """Speed-ups of the steps of Figure 11 over its baseline, in order."""
+    """Return the speed-ups of the steps of Figure 11 over its baseline, in order."""
     baseline, _ = predict_best(platform, graph, model, cpu_trainer=False, prefetch=0)
     steps = (
         predict_best(platform, graph, model, prefetch=0, refined=False),

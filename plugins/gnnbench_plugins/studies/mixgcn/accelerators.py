@@ -72,20 +72,20 @@ SPEEDUPS: Mapping[str, tuple[float, float]] = {
 
 
 def draw_mask(num_dst: int, width: int, seed: int = 0) -> MaskArray:
-    """Bits of which half are set, at random."""
+    """Draw bits at random, half of them set."""
     random = np.random.default_rng((seed, width))
     return random.integers(0, 256, (num_dst, -(-width // 8)), dtype=np.uint8)
 
 
 def list_passes(graph: Graph, features: int) -> Iterator[tuple[SparseMatrix, int, MaskArray, int]]:
-    """The products of an epoch: matrix, width, mask, and how many there are."""
+    """Yield the products of an epoch: matrix, width, mask, and their number."""
     matrix = SparseMatrix(graph.indptr, graph.indices, graph.num_vertices)
     for width, times in ((features, 1), (HIDDEN, HIDDEN_PASSES)):
         yield matrix, width, draw_mask(graph.num_vertices, width), times
 
 
 def run_epoch(machine: Machine, graph: Graph, features: int, *, whole: int = 1) -> Epoch:
-    """An epoch of a graph; of a stand-in for ``whole`` times as much, on a machine of its scale."""
+    """Run an epoch of a graph, or of a stand-in for ``whole`` times as much on a scaled machine."""
     passes = tuple(
         (machine.plan(matrix, width, mask), times)
         for matrix, width, mask, times in list_passes(graph, features)
@@ -116,12 +116,12 @@ def _add_up(found: Sequence[tuple[Simulation, int]], whole: int) -> Epoch:
 
 
 def make_machines(divisor: int = 1) -> tuple[Machine, ...]:
-    """The three accelerators with the same slices and tiles, at one in ``divisor``."""
+    """Make the three accelerators with equal slices and tiles, at one in ``divisor``."""
     return tuple(machine.scale(divisor) for machine in (Spu(), HyGcn(), AwbGcn()))
 
 
 def make_published(divisor: int = 1) -> tuple[Machine, ...]:
-    """The rivals as published."""
+    """Make the rivals as published."""
     rivals = (
         HyGcn(name=UNSLICED, sliced=False),
         AwbGcn(name=STREAMING, tiled=False),
@@ -131,7 +131,7 @@ def make_published(divisor: int = 1) -> tuple[Machine, ...]:
 
 
 def compare_machines(graph: Graph, features: int, divisor: int = 1) -> dict[str, Epoch]:
-    """An epoch on every machine, at one in ``divisor``, by its name."""
+    """Return an epoch on every machine, at one in ``divisor``, by the machine's name."""
     found = {
         machine.name: run_epoch(machine, graph, features, whole=divisor)
         for machine in (*make_machines(divisor), *make_published(divisor))
@@ -142,7 +142,7 @@ def compare_machines(graph: Graph, features: int, divisor: int = 1) -> dict[str,
 
 @cache
 def compare_originals() -> tuple[dict[str, Epoch], ...]:
-    """Every graph of Table 2 by its stand-in."""
+    """Compare machines on every graph of Table 2 by its stand-in."""
     return tuple(
         compare_machines(
             draw_stand_in(f"{original.stand_in}:{1 / original.divisor}"),
@@ -277,8 +277,7 @@ class Table3(Reproduction):
 
 
 def time_rows(compared: Sequence[Mapping[str, Epoch]]) -> tuple[TableRow, ...]:
-    """Return times, the SPU's speed over the others, its leads beside the paper's, occupancy and
-    bytes."""
+    """Return times, the SPU's speed over others, leads beside the paper's, occupancy and bytes."""
 
     def row(label: str, name: str, make_cell: Callable[[Epoch, Epoch], Cell]) -> TableRow:
         """Return one cell a graph, of the machine called ``name`` and the SPU."""
@@ -338,7 +337,7 @@ def show_lead(name: str, own: Epoch, spu: Epoch) -> Cell:
 
 
 def name_winners(compared: Sequence[Mapping[str, Epoch]]) -> list[str]:
-    """Which machine takes the least energy on a graph, where that is not the paper's."""
+    """Name the machine of least energy on each graph where it is not the paper's."""
     names = ("CPU", "HyGCN", "AWB-GCN", "SPU")
     wrong = []
     for original, epochs in zip(ORIGINALS, compared, strict=True):

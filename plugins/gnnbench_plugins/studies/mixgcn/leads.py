@@ -45,8 +45,11 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Scene:
-    """A graph's epochs by machine, and factors of what they rest on: the ``clocks`` and the loaded
-    ``rows`` by machine, the ``memory`` bandwidth of all accelerators, and that of the CPU."""
+    """A graph's epochs by machine, and factors of the numbers behind them.
+
+    The factors are the ``clocks`` and the loaded ``rows`` by machine, the ``memory`` bandwidth of
+    all accelerators, and the CPU's bandwidth.
+    """
 
     epochs_by_machine: Mapping[str, Epoch]
     clocks: Mapping[str, float] = field(default_factory=dict)
@@ -116,7 +119,7 @@ def _assume_machine(scene: Scene, name: str) -> Iterator[Assumption[Scene]]:
 
 
 def _count_row_bytes(epoch: Epoch) -> float:
-    """Bytes of rows, at the size of the whole graph."""
+    """Return the bytes of rows, at the size of the whole graph."""
     found = sum(times * float(steps.loads["features"].sum()) for steps, times in epoch.passes)
     return found * epoch.whole
 
@@ -131,7 +134,7 @@ BANDWIDTH = Assumption[Scene](
 
 
 def ask_speed(title: str, rival: str, quoted: float | None) -> Quantity[Scene]:
-    """The SPU's speed over a machine's."""
+    """Ask for the SPU's speed over a machine's."""
     return Quantity(
         f"SPU over {rival} on {title}",
         lambda scene: scene.seconds(rival) / scene.seconds("SPU"),

@@ -69,8 +69,10 @@ SWITCHED_SHARE: Annotated[int, Constant("", "assumed", "AWB-GCN states no number
 
 @dataclass(frozen=True, slots=True)
 class HyGcn(Machine):
-    """HyGCN's aggregation engine with the SPU's units, SRAM and bandwidth, and with its slices of
-    features unless told otherwise."""
+    """HyGCN's aggregation engine with the SPU's units, SRAM and bandwidth.
+
+    It has the SPU's slices of features unless ``sliced`` is False.
+    """
 
     name: str = "HyGCN"
     clock_hz: Annotated[int, Constant("Hz", "quoted", "HyGCN: 1 GHz")] = 10**9
@@ -115,9 +117,11 @@ class HyGcn(Machine):
 
 @dataclass(frozen=True, slots=True)
 class AwbGcn(Machine):
-    """AWB-GCN's column-wise product with the SPU's units, SRAM and bandwidth. As it is published it
-    streams all sources of a tile; ``tiled`` loads what the SPU would, in its slices and tiles, and
-    leaves it the columns' balance."""
+    """AWB-GCN's column-wise product with the SPU's units, SRAM and bandwidth.
+
+    The published machine streams all sources of a tile. A ``tiled`` machine loads the SPU's rows,
+    in the SPU's slices and tiles; only the balance of columns is AWB-GCN's.
+    """
 
     name: str = "AWB-GCN"
     clock_hz: Annotated[int, Constant("Hz", "quoted", "AWB-GCN: 330 MHz")] = 330 * 10**6
@@ -136,7 +140,7 @@ class AwbGcn(Machine):
         return self._plan_tiles(matrix, width) if self.tiled else self._plan_streams(matrix, width)
 
     def _plan_tiles(self, matrix: SparseMatrix, width: int) -> Steps:
-        """The SPU's tiles; a tile's cycles go to its steps in proportion to their edges."""
+        """Plan the SPU's tiles; a tile's cycles go to its steps in proportion to their edges."""
         plan = choose_slice(matrix, width, self.sram)
         like = HyGcn(sram=self.sram).plan(matrix, width)
         chunks = cut_chunks(matrix, plan.tile_rows, plan.chunk_rows, window_rows=1)
@@ -160,7 +164,7 @@ class AwbGcn(Machine):
         return Steps(like.adds, like.loads, spent, like.writes)
 
     def _plan_streams(self, matrix: SparseMatrix, width: int) -> Steps:
-        """Columns of all sources for each tile."""
+        """Plan columns of all sources for each tile."""
         columns = self._choose_columns(matrix, width)
         tile_rows = self._tile_rows(columns)
         blocks = np.diff(np.append(np.arange(0, width, columns), width))
@@ -198,8 +202,7 @@ class AwbGcn(Machine):
         return max(1, self.sram.output_bytes // 2 // (FLOAT_BYTES * columns))
 
     def _count_parts(self, feature_bytes: IntArray, adjacency_bytes: IntArray) -> IntArray:
-        """The steps of a block: as many as its streams fill halves of their buffers, one at
-        least."""
+        """Return the steps of each block: as many as its streams fill half buffers, at least 1."""
         parts: IntArray = np.maximum(
             -(-2 * feature_bytes // self.sram.node_bytes),
             -(-2 * adjacency_bytes // self.sram.index_bytes),
@@ -207,7 +210,7 @@ class AwbGcn(Machine):
         return np.maximum(parts, 1)
 
     def _choose_columns(self, matrix: SparseMatrix, width: int) -> int:
-        """Columns at a time, a power of two, for the fewest bytes."""
+        """Choose the columns at a time, a power of two, for the fewest bytes."""
 
         def count_bytes(columns: int) -> int:
             edge_bytes = EDGE_BYTES * count_tile_edges(matrix, self._tile_rows(columns))
@@ -219,7 +222,7 @@ class AwbGcn(Machine):
 
 
 def share_evenly(totals: IntArray, parts: IntArray) -> IntArray:
-    """Each total cut into so many whole parts that differ by one at most, one after the other."""
+    """Cut each total into whole ``parts`` that differ by one at most, one total after another."""
     ends = np.cumsum(parts)
     place = np.arange(int(parts.sum()), dtype=np.int64) - np.repeat(ends - parts, parts)
     total, count = np.repeat(totals, parts), np.repeat(parts, parts)
@@ -228,7 +231,7 @@ def share_evenly(totals: IntArray, parts: IntArray) -> IntArray:
 
 
 def tune_columns(degrees: IntArray, elements: int, hops: int, columns: int) -> IntArray:
-    """Cycles of each column of a tile whose rows have these degrees, while AWB-GCN rebalances.
+    """Return the cycles of each column of a tile with these degrees, while AWB-GCN rebalances.
 
     Row r belongs to unit r mod ``elements``; units stand in a ring. A column takes as long as the
     busiest unit once each has shared its tasks evenly with those up to ``hops`` away. Then the
@@ -251,7 +254,7 @@ def tune_columns(degrees: IntArray, elements: int, hops: int, columns: int) -> I
 
 
 def smooth(loads: npt.NDArray[np.float64], hops: int) -> npt.NDArray[np.float64]:
-    """What each unit of a ring does when all share evenly with those up to ``hops`` away."""
+    """Return the load of each unit of a ring if all share evenly with those ``hops`` away."""
     ring = np.concatenate((loads[len(loads) - hops :], loads, loads[:hops]))
     total = np.concatenate(([0.0], np.cumsum(ring)))
     reach = 2 * hops + 1
@@ -267,7 +270,7 @@ class Cpu:
     name: str = "CPU"
 
     def run(self, matrix: SparseMatrix, width: int, mask: MaskArray | None = None) -> Simulation:
-        """A H ⊙ M in two passes. Raises ``ValueError`` where the processor's power is not known."""
+        """Compute A H ⊙ M in two passes. Raises ``ValueError`` without the processor's power."""
         device = self.device
         if device.power_w is None:
             raise ValueError(f"{device.model} has no stated power; add power to its platform file.")

@@ -107,7 +107,7 @@ class Ordered:
         return foresee_counted(placement, platform, self.case.workload, rounds)
 
     def count(self, ordering: Ordering, stages: int) -> list[Piece]:
-        """Its rounds, at that size."""
+        """Return the rounds of an ordering at the size of the case."""
         rounds = count_rounds(self.case.graph, ordering.order, stages)
         return [replace(each, size=self._grow(each.size)) for each in rounds]
 
@@ -117,7 +117,7 @@ class Ordered:
         return BlockSize(sources, rows, edges)
 
     def choose_stages(self, placement: MixGCNPlacement, platform: Platform) -> int:
-        """Proposition 3.5's, or those with which a reordered epoch takes least."""
+        """Choose the stages of Proposition 3.5, or the stages with the shortest reordered epoch."""
         if self.stages is not None:
             return self.stages
         counts = [count for count in STAGES if count <= len(self.reordered.order)] or [1]
@@ -307,6 +307,6 @@ class Table4(Reproduction):
 
 
 def describe(placement: MixGCNPlacement, platform: Platform) -> str:
-    """``8x MixGCN SPU and 8x NVIDIA H100 SXM``."""
+    """Describe the devices, as in ``8x MixGCN SPU and 8x NVIDIA H100 SXM``."""
     sparse, dense = placement.aggregators(platform), placement.updaters(platform)
     return f"{len(sparse)}x {sparse[0].model} and {len(dense)}x {dense[0].model}"

@@ -79,7 +79,7 @@ class Sized:
 
     @classmethod
     def of_stand_in(cls, spec: str) -> Sized:
-        """The graph that a stand-in stands for."""
+        """Return the graph that a stand-in stands for."""
         name, quoted = spec.partition(":")[0], QUOTED[spec]
         found = next(each for each in STAND_INS if each.name == name)
         dims = (quoted.features, *BETWEEN, quoted.classes)
@@ -97,8 +97,7 @@ GRAPHS = tuple(map(Sized.of_stand_in, QUOTED))
 
 
 def pair_workers(cluster: Platform, like: Device, kind: str) -> Platform:
-    """The cluster with a device like that beside every GPU, on its node's PCIe and behind a port of
-    the network."""
+    """Add a device like ``like`` beside every GPU, on its node's PCIe and behind a network port."""
     inside = cluster.link(cluster.host.name, "node0_gpu0").bandwidth_bytes_per_s
     network = cluster.link("node0_gpu0", "node1_gpu0")
     beside: list[Device] = []
@@ -138,7 +137,7 @@ def take_cores(host: Device, cores: int) -> Device:
 
 @cache
 def lay_out(variant: str) -> tuple[Platform, MixGCNPlacement]:
-    """The cluster of MixGCN-CPU or MixGCN-SPU, and who aggregates there."""
+    """Return the cluster of MixGCN-CPU or MixGCN-SPU, and its placement of aggregation."""
     cluster = load_platform(CLUSTER)
     if variant == "MixGCN-CPU":
         cores = take_cores(cluster.host, CORES)
@@ -150,7 +149,7 @@ def lay_out(variant: str) -> tuple[Platform, MixGCNPlacement]:
 
 @cache
 def stages_of(variant: str, graph: Sized) -> tuple[float, dict[Stage, float]]:
-    """Seconds of an epoch without the pipeline, and by stage of its busiest device or port."""
+    """Return the seconds of an epoch without the pipeline, and of each stage's busiest resource."""
     platform, placement = lay_out(variant)
     size = BlockSize(graph.vertices, graph.vertices, graph.edges)
     whole = (Piece(size, (0,), picks=False),)
@@ -163,7 +162,7 @@ def stages_of(variant: str, graph: Sized) -> tuple[float, dict[Stage, float]]:
 
 @cache
 def halo_share(graph: Sized) -> float:
-    """Rows of others that partitions by METIS read, over all vertices."""
+    """Return the remote rows that partitions by METIS read, as a share of all vertices."""
     if graph.name in ALPHA:
         return ALPHA[graph.name] - 1.0
     cut = datasets.load(graph.spec).graph
@@ -175,7 +174,7 @@ def halo_share(graph: Sized) -> float:
 
 @cache
 def price_peer(name: str, graph: Sized) -> float | None:
-    """Seconds of an epoch of a peer; None where a GPU cannot hold it."""
+    """Return the seconds of an epoch of a peer; None where a GPU cannot hold it."""
     if name == "DistDGL":
         return _price_distdgl(graph)
     communication, all_rows, count, last = PEERS[name]
@@ -202,8 +201,11 @@ def price_peer(name: str, graph: Sized) -> float | None:
 
 
 def _price_distdgl(graph: Sized) -> float | None:
-    """Price an epoch of DistDGL. The features of all vertices reach every worker, most of them over
-    the network, and each worker goes through the whole graph, which three hops reach."""
+    """Price an epoch of DistDGL.
+
+    The features of all vertices reach every worker, most of them over the network. Each worker
+    computes the whole graph, because three hops reach it.
+    """
     task = FullGraphEpoch(
         graph=graph.name, model="gcn", dims=graph.dims, vertices=graph.vertices, edges=graph.edges,
         scale=min(1.0, SHARE_VERTICES / graph.vertices),
@@ -224,8 +226,7 @@ def _price_distdgl(graph: Sized) -> float | None:
 
 @dataclass(frozen=True)
 class Scene:
-    """Multiples of how fast a worker's cores, and its SPU, aggregate, and of how long the peers
-    take."""
+    """Factors of the speed of a worker's cores and SPU in aggregation, and of peers' times."""
 
     cores: float = 1.0
     spu: float = 1.0
@@ -239,8 +240,10 @@ class Scene:
 
 
 def list_ratios(scene: Scene, name: str) -> list[float | None]:
-    """By graph, how many times as fast MixGCN-CPU is as a peer, or MixGCN-SPU as it; None where the
-    peer runs out of memory."""
+    """Return, by graph, MixGCN-CPU's speed over a peer, or MixGCN-SPU's over MixGCN-CPU.
+
+    A ratio is None where the peer runs out of memory.
+    """
     ratios: list[float | None] = []
     for graph in GRAPHS:
         own_s = scene.epoch_s("MixGCN-CPU", graph)
@@ -253,7 +256,7 @@ def list_ratios(scene: Scene, name: str) -> list[float | None]:
 
 
 def ask(name: str) -> Quantity[Scene]:
-    """The largest of these ratios."""
+    """Ask for the largest of these ratios."""
     label = "MixGCN-SPU over MixGCN-CPU" if name == "MixGCN-SPU" else f"MixGCN-CPU over {name}"
     return Quantity(
         f"{label}, at most",
@@ -264,7 +267,7 @@ def ask(name: str) -> Quantity[Scene]:
 
 
 def count_picks(variant: str) -> float:
-    """Edges that a worker goes through in a second of aggregating Reddit, a row picked for each."""
+    """Return the edges a second of a worker that aggregates Reddit, with a row picked for each."""
     passes = 2 * LAYERS - 1
     return passes * GRAPHS[0].edges / stages_of(variant, GRAPHS[0])[1]["aggregate"]
 

@@ -32,7 +32,7 @@ class Constants(Inventory):
 
 
 def count_marks(numbers: Sequence[MarkedNumber]) -> Table:
-    """How many constants have which mark, by the folder that they are in."""
+    """Count the constants of each mark, by the folder that they are in."""
     places = Counter((_place(number), number.mark) for number in numbers)
     totals = Counter(number.mark for number in numbers)
     folders = dict.fromkeys(_place(number) for number in numbers)
@@ -53,6 +53,6 @@ def count_marks(numbers: Sequence[MarkedNumber]) -> Table:
 
 
 def _place(number: MarkedNumber) -> str:
-    """``"gnnbench/platforms"`` of a file or a module there."""
+    """Return the folder of a file or a module, as in ``"gnnbench/platforms"``."""
     path = number.place.replace(".", "/").removesuffix("/toml")
     return path.rpartition("/")[0]

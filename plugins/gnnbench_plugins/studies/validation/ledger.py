@@ -1,5 +1,7 @@
-"""The ledger: every published measurement beside its prediction, in a table for each kind of
-machine, the worst first."""
+"""The ledger: every published measurement beside its prediction.
+
+There is a table for each kind of machine, the worst prediction first.
+"""
 
 from __future__ import annotations
 
@@ -188,8 +190,7 @@ def tabulate(
     sources: Sequence[PublishedSource],
     left_out: Sequence[LeftOutSource] = (),
 ) -> tuple[Table, ...]:
-    """Return how near the predictions are, in sentences, by kind and by source; then every
-    entry."""
+    """Return how near the predictions are, by kind and by source, and then every entry."""
     kinds = [(kind, [e for e in entries if e.kind == kind]) for kind in KINDS]
     rows = [(kind, chosen) for kind, chosen in kinds if chosen]
     omitted = tuple(f"{each.source}: {text}" for each in sources for text in each.omitted)

@@ -33,15 +33,17 @@ LONGEST_LIST: Bound[int] = 64
 
 @dataclass(frozen=True, slots=True)
 class ShortLists(PowerLaw):
-    """A law whose vertices are met as often as before, but have no more than ``LONGEST_LIST``
-    neighbours each, so that the lists of hubs take no time to draw."""
+    """A law that meets vertices as often as before, with at most ``LONGEST_LIST`` neighbours each.
+
+    The lists of hubs then take no time to draw.
+    """
 
     def degrees(self, ranks: IntArray) -> FloatingArray:
         return np.minimum(PowerLaw.degrees(self, ranks), LONGEST_LIST)
 
 
 def _symmetric(name: str) -> PowerLaw:
-    """The law of a bundled stand-in, whose edges go both ways."""
+    """Return the law of a bundled stand-in with edges in both directions."""
     row = find_stand_in(name)
     if row is None:
         raise ValueError(f"there is no stand-in for {name}")
@@ -66,8 +68,7 @@ LAWS: Mapping[str, PowerLaw] = {
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """What a mini-batch was drawn from: a graph of ``LAWS``, fan-outs from the seeds outwards, and
-    the number of seeds."""
+    """The origin of a mini-batch: a graph of ``LAWS``, fan-outs from the seeds outwards, seeds."""
 
     graph: str
     fanouts: tuple[int, ...]
@@ -103,7 +104,7 @@ DRAWS = (
 
 
 def draw(wanted: Draw) -> BatchProfile:
-    """One mini-batch of that many seeds."""
+    """Draw one mini-batch of the wanted number of seeds."""
     law = LAWS[wanted.graph]
     short = ShortLists(law.vertices, law.mean_degree, law.exponent, law.directed, law.without)
     return profile_stand_in(short, wanted.fanouts, (wanted.seeds,))[0]
@@ -111,7 +112,7 @@ def draw(wanted: Draw) -> BatchProfile:
 
 @cache
 def read_profiles() -> Mapping[Draw, BatchProfile]:
-    """All that ``mini_batches.toml`` has."""
+    """Read all entries of ``mini_batches.toml``."""
     entries = read_toml(FILE)["mini_batch"]
     if not isinstance(entries, list):
         raise TypeError(f"{FILE}: mini_batch is a list of tables")
@@ -124,12 +125,12 @@ def read_profiles() -> Mapping[Draw, BatchProfile]:
 
 
 def find_profile(wanted: Draw) -> BatchProfile:
-    """What was drawn for it; ``KeyError`` where that was not done."""
+    """Return the profile of a draw. Raises ``KeyError`` for one that is not in the file."""
     return read_profiles()[wanted]
 
 
 def write(profiles: Iterable[tuple[Draw, BatchProfile]], path: Path) -> None:
-    """The counts as ``mini_batches.toml`` has them."""
+    """Write the counts in the format of ``mini_batches.toml``."""
     lines = [
         "# |V^0| .. |V^L| and |E^1| .. |E^L| of a mini-batch each, drawn from full-size stand-ins.",
         f"# python -m {__package__}.mini_batches rewrites it.",

@@ -95,8 +95,7 @@ EPOCHS: Bound[int] = 3
 
 
 def make_kernel(name: str, regularisers: int = 0) -> Kernel:
-    """The kernel part that stands for a library, in a model with so many regularisers between two
-    layers."""
+    """Make the kernel part of a library, with ``regularisers`` between two layers of the model."""
     kind = KERNELS[name]
     if not regularisers:
         return kind()
@@ -114,7 +113,7 @@ def make_kernel(name: str, regularisers: int = 0) -> Kernel:
 
 
 def predict(cell: PublishedCell) -> float:
-    """In the unit of the cell."""
+    """Predict a cell, in its unit."""
     task = cell.task
     if isinstance(task, Aggregation):
         seconds = _aggregate_s(cell, task)
@@ -168,7 +167,8 @@ def _setting(dataset: Dataset, platform: Platform, workload: Workload) -> Settin
 def predict_full_graph_s(machine: str, kernel: str, task: FullGraphEpoch) -> float:
     """Return the seconds of the epochs that a number is of.
 
-    Raises ``DeviceOutOfMemory`` where a memory cannot hold them."""
+    Raises ``DeviceOutOfMemory`` where a memory cannot hold them.
+    """
     vertices, edges = round(task.vertices * task.scale), round(task.edges * task.scale)
     dataset = make_dataset(task.graph, vertices, edges, task.dims, vertices)
     platform = shrink(load_platform(machine), task.scale)
@@ -180,8 +180,10 @@ def predict_full_graph_s(machine: str, kernel: str, task: FullGraphEpoch) -> flo
 
 
 def shrink(platform: Platform, scale: float) -> Platform:
-    """The platform with that share of its memories and caches, and of what it takes to begin
-    anything, so that as large a share of a graph takes as large a share of the time."""
+    """Scale the memories and caches of a platform, and the time that it takes to begin anything.
+
+    A share of a graph then takes as large a share of the time.
+    """
     fronts = {
         name: LibraryRates(call_s=kernel.library.call_s * scale) for name, kernel in KERNELS.items()
     }
@@ -218,8 +220,10 @@ def _full_graph_bundle(chosen: Kernel, task: FullGraphEpoch, vertices: int) -> B
 
 
 def profile_of(task: MiniBatchEpoch) -> BatchProfile:
-    """Sizes of a mini-batch: drawn from the graph's stand-in, and |V^0| as published. Where real
-    neighbourhoods share more than those of the stand-in, they do so at every hop alike."""
+    """Return the sizes of a mini-batch: drawn from the graph's stand-in, and |V^0| as published.
+
+    Real neighbourhoods that share more vertices than the stand-in's do so at every hop alike.
+    """
     batches = task.batches
     drawn = find_profile(Draw(task.graph, batches.fanouts, batches.seeds))
     if not batches.inputs:
@@ -257,8 +261,11 @@ def count_rounds(task: MiniBatchEpoch) -> float:
 
 @cache
 def _price_mini_batches(machine: str, kernel: str, task: MiniBatchEpoch) -> EpochPrice:
-    """An epoch, or as many rounds as the task says, from ``FEW`` of them and ``MORE``; and from so
-    many more where threads have several under way that the first are over."""
+    """Price an epoch, or the rounds of the task, from ``FEW`` and ``MORE`` of its rounds.
+
+    Both counts are larger if threads have several rounds under way, so that the first rounds are
+    over.
+    """
     under_way = task.loader.workers if task.system == "salient" else 0
     counts = 2 * under_way + FEW, 3 * under_way + MORE
     few, more = (_price_rounds(machine, kernel, task, count) for count in counts)

@@ -50,13 +50,13 @@ from gnnbench_plugins.salient.communication import SalientCommunication
 
 
 def make_block(source_ids: IntArray, destinations: int, edges: int) -> Block:
-    """A block of that many edges, evenly spread over its destinations, which come first."""
+    """Make a block of ``edges`` edges, evenly spread over its destinations, which come first."""
     indptr = np.linspace(0, edges, destinations + 1).astype(np.int64)
     return Block(source_ids, destinations, indptr, np.broadcast_to(np.int32(0), (edges,)))
 
 
 def make_dataset(name: str, vertices: int, edges: int, dims: Sequence[int], train: int) -> Dataset:
-    """A data set of these sizes; its first ``train`` vertices train."""
+    """Make a data set of these sizes; its first ``train`` vertices train."""
     whole = make_block(np.arange(vertices, dtype=np.int64), vertices, edges)
     training = np.arange(vertices) < train
     nothing = np.broadcast_to(np.False_, (vertices,))
@@ -75,8 +75,10 @@ def make_dataset(name: str, vertices: int, edges: int, dims: Sequence[int], trai
 
 @dataclass(frozen=True)
 class SizedPartitions(FullGraphSampler):
-    """As many vertices and edges for each device, of which each reads ``halo`` rows of others', an
-    equal number of each."""
+    """Partitions of equal sizes, one a device; each reads ``halo`` rows of others.
+
+    It reads an equal number of rows of each other device.
+    """
 
     name: ClassVar[str] = "sized-partitions"
     summary: ClassVar[str] = "partitions of which the sizes are known"
@@ -104,8 +106,10 @@ class SizedPartitions(FullGraphSampler):
 
 @dataclass
 class SizedMiniBatches(MiniBatchSampler):
-    """``count`` rounds of mini-batches that are all alike: that of ``profile`` for as many seeds as
-    it has, in proportion for fewer, and no larger for more, of which none is trained on."""
+    """``count`` rounds of equal mini-batches, with the sizes of ``profile``.
+
+    Sizes are in proportion for fewer seeds, and no larger for more. No mini-batch is trained on.
+    """
 
     name: ClassVar[str] = "sized-mini-batches"
     summary: ClassVar[str] = "mini-batches of which the sizes are known"
@@ -256,10 +260,10 @@ class _LibraryShares(SeedSession):
 
 @dataclass(frozen=True)
 class LibraryPlacement(SeedPlacement):
-    """Data parallelism as libraries have it: even shares of the seeds on the first ``devices``
-    accelerators, or all of them on the host where that is 0.
+    """Data parallelism of libraries: even shares of the seeds on ``devices`` accelerators.
 
-    ``workers`` threads of the host sample, 0 meaning all, unless the accelerators do.
+    If ``devices`` is 0, all seeds are on the host. ``workers`` threads of the host sample, 0
+    meaning all, unless the accelerators do.
     """
 
     name: ClassVar[str] = "library"
