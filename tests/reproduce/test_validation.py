@@ -19,6 +19,7 @@ from gnnbench.price.model_error import estimate_errors, read_errors
 from gnnbench.records import LedgerEntry, MachineKind, Origin, PathKind, Subject
 from gnnbench.report.results.tables import describe_entries, make_document
 from gnnbench.report.tables import sum_up_agreement
+from gnnbench.reproduce.agreement import count_outcome
 from gnnbench_plugins.studies import list_constants
 from gnnbench_plugins.studies.validation import mini_batches
 from gnnbench_plugins.studies.validation.groups import join_groups
@@ -273,6 +274,7 @@ def test_groups_count_once_and_only_if_nothing_was_fitted_on_them():
     assert "cpu 2.8x of 2, gpu 20x of 1" in sentence
     assert "none of which is held out" in sum_up(entries[-2:])
     summary = tabulate(entries, ())[0]
+    assert count_outcome(tabulate(entries, ())[2:]).numbers == 5
     cells = [cell.value for cell in summary.rows[-1].cells]
     assert cells == [7, 4, 3, pytest.approx(4.0), pytest.approx(100 / 3)]
 

@@ -40,6 +40,8 @@ from gnnbench_plugins.studies.validation.published import (
 #: By what a prediction may be off to count as near.
 NEAR: Bound[float] = 2.0
 KINDS: tuple[MachineKind, ...] = get_args(MachineKind)
+#: Why a measurement does not count on which nothing was fitted.
+DEPENDENT = "of groups that are not held out"
 COLUMNS = ("measurements", "groups", "held-out groups", "median factor", f"within {NEAR:g}x")
 NOTES = (
     "predicted by the parts that stand for each library: bytes, launches and calls that its "
@@ -205,7 +207,7 @@ def tabulate(
         notes=(*NOTES, *(f"left out of the ledger: {text}" for text in omitted)),
     )
     by_source = _list_sources(entries, held_out, left_out)
-    return (summary, by_source, *[_list_kind(kind, chosen) for kind, chosen in rows])
+    return (summary, by_source, *[_list_kind(kind, chosen, held_out) for kind, chosen in rows])
 
 
 def _list_sources(
@@ -271,8 +273,11 @@ def _state(factors: Sequence[float]) -> tuple[Cell, Cell]:
     return Cell(median(factors)), Cell(100 * share_within(factors, NEAR), unit="%")
 
 
-def _list_kind(kind: MachineKind, entries: Sequence[LedgerEntry]) -> Table:
+def _list_kind(
+    kind: MachineKind, entries: Sequence[LedgerEntry], held_out: Sequence[LedgerEntry]
+) -> Table:
     """Return the entries of one kind of machine, the worst predictions first."""
+    ids = {entry.id for entry in held_out}
     worst_first = sorted(entries, key=lambda entry: (-entry.factor, entry.id))
     return Table(
         name=f"validation-{kind}",
@@ -287,6 +292,7 @@ def _list_kind(kind: MachineKind, entries: Sequence[LedgerEntry]) -> Table:
                         unit=entry.unit,
                         quoted=entry.measured,
                         fitted_on=entry.fitted_on,
+                        uncounted="" if entry.fitted_on or entry.id in ids else DEPENDENT,
                     ),
                     Cell(text=entry.group),
                 ),
