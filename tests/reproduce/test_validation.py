@@ -120,7 +120,8 @@ def test_a_file_that_says_something_else_is_refused_by_a_sentence(tmp_path):
     path.write_text(f'source = "s"\n[[cell]]\n{cell}')
     with pytest.raises(UsageError, match=r"cell\.0\.task"):
         read_source(path)
-    path.write_text(f'source = "s"\n[[cell]]\n{cell}colour = "red"\n')
+    task = 'task = { of = "aggregation", graph = "g", rows = 1, edges = 1, width = 1 }\n'
+    path.write_text(f'source = "s"\n[[cell]]\n{cell}{task}colour = "red"\n')
     with pytest.raises(UsageError, match=r"cell\.0\.colour"):
         read_source(path)
 
