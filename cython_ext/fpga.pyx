@@ -111,10 +111,11 @@ def simulate_aggregation(
     cdef int64_t[:, ::1] rows
     m.dies, m.pes, m.adder_cycles = machine.dies, machine.pes, machine.adder_cycles
     m.fifo_updates, m.cycle_ticks = machine.fifo_updates, machine.cycle_ticks
-    m.burst_ticks, m.miss_ticks = machine.burst_ticks, machine.miss_ticks
-    m.latency_ticks, m.edge_ticks = machine.latency_ticks, machine.edge_ticks
-    m.page_shift = machine.page_words.bit_length() - 1
-    m.banks, m.row_words, m.contended = machine.banks, row_words, machine.contended
+    channel = machine.channel
+    m.burst_ticks, m.miss_ticks = channel.burst_ticks, channel.miss_ticks
+    m.latency_ticks, m.edge_ticks = channel.latency_ticks, channel.edge_ticks
+    m.page_shift = channel.page_words.bit_length() - 1
+    m.banks, m.row_words, m.contended = channel.banks, row_words, machine.contended
     num_dst = first[m.dies]
     m.rows_kept = machine.buffer_words // (m.pes * row_words)
     if (num_dst + m.dies - 1) // m.dies <= m.pes * m.rows_kept:

@@ -20,240 +20,88 @@ import io
 import json
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 from gnnbench.errors import UsageError
 from gnnbench.host.waiting import wait_briefly
-from gnnbench.jobs.preparation import (
-    AdviceJob,
-    Job,
-    PlanJob,
-    make_request,
-    parse_strategies,
-    read_field,
-    read_options,
-    read_swaps,
-    show_value,
-)
+from gnnbench.jobs.groups import Training
+from gnnbench.jobs.job import AdviceJob, Job, PlanJob
+from gnnbench.jobs.limits import show_value
+from gnnbench.jobs.options import asks, list_bound
 
 if TYPE_CHECKING:
     from pandas import DataFrame
     from rich.console import Console
 
     from gnnbench.advice import Advice
-    from gnnbench.comparison import Progress
-    from gnnbench.datasets import ScalingChoice
-    from gnnbench.jobs.planning import PlannedJob
-    from gnnbench.jobs.preparation import ChosenStrategy
-    from gnnbench.machines.machine import Platform
-    from gnnbench.parts import LayerClass
+    from gnnbench.comparison.planning import PlannedJob
     from gnnbench.plugins import Registry
-    from gnnbench.records import (
-        Comparison,
-        Dataset,
-        Mode,
-        RunResult,
-        Strategy,
-        Table,
-    )
+    from gnnbench.records import Comparison, RunResult, Table
     from gnnbench.report.results.schema import ResultDocument
 
-#: A strategy by name, ``"hongtu:kernel=dgl"`` with another part, or an object.
-StrategyLike: TypeAlias = "str | Strategy"
-#: The value of a part's option, as a part declares it or as text with a unit (``"2GB"``).
-OptionValue: TypeAlias = "str | int | float | bool"
-#: The quantity that advice minimises.
-Target: TypeAlias = 'Literal["time", "memory", "traffic"]'
-#: The methods of an object that shows progress.
-_PROGRESS = ("begin", "advance", "end")
 
-
-def compare(
-    strategies: StrategyLike | Sequence[StrategyLike],
-    *,
-    dataset: str | os.PathLike[str] | Dataset | None = None,
-    model: str | LayerClass = "gcn",
-    layers: int = 2,
-    hidden: int = 256,
-    epochs: int = 10,
-    batch_size: int = 1024,
-    fanouts: Sequence[int] | None = None,
-    mode: Mode | None = None,
-    platform: str | os.PathLike[str] | Platform | None = None,
-    swap: Mapping[str, str] | None = None,
-    options: Mapping[str, OptionValue] | None = None,
-    learning_rate: float | None = None,
-    scaling: ScalingChoice = "auto",
-    repeats: int = 1,
-    same_seed: bool = False,
-    seed: int = 0,
-    threads: int | None = None,
-    target_accuracy: float | None = None,
-    check: bool = True,
-    checked_updates: int | None = None,
-    plain: bool = True,
-    plugins: Sequence[object] = (),
-    progress: Progress | None = None,
-) -> ComparisonResult:
+@asks(Job)
+def compare(job: Job, given: Collection[str]) -> ComparisonResult:
     """Train each strategy on one dataset and compare losses, times and traffic.
 
     Parameters are the options of ``gnnbench compare``. Raises ``UsageError`` and related errors.
     """
-    registry, chosen, model_name = _load_plugins(strategies, model, plugins, progress)
-    job = Job(
-        strategies=chosen,
-        dataset=_as_given(dataset),
-        platform=_as_given(platform),
-        model=model_name,
-        layers=layers,
-        hidden=hidden,
-        epochs=epochs,
-        batch_size=batch_size,
-        fanouts=_as_given(fanouts),
-        swaps=read_swaps(swap),
-        options=read_options(options),
-        learning_rate=learning_rate,
-        scaling=scaling,
-        repeats=repeats,
-        same_seed=same_seed,
-        seed=seed,
-        threads=threads,
-        target_accuracy=target_accuracy,
-        check=check,
-        checked_updates=checked_updates,
-        plain=plain,
-        mode=mode,
-        demanded=() if fanouts is None else ("fanouts",),
-    )
-    return _train_all(job, registry, progress)
+    registry = _load_plugins(job)
 
-
-def _train_all(job: Job, registry: Registry, progress: Progress | None) -> ComparisonResult:
     from gnnbench.comparison import compare as train_all
+    from gnnbench.comparison import make_request
 
+    demanded = tuple(each.name for each in list_bound(Job, given))
     with _own_threads():
-        request = make_request(job, registry)
-        return ComparisonResult(train_all(request, registry, progress, ("gnnbench.compare",)))
+        request = make_request(job, registry, demanded)
+        return ComparisonResult(train_all(request, registry, job.progress, ("gnnbench.compare",)))
 
 
-def plan(
-    strategy: StrategyLike,
-    *,
-    dataset: str | os.PathLike[str] | Dataset | None = None,
-    vertices: int | str | None = None,
-    edges: int | str | None = None,
-    dims: Sequence[int] | None = None,
-    model: str | LayerClass = "gcn",
-    layers: int = 2,
-    hidden: int = 256,
-    mode: Mode | None = None,
-    epochs: int = 10,
-    batch_size: int = 1024,
-    fanouts: Sequence[int] | None = None,
-    platform: str | os.PathLike[str] | Platform | None = None,
-    swap: Mapping[str, str] | None = None,
-    options: Mapping[str, OptionValue] | None = None,
-    seed: int = 0,
-    threads: int | None = None,
-    plugins: Sequence[object] = (),
-) -> PlanResult:
+@asks(PlanJob)
+def plan(job: PlanJob, given: Collection[str]) -> PlanResult:
     """Predict memory, traffic and time of a strategy without training.
 
     Over a ``dataset``, a dry run goes through every step of training. The numbers are the same as
     from :func:`compare` with modelled times. With ``vertices`` and ``edges`` (``"1G"`` is a
-    billion) and ``dims``, a graph is drawn edge by edge and counted. Each parameter is the option
-    of ``gnnbench plan`` of that name, with the same default.
+    billion) and ``dims``, a graph is drawn edge by edge and counted.
 
     Raises ``UsageError`` and related errors for unknown names and jobs that cannot be planned.
     """
-    from gnnbench.jobs.planning import make_plan, prepare_plan
+    job.refuse_ignored(given)
+    registry = _load_plugins(job)
 
-    sizes = _check_sizes(dataset is not None, vertices, edges, dims)
-    registry, ((name, own_swaps),), model_name = _load_plugins([strategy], model, plugins)
-    job = PlanJob(
-        strategy=name,
-        swaps=(*own_swaps, *read_swaps(swap)),
-        dataset=_as_given(dataset),
-        sizes=sizes,
-        widths=_as_given(dims),
-        model=model_name,
-        layers=layers,
-        hidden=hidden,
-        mode=mode,
-        epochs=epochs,
-        batch_size=batch_size,
-        fanouts=_as_given(fanouts),
-        platform=_as_given(platform),
-        options=read_options(options),
-        seed=seed,
-        threads=threads,
-    )
+    from gnnbench.comparison.planning import make_plan, prepare_plan
+
     found = prepare_plan(job, registry)
     return PlanResult(found, *make_plan(found, registry))
 
 
-def advise(
-    dataset: str | os.PathLike[str] | Dataset,
-    *,
-    strategies: StrategyLike | Sequence[StrategyLike] | None = None,
-    target: Target = "time",
-    model: str | LayerClass = "gcn",
-    layers: int = 2,
-    hidden: int = 256,
-    mode: Mode | None = None,
-    epochs: int = 1,
-    batch_size: int = 1024,
-    fanouts: Sequence[int] | None = None,
-    platform: str | os.PathLike[str] | Platform | None = None,
-    device_memory: int | str | None = None,
-    swap: Mapping[str, str] | None = None,
-    options: Mapping[str, OptionValue] | None = None,
-    train: int | None = None,
-    changes: bool = True,
-    seed: int = 0,
-    threads: int | None = None,
-    plugins: Sequence[object] = (),
-    progress: Progress | None = None,
-) -> AdviceResult:
+@asks(AdviceJob)
+def advise(job: AdviceJob, given: Collection[str]) -> AdviceResult:
     """Find the combination of parts and settings to use on a graph and a machine.
 
     Combinations of the parts of ``strategies``, by default of all, are planned, and the best
     ``train`` of each mode are trained. ``target`` is the quantity to minimise. ``device_memory`` is
-    bytes or text such as ``"24GB"``; ``changes=False`` is ``--no-changes``. Each other parameter is
-    the option of ``gnnbench advise`` of that name. Raises ``UsageError`` and related errors for
-    unknown names, for a machine without measurements, and if no combination fits.
+    bytes or text such as ``"24GB"``; ``changes=False`` is ``--no-changes``. Raises ``UsageError``
+    and related errors for unknown names, for a machine without measurements, and if no combination
+    fits.
     """
+    job.refuse_ignored(given)
+    registry = _load_plugins(job)
+
     from gnnbench.advice import preparation
     from gnnbench.advice.advise import advise as search
 
-    registry, chosen, model_name = _load_plugins(strategies, model, plugins, progress)
-    wanted = None if train is None else read_field("train", train)
-    vary = read_field("changes", changes)
-    job = AdviceJob(
-        dataset=_as_given(dataset),
-        strategies=_without_swaps(chosen),
-        model=model_name,
-        layers=layers,
-        hidden=hidden,
-        mode=mode,
-        epochs=epochs,
-        batch_size=batch_size,
-        fanouts=_as_given(fanouts),
-        platform=_as_given(platform),
-        device_memory=device_memory,
-        swaps=read_swaps(swap),
-        options=read_options(options),
-        seed=seed,
-        threads=threads,
-    )
     with _own_threads():
         question = preparation.make_question(job, registry)
-        count = preparation.count_trained(question) if wanted is None else wanted
-        found = search(question, target=target, train=count, vary=vary, progress=progress)
+        count = preparation.count_trained(question) if job.train is None else job.train
+        found = search(
+            question, target=job.target, train=count, vary=job.changes, progress=job.progress
+        )
     return AdviceResult(found)
 
 
@@ -492,62 +340,28 @@ def _choose_file(path: str | os.PathLike[str], *endings: str) -> Path:
 # --------------------------------------------------------------------------- values
 
 
-def _load_plugins(
-    strategies: StrategyLike | Sequence[StrategyLike] | None,
-    model: str | LayerClass,
-    plugins: Sequence[object],
-    progress: Progress | None = None,
-) -> tuple[Registry, tuple[ChosenStrategy, ...], str]:
-    """Load all plugins, given objects included; return strategies by name, and the model's name.
-
-    Raises ``UsageError`` for arguments of wrong types.
-    """
+def _load_plugins(job: Training) -> Registry:
+    """Load all plugins, and the objects that a job has in place of names."""
     wait_briefly()  # before anything imports torch
-    from gnnbench.models import Layer
     from gnnbench.plugins import load
     from gnnbench.records import Strategy
 
-    if not _is_list_of(plugins, object):
-        raise UsageError(f"plugins is {show_value(plugins)}; give a list of modules or objects.")
-    if not isinstance(model, str) and not (isinstance(model, type) and issubclass(model, Layer)):
-        raise UsageError(f"model is {show_value(model)}; give a name or a class of layers.")
-    if progress is not None and not all(hasattr(progress, each) for each in _PROGRESS):
-        raise UsageError(
-            f"progress is {show_value(progress)}; give an object with {', '.join(_PROGRESS)}."
-        )
-    words = () if strategies is None else strategies
-    if isinstance(words, (str, Strategy)):
-        words = [words]
-    if not _is_list_of(words, (str, Strategy)):
-        raise UsageError(
-            f"strategies is {show_value(strategies)}; give names, such as ['hyscale', 'hongtu']."
-        )
-    if strategies is not None and not words:
-        raise UsageError("no strategies are named; name some, such as ['hyscale', 'hongtu'].")
-    extra = [os.fspath(each) for each in plugins if isinstance(each, (str, os.PathLike))]
-    objects = [each for each in plugins if not isinstance(each, (str, os.PathLike))]
+    extra = [os.fspath(each) for each in job.plugins if isinstance(each, (str, os.PathLike))]
+    objects = [each for each in job.plugins if not isinstance(each, (str, os.PathLike))]
     registry = load(extra, objects)
     known = registry.strategies_by_name
     new: list[object] = [
-        each for each in words if isinstance(each, Strategy) and known.get(each.name) != each
+        each
+        for each in job.list_strategies()
+        if isinstance(each, Strategy) and known.get(each.name) != each
     ]
-    if not isinstance(model, str) and model not in registry.models.values():
-        new.append(model)
+    if not isinstance(job.model, str) and job.model not in registry.models.values():
+        new.append(job.model)
     if new:
         registry = load(extra, [*objects, *new])
     for problem in registry.problems:
-        warnings.warn(problem, stacklevel=3)
-    names = ",".join(each.name if isinstance(each, Strategy) else each for each in words)
-    chosen = parse_strategies(names) if words else ()
-    return registry, chosen, model if isinstance(model, str) else model.name
-
-
-def _without_swaps(chosen: Sequence[ChosenStrategy]) -> tuple[str, ...]:
-    """Return names alone: advice combines the parts of strategies anyway."""
-    for name, swaps in chosen:
-        if swaps:
-            raise UsageError(f"advice is of whole strategies; name {name!r} and use swap.")
-    return tuple(name for name, _ in chosen)
+        warnings.warn(problem, stacklevel=4)
+    return registry
 
 
 @contextmanager
@@ -560,26 +374,3 @@ def _own_threads() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _as_given(value: object) -> Any:
-    """Pass a value of a wider type than a field has, which the job reads or refuses."""
-    return value
-
-
-def _is_list_of(value: object, kind: type | tuple[type, ...]) -> bool:
-    """Whether a value is a list or a tuple of objects of one kind only."""
-    return isinstance(value, (list, tuple)) and all(isinstance(each, kind) for each in value)
-
-
-def _check_sizes(
-    named: bool, vertices: int | str | None, edges: int | str | None, dims: Sequence[int] | None
-) -> tuple[int | str, int | str] | None:
-    """Return the sizes of a graph to draw; None if a data set is named instead."""
-    if named == (vertices is not None) or (vertices is None) != (edges is None):
-        raise UsageError("give either dataset, or both vertices and edges.")
-    if vertices is None or edges is None:
-        return None
-    if dims is None:
-        raise UsageError("say how wide the layers are, such as dims=[256, 128, 64].")
-    return vertices, edges

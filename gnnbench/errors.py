@@ -37,11 +37,11 @@ class PluginError(UsageError):
     """A plugin that cannot be found, loaded or told apart from another."""
 
 
-class IncompatibleParts(UsageError):
+class IncompatiblePartsError(UsageError):
     """A combination of parts that cannot work; raised before anything runs."""
 
 
-class MissingDependency(GnnbenchError):
+class MissingDependencyError(GnnbenchError):
     """A library that a strategy needs and that is not installed here; its run is skipped."""
 
 
@@ -64,7 +64,7 @@ def reason_of(error: BaseException) -> str:
     return words[:_REASON_LENGTH] or type(error).__name__
 
 
-class StageFailed(GnnbenchError):
+class StageFailedError(GnnbenchError):
     """The failure of a stage of mini-batch training; its error is the ``__cause__``.
 
     Attributes: ``stage``, ``round`` and ``device`` say where; ``also`` holds concurrent failures of
@@ -99,7 +99,7 @@ class Interrupted(KeyboardInterrupt):
         super().__init__(f"interrupted in {', '.join(places)}." if places else "interrupted.")
 
 
-class DeviceOutOfMemory(GnnbenchError):
+class DeviceOutOfMemoryError(GnnbenchError):
     """An allocation that would exceed a device's capacity.
 
     Attributes: ``device`` (name), ``tensor`` (what was being allocated), ``requested_bytes``,

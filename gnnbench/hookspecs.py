@@ -18,6 +18,7 @@ from gnnbench.parts import (
     Kernel,
     Memory,
     MiniBatchSampler,
+    Part,
     Placement,
 )
 from gnnbench.records import Strategy
@@ -27,6 +28,11 @@ PROJECT = "gnnbench"
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+@hookspec
+def gnnbench_parts() -> Iterable[type[Part]]:  # type: ignore[empty-body]
+    """Offer parts of any kind. It serves as well as the five hooks below, of one kind each."""
 
 
 @hookspec

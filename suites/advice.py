@@ -29,7 +29,7 @@ from gnnbench.advice.variations import with_device_memory
 from gnnbench.comparison import compare, make_setting
 from gnnbench.comparison.request import PlannedRow, Request
 from gnnbench.datasets.partitioning import remember_partitions
-from gnnbench.errors import GnnbenchError, IncompatibleParts
+from gnnbench.errors import GnnbenchError, IncompatiblePartsError
 from gnnbench.host.cores import count_cores
 from gnnbench.machines.describe import LOCAL, load_platform
 from gnnbench.parts import Setting
@@ -222,7 +222,7 @@ def judge(asked: Asked, registry: Registry, dataset: Dataset) -> Verdict:
         plans, first = found.planned, found.answers[0].best
         if first is not None:
             chosen, chosen_s = first.row.label, first.epoch_s
-    except IncompatibleParts:
+    except IncompatiblePartsError:
         pass
     took_s = time.process_time() - began_s
     if measured and first is not None:

@@ -23,7 +23,7 @@ from gnnbench.advice import Question, advise
 from gnnbench.advice.pricing import Pricer
 from gnnbench.advice.search import Effort
 from gnnbench.comparison.request import PlannedRow
-from gnnbench.errors import GnnbenchError, IncompatibleParts
+from gnnbench.errors import GnnbenchError, IncompatiblePartsError
 from gnnbench.machines import list_platforms, load_platform
 from gnnbench.machines.machine import Device, Platform
 from gnnbench.plugins import Registry, load
@@ -67,7 +67,7 @@ def check_choices(registry: Registry, seed: int) -> Iterator[Checked]:
         )
         try:
             answers = advise(question, vary=False, effort=EFFORT).answers
-        except IncompatibleParts:
+        except IncompatiblePartsError:
             continue
         for best in (answer.best for answer in answers):
             if best is not None:

@@ -31,9 +31,16 @@ from unittest.mock import patch
 import click
 
 from gnnbench import plugins
-from gnnbench.comparison import PlannedRow, make_setting, options_for, plan_ablation, plan_rows
+from gnnbench.comparison import (
+    PlannedRow,
+    make_request,
+    make_setting,
+    options_for,
+    plan_ablation,
+    plan_rows,
+)
 from gnnbench.errors import GnnbenchError
-from gnnbench.jobs.preparation import Job, make_request
+from gnnbench.jobs.job import Job
 from gnnbench.plugins import Registry, assemble
 from gnnbench.price.epochs import price_epochs
 from gnnbench.statistics import Difference, compare_pairs, compare_samples
@@ -124,7 +131,7 @@ class Question:
 
     def __init__(self, registry: Registry, strategy: str, dataset: str, model: str, platform: str):
         self.words = ("--dataset", dataset, "--model", model, "--platform", platform)
-        job = Job(strategies=[(strategy, ())], dataset=dataset, model=model, platform=platform)
+        job = Job(strategy, dataset, model=model, platform=platform)
         self._registry = registry
         self._request = make_request(job, registry)
         self._strategy = strategy

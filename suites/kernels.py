@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import torch
 
-from gnnbench.errors import MissingDependency
+from gnnbench.errors import MissingDependencyError
 from gnnbench.records import Graph
 from suites.contestants import Scope, all_kernels
 from suites.graphs import load_graph
@@ -36,7 +36,7 @@ class _Kernel:
         case = next(case for case in all_kernels()[self.kernel](scope) if case.name == self.case)
         try:
             self.contestant = case.makers[contestant]()
-        except MissingDependency as error:
+        except MissingDependencyError as error:
             # asv shows this combination as not available.
             raise NotImplementedError(str(error)) from error
         self.turn = 0

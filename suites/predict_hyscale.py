@@ -32,7 +32,7 @@ from gnnbench.kernels.pages import keep_pages
 from gnnbench.machines import load_platform
 from gnnbench.machines.machine import Platform
 from gnnbench.machines.probe import probe
-from gnnbench.parts import Bundle, SeedPlacement, Setting
+from gnnbench.parts import Bundle, Setting
 from gnnbench.price.design_phase import DESIGN_EPOCHS, DesignPhase, run_design_phase, with_rates
 from gnnbench.price.folds import busy_by_stage
 from gnnbench.price.wall_clock import WallClock
@@ -118,10 +118,7 @@ def compare_with_wall_clock(graph: str, model: str, platform: Platform, stages: 
     )
     bundle = make_bundle(stages)
     prefetch = bundle.prefetch_stages(platform)
-    placement = bundle.placement
-    if not isinstance(placement, SeedPlacement):
-        raise TypeError("strategy hyscale has a placement of another kind")
-    shares = placement.open(designed, [profile], prefetch)
+    shares = bundle.placement.open(designed, [profile], prefetch)
     split = Split(workload.batch_size, shares.host_threads())
     rounds = len(setting.dataset.train_ids) / workload.batch_size
     probed = predict(setting, [profile], (), split, prefetch)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from scipy.special import stdtrit
 
-from gnnbench.errors import MissingDependency, is_host_memory_error
+from gnnbench.errors import MissingDependencyError, is_host_memory_error
 from gnnbench.records import IntArray
 
 OURS = "gnnbench"
@@ -40,7 +40,7 @@ Check = Callable[[Any, Any], None]
 DoubleArray = npt.NDArray[np.float64]
 
 
-class WrongResult(Exception):
+class WrongResultError(Exception):
     """A wrong result of a contestant; the message is one sentence."""
 
 
@@ -73,11 +73,12 @@ class Target:
 class Case:
     """One computation on one input, and makers of its contestants by name, ours included.
 
-    A maker prepares its contestant for torch's number of threads. It raises ``MissingDependency``
-    if a library is not installed. ``check(result, ours)`` raises :class:`WrongResult`; it checks
-    every contestant, ours included. At least ``compulsory_bytes`` must cross the memory bus;
-    ``gathered_bytes`` are read row by row at random. A case that is not ``threaded`` ignores
-    threads. A ``lengthy`` case takes long, and races only with the largest number of threads.
+    A maker prepares its contestant for torch's number of threads. It raises
+    ``MissingDependencyError`` if a library is not installed. ``check(result, ours)`` raises
+    :class:`WrongResultError`; it checks every contestant, ours included. At least
+    ``compulsory_bytes`` must cross the memory bus; ``gathered_bytes`` are read row by row at
+    random. A case that is not ``threaded`` ignores threads. A ``lengthy`` case takes long, and
+    races only with the largest number of threads.
     """
 
     kernel: str
@@ -257,13 +258,13 @@ def _admit(outcome: Outcome) -> tuple[dict[str, Contestant], dict[str, float]]:
             for turn in range(contestant.warm_ups):
                 contestant.call(turn + 1)
             outcome.check_s += time.perf_counter() - prepared
-        except MissingDependency as error:
+        except MissingDependencyError as error:
             outcome.absent[name] = str(error)
         except (MemoryError, RuntimeError) as error:
             if not is_host_memory_error(error):
                 raise
             outcome.absent[name] = "needs more memory than this machine has"
-        except WrongResult as error:
+        except WrongResultError as error:
             outcome.wrong[name] = str(error)
         else:
             admitted[name] = contestant
@@ -341,7 +342,7 @@ def measure_stream(threads: int, size: int = 256 << 20, repeats: int = 7) -> flo
 def check_close(result: npt.NDArray[Any], ours: npt.NDArray[Any], tolerance: float = 1e-4) -> None:
     """Check sums of numbers of one sign, in any order; exactly with a ``tolerance`` of 0."""
     if result.shape != ours.shape:
-        raise WrongResult(f"has shape {result.shape}, not {ours.shape}.")
+        raise WrongResultError(f"has shape {result.shape}, not {ours.shape}.")
     # The arrays may be gigabytes, so they are compared in parts that stay in the cache.
     step = max(CHECKED_ELEMENTS * len(ours) // max(ours.size, 1), 1)
     for start in range(0, len(ours), step):
@@ -350,12 +351,12 @@ def check_close(result: npt.NDArray[Any], ours: npt.NDArray[Any], tolerance: flo
             continue
         if not np.allclose(result[rows], ours[rows], rtol=tolerance, atol=tolerance / 100):
             error = np.abs(result[rows] - ours[rows]).max()
-            raise WrongResult(f"differs by up to {error:.3g} from row {start:,} on.")
+            raise WrongResultError(f"differs by up to {error:.3g} from row {start:,} on.")
 
 
 def find_package(name: str, *, install: str | None = None) -> Path:
-    """Return a package's folder without importing it. Raises ``MissingDependency`` without it."""
+    """Return a package's folder without importing it. Raises ``MissingDependencyError``."""
     found = importlib.util.find_spec(name)
     if found is None or found.origin is None:
-        raise MissingDependency(f"{name} is not installed (pip install {install or name})")
+        raise MissingDependencyError(f"{name} is not installed (pip install {install or name})")
     return Path(found.origin).parent

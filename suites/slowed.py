@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.hookspecs import hookimpl
-from gnnbench.parts import Kernel, MiniBatchSampler, Scaling, option
+from gnnbench.parts import Part, Scaling, option
 from gnnbench.records import Block, IntArray, Parts, Strategy
 from gnnbench_plugins.reference.kernel import TorchAdjacency, TorchKernel
 from gnnbench_plugins.reference.sampler import NeighbourSampler
@@ -82,13 +82,8 @@ class SleepingSampler(NeighbourSampler):
 
 
 @hookimpl
-def gnnbench_kernel() -> list[type[Kernel]]:
-    return [RepeatingKernel]
-
-
-@hookimpl
-def gnnbench_sampler() -> list[type[MiniBatchSampler]]:
-    return [SleepingSampler]
+def gnnbench_parts() -> list[type[Part]]:
+    return [RepeatingKernel, SleepingSampler]
 
 
 @hookimpl

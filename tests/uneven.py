@@ -7,6 +7,7 @@ from functools import cache
 
 from gnnbench.check.graphs import Kind, make_platform
 from gnnbench.machines.machine import Platform
+from gnnbench.machines.tables import replace_fields
 from gnnbench.parts import Setting
 
 
@@ -19,13 +20,14 @@ def make_uneven(count: int = 3, kind: Kind = "gpu") -> Platform:
     """
     platform = make_platform(count, kind)
     accelerators = tuple(
-        dataclasses.replace(
+        replace_fields(
             device,
-            flops_per_s=device.flops_per_s * (1 + 0.3 * (index % 3)),
-            memory_bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s * (1 - 0.07 * index),
+            flops_per_s=device.hardware.flops_per_s * (1 + 0.3 * (index % 3)),
+            memory_bandwidth_bytes_per_s=device.hardware.memory_bandwidth_bytes_per_s
+            * (1 - 0.07 * index),
             # The smallest of three is the last, and the largest is in the middle.
-            memory_bytes=device.memory_bytes + 1_000_000 * ((index + 1) % 3),
-            launch_s=device.launch_s * (1 + 0.2 * index),
+            memory_bytes=device.hardware.memory_bytes + 1_000_000 * ((index + 1) % 3),
+            launch_s=device.hardware.launch_s * (1 + 0.2 * index),
         )
         for index, device in enumerate(platform.accelerators)
     )

@@ -13,10 +13,10 @@ from gnnbench.advice.search import Effort, Final, Found, Search, choose_effort, 
 from gnnbench.advice.sentences import SAME, explain_choice, explain_unfit, tell_variation
 from gnnbench.advice.variations import Variation, list_variations
 from gnnbench.comparison import compare
-from gnnbench.comparison.progress import Progress
 from gnnbench.comparison.request import PlannedRow, Request
 from gnnbench.datasets.partitioning import remember_partitions
-from gnnbench.errors import IncompatibleParts, UsageError
+from gnnbench.errors import IncompatiblePartsError, UsageError
+from gnnbench.jobs.progress import Progress
 from gnnbench.kernels.pages import keep_pages
 from gnnbench.machines.describe import LOCAL, local_path
 from gnnbench.price.model_error import error_of, find_run_path
@@ -114,7 +114,7 @@ def advise(
     Freed memory stays in the process from then on (:func:`keep_pages`).
 
     Raises ``UsageError`` for contradictory questions and for a machine without measurements, for
-    which a number would be a guess. Raises ``IncompatibleParts`` if no combination fits.
+    which a number would be a guess. Raises ``IncompatiblePartsError`` if no combination fits.
     """
     if target not in TARGETS:
         raise UsageError(f"there is no target {target!r}; the targets are {', '.join(TARGETS)}.")
@@ -132,7 +132,7 @@ def advise(
             if space.ranked:
                 found.append(Search(pricer, space, effort, target).run())
         if not found:
-            raise IncompatibleParts(explain_nothing(pricer))
+            raise IncompatiblePartsError(explain_nothing(pricer))
         changes = vary_platform(question, found, target, recall, watch) if vary else {}
     answers = [make_answer(each, changes.get(each.space.mode, ())) for each in found]
     trained = None

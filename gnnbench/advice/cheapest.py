@@ -34,7 +34,7 @@ class Offer:
 
 def sum_power(platform: Platform) -> float | None:
     """Return the watts of all devices; None if the platform does not state all of them."""
-    powers = [device.power_w for device in platform.devices]
+    powers = [device.hardware.power_w for device in platform.devices]
     return None if None in powers else sum(power for power in powers if power is not None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import MISSING, asdict, fields
 from typing import TypeAlias
 
 from gnnbench.advice.advise import Advice, Answer, Choice
@@ -29,17 +29,15 @@ def describe_question(question: Question) -> dict[str, Json]:
             "num_edges": dataset.graph.num_edges,
         },
         "workload": {
-            "model": workload.model,
-            "dims": workload.dims,
-            "epochs": workload.epochs,
-            "batch_size": workload.batch_size,
-            "fanouts": workload.fanouts,
-            "seed": workload.seed,
+            each.name: getattr(workload, each.name)
+            for each in fields(workload)
+            if each.default is MISSING  # all that a plan depends on
         },
         "platform": {
             "name": question.platform.name,
             "device_memory_bytes": min(
-                (device.memory_bytes for device in question.platform.accelerators), default=None
+                (device.hardware.memory_bytes for device in question.platform.accelerators),
+                default=None,
             ),
         },
     }

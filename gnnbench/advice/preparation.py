@@ -8,8 +8,8 @@ from __future__ import annotations
 from gnnbench.advice.questions import MODES, Question
 from gnnbench.advice.variations import with_device_memory
 from gnnbench.comparison.rows import check_names
+from gnnbench.jobs.job import AdviceJob
 from gnnbench.jobs.preparation import (
-    AdviceJob,
     load_dataset,
     load_machine,
     make_workload,
@@ -28,20 +28,19 @@ def make_question(job: AdviceJob, registry: Registry) -> Question:
 
     Raises ``UsageError`` for unknown names and contradictory values.
     """
-    model = registry.model(job.model)
+    model = registry.model(job.model_name)
     platform = choose_platform(job, registry)
     dataset = note_unused_weights(load_dataset(job.dataset, job.seed), model)
     workload = make_workload(job, dataset, model)
-    check_names(job.swaps, job.options, registry)
+    check_names(job.swaps, job.settings, registry)
     modes = MODES if job.mode is None else (job.mode,)
-    return Question(
-        dataset, workload, platform, registry, modes, job.strategies, job.swaps, job.options
-    )
+    names = tuple(name for name, _ in job.chosen)
+    return Question(dataset, workload, platform, registry, modes, names, job.swaps, job.settings)
 
 
 def choose_platform(job: AdviceJob, registry: Registry) -> Platform:
     """Return the named platform, or the first strategy's, with the device memory asked for."""
-    own = [registry.strategy(name).platform for name in job.strategies]
+    own = [registry.strategy(name).platform for name, _ in job.chosen]
     platform = load_machine(job.platform, own=own[0] if own else "")
     size = job.device_bytes
     return platform if size is None else with_device_memory(platform, size)

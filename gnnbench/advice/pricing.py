@@ -14,7 +14,7 @@ from gnnbench.comparison.ranking import Kind
 from gnnbench.comparison.request import PlannedRow, Request
 from gnnbench.comparison.rows import options_for
 from gnnbench.comparison.run import describe_failure, empty_result, name_sampling
-from gnnbench.errors import GnnbenchError, IncompatibleParts
+from gnnbench.errors import GnnbenchError, IncompatiblePartsError
 from gnnbench.machines.machine import Platform
 from gnnbench.models import build
 from gnnbench.parts import Bundle, HaloExchange, Setting
@@ -136,7 +136,7 @@ class Pricer:
             self._watch(row)
         try:
             return plan_run(request, row, setting, self._registry)
-        except IncompatibleParts as error:
+        except IncompatiblePartsError as error:
             return empty_result(row, 0, "skipped", str(error))
         except KeyboardInterrupt:
             raise

@@ -9,7 +9,6 @@ from itertools import product
 from gnnbench.comparison.request import Options, PlannedRow
 from gnnbench.comparison.rows import name_swaps
 from gnnbench.machines.machine import Platform
-from gnnbench.parts import modes_of
 from gnnbench.plugins import Registry
 from gnnbench.records import PART_KINDS, Dataset, Mode, PartKind, Parts, Workload
 
@@ -39,14 +38,13 @@ class Question:
         bundled = [parts for own, _, parts in self.list_bundles() if own == mode]
         found: dict[PartKind, tuple[str, ...]] = {}
         for kind in PART_KINDS:
-            names = [p.name for p in self.registry.parts_of(kind) if mode in modes_of(p)]
+            names = [p.name for p in self.registry.parts_of(kind) if mode in p.modes]
             if self.strategies:
                 named = {parts.named(kind) for parts in bundled}
                 names = [name for name in names if name in named]
             if kind in kept:
-                names = (
-                    [kept[kind]] if mode in modes_of(self.registry.part(kind, kept[kind])) else []
-                )
+                only = self.registry.part(kind, kept[kind])
+                names = [only.name] if mode in only.modes else []
             found[kind] = tuple(names)
         return found
 

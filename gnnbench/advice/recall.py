@@ -11,6 +11,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import fields, replace
 
 from gnnbench.machines.machine import Platform
+from gnnbench.machines.tables import replace_fields
 from gnnbench.parts import (
     Chunks,
     DeviceCapacity,
@@ -151,7 +152,7 @@ def describe_workload(setting: Setting) -> str:
 
 def describe_rates(platform: Platform) -> str:
     """Return everything of a platform but the sizes of its memories, as text."""
-    devices = [replace(device, memory_bytes=0) for device in platform.devices]
+    devices = [replace_fields(device, memory_bytes=0) for device in platform.devices]
     return repr((devices, platform.links, platform.round_s))
 
 

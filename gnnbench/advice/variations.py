@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from gnnbench.errors import UsageError
 from gnnbench.machines.machine import Link, Platform
+from gnnbench.machines.tables import replace_fields
 from gnnbench.units import format_si
 
 
@@ -30,7 +31,7 @@ def with_device_memory(platform: Platform, size: int) -> Platform:
             f"platform {platform.name} has no accelerator, so --device-memory has nothing to "
             f"change; leave it out, or name another --platform."
         )
-    devices = tuple(replace(device, memory_bytes=size) for device in platform.accelerators)
+    devices = tuple(replace_fields(device, memory_bytes=size) for device in platform.accelerators)
     return replace(platform, accelerators=devices)
 
 
@@ -69,7 +70,7 @@ def list_variations(platform: Platform, needed_bytes: float | None) -> tuple[Var
     """
     if not platform.accelerators:
         return ()
-    has = min(device.memory_bytes for device in platform.accelerators)
+    has = min(device.hardware.memory_bytes for device in platform.accelerators)
     found = []
     if needed_bytes is not None:
         size = int(0.9 * needed_bytes)

@@ -31,9 +31,9 @@ from gnnbench.check.law import check_sampling_law
 from gnnbench.check.outcome import (
     Check,
     CheckOutcome,
-    NonConforming,
-    NotApplicable,
-    NotReached,
+    NonConformingError,
+    NotApplicableError,
+    NotReachedError,
     judge,
 )
 from gnnbench.check.reach import check_every_choice, check_reached
@@ -47,9 +47,9 @@ __all__ = [
     "CHECKS",
     "Check",
     "CheckOutcome",
-    "NonConforming",
-    "NotApplicable",
-    "NotReached",
+    "NonConformingError",
+    "NotApplicableError",
+    "NotReachedError",
     "check_strategy",
     "find_coverage_fault",
     "find_split_fault",

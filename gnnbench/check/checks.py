@@ -1,8 +1,8 @@
 """The checks of whole strategies: promises that each keeps, tried in small awkward worlds.
 
-A check takes a subject and returns a sentence on its findings. It raises ``NonConforming`` with the
-broken promise, ``NotReached`` with the state it could not bring about, or ``NotApplicable`` with
-the reason. A subject is tried in every mode that it has a bundle for.
+A check takes a subject and returns a sentence on its findings. It raises ``NonConformingError``
+with the broken promise, ``NotReachedError`` with the state it could not bring about, or
+``NotApplicableError`` with the reason. A subject is tried in every mode that it has a bundle for.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from gnnbench import models
 from gnnbench.check import faults
-from gnnbench.check.outcome import NonConforming, NotApplicable
+from gnnbench.check.outcome import NonConformingError, NotApplicableError
 from gnnbench.check.subject import (
     Subject,
     World,
@@ -24,7 +24,8 @@ from gnnbench.check.subject import (
     make_setting,
     require_done,
 )
-from gnnbench.errors import IncompatibleParts, PluginError, UsageError
+from gnnbench.errors import IncompatiblePartsError, PluginError, UsageError
+from gnnbench.machines.tables import replace_fields
 from gnnbench.parts import (
     UNIFORM,
     MiniBatchSampler,
@@ -48,16 +49,18 @@ def check_described(subject: Subject) -> str:
         strategy = subject.registry.strategy(subject.name)
         for what, text in (("summary", strategy.summary), ("source", strategy.source)):
             if not text.strip() or "\n" in text:
-                raise NonConforming(f"the strategy's {what} is {text!r}; give one line of text")
+                raise NonConformingError(
+                    f"the strategy's {what} is {text!r}; give one line of text"
+                )
         said.append(f"{strategy.summary} ({strategy.source})")
     classes = subject.part_classes()
     for kind, part in classes:
         if "\n" in part.summary or len(part.summary) > 100:
-            raise NonConforming(
+            raise NonConformingError(
                 f"the summary of {kind} {part.name!r} does not fit a line of 100 characters"
             )
         if not (part.__doc__ or "").strip():
-            raise NonConforming(f"{kind} {part.name!r} ({part.__name__}) has no docstring")
+            raise NonConformingError(f"{kind} {part.name!r} ({part.__name__}) has no docstring")
         if subject.part is not None:
             said.append(part.summary)
     return ", ".join([*said, f"{len(classes)} parts"])
@@ -70,18 +73,18 @@ def check_options_documented(subject: Subject) -> str:
         for option, field in option_fields(part).items():
             what = f"option {option!r} of {kind} {part.name!r}"
             if not str(field.metadata.get("help", "")).strip():
-                raise NonConforming(
+                raise NonConformingError(
                     f"{what} has no help; declare it with gnnbench.parts.option(default, help)"
                 )
             try:
                 again = parse_option(part, option, str(field.default))
             except (PluginError, UsageError) as error:
-                raise NonConforming(f"{what} cannot be set to its default: {error}") from error
+                raise NonConformingError(f"{what} cannot be set to its default: {error}") from error
             if again != field.default:
-                raise NonConforming(f"{what} is {field.default!r} but reads as {again!r}")
+                raise NonConformingError(f"{what} is {field.default!r} but reads as {again!r}")
             documented.append(describe_option(part, option))
     if not documented:
-        raise NotApplicable("none of its parts has an option")
+        raise NotApplicableError("none of its parts has an option")
     return f"{len(documented)} options: {'; '.join(documented)}"
 
 
@@ -98,7 +101,7 @@ def check_every_vertex_once(subject: Subject) -> str:
         owner, units = world.owner(), faults.join_pieces(rounds, world.pieces())
         fault = faults.find_coverage_fault([unit.output_ids for unit in units], due, what)
         if fault is not None:
-            raise NonConforming(f"{case}: {fault}")
+            raise NonConformingError(f"{case}: {fault}")
         for unit in units:
             fanouts: tuple[int, ...] | None = (0,) * len(unit.blocks)
             drawn_once, elsewhere = False, np.flatnonzero(owner != unit.slot).tolist()
@@ -109,9 +112,9 @@ def check_every_vertex_once(subject: Subject) -> str:
                 unit, dataset.graph, fanouts, drawn_once=drawn_once, elsewhere=elsewhere
             )
             if fault is not None:
-                raise NonConforming(f"{case}, unit on slot {unit.slot}: {fault}")
+                raise NonConformingError(f"{case}, unit on slot {unit.slot}: {fault}")
         if dataset.graph.num_edges and not any(sum(unit.edges) for unit in units):
-            raise NonConforming(
+            raise NonConformingError(
                 f"{case}: no unit of the epoch has an edge, so nothing is aggregated"
             )
         _require_homes(case, world, owner)
@@ -123,22 +126,22 @@ def _require_homes(case: str, world: World, owner: IntArray) -> None:
     """Check that each vertex has one trainer, or one holder of its row, and one host socket."""
     platform = world.setting.platform
     two_sockets = replace(
-        platform, host=replace(platform.host, sockets=2, socket_bandwidth_bytes_per_s=1e10)
+        platform, host=replace_fields(platform.host, sockets=2, socket_bandwidth_bytes_per_s=1e10)
     )
     placement = world.bundle.placement
     there = replace(world.setting, platform=two_sockets)
     named = (
         ("owner", owner, len(placement.trainers(platform))),
-        ("sockets", placement.sockets(there, owner), two_sockets.host.sockets),
+        ("sockets", placement.sockets(there, owner), two_sockets.host.memory.sockets),
     )
     for what, places, count in named:
         if places.shape != (world.setting.dataset.graph.num_vertices,) or places.dtype != np.int64:
-            raise NonConforming(
+            raise NonConformingError(
                 f"{case}: {what}() gives {places.dtype} {places.shape}, and an int64 for each of "
                 f"{world.setting.dataset.graph.num_vertices} vertices is due"
             )
         if not (places.min() >= 0 and places.max() < count):
-            raise NonConforming(
+            raise NonConformingError(
                 f"{case}: {what}() gives {places.min()} to {places.max()}, and there are {count}"
             )
 
@@ -158,7 +161,7 @@ def check_same_maths(subject: Subject) -> str:
                 setting = make_setting(dataset, platform, model, num_layers, epochs)
                 try:
                     run = subject.train(mode, setting, check=True)
-                except IncompatibleParts as refusal:
+                except IncompatiblePartsError as refusal:
                     apart.append(f"{case}: {refusal}")
                     continue
                 lasted.add(mode)
@@ -169,26 +172,26 @@ def check_same_maths(subject: Subject) -> str:
                 largest = max(largest, require_equal(run, case))
                 trained.add(model)
     if not trained:
-        raise NotApplicable(f"no model can be held equal; {apart[0]}")
+        raise NotApplicableError(f"no model can be held equal; {apart[0]}")
     return f"{', '.join(sorted(trained))}: losses within {largest:.1e} of the reference's"
 
 
 def require_equal(run: RunResult, case: str) -> float:
-    """Return the error of a finished run's losses; ``NonConforming`` beyond the tolerance."""
+    """Return the error of a finished run's losses; ``NonConformingError`` beyond the tolerance."""
     require_done(run, case)
     error = math.inf
     if run.equivalence is not None:
         error = run.equivalence.max_relative_loss_error
         if not math.isfinite(error) and run.equivalence.fault:
-            raise NonConforming(f"{case}: {run.equivalence.fault}")
+            raise NonConformingError(f"{case}: {run.equivalence.fault}")
     # Negated on purpose: a loss that is not a number must not pass.
     if not (error <= TOLERANCE and all(map(math.isfinite, run.loss))):
-        raise NonConforming(
+        raise NonConformingError(
             f"{case}: losses {_numbers(run.loss[:4])} are off from the reference's by "
             f"{error:.1e} relative, and {TOLERANCE:.0e} is allowed"
         )
     if run.equivalence is not None and not run.equivalence.holds:
-        raise NonConforming(f"{case}: {run.equivalence.fault}")
+        raise NonConformingError(f"{case}: {run.equivalence.fault}")
     return error
 
 
@@ -198,10 +201,10 @@ def check_legal_timeline(subject: Subject) -> str:
     for case, world in subject.worlds():
         run = world.run()
         if not run.timeline:
-            raise NonConforming(f"{case}: the run recorded no span at all")
+            raise NonConformingError(f"{case}: the run recorded no span at all")
         fault = faults.find_timeline_fault(run.timeline)
         if fault is not None:
-            raise NonConforming(f"{case}: {fault}")
+            raise NonConformingError(f"{case}: {fault}")
         counts.append(f"{case}: {len(run.timeline)} spans")
     return "; ".join(counts)
 
@@ -212,14 +215,14 @@ def check_deterministic(subject: Subject) -> str:
     for case, world in subject.worlds(wide=False):
         one, other = (world.run() for _ in range(2))
         if one.loss != other.loss:
-            raise NonConforming(
+            raise NonConformingError(
                 f"{case}: two runs of one seed gave losses {_numbers(one.loss)} and "
                 f"{_numbers(other.loss)}"
             )
         for metric, first in one.metrics.items():
             second = other.metrics[metric]
             if first.provenance == "modelled" and first != second:
-                raise NonConforming(
+                raise NonConformingError(
                     f"{case}: {metric} was {first.value!r} {first.unit}, then {second.value!r}"
                 )
         times = [
@@ -227,7 +230,7 @@ def check_deterministic(subject: Subject) -> str:
             for run in (one, other)
         ]
         if times[0] != times[1]:
-            raise NonConforming(f"{case}: two runs of one seed gave different timelines")
+            raise NonConformingError(f"{case}: two runs of one seed gave different timelines")
         seen.append(case)
     return f"two runs agree to the bit ({', '.join(seen)})"
 
@@ -238,13 +241,13 @@ def check_capacity(subject: Subject) -> str:
     for case, world in subject.worlds(wide=False):
         peak_bytes = int(world.run().metrics["peak_device_bytes"].value)
         if peak_bytes <= 0:
-            raise NonConforming(f"{case}: the run held nothing in any device's memory")
+            raise NonConformingError(f"{case}: the run held nothing in any device's memory")
         # One byte less than it used: a strategy that adapts may still fit, but must not exceed it.
         tight = world.run(capacity_bytes=peak_bytes - 1)
         if tight.status == "done":
             held_bytes = int(tight.metrics["peak_device_bytes"].value)
             if held_bytes >= peak_bytes:
-                raise NonConforming(
+                raise NonConformingError(
                     f"{case}: devices of {peak_bytes - 1:,} bytes held {held_bytes:,}"
                 )
         else:
@@ -259,9 +262,9 @@ def check_capacity(subject: Subject) -> str:
 def _require_out_of_memory(run: RunResult, place: str, capacity_bytes: int) -> None:
     case = f"{place}: on devices of {capacity_bytes:,} bytes the run"
     if run.status != "out-of-memory":
-        raise NonConforming(f"{case} ended with {run.status!r} {run.reason}".rstrip())
+        raise NonConformingError(f"{case} ended with {run.status!r} {run.reason}".rstrip())
     if not re.search(r"out of memory: \S.* needs [\d,]+ bytes", run.reason):
-        raise NonConforming(f"{case} does not name the tensor and its bytes: {run.reason!r}")
+        raise NonConformingError(f"{case} does not name the tensor and its bytes: {run.reason!r}")
 
 
 def check_dataset_untouched(subject: Subject) -> str:
@@ -286,7 +289,7 @@ def _require_untouched(subject: Subject) -> None:
         after = faults.digest_arrays(dataset)
         changed = [name for name, digest in after.items() if before.get(name) != digest]
         if changed:
-            raise NonConforming(
+            raise NonConformingError(
                 f"a part wrote into the dataset it was handed ({dataset.name}): "
                 f"{', '.join(changed)} changed; parts must copy what they alter"
             )

@@ -11,7 +11,7 @@ from statistics import median
 
 from gnnbench.check import graphs
 from gnnbench.check.law import LONG_FANOUTS, MINI_BATCH, begin_sampler
-from gnnbench.check.outcome import NonConforming, NotApplicable
+from gnnbench.check.outcome import NonConformingError, NotApplicableError
 from gnnbench.check.subject import Subject
 from gnnbench.comparison.ahead import FIRST_UNFORESEEN, LAST_UNFORESEEN
 from gnnbench.comparison.left_work import LeftWork
@@ -26,7 +26,7 @@ LONGER = 2.0
 def check_clock(subject: Subject) -> str:
     """Check that mini-batches are drawn on request, and that no work continues after an epoch."""
     if MINI_BATCH not in subject.modes or not subject.covers("sampler"):
-        raise NotApplicable("nothing is sampled for a full graph, or by other parts")
+        raise NotApplicableError("nothing is sampled for a full graph, or by other parts")
     _, _, platform = subject.small(MINI_BATCH)
     dataset, left = graphs.make_long_rows(), LeftWork()
     with left.at_opening():
@@ -42,11 +42,11 @@ def check_clock(subject: Subject) -> str:
                     sampler.sample(seeds, number, 0)
                 seconds.append(time.perf_counter() - began_s)
     if left.fault:
-        raise NonConforming(f"sampler {sampler.name!r}: {left.fault}")
+        raise NonConformingError(f"sampler {sampler.name!r}: {left.fault}")
     # The first epoch of each kind pays for the first calls of libraries.
     usual_s, unforeseen_s = median(took_s[0][1:]), min(took_s[1][1:])
     if unforeseen_s > LONGER * usual_s:
-        raise NonConforming(
+        raise NonConformingError(
             f"sampler {sampler.name!r} draws epochs 1 to {EPOCHS - 1} in {format_si(usual_s, 's')} "
             f"each, and epochs that nobody can foresee in {format_si(unforeseen_s, 's')}; draw "
             f"mini-batches when they are asked for, not before"

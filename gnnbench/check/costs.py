@@ -17,7 +17,7 @@ import torch
 
 from gnnbench import models
 from gnnbench.check import graphs
-from gnnbench.check.outcome import NonConforming, NotApplicable, NotReached
+from gnnbench.check.outcome import NonConformingError, NotApplicableError, NotReachedError
 from gnnbench.check.subject import Subject, World
 from gnnbench.machines import list_platforms, load_platform
 from gnnbench.machines.costs.bounds import FASTEST, describe_work, find_peaks, least_seconds
@@ -27,11 +27,11 @@ from gnnbench.models.bound import BoundBlock, Degrees
 from gnnbench.parts import (
     Adjacency,
     CacheMemory,
+    HostLoading,
     Kernel,
     LayerShape,
     Memory,
     MiniBatchSampler,
-    RoundedLoading,
 )
 from gnnbench.records import Block, BlockSize, Work
 
@@ -63,14 +63,16 @@ def check_costs(subject: Subject) -> str:
         run = world.run()
         if new:
             said.append(_check_priced(subject, bundle.kernel, ran_before))
-        if subject.covers("communication") and isinstance(bundle.communication, RoundedLoading):
-            said.append(f"{case}: {_check_row_bytes(bundle.communication)}")
+        one = bundle.communication
+        if subject.covers("communication") and isinstance(one, HostLoading):
+            packs = type(one).pack is not HostLoading.pack
+            said += [f"{case}: {_check_row_bytes(one)}"] if packs else []
         if subject.covers("memory"):
             said.append(f"{case}: {_check_memory(bundle.memory, world)}")
         if subject.covers("placement"):
             said += _check_predictions(subject, run.label)
     if not said:
-        raise NotApplicable("samplers of full graphs state no costs")
+        raise NotApplicableError("samplers of full graphs state no costs")
     return "; ".join(said)
 
 
@@ -112,7 +114,7 @@ def _check_priced(subject: Subject, kernel: Kernel, ran_before: int) -> str:
             _require_possible(f"kernel {kernel.name!r}", each.work, each.device, each.seconds)
     count = len(subject.reached.priced) - ran_before
     if not count:
-        raise NotReached(f"kernel {kernel.name!r} priced no work in a run")
+        raise NotReachedError(f"kernel {kernel.name!r} priced no work in a run")
     return f"{count} works of a run take what they can"
 
 
@@ -137,35 +139,35 @@ def _check_grid(kernel: Kernel, device: Device) -> None:
             _require_possible(f"kernel {kernel.name!r}", work, device, seconds)
         for index in range(1, len(works)):
             if times[index] < times[index - 1]:
-                raise NonConforming(
+                raise NonConformingError(
                     f"kernel {kernel.name!r} takes {times[index]:.3e} s on {device.name} "
                     f"({device.model}) for {describe_work(works[index])}, which is less than the "
                     f"{times[index - 1]:.3e} s for {describe_work(works[index - 1])}"
                 )
         most = bound_seconds(works[-1], device)[1]
         # The fixed cost of every step may hide this much work.
-        if most > max(LAUNCHES * device.launch_s, times[0]) and not times[-1] > times[0]:
-            raise NonConforming(
+        if most > max(LAUNCHES * device.hardware.launch_s, times[0]) and not times[-1] > times[0]:
+            raise NonConformingError(
                 f"kernel {kernel.name!r} takes {times[0]:.3e} s on {device.name} ({device.model}) "
                 f"for {describe_work(works[0])} and for {describe_work(works[-1])} alike"
             )
 
 
 def _require_possible(part: str, work: Work, device: Device, seconds: float) -> None:
-    """Raise ``NonConforming`` for a time that is no time, or that the device cannot take."""
+    """Raise ``NonConformingError`` for a time that is no time, or that the device cannot take."""
     case = f"{part} states {seconds!r} s on {device.name} ({device.model}) for "
     case += describe_work(work)
     least, most = bound_seconds(work, device)
     if not (isinstance(seconds, float | int) and math.isfinite(seconds)):
-        raise NonConforming(f"{case}, which is no time")
+        raise NonConformingError(f"{case}, which is no time")
     if seconds < 0 or (seconds == 0 and most > 0):
-        raise NonConforming(f"{case}; give a time above zero")
+        raise NonConformingError(f"{case}; give a time above zero")
     if seconds < FASTEST * least:
-        raise NonConforming(
+        raise NonConformingError(
             f"{case}, and its bytes and operations alone take {least:.3e} s at the device's rates"
         )
     if seconds > SLOWEST * most + CALLS_S * max(1, work.layers) + START_S * work.starts:
-        raise NonConforming(
+        raise NonConformingError(
             f"{case}, and at the device's rates it takes about {most:.3e} s; what takes more than "
             f"{SLOWEST:,.0f} times that has the wrong unit"
         )
@@ -175,12 +177,12 @@ def bound_seconds(work: Work, device: Device) -> tuple[float, float]:
     """Return a device's least seconds for a piece of work, and those at its effective rates."""
     least = least_seconds(work, find_peaks(device))
     if work.op == "sample":
-        rate = device.sampled_edges_per_s * (device.cores if device.kind == "cpu" else 1)
+        rate = device.rates.sampled_edges_per_s * (device.cores if device.kind == "cpu" else 1)
         return least, work.edges / rate if rate else math.inf
     read = work.edges * work.features * work.itemsize
     outputs = work.rows * work.features * work.itemsize
     most = (
-        device.launch_s
+        device.hardware.launch_s
         + outputs / device.bandwidth_bytes_per_s(work.threads)
         + read / device.aggregate_bytes_per_s(work.features, work.threads)
         + 2.0 * work.macs / device.update_flop_per_s(work.features, work.threads)
@@ -218,7 +220,7 @@ def _check_draws(sampler: MiniBatchSampler, device: Device, works: Sequence[Work
     for index in range(1, len(works)):
         more = works[index].edges > works[index - 1].edges
         if times[index] < times[index - 1] or (more and times[index] == times[index - 1]):
-            raise NonConforming(
+            raise NonConformingError(
                 f"{case} takes {times[index]:.3e} s on {device.name} ({device.model}) for "
                 f"{describe_work(works[index])} (workers started: {works[index].starts}), and "
                 f"{times[index - 1]:.3e} s for {describe_work(works[index - 1])} "
@@ -235,7 +237,7 @@ def _check_predictions(subject: Subject, label: str) -> list[str]:
         if not (math.isfinite(seconds) and seconds > 0)
     ]
     if wrong:
-        raise NonConforming(f"the placement of {label} predicts an epoch of {wrong[0]}")
+        raise NonConformingError(f"the placement of {label} predicts an epoch of {wrong[0]}")
     count = sum(map(len, subject.reached.predictions))
     return [f"{count} predicted epochs are times"] if count else []
 
@@ -255,7 +257,7 @@ def _check_adjacency_bytes(kernel: Kernel) -> str:
             workload = graphs.make_workload(model)
             layer = models.build(workload).to(dtype).stack[0]
             held = _measure_held(kernel, layer, block, Degrees(counts), dtype)
-            loops = block.num_dst if layer.shape.loop_features else 0
+            loops = block.num_dst if layer.shape.on_edges.of_loops else 0
             size = BlockSize(block.num_src, block.num_dst, block.num_edges + loops)
             ratios.append(_require_stated(kernel, model, size, layer.shape, itemsize, held))
     return (
@@ -278,10 +280,10 @@ def _require_stated(
     )
     if not stated >= LEAST_STATED * seen:
         what = f"holds {held:,}" if held >= topology else f"cannot have its edges in {topology:,}"
-        raise NonConforming(f"{case}{what}")
+        raise NonConformingError(f"{case}{what}")
     most = MOST_STATED * max(held, Kernel.adjacency_bytes(kernel, size, shape, itemsize))
     if stated > most:
-        raise NonConforming(f"{case}holds {held:,}, far less")
+        raise NonConformingError(f"{case}holds {held:,}, far less")
     return stated / seen
 
 
@@ -391,7 +393,7 @@ class _Held:
 # --------------------------------------------------------------------------- rows and memories
 
 
-def _check_row_bytes(communication: RoundedLoading) -> str:
+def _check_row_bytes(communication: HostLoading) -> str:
     """Compare ``row_bytes`` with the result of ``pack``; ``unpack`` must give the rows back."""
     name = communication.name
     random = np.random.default_rng(41)
@@ -402,12 +404,14 @@ def _check_row_bytes(communication: RoundedLoading) -> str:
             kept = rows.clone()
             packed = communication.pack(rows)
             if not torch.equal(rows, kept):
-                raise NonConforming(f"communication {name!r} writes into the rows that it packs")
+                raise NonConformingError(
+                    f"communication {name!r} writes into the rows that it packs"
+                )
             rounds = bool(communication.rounds_to)
             size = sum(part.numel() * part.element_size() for part in packed)
             stated = communication.row_bytes(width, dtype) * len(rows)
             if stated != size:
-                raise NonConforming(
+                raise NonConformingError(
                     f"communication {name!r} states row_bytes of {stated // len(rows)} for "
                     f"{width} values of {dtype}, and {len(rows)} such rows cross as {size} bytes"
                 )
@@ -416,7 +420,7 @@ def _check_row_bytes(communication: RoundedLoading) -> str:
 
 
 def _check_unpacked(
-    communication: RoundedLoading,
+    communication: HostLoading,
     rows: torch.Tensor,
     packed: tuple[torch.Tensor, ...],
     *,
@@ -425,7 +429,7 @@ def _check_unpacked(
     name = communication.name
     again = communication.unpack(packed, rows.dtype)
     if again.shape != rows.shape or again.dtype != rows.dtype:
-        raise NonConforming(
+        raise NonConformingError(
             f"communication {name!r} unpacks {tuple(rows.shape)} rows of {rows.dtype} as "
             f"{tuple(again.shape)} of {again.dtype}"
         )
@@ -433,7 +437,7 @@ def _check_unpacked(
     allowed = rows.abs().amax(dim=1) * (ROUNDED if rounds else 0.0)
     if not bool((off <= allowed).all()):
         row = int((off - allowed).argmax())
-        raise NonConforming(
+        raise NonConformingError(
             f"communication {name!r} unpacks a row off by {off[row]:.3g} where its largest value "
             f"is {rows[row].abs().max():.3g}"
             + ("" if rounds else ", and it does not say that it rounds")
@@ -444,16 +448,16 @@ def _check_memory(memory: Memory, world: World) -> str:
     """Check that a memory states no more than the platform's, and caches only rows that fit."""
     setting, name = world.setting, memory.name
     for device in world.bundle.placement.trainers(setting.platform):
-        if not 0 <= memory.capacity_bytes(device) <= device.memory_bytes:
-            raise NonConforming(
+        if not 0 <= memory.capacity_bytes(device) <= device.hardware.memory_bytes:
+            raise NonConformingError(
                 f"memory {name!r} states a capacity of {memory.capacity_bytes(device):,} bytes on "
-                f"{device.name}, which has {device.memory_bytes:,}"
+                f"{device.name}, which has {device.hardware.memory_bytes:,}"
             )
     host = setting.platform.host
-    if not 0 <= memory.host_capacity_bytes(host) <= host.memory_bytes:
-        raise NonConforming(
+    if not 0 <= memory.host_capacity_bytes(host) <= host.hardware.memory_bytes:
+        raise NonConformingError(
             f"memory {name!r} states a host capacity of {memory.host_capacity_bytes(host):,} "
-            f"bytes, and the host has {host.memory_bytes:,}"
+            f"bytes, and the host has {host.hardware.memory_bytes:,}"
         )
     cached = 0
     if isinstance(memory, CacheMemory):
@@ -470,11 +474,11 @@ def _check_cache(memory: CacheMemory, world: World) -> int:
         session = memory.open(setting, {0: room})
         ids, cached = session.kept[0], session.num_rows[0]
         if len(np.unique(ids)) != len(ids) or (len(ids) and not 0 <= ids.min() <= ids.max()):
-            raise NonConforming(f"memory {name!r} caches a vertex twice, or one below 0")
+            raise NonConformingError(f"memory {name!r} caches a vertex twice, or one below 0")
         if len(ids) and ids.max() >= num_vertices:
-            raise NonConforming(f"memory {name!r} caches vertex {ids.max()} of {num_vertices}")
+            raise NonConformingError(f"memory {name!r} caches vertex {ids.max()} of {num_vertices}")
         if not len(ids) <= cached <= room:
-            raise NonConforming(
+            raise NonConformingError(
                 f"memory {name!r} caches {cached} rows where mini-batches leave room for {room}"
             )
     return cached

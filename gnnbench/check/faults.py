@@ -204,7 +204,7 @@ def find_traffic_fault(
         others = np.setdiff1d(fetch.reused, unit.output_ids) if keeps_own else fetch.reused
         if fault is None and not shares_rows and (len(others) or fetch.from_peers):
             fault = (
-                "rows are reused or come from a peer, but the part is no RowSharing, so "
+                "rows are reused or come from a peer, but the part does not set shares_rows, so "
                 "nothing is kept for that"
             )
         if fault is not None:

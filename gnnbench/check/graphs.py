@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from gnnbench.machines.machine import Device, Link, Platform
+from gnnbench.machines.machine import Device, Hardware, Link, MemoryRates, Platform, TrainerRates
+from gnnbench.machines.tables import replace_fields
 from gnnbench.records import Dataset, FloatArray, Graph, Workload
 
 NUM_VERTICES = 60
@@ -198,13 +199,10 @@ def make_platform(
         name="host",
         kind="cpu",
         model="conformance host",
-        flops_per_s=1e12 * slower,
-        memory_bandwidth_bytes_per_s=1e11 * slower,
-        memory_bytes=10**9,
-        launch_s=1e-6,
+        hardware=Hardware(1e12 * slower, 1e11 * slower, memory_bytes=10**9, launch_s=1e-6),
         cores=8,
-        core_bandwidth_bytes_per_s=2e10 * slower,
-        sampled_edges_per_s=1e7,
+        memory=MemoryRates(core_bandwidth_bytes_per_s=2e10 * slower),
+        rates=TrainerRates(sampled_edges_per_s=1e7),
     )
     kinds = [kind] * num_accelerators
     if kind == "sparse":
@@ -235,15 +233,11 @@ def _make_accelerator(kind: Kind, index: int) -> Device:
         name=f"{kind}{index}",
         kind=kind,
         model="Xilinx Alveo U250" if kind == "fpga" else "conformance accelerator",
-        pipelined=kind == "fpga",
-        flops_per_s=1e13,
-        memory_bandwidth_bytes_per_s=1e12,
-        memory_bytes=10**8,
-        launch_s=1e-6,
+        hardware=Hardware(1e13, 1e12, memory_bytes=10**8, launch_s=1e-6, pipelined=kind == "fpga"),
     )
     if kind != "cpu":
         return device
-    return dataclasses.replace(device, cores=8, core_bandwidth_bytes_per_s=2e11)
+    return replace_fields(device, cores=8, core_bandwidth_bytes_per_s=2e11)
 
 
 def make_platforms(*, slow_host: bool = False) -> tuple[Platform, ...]:
@@ -267,7 +261,7 @@ def with_memory(platform: Platform, device_names: frozenset[str], memory_bytes: 
     def shrink(device: Device) -> Device:
         if device.name not in device_names:
             return device
-        return dataclasses.replace(device, memory_bytes=memory_bytes)
+        return replace_fields(device, memory_bytes=memory_bytes)
 
     return dataclasses.replace(
         platform,

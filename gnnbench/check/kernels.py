@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gnnbench.check import dense as twin
 from gnnbench.check.dense import Matrix
-from gnnbench.check.outcome import NonConforming, NotApplicable
+from gnnbench.check.outcome import NonConformingError, NotApplicableError
 from gnnbench.check.subject import Subject
 from gnnbench.kernels.csr import csr_tensor
 from gnnbench.kernels.dispatch import pack_mask
@@ -42,14 +42,16 @@ TRANSPOSED = {
 def check_kernel_maths(subject: Subject) -> str:
     """Check sums, means, softmax, transposes and updates against dense products, at all widths."""
     if not subject.covers("kernel"):
-        raise NotApplicable("it is about kernels")
+        raise NotApplicableError("it is about kernels")
     tried = {}
     for case, world in subject.worlds(wide=False):
         kernel = world.bundle.kernel
         for layer in range(len(world.setting.layers)):
             first = kernel.projects_first(layer, world.setting, world.mode)
             if not isinstance(first, bool):
-                raise NonConforming(f"{case}: kernel {kernel.name!r} projects first: {first!r}")
+                raise NonConformingError(
+                    f"{case}: kernel {kernel.name!r} projects first: {first!r}"
+                )
         if kernel.name in tried:
             continue
         tried[kernel.name] = sum(
@@ -94,23 +96,23 @@ class _Examiner:
     dtype: torch.dtype
 
     def require(self, what: str, got: object, expected: Matrix, bound: Matrix) -> int:
-        """Return 1, or raise ``NonConforming`` for another type, shape, dtype or values."""
+        """Return 1, or raise ``NonConformingError`` for another type, shape, dtype or values."""
         case = f"{self.where}: {what}"
         if not isinstance(got, Tensor):
-            raise NonConforming(f"{case} gave a {type(got).__name__}, not a tensor")
+            raise NonConformingError(f"{case} gave a {type(got).__name__}, not a tensor")
         if tuple(got.shape) != expected.shape:
-            raise NonConforming(
+            raise NonConformingError(
                 f"{case} has the shape {tuple(got.shape)} where {expected.shape} is due"
             )
         if got.is_floating_point() and got.dtype != self.dtype:
-            raise NonConforming(f"{case} is {got.dtype} where {self.dtype} is due")
+            raise NonConformingError(f"{case} is {got.dtype} where {self.dtype} is due")
         values = got.detach().to(torch.float64).numpy()
         allowed = TOLERANCES[self.dtype] * (bound + 1e-30)
         # Negated on purpose: a value that is not a number must not pass.
         wrong = np.argwhere(~(np.abs(values - expected) <= allowed))
         if len(wrong):
             place = tuple(wrong[0].tolist())
-            raise NonConforming(
+            raise NonConformingError(
                 f"{case} is {values[place]:.9g} at {list(place)} where dense matrices give "
                 f"{expected[place]:.9g} ({len(wrong)} of {expected.size} entries are wrong)"
             )

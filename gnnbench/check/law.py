@@ -20,7 +20,7 @@ import scipy
 
 from gnnbench import models
 from gnnbench.check import faults, graphs
-from gnnbench.check.outcome import NonConforming, NotApplicable, NotReached
+from gnnbench.check.outcome import NonConformingError, NotApplicableError, NotReachedError
 from gnnbench.check.subject import Subject
 from gnnbench.machines.machine import Platform
 from gnnbench.parts import UNIFORM, MiniBatchSampler, Setting
@@ -48,7 +48,7 @@ def check_sampling_law(subject: Subject) -> str:
     A law of the sampler's own is not tested, and the outcome says so.
     """
     if MINI_BATCH not in subject.modes or not subject.covers("sampler"):
-        raise NotApplicable("nothing is sampled for a full graph, or by other parts")
+        raise NotApplicableError("nothing is sampled for a full graph, or by other parts")
     _, _, platform = subject.small(MINI_BATCH)
     dataset = graphs.make_cliques(CLIQUES, COPIES)
     sampler = begin_sampler(subject, dataset, platform, FANOUTS)
@@ -77,10 +77,10 @@ def begin_sampler(
     bundle = subject.assemble(MINI_BATCH)
     refusal = bundle.refusal(setting)
     if refusal is not None:
-        raise NotReached(f"it refuses the graph that draws are counted on: {refusal}")
+        raise NotReachedError(f"it refuses the graph that draws are counted on: {refusal}")
     bundle = bundle.begin(setting)
     if not isinstance(bundle.sampler, MiniBatchSampler):
-        raise NonConforming(f"sampler {bundle.sampler.name!r} makes no mini-batches")
+        raise NonConformingError(f"sampler {bundle.sampler.name!r} makes no mini-batches")
     return bundle.sampler
 
 
@@ -95,10 +95,10 @@ def _check_draws(sampler: MiniBatchSampler, dataset: Dataset, subject: Subject) 
         seeds = [blocks[-1].dst_ids for _, blocks in rounds]
         fault = faults.find_coverage_fault(seeds, dataset.train_ids, "training vertices")
         if fault is not None:
-            raise NonConforming(f"sampler {sampler.name!r}, epoch {epoch}: {fault}")
+            raise NonConformingError(f"sampler {sampler.name!r}, epoch {epoch}: {fault}")
         for given, blocks in rounds:
             if not np.array_equal(given, blocks[-1].dst_ids):
-                raise NonConforming(
+                raise NonConformingError(
                     f"sampler {sampler.name!r}: the last destinations are not the seeds in order"
                 )
             asked = FANOUTS if sampler.heeds_fanouts else None
@@ -106,17 +106,17 @@ def _check_draws(sampler: MiniBatchSampler, dataset: Dataset, subject: Subject) 
                 Unit(0, blocks), dataset.graph, asked, drawn_once=sampler.law != UNIFORM
             )
             if fault is not None:
-                raise NonConforming(f"sampler {sampler.name!r}, epoch {epoch}: {fault}")
+                raise NonConformingError(f"sampler {sampler.name!r}, epoch {epoch}: {fault}")
     counts = [len(rounds) for rounds in first.values()]
     if len(set(counts)) > 1:
-        raise NonConforming(
+        raise NonConformingError(
             f"sampler {sampler.name!r} has {', '.join(map(str, counts))} rounds in the first "
             f"epochs; make as many in each, or its rows are ranked beside no others"
         )
     for epoch in reversed(epochs):
         again = _draw_epoch(sampler, epoch)
         if not _same(first[epoch], again):
-            raise NonConforming(
+            raise NonConformingError(
                 f"sampler {sampler.name!r} draws epoch {epoch} otherwise when it is drawn again"
             )
     return f"{len(epochs)} epochs of {len(dataset.train_ids)} seeds are drawn alike again"
@@ -150,17 +150,17 @@ def _check_fanouts(sampler: MiniBatchSampler, narrow: MiniBatchSampler, dataset:
         for each in (sampler, narrow)
     ]
     if not edges[0]:
-        raise NonConforming(
+        raise NonConformingError(
             f"sampler {sampler.name!r} draws no neighbour at all in an epoch, of a graph with "
             f"{dataset.graph.num_edges} edges"
         )
     if sampler.heeds_fanouts and edges[0] <= edges[1]:
-        raise NonConforming(
+        raise NonConformingError(
             f"sampler {sampler.name!r} draws {edges[0]} edges with fan-outs {list(FANOUTS)} and "
             f"{edges[1]} with fan-outs [1, 1]; if it has no use for them, set heeds_fanouts = False"
         )
     if not sampler.heeds_fanouts and edges[0] != edges[1]:
-        raise NonConforming(
+        raise NonConformingError(
             f"sampler {sampler.name!r} says that it does not heed fan-outs, and draws {edges[0]} "
             f"edges with {list(FANOUTS)} and {edges[1]} with [1, 1]"
         )
@@ -175,11 +175,11 @@ def _require_told(sampler: MiniBatchSampler, workload: Workload) -> None:
     ]
     case = f"sampler {sampler.name!r} states as its sampling {told[0]!r}"
     if not all(isinstance(text, str) and text.strip() and "\n" not in text for text in told):
-        raise NonConforming(f"{case}; give one line of text")
+        raise NonConformingError(f"{case}; give one line of text")
     if (UNIFORM in told[0]) != (sampler.law == UNIFORM):
-        raise NonConforming(f"{case}, and its law is {sampler.law!r}; let both say the same")
+        raise NonConformingError(f"{case}, and its law is {sampler.law!r}; let both say the same")
     if sampler.heeds_fanouts and told[0] == told[1]:
-        raise NonConforming(f"{case} with any fan-outs, although it heeds them")
+        raise NonConformingError(f"{case} with any fan-outs, although it heeds them")
 
 
 def _check_splits(sampler: MiniBatchSampler) -> str:
@@ -197,7 +197,7 @@ def _check_splits(sampler: MiniBatchSampler) -> str:
             for layer, block in enumerate(sampler.sample(some, 1, 0)):
                 for vertex, neighbours in _list_drawn(block):
                     if drawn[layer].get(vertex) != neighbours:
-                        raise NonConforming(
+                        raise NonConformingError(
                             f"sampler {sampler.name!r} draws {list(neighbours)} for vertex "
                             f"{vertex} in layer {layer} when it is given {name} of a round's "
                             f"seeds, and {list(drawn[layer].get(vertex, ()))} given all; draw by "
@@ -294,7 +294,7 @@ def _check_uniform(sampler: MiniBatchSampler, dataset: Dataset) -> str:
         before = now
     fault = counts.find_fault()
     if fault is not None:
-        raise NonConforming(f"sampler {sampler.name!r} declares the law {UNIFORM!r}; {fault}")
+        raise NonConformingError(f"sampler {sampler.name!r} declares the law {UNIFORM!r}; {fault}")
     return f"{len(counts.outcomes)} counts over {EPOCHS} epochs are as likely as {UNIFORM!r} says"
 
 
@@ -309,10 +309,10 @@ def _check_long_rows(subject: Subject, platform: Platform) -> str:
             fault = faults.find_unit_fault(Unit(0, blocks), dataset.graph, LONG_FANOUTS)
             fault = fault or audit.look(epoch, blocks, len(rounds))
             if fault is not None:
-                raise NonConforming(f"sampler {sampler.name!r}, epoch {epoch}: {fault}")
+                raise NonConformingError(f"sampler {sampler.name!r}, epoch {epoch}: {fault}")
     fault = audit.find_fault(sampler.name)
     if fault is not None:
-        raise NonConforming(fault)
+        raise NonConformingError(fault)
     longest = int(dataset.graph.degrees.max())
     return f"so are draws of rows of up to {longest} neighbours over {LONG_EPOCHS} epochs"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from gnnbench.errors import MissingDependency
+from gnnbench.errors import MissingDependencyError
 
 if TYPE_CHECKING:
     from gnnbench.check.subject import Subject
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 Verdict = Literal["passed", "failed", "not-reached", "not-applicable"]
 
 
-class NonConforming(AssertionError):
+class NonConformingError(AssertionError):
     """Raised by a check: the strategy breaks the promise, and how, in one sentence."""
 
 
-class NotReached(Exception):
+class NotReachedError(Exception):
     """Raised by a check that could not bring about its test case, which the message names."""
 
 
-class NotApplicable(Exception):
+class NotApplicableError(Exception):
     """Raised by a check that does not apply to this strategy, with the reason."""
 
 
@@ -32,8 +32,8 @@ class NotApplicable(Exception):
 class Check:
     """A check by name, with the promise ``why`` that it guards.
 
-    ``function(subject)`` returns its findings in words, or raises :class:`NonConforming`,
-    :class:`NotReached` or :class:`NotApplicable`.
+    ``function(subject)`` returns its findings in words, or raises :class:`NonConformingError`,
+    :class:`NotReachedError` or :class:`NotApplicableError`.
     """
 
     name: str
@@ -61,11 +61,11 @@ def judge(check: Check, subject: Subject) -> CheckOutcome:
         status, reason = "passed", check.function(subject)
     except KeyboardInterrupt:
         raise
-    except NonConforming as broken:
+    except NonConformingError as broken:
         status, reason = "failed", str(broken)
-    except (NotReached, MissingDependency) as missing:
+    except (NotReachedError, MissingDependencyError) as missing:
         status, reason = "not-reached", describe_error(missing, named=False)
-    except NotApplicable as nothing:
+    except NotApplicableError as nothing:
         status, reason = "not-applicable", str(nothing)
     except BaseException as error:
         status, reason = "failed", f"raised {describe_error(error)}{_locate(error)}"

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 
 from gnnbench.check import graphs
 from gnnbench.check.checks import require_equal
-from gnnbench.check.outcome import NonConforming, NotApplicable, NotReached
+from gnnbench.check.outcome import NonConformingError, NotApplicableError, NotReachedError
 from gnnbench.check.recording import list_overridden
 from gnnbench.check.subject import Place, Subject, World
-from gnnbench.errors import IncompatibleParts
+from gnnbench.errors import IncompatiblePartsError
 from gnnbench.machines.machine import Platform
 from gnnbench.parts import Part, list_choices, option_fields
 from gnnbench.records import Mode, PartKind, RunResult
@@ -31,7 +31,7 @@ def check_every_choice(subject: Subject) -> str:
             case = f"{place[0]} with {kind}.{option}={text}"
             try:
                 run = _train_with(subject, place, kind, option, text)
-            except IncompatibleParts as refusal:
+            except IncompatiblePartsError as refusal:
                 refused.append(f"{case}: {refusal}")
                 continue
             if run.status == "out-of-memory":
@@ -43,13 +43,15 @@ def check_every_choice(subject: Subject) -> str:
                 require_equal(run, case)
                 held.append(case)
     if not held:
-        raise NotApplicable(refused[0] if refused else "no option is a choice of several values")
+        raise NotApplicableError(
+            refused[0] if refused else "no option is a choice of several values"
+        )
     return f"{len(held)} choices train, {len(refused)} are refused here: {', '.join(held)}"
 
 
 def _require_finite(run: RunResult, case: str) -> None:
     if run.status != "done":
-        raise NonConforming(f"{case}: the run ended with {run.status}: {run.reason}")
+        raise NonConformingError(f"{case}: the run ended with {run.status}: {run.reason}")
 
 
 def _list_choices(subject: Subject, mode: Mode) -> Iterator[tuple[PartKind, str, str]]:
@@ -92,7 +94,7 @@ def check_reached(subject: Subject, others: Callable[[Subject], None]) -> str:
     missing = _list_missing(subject)
     called = f"nothing called {', '.join(missing)}" if missing else ""
     if missing or idle:
-        raise NotReached(
+        raise NotReachedError(
             f"{'; '.join(filter(None, (called, *idle)))}: what does not run is not checked; leave "
             f"it out, or set the options with which it has a use"
         )
@@ -151,6 +153,6 @@ def _try(subject: Subject, place: Place) -> None:
     """Train in a place, unless it is refused there."""
     try:
         world: World = subject.begin(place)
-    except IncompatibleParts:
+    except IncompatiblePartsError:
         return
     world.run()

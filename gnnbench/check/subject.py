@@ -9,23 +9,20 @@ import numpy as np
 
 from gnnbench import models
 from gnnbench.check import faults, graphs
-from gnnbench.check.outcome import NonConforming, NotReached
+from gnnbench.check.outcome import NonConformingError, NotReachedError
 from gnnbench.check.recording import Reached, record
 from gnnbench.comparison import Options, PlannedRow, Request, compare
-from gnnbench.errors import IncompatibleParts, UsageError
+from gnnbench.errors import IncompatiblePartsError, UsageError
 from gnnbench.jobs.limits import LARGEST
 from gnnbench.machines import list_platforms, load_platform
 from gnnbench.machines.machine import Platform
 from gnnbench.parts import (
     Bundle,
     FullGraphSampler,
-    GridSampler,
     MiniBatchSampler,
     Part,
-    SeedPlacement,
     SeedSession,
     Setting,
-    modes_of,
     option_fields,
     parse_option,
 )
@@ -112,7 +109,7 @@ class Subject:
             if self.dataset is not None:
                 asked = self._find(mode, [self.dataset], _machines())
                 if asked is None:
-                    raise NonConforming(
+                    raise NonConformingError(
                         f"{mode}: it refuses dataset {self.dataset.name}; "
                         f"{self._refusal(mode, self.dataset, self.small(mode)[2])}"
                     )
@@ -121,11 +118,11 @@ class Subject:
     def small(self, mode: Mode) -> Place:
         """Return the first small graph and the machine with most trainers that the mode accepts.
 
-        It accepts them with at least one model. Raises ``NonConforming`` if the mode refuses them
-        all, and ``NotReached`` once that was reported.
+        It accepts them with at least one model. Raises ``NonConformingError`` if the mode refuses
+        them all, and ``NotReachedError`` once that was reported.
         """
         if mode in self._refused:
-            raise NotReached(f"{mode}: it refuses every graph and machine, as was said above")
+            raise NotReachedError(f"{mode}: it refuses every graph and machine, as was said above")
         if mode not in self._small:
             candidates = [graphs.make_dataset(), graphs.make_wide_dataset()]
             candidates.append(graphs.make_sparse_dataset())
@@ -133,7 +130,7 @@ class Subject:
             found = found or self._find(mode, candidates, _bundled_machines())
             if found is None:
                 self._refused.add(mode)
-                raise NonConforming(
+                raise NonConformingError(
                     f"{mode}: it refuses every model on every graph and machine that it was tried "
                     f"on, so that nothing could be checked; on the first, "
                     f"{self._refusal(mode, candidates[0], graphs.make_platform())}"
@@ -172,7 +169,7 @@ class Subject:
     def begin(self, place: Place, options: Options | None = None) -> World:
         """Return a bundle begun in a place with the first model that it does not refuse there.
 
-        Raises ``IncompatibleParts`` if it refuses them all.
+        Raises ``IncompatiblePartsError`` if it refuses them all.
         """
         mode, dataset, platform = place
         refusal = ""
@@ -184,7 +181,7 @@ class Subject:
                 begun = bundle.begin(setting)
                 return World(self, mode, begun, setting, options or self.options)
             refusal = refusal or reason
-        raise IncompatibleParts(refusal)
+        raise IncompatiblePartsError(refusal)
 
     def train(
         self,
@@ -197,7 +194,8 @@ class Subject:
     ) -> RunResult:
         """Return the run of this subject's row.
 
-        Raises ``NotReached`` for a missing library, ``IncompatibleParts`` for a refused setting.
+        Raises ``NotReachedError`` for a missing library, and ``IncompatiblePartsError`` for a
+        refused setting.
         """
         registry = registry or self.registry
         parts = self.bundles[mode]
@@ -217,7 +215,7 @@ class Subject:
         )
         (run,) = compare(request, registry).runs
         if run.status == "skipped":
-            raise NotReached(f"{mode}: {run.reason}")
+            raise NotReachedError(f"{mode}: {run.reason}")
         return run
 
 
@@ -240,8 +238,6 @@ class World:
         seeds_by_round = sampler.rounds(0)
         first = Unit(0, sampler.sample(seeds_by_round[0], 0, 0))
         profile = BatchProfile(len(seeds_by_round[0]), first.vertices, first.edges)
-        if not isinstance(placement, SeedPlacement):
-            raise NonConforming(f"placement {placement.name!r} shares out no seeds")
         prefetch = self.bundle.prefetch_stages(self.setting.platform)
         shares = placement.open(self.setting, [profile], prefetch)
         return tuple(
@@ -252,7 +248,7 @@ class World:
     def pieces(self) -> int:
         """Return the number of consecutive rounds over which a unit's in-edges come."""
         sampler = self.bundle.sampler
-        if not isinstance(sampler, GridSampler):
+        if not (isinstance(sampler, FullGraphSampler) and sampler.in_pieces):
             return 1
         trainers = self.bundle.placement.trainers(self.setting.platform)
         return sampler.chunks(self.setting, len(trainers)).pieces
@@ -264,7 +260,7 @@ class World:
         shares = [(share.slot, share.seeds) for share, _ in handed]
         fault = faults.find_split_fault(shares, len(seeds), num_slots)
         if fault is not None:
-            raise NonConforming(f"placement {self.bundle.placement.name!r} gave {fault}")
+            raise NonConformingError(f"placement {self.bundle.placement.name!r} gave {fault}")
         return tuple(
             Unit(share.slot, sampler.sample(part, 0, 0)) for share, part in handed if len(part)
         )
@@ -316,9 +312,9 @@ class World:
 
 
 def require_done(run: RunResult, case: str) -> None:
-    """Raise :class:`NonConforming` unless the run is done."""
+    """Raise :class:`NonConformingError` unless the run is done."""
     if run.status != "done":
-        raise NonConforming(f"{case}: the run ended with {run.status}: {run.reason}")
+        raise NonConformingError(f"{case}: the run ended with {run.status}: {run.reason}")
 
 
 def make_setting(
@@ -385,7 +381,7 @@ def find_subject(
         part_class = registry.part(kind, part_name)  # type: ignore[arg-type]
         part = (part_class.kind, part_name)
         bundles = {}
-        for mode in sorted(modes_of(part_class), reverse=True):
+        for mode in sorted(part_class.modes, reverse=True):
             found = _put_into_strategy(registry, part_class, mode)
             if found is not None:
                 bundles[mode] = found

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gnnbench.check import faults
-from gnnbench.check.outcome import NonConforming
+from gnnbench.check.outcome import NonConformingError
 from gnnbench.check.subject import Subject, World
 from gnnbench.parts import (
+    CacheMemory,
     Communication,
     HaloExchange,
+    HostLoading,
     LoadingMemory,
     NoTransfer,
-    RowTransfer,
-    StreamedLoading,
     TrafficSession,
 )
 from gnnbench.plugins import Registry
@@ -29,7 +29,7 @@ def check_bytes_add_up(subject: Subject) -> str:
             _require_nothing(case, world, communication)
             unmoved.append(f"{case}: communication {communication.name!r} moves nothing")
             continue
-        if not isinstance(communication, RowTransfer):
+        if not isinstance(communication, HostLoading | HaloExchange):
             _check_counted_bytes(case, world)
             established.append(f"{case}: what is counted crossed between shards")
             continue
@@ -46,10 +46,10 @@ def check_bytes_add_up(subject: Subject) -> str:
                 traffic,
                 before,
                 shares_rows=world.bundle.shares_rows,
-                keeps_own=isinstance(communication, StreamedLoading),
+                keeps_own=world.bundle.ahead is not None,
             )
             if fault is not None:
-                raise NonConforming(
+                raise NonConformingError(
                     f"{case}, round {round_.index}, communication {communication.name!r}, {fault}"
                 )
             for fetch in traffic.fetches:
@@ -61,7 +61,7 @@ def check_bytes_add_up(subject: Subject) -> str:
             previous = traffic
         _check_counted_bytes(case, world)
         established.append(f"{case}: " + ", ".join(f"{rows[key]} rows {key}" for key in rows))
-        if isinstance(world.bundle.memory, LoadingMemory):
+        if isinstance(world.bundle.memory, LoadingMemory | CacheMemory):
             established.append(_check_moved_rows(case, world))
     return "; ".join([*established, *unmoved])
 
@@ -75,7 +75,7 @@ def _require_nothing(case: str, world: World, communication: NoTransfer) -> None
         for fetch in previous.fetches:
             moved = len(fetch.from_host) + sum(len(peer.ids) for peer in fetch.from_peers)
             if moved:
-                raise NonConforming(
+                raise NonConformingError(
                     f"{case}, round {round_.index}: communication {communication.name!r} says "
                     f"that it moves no rows, and plans {moved} to slot {fetch.slot}"
                 )
@@ -90,7 +90,7 @@ def _check_counted_bytes(case: str, world: World) -> None:
     # The timeline is the last epoch's, and so is the last sample.
     counted = sum(run.metrics[f"{kind}_bytes"].samples[-1] for kind in kinds)
     if crossed != counted:
-        raise NonConforming(
+        raise NonConformingError(
             f"{case}: {crossed:,.0f} bytes crossed links in spans, {counted:,.0f} were counted"
         )
 
@@ -114,7 +114,7 @@ def _check_moved_rows(case: str, world: World) -> str:
     row_bytes = setting.dataset.num_features * setting.workload.itemsize
     reused = run.metrics["reused_bytes"].samples[-1] / row_bytes
     if crossed + reused != due or crossed > from_host:
-        raise NonConforming(
+        raise NonConformingError(
             f"{case}: of {due} rows that were to cross or to be reused {crossed} crossed and "
             f"{reused:g} were reused"
         )

@@ -34,7 +34,7 @@ from gnnbench.host.files import explain, is_full
 from gnnbench.host.waiting import wait_briefly
 
 
-class UnexpectedEnd(Exception):
+class UnexpectedEndError(Exception):
     """An ``EOFError``, which click would treat as an interrupt."""
 
 
@@ -46,7 +46,7 @@ class Program(click.Group):
         try:
             return super().invoke(ctx)
         except EOFError as error:
-            raise UnexpectedEnd(*error.args) from error
+            raise UnexpectedEndError(*error.args) from error
 
     def main(
         self,

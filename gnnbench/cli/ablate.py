@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import click
 
 from gnnbench.cli.compare import Ranks, run_rows
-from gnnbench.cli.options import (
-    CommandLine,
-    ComparisonOptions,
-    comparison_options,
-)
+from gnnbench.cli.options import Asked, CommandLine, debug_option, takes
+from gnnbench.cli.outputs import Outputs
+from gnnbench.errors import UsageError
+from gnnbench.jobs.job import Job
+from gnnbench.jobs.options import list_bound
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,9 +28,17 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Swap each part for the plain one, also where the strategy's paper has steps of its own.",
 )
-@comparison_options
+@takes(Job, "ablate", optional=("strategies",))
+@takes(Outputs, "ablate", into="outputs")
+@debug_option
 @click.pass_obj
-def ablate(line: CommandLine, strategy: str, each_part: bool, options: ComparisonOptions) -> int:
+def ablate(
+    line: CommandLine,
+    strategy: str,
+    each_part: bool,
+    asked: Asked[Job],
+    outputs: Asked[Outputs],
+) -> int:
     """Train STRATEGY step by step, from a plain baseline to the whole, as its paper does.
 
     If the paper has no steps, each part is swapped for the reference's, one at a time. A
@@ -48,5 +56,16 @@ def ablate(line: CommandLine, strategy: str, each_part: bool, options: Compariso
         steps = () if each_part else registry.strategy(strategy).ablation
         print_steps(comparison, console, steps)
 
-    chosen = [(strategy, ())]
-    return run_rows(line, chosen, options, Ranks(), find_rows=find_rows, print_more=print_more)
+    if {",", ":"} & set(strategy):
+        raise UsageError(f"strategy is {strategy!r}; give one name, and swap parts by --swap.")
+    job = asked.make(strategies=strategy, plain=False)
+    demanded = tuple(str(each.flag) for each in list_bound(Job, asked.typed))
+    return run_rows(
+        line,
+        job,
+        demanded,
+        outputs.make(),
+        Ranks(),
+        find_rows=find_rows,
+        print_more=print_more,
+    )

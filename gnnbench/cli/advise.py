@@ -6,13 +6,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gnnbench.cli.advice_options import AdviceOptions, PlanProgress, advice_options, make_question
 from gnnbench.cli.compare import ProgressBar
-from gnnbench.cli.options import open_console, print_rows, write_document
+from gnnbench.cli.options import (
+    Asked,
+    debug_option,
+    open_console,
+    print_rows,
+    takes,
+    write_document,
+)
+from gnnbench.cli.outputs import Outputs
+from gnnbench.cli.questions import PlanProgress, make_question
 from gnnbench.cli.values import Number
-from gnnbench.jobs.limits import Real, Whole
+from gnnbench.jobs.job import AdviceJob
+from gnnbench.jobs.limits import Real
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
 
     from gnnbench.advice import Advice, Offer, Question
@@ -22,20 +33,7 @@ _HEADING = ("combination", "epoch [modelled]", "within", "peak device", "links",
 
 
 @click.command(short_help="Say which strategy to use, and with which settings.")
-@click.option(
-    "--target",
-    type=click.Choice(("time", "memory", "traffic")),
-    default="time",
-    show_default=True,
-    help="What is to be least.",
-)
-@click.option(
-    "--train",
-    type=Number(Whole(0)),
-    metavar="K",
-    help="Really train the best K of each mode.  [default: 2 where times are measured and the "
-    "graph is small, else 0]",
-)
+@takes(AdviceJob, "advise")
 @click.option(
     "--within",
     "within_s",
@@ -43,54 +41,48 @@ _HEADING = ("combination", "epoch [modelled]", "within", "peak device", "links",
     metavar="SECONDS",
     help="The other way round: the platform of least power on which all --epochs end in this time.",
 )
-@click.option("--no-changes", is_flag=True, help="Do not look for what would change the answer.")
-@advice_options
-def advise(
-    target: str,
-    train: int | None,
-    within_s: float | None,
-    no_changes: bool,
-    options: AdviceOptions,
-) -> int:
+@takes(Outputs, "advise", into="outputs")
+@debug_option
+def advise(asked: Asked[AdviceJob], within_s: float | None, outputs: Asked[Outputs]) -> int:
     """Say which combination of parts to use on this graph and machine, and with which settings.
 
     Combinations are planned, not trained. For the best ones the answer gives the reason, the error
     that the model may have, and changes that would give another answer. Full graphs and
     mini-batches do different work, and are answered apart.
     """
-    if within_s is not None and (options.platform or options.device_memory or train):
+    job, written = asked.make(), outputs.make()
+    if within_s is not None and (job.platform or job.device_memory or job.train):
         raise click.UsageError(
             "--within chooses the platform; leave out --platform, --device-memory and --train."
         )
-    question = make_question(options)
+    question = make_question(job, written)
     if within_s is not None:
-        return answer_within(question, within_s, options)
+        return answer_within(question, within_s, written.json_path)
 
     from gnnbench.advice import advise as ask
     from gnnbench.advice.documents import describe_advice
     from gnnbench.advice.preparation import count_trained
     from gnnbench.advice.search import choose_effort
 
-    if train is None:
-        train = count_trained(question)
+    train = count_trained(question) if job.train is None else job.train
     effort = choose_effort(question.dataset.graph)
     with PlanProgress(effort.plans * len(question.modes)) as plans, ProgressBar() as epochs:
         found = ask(
             question,
-            target=target,
+            target=job.target,
             train=train,
-            vary=not no_changes,
+            vary=job.changes,
             effort=effort,
             watch=plans.watch,
             progress=epochs,
         )
-    if options.json_path is not None:
-        write_document(describe_advice(found), options.json_path)
-    print_advice(found, open_console(options.json_path), details=options.details)
+    if written.json_path is not None:
+        write_document(describe_advice(found), written.json_path)
+    print_advice(found, open_console(written.json_path), details=written.details)
     return 0
 
 
-def answer_within(question: Question, within_s: float, options: AdviceOptions) -> int:
+def answer_within(question: Question, within_s: float, json_path: Path | None) -> int:
     """Print the platform of least power that trains all epochs in ``within_s`` seconds."""
     from gnnbench.advice import find_cheapest
     from gnnbench.advice.documents import describe_offers, describe_question
@@ -99,11 +91,11 @@ def answer_within(question: Question, within_s: float, options: AdviceOptions) -
     names = [entry.name for entry in list_platforms() if entry.name != LOCAL]
     with PlanProgress(len(names) * 2) as progress:
         offers = find_cheapest(question, map(load_platform, names), within_s, progress.watch)
-    if options.json_path is not None:
+    if json_path is not None:
         asked = describe_question(question)
         asked.pop("platform")
-        write_document({**asked, **describe_offers(offers, within_s)}, options.json_path)
-    print_offers(offers, within_s, open_console(options.json_path))
+        write_document({**asked, **describe_offers(offers, within_s)}, json_path)
+    print_offers(offers, within_s, open_console(json_path))
     return 0 if any(offer.in_time for offer in offers) else 4
 
 

@@ -4,39 +4,34 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 import click
-from click.core import ParameterSource
 
 from gnnbench.cli.earlier import compare_earlier
 from gnnbench.cli.options import (
     STDOUT,
+    Asked,
     CommandLine,
-    ComparisonOptions,
-    FilePath,
-    comparison_options,
+    check_job_files,
+    debug_option,
     load_registry,
-    mode_option,
     open_console,
+    takes,
 )
+from gnnbench.cli.outputs import Outputs
 from gnnbench.cli.processes import end_with_starter, run_ranks
 from gnnbench.cli.screen import make_console
-from gnnbench.cli.values import (
-    MOST_PROCESSES,
-    Number,
-    read_list,
-)
-from gnnbench.errors import UsageError
+from gnnbench.cli.values import MOST_PROCESSES, FilePath, Number
 from gnnbench.host import signals
 from gnnbench.host.rank import PATIENCE_S, is_watched
-from gnnbench.jobs import preparation
-from gnnbench.jobs.limits import MOST_NEIGHBOURS, Whole
+from gnnbench.jobs.job import Job
+from gnnbench.jobs.limits import Whole
+from gnnbench.jobs.options import list_bound
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,21 +40,14 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from gnnbench.comparison import PlannedRow, Request
-    from gnnbench.jobs.preparation import ChosenStrategy
     from gnnbench.plugins import Registry
-    from gnnbench.records import Comparison, Mode, PartKind
+    from gnnbench.records import Comparison
     from gnnbench.run.collectives import Processes
 
 
 @click.command(short_help="Train strategies on one dataset and compare them.")
 @click.argument("earlier", nargs=-1, type=FilePath(), metavar="[A.json B.json]")
-@click.option(
-    "--plugins",
-    "strategies",
-    metavar="A,B[,C...]",
-    help="The strategies to compare, by name; see 'gnnbench plugins'. A:PART=NAME is A with that "
-    "part instead of its own, such as hongtu:kernel=dgl.",
-)
+@takes(Job, "compare", optional=("strategies",))
 @click.option(
     "--processes",
     type=Number(Whole(2, MOST_PROCESSES)),
@@ -77,27 +65,16 @@ if TYPE_CHECKING:
     help="With processes: after how many seconds in one step the others give up a rank that does "
     "not come. One that ends is noticed at once.",
 )
-@click.option(
-    "--plain/--no-plain",
-    default=True,
-    help="Also run, beside each strategy, the one with plain parts that it is to be better than.  "
-    "[default: plain]",
-)
-@mode_option(
-    "Train in this mode alone.  [default: the mode of the strategies that have one; else their "
-    "usual one]"
-)
-@comparison_options
+@takes(Outputs, "compare", into="outputs")
+@debug_option
 @click.pass_obj
 def compare(
     line: CommandLine,
     earlier: tuple[Path, ...],
-    strategies: str | None,
+    asked: Asked[Job],
     processes: int | None,
     patience_s: int,
-    plain: bool,
-    mode: Mode | None,
-    options: ComparisonOptions,
+    outputs: Asked[Outputs],
 ) -> int:
     """Train each strategy on one dataset, and compare losses, times and traffic.
 
@@ -108,13 +85,15 @@ def compare(
     what is faster or slower in B than in A. The status is 1 if something is slower.
     """
     if earlier:
-        return compare_earlier(earlier, options.json_path)
-    if strategies is None:
+        return compare_earlier(earlier, outputs.make().json_path)
+    if "strategies" not in asked.typed:
         raise click.UsageError(
             "no strategies are named; name them by --plugins A,B, or two result files to compare."
         )
-    chosen = parse_strategies(strategies)
-    return run_rows(line, chosen, options, Ranks(processes, patience_s), plain=plain, mode=mode)
+    # Refuse wrong usage before the first slow import.
+    job = asked.make()
+    demanded = tuple(str(each.flag) for each in list_bound(Job, asked.typed))
+    return run_rows(line, job, demanded, outputs.make(), Ranks(processes, patience_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,28 +109,26 @@ class Ranks:
 
 def run_rows(
     line: CommandLine,
-    chosen: Sequence[ChosenStrategy],
-    options: ComparisonOptions,
+    job: Job,
+    demanded: tuple[str, ...],
+    outputs: Outputs,
     wanted: Ranks,
     *,
-    plain: bool = False,
-    mode: Mode | None = None,
     find_rows: Callable[[Request, Registry], tuple[PlannedRow, ...]] | None = None,
     print_more: Callable[[Comparison, Registry, Console], None] | None = None,
 ) -> int:
     """Run the rows of the strategies, or the rows of ``find_rows``, and write the results.
 
     The rows run in this process, as one of several ranks, or in ranks that this process starts and
-    watches.
+    watches. Some row has to train by each of the ``demanded`` options of mini-batches.
     """
-    # Refuse wrong usage before the first slow import.
-    job = read_job(chosen, options, plain=plain, mode=mode)
+    check_job_files(job, outputs)
     ranks = int(os.environ.get("WORLD_SIZE", 0)) if "RANK" in os.environ else 0
     processes = wanted.processes
-    if not ranks and (processes or made_of_cores(options.platform)):
+    if not ranks and (processes or made_of_cores(job.platform)):
         from gnnbench.cli.workers import check_processes
 
-        count = check_processes(processes, chosen, options)
+        count = check_processes(processes, job)
         if count:
             return run_ranks(line.words[1:], count, wanted.patience_s)
     if processes and processes != ranks:
@@ -162,17 +139,19 @@ def run_rows(
         )
     if ranks > 1 and is_watched():
         end_with_starter()
-    names = preparation.list_names(chosen, job.model, job.swaps)
-    registry = load_registry(options.extra_plugins, names)
+    registry = load_registry(job.plugins, job.list_names())
     if line.debug:
         os.environ["GNNBENCH_DEBUG"] = "1"  # a run that fails then raises
-    request = preparation.make_request(job, registry, max(1, ranks))
+
+    from gnnbench.comparison import make_request
+
+    request = make_request(job, registry, demanded, max(1, ranks))
     if find_rows is not None:
         request = replace(request, rows=find_rows(request, registry))
 
     def write(comparison: Comparison) -> int:
         more = None if print_more is None else partial(print_more, comparison, registry)
-        write_results(comparison, options, more)
+        write_results(comparison, outputs, more)
         return exit_status(comparison)
 
     if ranks > 1:
@@ -180,11 +159,11 @@ def run_rows(
     return write(run_comparison(line, request, registry))
 
 
-def made_of_cores(platform: str | None) -> bool:
+def made_of_cores(platform: object) -> bool:
     """Return whether a platform's devices are this machine's cores, each a process."""
     from gnnbench.machines.describe import is_made_of_cores
 
-    return platform is not None and is_made_of_cores(platform)
+    return isinstance(platform, str) and is_made_of_cores(platform)
 
 
 def run_as_rank(
@@ -196,7 +175,7 @@ def run_as_rank(
 ) -> int:
     """Run the comparison as one of several ranks; rank 0 writes and prints."""
     from gnnbench.comparison import check_agreement, serve
-    from gnnbench.run.collectives import PeerLost, join, leave
+    from gnnbench.run.collectives import PeerLostError, join, leave
     from gnnbench.run.shared_memory import make_processes
 
     try:
@@ -207,63 +186,13 @@ def run_as_rank(
             leave()
             return 0
         comparison = run_comparison(line, request, registry, processes)
-    except PeerLost as error:
+    except PeerLostError as error:
         if is_watched() and os.environ["RANK"] == "0":
             return error.exit_status  # the starter names the rank that ended
         raise
     status = write(comparison)
     leave()
     return status
-
-
-def read_job(
-    chosen: Sequence[ChosenStrategy],
-    options: ComparisonOptions,
-    *,
-    plain: bool = False,
-    mode: Mode | None = None,
-) -> preparation.Job:
-    """Return the job that the options describe.
-
-    Raises ``UsageError`` if it cannot run, or if an output cannot be written.
-    """
-    job = preparation.Job(
-        strategies=chosen,
-        dataset=options.dataset,
-        platform=options.platform,
-        model=options.model,
-        layers=options.layers,
-        hidden=options.hidden,
-        epochs=options.epochs,
-        batch_size=options.batch_size,
-        fanouts=parse_fanouts(options.fanouts),
-        swaps=parse_swaps(options.swaps),
-        options=parse_settings(options.settings),
-        learning_rate=options.learning_rate,
-        scaling=options.scaling,
-        repeats=options.repeats,
-        same_seed=options.same_seed,
-        seed=options.seed,
-        threads=options.threads,
-        target_accuracy=options.target_accuracy,
-        check=not options.no_check,
-        checked_updates=options.checked_updates,
-        plain=plain,
-        mode=mode,
-        demanded=find_demanded(),
-    )
-    options.check_files(options.trace_path, options.html_path)
-    return job
-
-
-def find_demanded() -> tuple[str, ...]:
-    """Return the mini-batch options that are on the command line, as typed."""
-    context = click.get_current_context()
-    return tuple(
-        f"--{name.replace('_', '-')}"
-        for name in ("batch_size", "fanouts")
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    )
 
 
 def run_comparison(
@@ -300,10 +229,10 @@ def exit_status(comparison: Comparison) -> int:
 
 def write_results(
     comparison: Comparison,
-    options: ComparisonOptions,
+    outputs: Outputs,
     print_more: Callable[[Console], None] | None = None,
 ) -> None:
-    """Print the table and ``print_more``, then write the files that the options name.
+    """Print the table and ``print_more``, then write the files of ``outputs``.
 
     Raises as :func:`gnnbench.report.results.output.write_all` does, after all others have been
     written.
@@ -311,68 +240,30 @@ def write_results(
     from gnnbench.report.comparison import print_comparison
     from gnnbench.report.results.output import write_all
 
-    json_path, trace_path, html_path = options.json_path, options.trace_path, options.html_path
+    json_path, trace_path, html_path = outputs.json_path, outputs.trace_path, outputs.html_path
     console = open_console(json_path)
 
     def print_all() -> None:
-        print_comparison(comparison, console, details=options.details)
+        print_comparison(comparison, console, details=outputs.details)
         if print_more is not None:
             print_more(console)
 
-    outputs: list[tuple[str, Callable[[], None]]] = [("the table", print_all)]
+    writes: list[tuple[str, Callable[[], None]]] = [("the table", print_all)]
     if json_path is not None:
         from gnnbench.report.results.schema import to_document, write_json
 
         target: Path | Literal["-"] = "-" if json_path == STDOUT else json_path
         name = "standard output" if json_path == STDOUT else str(json_path)
-        outputs.append((name, lambda: write_json(to_document(comparison), target)))
+        writes.append((name, lambda: write_json(to_document(comparison), target)))
     if trace_path is not None:
         from gnnbench.report.chrome import write_chrome_trace
 
-        outputs.append((str(trace_path), lambda: write_chrome_trace(comparison, trace_path)))
+        writes.append((str(trace_path), lambda: write_chrome_trace(comparison, trace_path)))
     if html_path is not None:
         from gnnbench.report.html import write_html
 
-        outputs.append((str(html_path), lambda: write_html(comparison, html_path)))
-    write_all(outputs)
-
-
-# --------------------------------------------------------------------------- reading the options
-
-
-def parse_strategies(text: str) -> tuple[ChosenStrategy, ...]:
-    """Parse ``"hyscale,hongtu:kernel=dgl"`` into names with their swaps, each once."""
-    with said_of("'--plugins'"):
-        return preparation.parse_strategies(text)
-
-
-def parse_fanouts(text: str | None) -> tuple[int, ...] | None:
-    """Parse ``"25,10"`` into numbers, from the seeds outwards."""
-    if text is None:
-        return None
-    example = "25,10 (0 stands for every neighbour)"
-    return tuple(read_list(text, 0, MOST_NEIGHBOURS, "'--fanouts'", example))
-
-
-def parse_swaps(texts: Sequence[str], hint: str = "'--swap'") -> tuple[tuple[PartKind, str], ...]:
-    """Parse ``communication=hongtu`` into a kind of part and a part's name."""
-    with said_of(hint):
-        return preparation.parse_swaps(texts)
-
-
-def parse_settings(texts: Sequence[str]) -> dict[PartKind, dict[str, str]]:
-    """Parse ``memory.device_bytes=2GB`` into texts by kind of part and option."""
-    with said_of("'--set'"):
-        return preparation.parse_settings(texts)
-
-
-@contextmanager
-def said_of(option: str) -> Iterator[None]:
-    """Name ``option`` in the error about a text that is wrong."""
-    try:
-        yield
-    except UsageError as error:
-        raise click.BadParameter(str(error), param_hint=option) from error
+        writes.append((str(html_path), lambda: write_html(comparison, html_path)))
+    write_all(writes)
 
 
 # --------------------------------------------------------------------------- progress

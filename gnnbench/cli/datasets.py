@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from gnnbench.cli.options import (
-    FilePath,
     Json,
     check_files,
     has_subcommand,
-    number_of,
+    make_option,
     open_console,
     print_rows,
-    seed_option,
     shared_options,
     write_document,
 )
+from gnnbench.cli.values import FilePath
 from gnnbench.errors import UsageError
+from gnnbench.jobs.job import Job
+from gnnbench.jobs.options import list_options
 
 if TYPE_CHECKING:
     from gnnbench.datasets import Imported, ScalingChoice
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 #: Delimiter characters by the words that ``--delimiter`` takes.
 DELIMITERS = {"tab": "\t", "comma": ",", "semicolon": ";", "pipe": "|", "blank": " "}
 
+seed_option = make_option(list_options(Job)["seed"], "datasets")
 out_option = click.option(
     "--out",
     "out_path",
@@ -39,13 +42,7 @@ out_option = click.option(
     "used, and which is written in bounded memory.  [default: the user's cache, where its name "
     "resolves]",
 )
-scaling_option = click.option(
-    "--scale-features",
-    "scaling",
-    type=click.Choice(("auto", "rows", "columns", "none")),
-    help="How features are scaled in a folder, which has them as they are trained on.  "
-    "[default: auto]",
-)
+scaling_option = make_option(replace(list_options(Job)["scaling"], default=None), "datasets")
 overwrite_option = click.option(
     "--overwrite", is_flag=True, help="Replace the file where it exists."
 )
@@ -101,13 +98,7 @@ def print_list(json_path: Path | None) -> int:
 
 @datasets.command("info")
 @click.argument("name", metavar="NAME|FILE.npz")
-@click.option(
-    "--seed",
-    type=number_of("seed"),
-    default=0,
-    show_default=True,
-    help="For graphs that are made.",
-)
+@seed_option
 @shared_options
 def info(name: str, seed: int, json_path: Path | None) -> int:
     """Load a dataset, check it, and describe it."""

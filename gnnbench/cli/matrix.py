@@ -6,8 +6,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gnnbench.cli.advice_options import AdviceOptions, PlanProgress, advice_options, make_question
-from gnnbench.cli.options import open_console, print_rows, write_document
+from gnnbench.cli.options import (
+    Asked,
+    debug_option,
+    open_console,
+    print_rows,
+    takes,
+    write_document,
+)
+from gnnbench.cli.outputs import Outputs
+from gnnbench.cli.questions import PlanProgress, make_question
+from gnnbench.jobs.job import AdviceJob
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,14 +30,17 @@ _HEADING = ("combination", "epoch [modelled]", "peak device", "links", "sampler 
 
 
 @click.command(short_help="Plan every combination of the five parts.")
-@advice_options
-def matrix(options: AdviceOptions) -> int:
+@takes(AdviceJob, "matrix")
+@takes(Outputs, "matrix", into="outputs")
+@debug_option
+def matrix(asked: Asked[AdviceJob], outputs: Asked[Outputs]) -> int:
     """Plan every combination of the five parts of all strategies, or say why it cannot work.
 
     The output has the combinations that no other of the same work beats in time, device memory and
     traffic at once. It counts the refused ones by reason; --details prints all.
     """
-    question = make_question(options)
+    written = outputs.make()
+    question = make_question(asked.make(), written)
 
     from gnnbench.advice import make_matrix
     from gnnbench.advice.documents import describe_matrix
@@ -36,9 +48,9 @@ def matrix(options: AdviceOptions) -> int:
     total = sum(len(question.list_combinations(mode)) for mode in question.modes)
     with PlanProgress(total) as progress:
         found = make_matrix(question, progress.watch)
-    if options.json_path is not None:
-        write_document(describe_matrix(found), options.json_path)
-    print_matrix(found, open_console(options.json_path), details=options.details)
+    if written.json_path is not None:
+        write_document(describe_matrix(found), written.json_path)
+    print_matrix(found, open_console(written.json_path), details=written.details)
     return 0 if found.planned else 4
 
 

@@ -1,34 +1,40 @@
 """Options that commands share, and where their output goes.
 
-Shared are ``--debug``, ``--json``, ``--plugin`` and the options of a comparison.
+The options of a job are made of its record (``jobs/job.py``), here as options of click.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import click
+from click.core import ParameterSource
 
+from gnnbench.cli.outputs import File, Outputs
 from gnnbench.cli.screen import complain, escape, make_console
-from gnnbench.cli.values import Number
-from gnnbench.jobs.limits import MODEL_NAMES, MODES, RULES, SCALINGS, Real, Whole
+from gnnbench.cli.values import FilePath, Number, Numbers
+from gnnbench.errors import UsageError
+from gnnbench.jobs.groups import Training
+from gnnbench.jobs.limits import FLAG, OneOf, Real, Rule, Whole, Wholes
+from gnnbench.jobs.options import Declared, OptionConflictError, list_options
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gnnbench.datasets import ScalingChoice
     from gnnbench.plugins import Registry
     from gnnbench.plugins.listing import Listing
+    from gnnbench.records import PartKind
 
-Command = TypeVar("Command", bound=Callable[..., object])
+Command: TypeAlias = "Callable[..., object]"
+Decorator: TypeAlias = "Callable[[Command], Command]"
+T = TypeVar("T")
 
 STDOUT = Path("-")
 #: Least width of a column that wraps.
@@ -52,22 +58,6 @@ def _set_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         line.debug = True
 
 
-class FilePath(click.Path):
-    """A path of a file or folder, kept as typed.
-
-    It may be one that no file can have: the code that uses the path reports the error.
-    """
-
-    def convert(
-        self,
-        value: str | os.PathLike[str],
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> Path:
-        """Return the value as a path."""
-        return Path(value)
-
-
 def _check_json(ctx: click.Context, _: click.Parameter, value: Path | None) -> Path | None:
     if value == STDOUT and not ctx.resilient_parsing:
         from gnnbench.report.results.output import set_aside_standard_output
@@ -86,279 +76,122 @@ debug_option = click.option(
     callback=_set_debug,
     help="Show the traceback of an error.",
 )
-json_option = click.option(
-    "--json",
-    "json_path",
-    type=FilePath(),
-    callback=_check_json,
-    metavar="FILE",
-    help="Write the result as JSON; '-' is standard output, with nothing else on it.",
-)
-plugin_option = click.option(
-    "--plugin",
-    "extra_plugins",
-    multiple=True,
-    metavar="MODULE or FILE.py",
-    help="Load a plugin that is not installed. May be repeated.",
-)
+
+
+class Asked(Generic[T]):
+    """The values of a record's options as typed; ``typed`` names those on the command line."""
+
+    def __init__(self, record: type[T], values: Mapping[str, Any], typed: frozenset[str]) -> None:
+        self._record = record
+        self._values = values
+        self.typed = typed
+
+    def make(self, **others: object) -> T:
+        """Return the record, with ``others`` in place of what was typed."""
+        try:
+            made = self._record(**{**self._values, **others})
+            if isinstance(made, Training):
+                made.refuse_ignored(self.typed)
+        except OptionConflictError as error:
+            raise click.UsageError(error.spell(self._record)) from error
+        return made
+
+
+def takes(
+    record: type, command: str, *, into: str = "asked", optional: Sequence[str] = ()
+) -> Decorator:
+    """Add the options of a record to a command, which receives them as ``Asked``.
+
+    Options that the record requires are required, unless they are ``optional``.
+    """
+    options = [
+        each
+        for each in list_options(record).values()
+        if each.flag is not None and command in (each.option.commands or (command,))
+    ]
+
+    def decorate(function: Command) -> Command:
+        @wraps(function)
+        def call(*given: object, **values: object) -> object:
+            own = {each.name: values.pop(each.name) for each in options}
+            source = click.get_current_context().get_parameter_source
+            typed = frozenset(name for name in own if source(name) is ParameterSource.COMMANDLINE)
+            return function(*given, **{into: Asked(record, own, typed)}, **values)
+
+        decorated: Command = call
+        for each in reversed(options):
+            required = each.name in getattr(record, "required", ()) and each.name not in optional
+            decorated = make_option(each, command, required=required)(decorated)
+        return decorated
+
+    return decorate
+
+
+def make_option(
+    declared: Declared, command: str = "", *, name: str = "", required: bool = False
+) -> Decorator:
+    """Return the click option of a declaration; its value is passed on as ``name``."""
+    option, rule, flag = declared.option, declared.option.rule, str(declared.flag)
+    name, default = name or declared.name, declared.default
+    if flag.isupper():
+        return click.argument(name, metavar=flag)
+    meaning, usual = option.explain(command)
+    text = option.negated or meaning
+    text += " May be repeated." * option.repeated + f"  [default: {usual}]" * bool(usual)
+    if rule is FLAG:
+        switch = default if "/" in flag else False
+        turn = _negate if option.negated else None
+        return click.option(flag, name, is_flag=True, default=switch, callback=turn, help=text)
+    return click.option(
+        flag,
+        name,
+        type=_choose_type(rule),
+        callback=_check_json if flag == "--json" else _check_by(rule, default),
+        metavar=option.metavar,
+        multiple=option.repeated,
+        required=required,
+        default=None if option.repeated else default,
+        show_default=default is not None and not option.repeated and not usual,
+        help=text,
+    )
+
+
+def _choose_type(rule: Rule) -> click.ParamType | None:  # type: ignore[type-arg]
+    if isinstance(rule, (Whole, Real)):
+        return Number(rule)
+    if isinstance(rule, Wholes):
+        return Numbers(rule)
+    if isinstance(rule, OneOf):
+        return click.Choice([str(value) for value in rule.values])
+    return FilePath() if isinstance(rule, File) else None
+
+
+def _check_by(rule: Rule, default: object) -> Callable[..., object]:
+    """Return a callback that refuses a value by its rule, and gives the default for none."""
+
+    def check(ctx: click.Context, param: click.Parameter, value: object) -> object:
+        if value is None or value == ():
+            return default
+        try:
+            rule.read(value)
+        except UsageError as error:
+            raise click.BadParameter(str(error), ctx, param) from error
+        return value
+
+    return check
+
+
+def _negate(_: click.Context, __: click.Parameter, value: bool) -> bool:
+    return not value
+
+
+json_option = make_option(list_options(Outputs)["json_path"])
+plugin_option = make_option(list_options(Training)["plugins"], name="extra_plugins")
 
 
 def shared_options(command: Command) -> Command:
     """Add ``--json`` and ``--debug`` to a command."""
     return json_option(debug_option(command))
-
-
-def number_of(name: str) -> Number:
-    """Return the type of an option that sets the field ``name`` of a job."""
-    rule = RULES[name]
-    assert isinstance(rule, (Whole, Real))
-    return Number(rule)
-
-
-Decorator: TypeAlias = "Callable[[Callable[..., int]], Callable[..., int]]"
-
-model_option = click.option(
-    "--model",
-    metavar="NAME",
-    default="gcn",
-    show_default=True,
-    help=f"The GNN: {', '.join(MODEL_NAMES)}, or one that a plugin offers.",
-)
-layers_option = click.option(
-    "--layers", type=number_of("layers"), default=2, show_default=True, help="Layers of the GNN."
-)
-hidden_option = click.option(
-    "--hidden",
-    type=number_of("hidden"),
-    default=256,
-    show_default=True,
-    help="Width of hidden layers.",
-)
-batch_size_option = click.option(
-    "--batch-size",
-    type=number_of("batch_size"),
-    default=1024,
-    show_default=True,
-    help="Seeds of one mini-batch iteration, over all trainers together.",
-)
-seed_option = click.option(
-    "--seed", type=number_of("seed"), default=0, show_default=True, help="Random seed."
-)
-
-
-def epochs_option(default: int, meaning: str) -> Decorator:
-    """Return ``--epochs``."""
-    return click.option(
-        "--epochs", type=number_of("epochs"), default=default, show_default=True, help=meaning
-    )
-
-
-def mode_option(meaning: str) -> Decorator:
-    """Return ``--mode``, which defaults to None."""
-    return click.option("--mode", type=click.Choice(MODES), help=meaning)
-
-
-def fanouts_option(meaning: str) -> Decorator:
-    """Return ``--fanouts``; its value is a text."""
-    default = "[default: 25,10, then 10 for each further layer]"
-    return click.option("--fanouts", metavar="N,N...", help=f"{meaning}  {default}")
-
-
-def platform_option(meaning: str) -> Decorator:
-    """Return ``--platform``; its value is a text."""
-    return click.option("--platform", metavar="NAME, FILE.toml or cores:A,B", help=meaning)
-
-
-def swap_option(meaning: str) -> Decorator:
-    """Return ``--swap``; its values are texts."""
-    return click.option(
-        "--swap",
-        "swaps",
-        multiple=True,
-        metavar="PART=NAME",
-        help=f"{meaning} May be repeated.",
-    )
-
-
-def set_option(meaning: str) -> Decorator:
-    """Return ``--set``; its values are texts."""
-    return click.option(
-        "--set",
-        "settings",
-        multiple=True,
-        metavar="PART.option=value",
-        help=f"{meaning} May be repeated.",
-    )
-
-
-def threads_option(meaning: str) -> Decorator:
-    """Return ``--threads``, which defaults to None."""
-    return click.option(
-        "--threads",
-        type=number_of("threads"),
-        help=f"{meaning}  [default: all cores]",
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingOptions:
-    """The options, as typed, of a command that trains or predicts training."""
-
-    dataset: str | None
-    model: str
-    epochs: int
-    batch_size: int
-    fanouts: str | None
-    platform: str | None
-    swaps: tuple[str, ...]
-    settings: tuple[str, ...]
-    seed: int
-    threads: int | None
-    extra_plugins: tuple[str, ...]
-    json_path: Path | None
-
-    def check_files(self, *others: Path | None) -> None:
-        """Run :func:`check_files` on the command's inputs and on ``--json`` and ``others``."""
-        check_files(
-            self.json_path,
-            *others,
-            dataset=self.dataset,
-            platform=self.platform,
-            plugins=self.extra_plugins,
-            settings=self.settings,
-        )
-
-
-Options = TypeVar("Options", bound=TrainingOptions)
-
-
-def gather_options(
-    kind: type[Options],
-    decorators: Sequence[Decorator],
-    command: Callable[..., int],
-) -> Callable[..., int]:
-    """Return ``command`` with options, which it receives as one object, ``options``.
-
-    Values without a field in ``kind`` are passed on unchanged.
-    """
-
-    @wraps(command)
-    def call(*given: object, **values: object) -> int:
-        own: dict[str, Any] = {field.name: values.pop(field.name) for field in fields(kind)}
-        return command(*given, options=kind(**own), **values)
-
-    decorated: Callable[..., int] = call
-    for decorate in reversed(decorators):
-        decorated = decorate(decorated)
-    return decorated
-
-
-_COMPARISON_OPTIONS: tuple[Decorator, ...] = (
-    click.option(
-        "--dataset",
-        metavar="NAME or FILE.npz",
-        help="A dataset; see 'gnnbench datasets'.  [default: a labelled block model made in "
-        "memory]",
-    ),
-    model_option,
-    layers_option,
-    hidden_option,
-    epochs_option(10, "Epochs to train each."),
-    batch_size_option,
-    fanouts_option(
-        "Neighbours to sample a vertex, a number for each layer, from the seeds outwards; 0 is "
-        "every neighbour."
-    ),
-    platform_option(
-        "The machine to run on or to model; see 'gnnbench platforms'.  [default: this machine "
-        "where it has a CUDA device, else that of the first strategy's paper, else "
-        "epyc7763x2-4xa5000, or another that has what the strategies train on]"
-    ),
-    swap_option("Put another part into the strategies."),
-    set_option("Set an option of a part; 'gnnbench plugins show' lists them."),
-    click.option(
-        "--learning-rate",
-        type=number_of("learning_rate"),
-        help="Adam's learning rate.  [default: the model's, 0.001 for gin and ggcn, else 0.01]",
-    ),
-    click.option(
-        "--scale-features",
-        "scaling",
-        type=click.Choice(SCALINGS),
-        default="auto",
-        show_default=True,
-        help="Bring features to one scale: rows to length 2, or columns to mean 0 and deviation 1. "
-        "auto takes rows for sparse features, and columns for others unless they are so already.",
-    ),
-    click.option(
-        "--repeats",
-        type=number_of("repeats"),
-        default=1,
-        show_default=True,
-        help="Times to run each strategy, each with a seed of its own.",
-    ),
-    click.option("--same-seed", is_flag=True, help="Give all repeats the same seed."),
-    seed_option,
-    threads_option("Threads to use."),
-    click.option(
-        "--target-accuracy",
-        type=number_of("target_accuracy"),
-        metavar="A",
-        help="Also time how long it takes to reach this validation accuracy.",
-    ),
-    click.option(
-        "--trace",
-        "trace_path",
-        type=FilePath(),
-        metavar="FILE",
-        help="Write the last epoch's timelines as Chrome trace JSON, which Perfetto opens.",
-    ),
-    click.option(
-        "--html",
-        "html_path",
-        type=FilePath(),
-        metavar="FILE",
-        help="Write the comparison as one self-contained web page.",
-    ),
-    click.option(
-        "--checked-updates",
-        type=number_of("checked_updates"),
-        metavar="N",
-        help="Updates of each run to compute once more in float64, drawn over all epochs; all "
-        "others are looked at.  [default: 3]",
-    ),
-    click.option("--no-check", is_flag=True, help="Do not hold runs against the plain reference."),
-    click.option(
-        "--details",
-        is_flag=True,
-        help="Print every figure: stages, bytes, energy, this machine's own times, and notes.",
-    ),
-    plugin_option,
-    shared_options,
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparisonOptions(TrainingOptions):
-    """The options of ``compare`` and ``ablate``, as typed."""
-
-    layers: int
-    hidden: int
-    learning_rate: float | None
-    scaling: ScalingChoice
-    repeats: int
-    same_seed: bool
-    target_accuracy: float | None
-    trace_path: Path | None
-    html_path: Path | None
-    checked_updates: int | None
-    no_check: bool
-    details: bool
-
-
-def comparison_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add the options of a comparison to ``command``, which receives them as ``options``."""
-    return gather_options(ComparisonOptions, _COMPARISON_OPTIONS, command)
 
 
 def has_subcommand(ctx: click.Context, *given: object) -> bool:
@@ -378,20 +211,33 @@ def check_file(path: Path) -> None:
         check_output(path)
 
 
+def check_job_files(job: Training, outputs: Outputs) -> None:
+    """Run :func:`check_files` on the outputs of a command, and on everything that its job reads."""
+    check_files(
+        outputs.json_path,
+        outputs.trace_path,
+        outputs.html_path,
+        dataset=None if job.dataset is None else str(job.dataset),
+        platform=None if job.platform is None else str(job.platform),
+        plugins=list(map(str, job.plugins)),
+        settings=job.settings,
+    )
+
+
 def check_files(
     json_path: Path | None,
     *others: Path | None,
     dataset: str | None = None,
     platform: str | None = None,
     plugins: Sequence[str] = (),
-    settings: Sequence[str] = (),
+    settings: Mapping[PartKind, Mapping[str, str]] = MappingProxyType({}),
     files: Iterable[Path] = (),
 ) -> None:
     """Refuse output files that cannot be written, or that would overwrite another file in use.
 
     Files in use are the other outputs and everything that the command reads: a dataset, a platform
-    and plugins by name, the values of ``--set`` that are files, and other ``files``. Every command
-    that writes calls this before any work is done.
+    and plugins by name, the ``settings`` of parts that are files, and other ``files``. Every
+    command that writes calls this before any work is done.
     """
     if STDOUT in others:
         raise click.UsageError("only --json may go to standard output ('-'); name a file.")
@@ -401,7 +247,7 @@ def check_files(
 
     from gnnbench.report.results.output import check_outputs
 
-    inputs = [*files, *(Path(text.partition("=")[2].strip()) for text in settings)]
+    inputs = [*files, *(Path(text) for of_part in settings.values() for text in of_part.values())]
     if dataset is not None:
         from gnnbench.datasets import find_file as find_dataset
         from gnnbench.datasets import list_files
@@ -439,7 +285,7 @@ def list_plugins(extra: Sequence[str]) -> Listing:
     return _open_listing(extra)[0]
 
 
-def load_registry(extra: Sequence[str], names: Iterable[tuple[str, str]] = ()) -> Registry:
+def load_registry(extra: Sequence[object], names: Iterable[tuple[str, str]] = ()) -> Registry:
     """Load all plugins; broken ones are reported on standard error and skipped.
 
     ``names`` are checked as :meth:`Listing.check` does, before torch is imported if the index of
@@ -450,14 +296,14 @@ def load_registry(extra: Sequence[str], names: Iterable[tuple[str, str]] = ()) -
     if registry is None:
         from gnnbench.plugins import load
 
-        registry = load(extra)
+        registry = load(list(map(str, extra)))
     return registry
 
 
-def _open_listing(extra: Sequence[str]) -> tuple[Listing, Registry | None]:
+def _open_listing(extra: Sequence[object]) -> tuple[Listing, Registry | None]:
     from gnnbench.plugins.index import open_listing
 
-    listing, registry = open_listing(extra)
+    listing, registry = open_listing(list(map(str, extra)))
     for problem in listing.problems:
         complain(f"warning: {problem}")
     return listing, registry

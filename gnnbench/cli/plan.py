@@ -4,104 +4,38 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from gnnbench.cli.compare import (
-    ProgressBar,
-    parse_fanouts,
-    parse_settings,
-    parse_swaps,
-)
+from gnnbench.cli.compare import ProgressBar
 from gnnbench.cli.options import (
+    Asked,
     CommandLine,
-    TrainingOptions,
-    batch_size_option,
-    epochs_option,
-    fanouts_option,
+    check_job_files,
+    debug_option,
     load_registry,
-    mode_option,
-    model_option,
-    number_of,
     open_console,
-    platform_option,
-    plugin_option,
-    seed_option,
-    set_option,
-    shared_options,
-    swap_option,
-    threads_option,
+    takes,
     write_document,
 )
-from gnnbench.cli.values import read_list
-from gnnbench.jobs.limits import LARGEST
-from gnnbench.jobs.preparation import PlanJob, list_names
+from gnnbench.cli.outputs import Outputs
+from gnnbench.jobs.job import PlanJob
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gnnbench.jobs.planning import PlannedJob
-    from gnnbench.records import Mode, RunResult, Table
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanOptions(TrainingOptions):
-    """The options of ``plan``, as typed."""
-
-    vertices_text: str | None
-    edges_text: str | None
-    dims_text: str | None
-    layers: int | None
-    hidden: int | None
-    mode: Mode | None
+    from gnnbench.comparison.planning import PlannedJob
+    from gnnbench.records import RunResult, Table
 
 
 @click.command(short_help="Predict memory, traffic and time without training.")
-@click.argument("strategy")
-@click.option(
-    "--dataset", metavar="NAME or FILE.npz", help="A graph to plan for; see 'gnnbench datasets'."
-)
-@click.option(
-    "--vertices",
-    "vertices_text",
-    metavar="N",
-    help="Plan for an R-MAT graph of so many vertices that is drawn, never stored; 64M is 64 "
-    "million.",
-)
-@click.option(
-    "--edges",
-    "edges_text",
-    metavar="M",
-    help="Its undirected edges, each of which counts in both directions; 1G is a billion.",
-)
-@click.option(
-    "--dims",
-    "dims_text",
-    metavar="F,F[,F...]",
-    help="Widths of the features, of each hidden layer, and of the output.  [default: the "
-    "dataset's features, --hidden, its classes]",
-)
-@click.option("--layers", type=number_of("layers"), help="Layers of the GNN.  [default: 2]")
-@click.option("--hidden", type=number_of("hidden"), help="Width of hidden layers.  [default: 256]")
-@model_option
-@mode_option("How to train, of a strategy that can do both.  [default: its usual mode]")
-@epochs_option(10, "Epochs to go through.")
-@batch_size_option
-@fanouts_option("Neighbours to sample a vertex, as in 'gnnbench compare'.")
-@platform_option(
-    "The machine to plan for; see 'gnnbench platforms'.  [default: as in 'gnnbench compare']"
-)
-@swap_option("Put another part into the strategy, such as memory=pagraph.")
-@set_option("Set an option of a part, such as sampler.chunks_per_partition=32.")
-@seed_option
-@threads_option("Threads to count with.")
-@plugin_option
-@shared_options
+@takes(PlanJob, "plan")
+@takes(Outputs, "plan", into="outputs")
+@debug_option
 @click.pass_obj
-def plan(line: CommandLine, /, strategy: str, **typed: object) -> int:
+def plan(line: CommandLine, asked: Asked[PlanJob], outputs: Asked[Outputs]) -> int:
     """Predict what training with STRATEGY would take: memory, rows moved, seconds of an epoch.
 
     Over a dataset the plan walks through every step of training and computes none: the numbers are
@@ -109,14 +43,12 @@ def plan(line: CommandLine, /, strategy: str, **typed: object) -> int:
     edge, in as many passes as needed, and really counted. The rest follows from a model of the
     platform.
     """
-    options = PlanOptions(**typed)  # type: ignore[arg-type]
     # Refuse wrong usage before the first slow import.
-    job = read_job(strategy, options)
-    registry = load_registry(
-        options.extra_plugins, list_names([(strategy, ())], job.model, job.swaps)
-    )
+    job, written = asked.make(), outputs.make()
+    check_job_files(job, written)
+    registry = load_registry(job.plugins, job.list_names())
 
-    from gnnbench.jobs.planning import make_plan, prepare_plan
+    from gnnbench.comparison.planning import make_plan, prepare_plan
 
     found = prepare_plan(job, registry)
     with Stopwatch() as watch:
@@ -124,45 +56,14 @@ def plan(line: CommandLine, /, strategy: str, **typed: object) -> int:
     workload = found.workload
     drawn = job.sizes is not None
     tables = (*tables, watch.tabulate(drawn=drawn, threads=workload.threads))
-    if options.json_path is not None:
-        write_plan(line, found, tables, runs, options.json_path)
+    if written.json_path is not None:
+        write_plan(line, found, tables, runs, written.json_path)
     heading = (
-        f"gnnbench plan {strategy} · {found.graph_name} · {found.model.title} "
+        f"gnnbench plan {job.strategy} · {found.graph_name} · {found.model.title} "
         f"{workload.num_layers} layers, {'-'.join(map(str, workload.dims))} · {found.machine.name}"
     )
-    print_plan(heading, tables, open_console(options.json_path))
+    print_plan(heading, tables, open_console(written.json_path))
     return 0
-
-
-def read_job(strategy: str, options: PlanOptions) -> PlanJob:
-    """Return the job that the options describe.
-
-    Raises ``UsageError`` if it cannot be planned, or if the output cannot be written.
-    """
-    sizes = choose_sizes(options.dataset, options.vertices_text, options.edges_text)
-    widths = choose_widths(
-        options.dims_text, options.layers, options.hidden, drawn=sizes is not None
-    )
-    job = PlanJob(
-        strategy=strategy,
-        dataset=options.dataset,
-        sizes=sizes,
-        widths=widths or None,
-        model=options.model,
-        layers=options.layers or 2,
-        hidden=options.hidden or 256,
-        mode=options.mode,
-        epochs=options.epochs,
-        batch_size=options.batch_size,
-        fanouts=parse_fanouts(options.fanouts),
-        platform=options.platform,
-        swaps=parse_swaps(options.swaps),
-        options=parse_settings(options.settings),
-        seed=options.seed,
-        threads=options.threads,
-    )
-    options.check_files()
-    return job
 
 
 def write_plan(
@@ -187,30 +88,6 @@ def write_plan(
     write_document(content, path)
 
 
-def choose_sizes(
-    dataset: str | None, vertices_text: str | None, edges_text: str | None
-) -> tuple[str, str] | None:
-    """Return the vertices and edges of a graph to draw; None if a dataset is named instead."""
-    if dataset is None and vertices_text is not None and edges_text is not None:
-        return vertices_text, edges_text
-    if dataset is None or vertices_text is not None or edges_text is not None:
-        raise click.UsageError("give either --dataset, or both --vertices and --edges.")
-    return None
-
-
-def choose_widths(
-    dims_text: str | None, layers: int | None, hidden: int | None, *, drawn: bool
-) -> tuple[int, ...]:
-    """Return the widths f^0 .. f^L that were asked for; none if the dataset gives them."""
-    if dims_text is None:
-        if drawn:
-            raise click.UsageError("say how wide the layers are, such as --dims 256,128,64.")
-        return ()
-    if layers is not None or hidden is not None:
-        raise click.UsageError("give either --dims, or --layers and --hidden.")
-    return parse_dims(dims_text)
-
-
 def print_plan(heading: str, tables: Sequence[Table], console: Console) -> None:
     """Print the tables one after the other, under a heading."""
     from gnnbench.report.tables import print_table
@@ -219,11 +96,6 @@ def print_plan(heading: str, tables: Sequence[Table], console: Console) -> None:
     for table in tables:
         console.print()
         print_table(table, console)
-
-
-def parse_dims(text: str) -> tuple[int, ...]:
-    """Parse ``"256,128,64"`` into the widths f^0 .. f^L."""
-    return tuple(read_list(text, 1, LARGEST, "'--dims'", "256,128,64", least_count=2))
 
 
 class Stopwatch:

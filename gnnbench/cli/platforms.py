@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gnnbench.cli.options import (
-    FilePath,
     Json,
     check_files,
     has_subcommand,
@@ -19,7 +19,7 @@ from gnnbench.cli.options import (
     shared_options,
     write_document,
 )
-from gnnbench.cli.values import Number
+from gnnbench.cli.values import FilePath, Number
 from gnnbench.jobs.limits import Real
 
 if TYPE_CHECKING:
@@ -28,6 +28,14 @@ if TYPE_CHECKING:
 
 #: In seconds.
 LONGEST_PROBE_S = 3600.0
+
+_out_option = click.option(
+    "--out",
+    "out_path",
+    type=FilePath(),
+    metavar="FILE.toml",
+    help="Also write the description to a file.",
+)
 
 
 @click.group(
@@ -68,13 +76,22 @@ def print_list(json_path: Path | None) -> int:
 
 @platforms.command("show")
 @click.argument("name", metavar="NAME|FILE.toml")
+@_out_option
 @shared_options
-def show(name: str, json_path: Path | None) -> int:
+def show(name: str, out_path: Path | None, json_path: Path | None) -> int:
     """Show every number of a platform, and its source."""
-    from gnnbench.machines import describe
+    from gnnbench.machines.describe import load_platform
+    from gnnbench.machines.show import to_toml
+    from gnnbench.report.results.output import write_all, write_text
 
-    check_files(json_path, platform=name)
-    print_platform(describe.load_platform(name), json_path)
+    check_files(json_path, out_path, platform=name)
+    platform = load_platform(name)
+    writes: list[tuple[str, Callable[[], object]]] = [
+        ("the description", partial(print_platform, platform, json_path))
+    ]
+    if out_path is not None:
+        writes.append((str(out_path), partial(write_text, out_path, to_toml(platform))))
+    write_all(writes)
     return 0
 
 
@@ -86,13 +103,7 @@ def show(name: str, json_path: Path | None) -> int:
     show_default=True,
     help="About how long to measure the processor, and as long again its libraries; so each GPU.",
 )
-@click.option(
-    "--out",
-    "out_path",
-    type=FilePath(),
-    metavar="FILE.toml",
-    help="Also write the description to a file.",
-)
+@_out_option
 @click.option("--save", is_flag=True, help="Keep it as the platform 'local'.")
 @shared_options
 def probe(seconds: float, out_path: Path | None, save: bool, json_path: Path | None) -> int:
@@ -149,19 +160,26 @@ def print_platform(platform: Platform, json_path: Path | None) -> None:
 
 
 def _platform_document(platform: Platform) -> dict[str, Json]:
-    from dataclasses import asdict
-
-    devices: list[Json] = [asdict(device) for device in platform.devices]
-    links: list[Json] = [asdict(link) for link in platform.links]
     return {
         "name": platform.name,
         "description": platform.description,
         "virtual": platform.virtual,
-        "devices": devices,
-        "links": links,
+        "devices": [_list_fields(device) for device in platform.devices],
+        "links": [_list_fields(link) for link in platform.links],
         "sources": dict(platform.sources),
         "marks": {key: platform.mark(key).kind for key in platform.sources},
         "fitted_on": {
             key: list(mark.fitted_on) for key, mark in platform.marks.items() if mark.fitted_on
         },
     }
+
+
+def _list_fields(value: Any) -> Any:
+    """Return a record with the fields of its groups beside its own, or another value as it is."""
+    from gnnbench.machines.tables import flatten
+
+    if is_dataclass(value):
+        value = flatten(value)
+    if isinstance(value, Mapping):
+        return {name: _list_fields(each) for name, each in value.items()}
+    return value

@@ -9,18 +9,23 @@ from typing import TYPE_CHECKING
 import click
 
 from gnnbench.cli.options import (
-    FilePath,
     Json,
     check_files,
     has_subcommand,
     list_plugins,
     load_registry,
+    make_option,
     open_console,
     plugin_option,
     print_rows,
     shared_options,
     write_document,
 )
+from gnnbench.cli.values import FilePath
+from gnnbench.errors import UsageError
+from gnnbench.jobs.groups import Training
+from gnnbench.jobs.options import list_options
+from gnnbench.jobs.words import parse_swaps, read_settings
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -169,9 +174,10 @@ def _find_named(name: str) -> tuple[str, str]:
     if "=" not in name:
         return "strategy", name
 
-    from gnnbench.cli.compare import parse_swaps
-
-    return parse_swaps([name], "NAME")[0]
+    try:
+        return parse_swaps([name])[0]
+    except UsageError as error:
+        raise click.BadParameter(str(error), param_hint="NAME") from error
 
 
 def _print_strategy(console: Console, listing: Listing, strategy: ListedStrategy) -> None:
@@ -212,23 +218,13 @@ def _print_options(console: Console, part: ListedPart) -> None:
 
 @plugins.command("check")
 @click.argument("name")
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="PART.option=value",
-    help="Set an option of its parts, such as communication.precision=int8. May be repeated.",
-)
-@click.option(
-    "--dataset",
-    metavar="NAME or FILE.npz",
-    help="Check it on this dataset too; see 'gnnbench datasets'.",
-)
+@make_option(list_options(Training)["options"], name="settings")
+@make_option(list_options(Training)["dataset"], "check")
 @plugin_option
 @shared_options
 def check_plugin(
     name: str,
-    settings: tuple[str, ...],
+    settings: tuple[str, ...] | None,
     dataset: str | None,
     extra_plugins: tuple[str, ...],
     json_path: Path | None,
@@ -238,10 +234,10 @@ def check_plugin(
     A part is named with its kind, such as kernel=native, and is put into a strategy that takes it.
     The exit status is 1 if a check fails, or could not reach what it is to judge.
     """
-    from gnnbench.cli.compare import parse_settings
     from gnnbench.jobs.preparation import load_dataset
 
-    check_files(json_path, dataset=dataset, plugins=extra_plugins, settings=settings)
+    options = read_settings(settings)
+    check_files(json_path, dataset=dataset, plugins=extra_plugins, settings=options)
     registry = load_registry(extra_plugins, [_find_named(name)])
 
     from gnnbench.check import check_strategy
@@ -249,7 +245,7 @@ def check_plugin(
     outcomes = check_strategy(
         registry,
         name,
-        options=parse_settings(settings),
+        options=options,
         dataset=None if dataset is None else load_dataset(dataset, seed=0),
     )
     counts = {

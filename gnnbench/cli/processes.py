@@ -66,7 +66,7 @@ start()
 """
 
 
-class RankFailed(GnnbenchError):
+class RankFailedError(GnnbenchError):
     """A rank that ended, or stood still, before the work was done."""
 
 
@@ -108,12 +108,12 @@ def end_with_starter() -> None:
 def run_ranks(arguments: Sequence[str], processes: int, patience_s: float) -> int:
     """Run ``gnnbench`` with ``arguments`` as ``processes`` ranks; return the status of rank 0.
 
-    Ranks give each other up after ``patience_s`` seconds in a step. Raises ``RankFailed``, which
-    names the rank that failed, after all have been stopped. It is raised before any is started if
-    they could not meet.
+    Ranks give each other up after ``patience_s`` seconds in a step. Raises ``RankFailedError``,
+    which names the rank that failed, after all have been stopped. It is raised before any is
+    started if they could not meet.
     """
     if find_loopback() is None:
-        raise RankFailed(
+        raise RankFailedError(
             f"ranks meet at {LOOPBACK}, and no network interface that is up has this address; "
             f"bring the loopback interface up (ip link set lo up)."
         )
@@ -199,7 +199,7 @@ def _watch(ranks: Sequence[Rank], patience_s: float) -> int:
         if culprit == 0 and (status or 0) > 0 and status not in (LOST, SILENT, LEFT):
             return status or 0
         if status is None:
-            raise RankFailed(
+            raise RankFailedError(
                 f"rank {culprit} did not answer: the other ranks waited {patience_s:g} s for it, "
                 f"and all were stopped; it hung, or needs longer for a step: then give a longer "
                 f"--patience."
@@ -207,7 +207,7 @@ def _watch(ranks: Sequence[Rank], patience_s: float) -> int:
         errors = ranks[culprit].errors
         if status in (LOST, SILENT):  # all say the same; rank 0's errors are not kept
             errors = next((rank.errors for rank in ranks if rank.errors is not None), None)
-        raise RankFailed(_describe(culprit, status, errors))
+        raise RankFailedError(_describe(culprit, status, errors))
 
 
 class _Pulse:
@@ -231,7 +231,7 @@ class _Pulse:
     def feel(self) -> None:
         """Look, if it is time to.
 
-        Raises ``RankFailed`` once a rank has stood still for ``patience_s``.
+        Raises ``RankFailedError`` once a rank has stood still for ``patience_s``.
         """
         since_s = time.monotonic() - self._felt_s
         if since_s < PULSE_S:
@@ -246,7 +246,7 @@ class _Pulse:
         for number, (rank, stands) in enumerate(zip(self._ranks, stopped, strict=True)):
             rank.still_s = rank.still_s + passed_s if stands else 0.0
             if rank.still_s >= self._patience_s:
-                raise RankFailed(
+                raise RankFailedError(
                     f"rank {number} was stopped by a signal, did not go on for "
                     f"{self._patience_s:g} s, and was ended with all others; run again."
                 )
@@ -256,7 +256,7 @@ class _Pulse:
         if self._idle_s >= self._patience_s + GRACE_S:
             away = [n for n, rank in enumerate(self._ranks) if JOINED not in rank.reported]
             where = f"rank {away[0]} had not met the others yet" if away else "all had met"
-            raise RankFailed(
+            raise RankFailedError(
                 f"no rank did anything for {self._patience_s:g} s, and all were stopped; {where}: "
                 f"they hang, or wait for something outside: then give a longer --patience."
             )

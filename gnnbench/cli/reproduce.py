@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from gnnbench.cli.options import (
-    FilePath,
     Json,
     check_files,
     load_registry,
@@ -19,6 +18,7 @@ from gnnbench.cli.options import (
     shared_options,
     write_document,
 )
+from gnnbench.cli.values import FilePath
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from gnnbench.cli.options import (
-    FilePath,
     Json,
     check_files,
     load_registry,
@@ -17,7 +16,7 @@ from gnnbench.cli.options import (
     shared_options,
     write_document,
 )
-from gnnbench.cli.values import Number
+from gnnbench.cli.values import FilePath, Number
 from gnnbench.errors import UsageError
 from gnnbench.jobs.limits import Whole
 
@@ -91,7 +90,7 @@ def sweep(
     make_folder(store)
     check_output(store / _PROBE)
     registry = load_registry(grid.plugins, list_grid_names(grid))
-    for platform in dict.fromkeys(each.platform for each in grid.configurations):
+    for platform in dict.fromkeys(str(each.job.platform) for each in grid.configurations):
         load_platform(platform)
     if executor_name == "local" and jobs > 1:
         refuse_measured(grid.configurations)
@@ -131,28 +130,26 @@ def check_inputs(grid: Grid, store: Path, json_path: Path | None) -> None:
 
     kept = list_kept(store) if store.is_dir() else ()
     check_files(json_path, files=kept, plugins=grid.plugins)
-    for dataset in dict.fromkeys(each.dataset for each in grid.configurations):
+    jobs = [each.job for each in grid.configurations]
+    for dataset in dict.fromkeys(str(each.dataset) for each in jobs):
         check_files(json_path, dataset=dataset)
-    for platform in dict.fromkeys(each.platform for each in grid.configurations):
+    for platform in dict.fromkeys(str(each.platform) for each in jobs):
         check_files(json_path, platform=platform)
-    for settings in dict.fromkeys(each.set for each in grid.configurations):
-        check_files(json_path, settings=settings)
+    for job in {each.options: each for each in jobs}.values():
+        check_files(json_path, settings=job.settings)
 
 
 def list_grid_names(grid: Grid) -> list[tuple[str, str]]:
     """Return the names of strategies, parts and models in a grid, each once."""
-    from gnnbench.jobs.preparation import list_names, parse_strategies
-
-    used = dict.fromkeys((each.strategy, each.model) for each in grid.configurations)
-    named = [list_names(parse_strategies(strategies), model) for strategies, model in used]
-    return list(dict.fromkeys(name for names in named for name in names))
+    jobs = {(each.job.strategies, each.job.model): each.job for each in grid.configurations}
+    return list(dict.fromkeys(name for job in jobs.values() for name in job.list_names()))
 
 
 def refuse_measured(configurations: tuple[Configuration, ...]) -> None:
     """Refuse measured platforms: runs side by side would disturb each other's times."""
     from gnnbench.machines import load_platform
 
-    for name in dict.fromkeys(each.platform for each in configurations):
+    for name in dict.fromkeys(str(each.job.platform) for each in configurations):
         if not load_platform(name).virtual:
             raise UsageError(
                 f"times on platform {name!r} are measured, and runs side by side would disturb "

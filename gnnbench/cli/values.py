@@ -1,4 +1,4 @@
-"""Numbers on the command line: the types of numeric options.
+"""Values on the command line: the types of options.
 
 Every refusal is one sentence that names the option and its range.
 """
@@ -6,11 +6,13 @@ Every refusal is one sentence that names the option and its range.
 from __future__ import annotations
 
 import math
+import os
 import re
+from pathlib import Path
 
 import click
 
-from gnnbench.jobs.limits import Real, Whole
+from gnnbench.jobs.limits import Real, Whole, Wholes
 
 #: More processes than any one machine has devices.
 MOST_PROCESSES = 1024
@@ -62,21 +64,38 @@ def read_real(text: str) -> float:
         return math.nan
 
 
-def read_list(
-    text: str, least: int, most: int, hint: str, example: str, least_count: int = 1
-) -> list[int]:
-    """Parse whole numbers between commas, each from ``least`` to ``most``.
+class Numbers(click.ParamType):  # type: ignore[type-arg]
+    """An option's type: whole numbers between commas that a rule takes."""
 
-    Raises ``BadParameter`` if the text is no such list.
+    name = "N,N..."
+
+    def __init__(self, rule: Wholes) -> None:
+        self.rule = rule
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """Return the numbers of a text, or numbers unchanged."""
+        try:
+            if isinstance(value, str):
+                return self.rule.read([read_whole(word) for word in value.split(",")])
+            return self.rule.read(value)
+        except ValueError:
+            text = shorten(str(value))
+            self.fail(f"{text} is not {self.rule}, such as {self.rule.example}.", param, ctx)
+
+
+class FilePath(click.Path):
+    """A path of a file or folder, kept as typed.
+
+    It may be one that no file can have: the code that uses the path reports the error.
     """
-    words = text.split(",")
-    numbers = [read_whole(word) for word in words]
-    counts = [n for n in numbers if n is not None and least <= n <= most]
-    if len(counts) != len(words) or len(words) < least_count:
-        more = f"{least_count} or more " if least_count > 1 else ""
-        raise click.BadParameter(
-            f"{shorten(text)} is not a list of {more}whole numbers from {least} to {most:,}, "
-            f"such as {example}.",
-            param_hint=hint,
-        )
-    return counts
+
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Path:
+        """Return the value as a path."""
+        return Path(value)

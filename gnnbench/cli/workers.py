@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from gnnbench.cli.compare import parse_settings, parse_swaps
-from gnnbench.cli.options import ComparisonOptions
 from gnnbench.host.cores import memory_bytes
 from gnnbench.jobs.capacity import show_bytes
+from gnnbench.jobs.job import Job
 from gnnbench.jobs.preparation import load_machine
 
 if TYPE_CHECKING:
     from gnnbench.comparison import PlannedRow
-    from gnnbench.jobs.preparation import ChosenStrategy
     from gnnbench.plugins import Registry
 
 #: Bytes of a rank that has loaded only the interpreter, torch and the plugins.
 RANK_BYTES = 200_000_000
 
 
-def check_processes(
-    processes: int | None, chosen: Sequence[ChosenStrategy], options: ComparisonOptions
-) -> int:
+def check_processes(processes: int | None, job: Job) -> int:
     """Return how many processes train the rows; 0 if every row has one device.
 
     Without a number in ``processes``, it is the largest number of devices of a row. Raises
@@ -43,11 +38,11 @@ def check_processes(
     from gnnbench.plugins import assemble, load
     from gnnbench.run.ranks import assign_ranks
 
-    registry = load(options.extra_plugins)
-    registry.model(options.model)
-    rows, settings = list_rows(registry, chosen, options), parse_settings(options.settings)
+    registry = load(list(map(str, job.plugins)))
+    registry.model(job.model_name)
+    rows, settings = list_rows(registry, job), job.settings
     check_options(rows, settings, registry)
-    machine = load_machine(options.platform, processes or 1)
+    machine = load_machine(job.platform, processes or 1)
     counts = []
     for row in rows:
         bundle = assemble(registry, row.parts, options_for(row, settings, registry))
@@ -66,18 +61,16 @@ def check_processes(
     return processes
 
 
-def list_rows(
-    registry: Registry, chosen: Sequence[ChosenStrategy], options: ComparisonOptions
-) -> tuple[PlannedRow, ...]:
+def list_rows(registry: Registry, job: Job) -> tuple[PlannedRow, ...]:
     """Return the requested rows, with and without their swaps, in every mode they may have."""
     from gnnbench.comparison import PlannedRow, Variant, plan_row
     from gnnbench.plugins import with_swap
 
     rows = []
-    for name, swaps in chosen:
+    for name, swaps in job.chosen:
         strategy = registry.strategy(name)
         for mode in strategy.bundles:
             row = plan_row(Variant(name, swaps), strategy, mode, registry)
-            swapped = with_swap(registry, row.parts, parse_swaps(options.swaps))
+            swapped = with_swap(registry, row.parts, job.swaps)
             rows += [row, PlannedRow(name, row.label, mode, swapped, swapped=True)]
     return tuple(rows)

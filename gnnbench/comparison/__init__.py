@@ -18,8 +18,7 @@ import gnnbench
 from gnnbench.comparison.dataset_guard import DatasetGuard
 from gnnbench.comparison.machine import MachineLoad, describe_machine
 from gnnbench.comparison.orders import check_agreement, obey
-from gnnbench.comparison.progress import Progress, SilentProgress
-from gnnbench.comparison.request import CHECKED_UPDATES, Options, PlannedRow, Request, Variant
+from gnnbench.comparison.request import Options, PlannedRow, Request, Variant, make_request
 from gnnbench.comparison.rows import (
     add_plain_rows,
     check_demanded,
@@ -38,7 +37,8 @@ from gnnbench.comparison.run import (
     needs_all,
 )
 from gnnbench.datasets import edge_convention
-from gnnbench.errors import GnnbenchError, IncompatibleParts
+from gnnbench.errors import GnnbenchError, IncompatiblePartsError
+from gnnbench.jobs.progress import Progress, SilentProgress
 from gnnbench.kernels.pages import keep_pages, trim_heap
 from gnnbench.models import build
 from gnnbench.parts import Bundle, LayerClass, Setting
@@ -48,7 +48,6 @@ from gnnbench.run import refuse_processes
 from gnnbench.run.collectives import Processes
 
 __all__ = [
-    "CHECKED_UPDATES",
     "Options",
     "PlannedRow",
     "Progress",
@@ -60,6 +59,7 @@ __all__ = [
     "choose_modes",
     "compare",
     "describe_machine",
+    "make_request",
     "make_setting",
     "options_for",
     "plan_ablation",
@@ -100,7 +100,7 @@ def compare(
     begins with memory that another row has left.
 
     Raises ``UsageError`` for a request that is contradictory, ``PluginError`` for a model that
-    cannot be trained, and ``IncompatibleParts`` when no row's parts fit together.
+    cannot be trained, and ``IncompatiblePartsError`` when no row's parts fit together.
     """
     keep_pages()
     model = registry.model(request.workload.model)
@@ -142,12 +142,12 @@ def compare(
 
 
 def _require_some(rows: Sequence[PlannedRow], refusals: Mapping[PlannedRow, _Refusal]) -> None:
-    """Raise ``IncompatibleParts`` if no requested row, or no swapped row, can run."""
+    """Raise ``IncompatiblePartsError`` if no requested row, or no swapped row, can run."""
     swapped = [row for row in rows if row.swapped]
     for group in ([row for row in rows if not row.plain], swapped):
         found = [refusals[row] for row in group if row in refusals]
         if group and len(found) == len(group) and all(each.status != "error" for each in found):
-            raise IncompatibleParts(found[0].reason)
+            raise IncompatiblePartsError(found[0].reason)
 
 
 def _find_cards(rows: Sequence[PlannedRow], registry: Registry) -> dict[str, Card]:
@@ -328,7 +328,7 @@ def _find_rows(
 def serve(request: Request, registry: Registry, processes: Processes) -> None:
     """Train the share of a rank other than 0, of rows that use several devices, when rank 0 does.
 
-    Raises ``PeerLost`` when the other ranks are gone.
+    Raises ``PeerLostError`` when the other ranks are gone.
     """
     keep_pages()
     setting = make_setting(request, registry.model(request.workload.model))

@@ -18,7 +18,7 @@ from gnnbench.parts import Setting
 from gnnbench.plugins import Registry, assemble
 from gnnbench.price.clocks import clock_for
 from gnnbench.run import Evidence, Training
-from gnnbench.run.collectives import PeerLost, Processes
+from gnnbench.run.collectives import PeerLostError, Processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def check_agreement(request: Request, processes: Processes) -> None:
 def obey(request: Request, registry: Registry, setting: Setting, processes: Processes) -> None:
     """Carry out rank 0's orders until it says that all is done.
 
-    Raises ``PeerLost`` when the other ranks are gone.
+    Raises ``PeerLostError`` when the other ranks are gone.
     """
     under_way: dict[tuple[PlannedRow, int], _Part] = {}
     while (order := processes.hear(Order)) is not None:
@@ -86,7 +86,7 @@ def obey(request: Request, registry: Registry, setting: Setting, processes: Proc
                 under_way[key].train()
             else:
                 under_way.pop(key).finish()
-        except PeerLost:
+        except PeerLostError:
             raise
         except GnnbenchError:
             # All ranks have the same memories and parts, so rank 0 fails too and reports it.

@@ -150,7 +150,7 @@ class PlainTraining:
         graph, layers = self._setting.dataset.graph, self._setting.layers
         dims = self._setting.workload.dims
         width = 4 * sum(dims[1:]) + (0 if self._reads_sparse else 2 * dims[0])
-        values = 3 + sum(layer.edge_features for layer in layers)
+        values = 3 + sum(layer.on_edges.kept for layer in layers)
         return 8 * graph.num_vertices * width + 8 * graph.num_edges * values
 
     def batches(self, update: Update) -> tuple[Batch, ...]:

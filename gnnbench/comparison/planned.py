@@ -7,7 +7,7 @@ from dataclasses import replace
 from gnnbench.comparison.request import PlannedRow, Request
 from gnnbench.comparison.rows import options_for
 from gnnbench.comparison.run import empty_result, name_stated, note_predictions, state_work
-from gnnbench.errors import DeviceOutOfMemory
+from gnnbench.errors import DeviceOutOfMemoryError
 from gnnbench.parts import Setting
 from gnnbench.plugins import Registry, assemble
 from gnnbench.price.dry_run import DryRun
@@ -20,8 +20,8 @@ from gnnbench.records import EpochTrace, RunResult
 def plan_run(request: Request, row: PlannedRow, setting: Setting, registry: Registry) -> RunResult:
     """Return the run of a row by the platform's model, over all epochs.
 
-    A run that does not fit says which memory is full. Raises ``IncompatibleParts`` when its parts
-    do not fit together.
+    A run that does not fit says which memory is full. Raises ``IncompatiblePartsError`` when its
+    parts do not fit together.
     """
     bundle = assemble(registry, row.parts, options_for(row, request.options, registry))
     epochs: list[EpochTrace] = []
@@ -31,7 +31,7 @@ def plan_run(request: Request, row: PlannedRow, setting: Setting, registry: Regi
         for epoch, found in dry.run_epochs(setting.workload.epochs):
             digests.append(found)
             epochs.append(replace(epoch, spans=()))
-    except DeviceOutOfMemory as error:
+    except DeviceOutOfMemoryError as error:
         return empty_result(row, 0, "out-of-memory", str(error))
     trace = dry.finish(epochs)
     metrics, stages = summarise(

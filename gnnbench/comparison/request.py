@@ -1,16 +1,25 @@
-"""The request of a comparison, and its rows before anything has run."""
+"""The request of a comparison, made from a job, and its rows before anything has run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
+from gnnbench.datasets import scale_features
+from gnnbench.host.cores import count_cores
+from gnnbench.jobs.groups import Trials
+from gnnbench.jobs.job import Job
+from gnnbench.jobs.options import defaults
+from gnnbench.jobs.preparation import (
+    find_placements,
+    load_dataset,
+    load_machine,
+    make_workload,
+    note_unused_weights,
+)
 from gnnbench.machines.machine import Platform
+from gnnbench.plugins import Registry
 from gnnbench.records import Dataset, Mode, PartKind, Parts, Workload
-
-#: How many updates of a run are computed again by default: the first, the last, and one that is
-#: drawn from those in between. All others are only looked at.
-CHECKED_UPDATES = 3
 
 Options = Mapping[PartKind, Mapping[str, str]]
 
@@ -23,13 +32,13 @@ class Variant:
     swaps: tuple[tuple[PartKind, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+@dataclass(frozen=True)
+@defaults(plain=False)
+class Request(Trials):
     """A comparison to run. With empty ``modes``, they are chosen from what the strategies share.
 
     ``strategies`` are names of strategies, or variants of them. ``swaps`` add a swapped row beside
-    each, and ``plain`` adds a row with plain parts on the same devices. Each repeat has its own
-    seed, unless ``same_seed``. ``checked_updates`` of each run are checked against the reference.
+    each.
 
     ``rows``, if there are any, run instead of the strategies with and without swaps. ``demanded``
     names options of mini-batches that were asked for; some row has to train by them.
@@ -41,12 +50,6 @@ class Request:
     platform: Platform
     swaps: tuple[tuple[PartKind, str], ...] = ()
     options: Options = field(default_factory=dict)
-    repeats: int = 1
-    target_accuracy: float | None = None
-    check: bool = True
-    plain: bool = False
-    same_seed: bool = False
-    checked_updates: int = CHECKED_UPDATES
     modes: tuple[Mode, ...] = ()
     rows: tuple[PlannedRow, ...] = ()
     demanded: tuple[str, ...] = ()
@@ -67,3 +70,38 @@ class PlannedRow:
     swapped: bool = False
     plain: bool = False
     options: tuple[tuple[PartKind, str, str], ...] = ()
+
+
+def make_request(
+    job: Job, registry: Registry, demanded: tuple[str, ...] = (), ranks: int = 1
+) -> Request:
+    """Make the request of a job, with its data and machine, and set torch's threads.
+
+    With several ``ranks``, each has its share of this machine's cores. Raises ``UsageError`` for
+    names that are unknown or values that are contradictory.
+    """
+    for name, own_swaps in job.chosen:
+        registry.strategy(name)
+        for kind, part in own_swaps:
+            registry.part(kind, part)
+    model = registry.model(job.model_name)
+
+    import torch
+
+    threads = job.threads or max(1, count_cores() // ranks)
+    torch.set_num_threads(threads)
+    own = registry.strategy(job.chosen[0][0]).platform
+    machine = load_machine(job.platform, ranks, find_placements(registry, job.chosen), own)
+    data = scale_features(load_dataset(job.dataset, job.seed), job.scaling)
+    data = note_unused_weights(data, model)
+    return Request(
+        strategies=tuple(Variant(*each) if each[1] else each[0] for each in job.chosen),
+        dataset=data,
+        workload=make_workload(job, data, model, threads),
+        platform=machine,
+        swaps=job.swaps,
+        options=job.settings,
+        modes=() if job.mode is None else (job.mode,),
+        demanded=demanded,
+        **{each.name: getattr(job, each.name) for each in fields(Trials)},
+    )

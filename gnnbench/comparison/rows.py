@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from gnnbench.comparison.request import Options, PlannedRow, Request, Variant
 from gnnbench.errors import PluginError, UsageError
-from gnnbench.parts import closest, modes_of, option_fields, parse_option
+from gnnbench.parts import closest, option_fields, parse_option
 from gnnbench.plugins import Registry, with_swap
 from gnnbench.records import PART_KINDS, Mode, PartKind, Parts, Strategy
 
@@ -93,7 +93,7 @@ def _find_mode(
     names = [name for kind, name in swaps if kind == "sampler"]
     if not names:
         return mode
-    trained = modes_of(registry.part("sampler", names[-1]))
+    trained = registry.part("sampler", names[-1]).modes
     return next((other for other in (mode, *strategy.bundles) if other in trained), mode)
 
 

@@ -19,18 +19,19 @@ from gnnbench.comparison.machine import Throttled
 from gnnbench.comparison.orders import Order, seeded, tell_faults
 from gnnbench.comparison.plain import Shared
 from gnnbench.comparison.process_state import ProcessState, RandomStreams
-from gnnbench.comparison.progress import Progress
 from gnnbench.comparison.request import PlannedRow, Request
 from gnnbench.comparison.rows import options_for
 from gnnbench.comparison.yardstick import Paces
 from gnnbench.errors import (
-    DeviceOutOfMemory,
+    DeviceOutOfMemoryError,
     GnnbenchError,
-    MissingDependency,
+    MissingDependencyError,
     PluginError,
-    StageFailed,
+    StageFailedError,
     words_of,
 )
+from gnnbench.jobs.groups import CHECKED_UPDATES
+from gnnbench.jobs.progress import Progress
 from gnnbench.machines.machine import Platform
 from gnnbench.models import GNN, build
 from gnnbench.models.products import projected_layers
@@ -59,7 +60,7 @@ from gnnbench.records import (
     Trace,
 )
 from gnnbench.run import Evidence, Training, train
-from gnnbench.run.collectives import PeerLost, Processes
+from gnnbench.run.collectives import PeerLostError, Processes
 from gnnbench.run.evaluate import Evaluator
 from gnnbench.statistics import count_warmup
 from gnnbench.units import format_si
@@ -202,7 +203,7 @@ class Run:
         processes = scene.processes if needs_all(self._bundle, setting) else None
         self._examination: Examination | None = None
         if request.check:
-            held = 0 if self._other_maths else request.checked_updates
+            held = 0 if self._other_maths else request.checked_updates or CHECKED_UPDATES
             self._examination = Examination(
                 scene.registry,
                 row,
@@ -352,14 +353,14 @@ class Run:
         try:
             with self._random.at_turn():
                 return step()
-        except DeviceOutOfMemory as error:
+        except DeviceOutOfMemoryError as error:
             self.fail("out-of-memory", str(error))
-        except MissingDependency as error:
+        except MissingDependencyError as error:
             self.fail("skipped", describe_failure(error))
-        except (PeerLost, KeyboardInterrupt):
+        except (PeerLostError, KeyboardInterrupt):
             raise
         except GnnbenchError as error:
-            if raises and isinstance(error, StageFailed):
+            if raises and isinstance(error, StageFailedError):
                 raise
             self.fail("error", describe_failure(error))
         except BaseException as error:

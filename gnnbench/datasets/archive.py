@@ -21,7 +21,7 @@ import numpy.typing as npt
 from gnnbench.datasets.memory import check_memory
 from gnnbench.datasets.npy import PIECE_BYTES, Header, parse_header
 from gnnbench.errors import DatasetError, reason_of
-from gnnbench.host.files import FileRefused, open_input
+from gnnbench.host.files import FileRefusedError, open_input
 
 _SUFFIX = ".npy"
 #: Room for a header.
@@ -38,7 +38,7 @@ class Archive:
         self._path = path
         try:
             self._stream = open_input(path)
-        except FileRefused as error:
+        except FileRefusedError as error:
             raise DatasetError(
                 f"{path}: {error.reason}; give the path of a .npz dataset."
             ) from error

@@ -181,7 +181,7 @@ def load(spec: str, *, seed: int = 0) -> Dataset:
     sparse if few of their values are stored, and dense otherwise.
 
     Raises :class:`DatasetError` for an unknown name (with close ones) or unusable data, and
-    :class:`MissingDependency` where the dataset's library is not installed.
+    :class:`MissingDependencyError` where the dataset's library is not installed.
     """
     if seed < 0:
         raise DatasetError(f"dataset {spec!r}: seed {seed} is negative; use 0 or more.")

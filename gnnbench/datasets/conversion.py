@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event
@@ -62,6 +62,7 @@ from gnnbench.datasets.imports import (
 )
 from gnnbench.datasets.npy import ArrayFile, ArrayWriter, cut_rows
 from gnnbench.datasets.npz import as_integers, read_npz
+from gnnbench.datasets.raw import Numbering
 from gnnbench.datasets.scaling import (
     ScalingChoice,
     choose_scaling,
@@ -110,10 +111,9 @@ class _Source:
     sparse: scipy.sparse.csr_matrix | None = None
     labels: IntArray | None = None
     masks: Masks | None = None
-    renumbered: Ids | None = None
+    numbering: Numbering = field(default_factory=Numbering)
     report_repairs: bool = True
     directed: bool = False
-    complete: bool = False
 
 
 # --------------------------------------------------------------------------- the two ways in
@@ -227,8 +227,8 @@ def _open_npz(file: Path, extras: Extras) -> _Source:
         sparse=stored.features,
         labels=stored.labels,
         masks=stored.masks,
+        numbering=Numbering(complete=True),
         directed=stored.directed or extras.directed,
-        complete=True,
     )
 
 
@@ -273,7 +273,7 @@ def _open_pairs(
         read(),
         f"imported from {file.name}",
         said,
-        renumbered=renumbered,
+        numbering=Numbering(renumbered=renumbered, complete=False),
         directed=extras.directed,
     )
 
@@ -317,13 +317,13 @@ def _draw_rmat(spec: str, seed: int, scratch: Path) -> _Source:
 
 def _attach(source: _Source, attached: Attached) -> _Source:
     """Return the graph with the vertex data of other files."""
-    known = source.renumbered
+    known = source.numbering.renumbered
     ids: Ids = np.arange(source.num_vertices, dtype=np.int64) if known is None else known
     notes = source.notes
     if attached.features is not None:
         rows = attached.features.rows
         if isinstance(rows, np.ndarray):
-            places = find_places(attached.features, ids, complete=source.complete)
+            places = find_places(attached.features, ids, complete=source.numbering.complete)
             step = max(1, (1 << 22) // max(1, rows.shape[1]))
             begins = range(0, source.num_vertices, step)
             source = replace(
@@ -332,13 +332,13 @@ def _attach(source: _Source, attached: Attached) -> _Source:
                 pieces=lambda: (rows[places[begin : begin + step]] for begin in begins),
             )
         else:
-            sparse = align_features(attached.features, ids, complete=source.complete)
+            sparse = align_features(attached.features, ids, complete=source.numbering.complete)
             source = replace(source, pieces=None, sparse=sparse)
     if attached.labels is not None:
-        labels, said = align_labels(attached.labels, ids, complete=source.complete)
+        labels, said = align_labels(attached.labels, ids, complete=source.numbering.complete)
         source, notes = replace(source, labels=labels), (*notes, *attached.notes, *said)
     if attached.split is not None:
-        masks = align_split(attached.split, ids, complete=source.complete)
+        masks = align_split(attached.split, ids, complete=source.numbering.complete)
         source = replace(source, masks=masks)
     return replace(source, notes=notes)
 
@@ -396,7 +396,7 @@ def _write(
     if scaling == "auto" and made_up and source.num_vertices >= _ENOUGH_ROWS:
         scaling = "none"
     _store(folder, dataset, scaling, found)
-    return source.renumbered
+    return source.numbering.renumbered
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from gnnbench.errors import MissingDependency
+from gnnbench.errors import MissingDependencyError
 
 GRAPHBOLT = "dgl.graphbolt"
 
@@ -52,10 +52,10 @@ def graphbolt_loads(package: Path) -> bool:
 
 
 def find_dgl() -> Path:
-    """Return the path of the module ``dgl`` without importing it. Raises ``MissingDependency``."""
+    """Return the path of ``dgl`` without importing it. Raises ``MissingDependencyError``."""
     found = importlib.util.find_spec("dgl")
     if found is None or found.origin is None:
-        raise MissingDependency(
+        raise MissingDependencyError(
             "DGL is not installed here; install it with: pip install dgl==2.1.0"
         )
     return Path(found.origin)
@@ -63,7 +63,7 @@ def find_dgl() -> Path:
 
 @cache
 def load_dgl() -> ModuleType:
-    """Import ``dgl`` with torch as its backend. Raises ``MissingDependency``."""
+    """Import ``dgl`` with torch as its backend. Raises ``MissingDependencyError``."""
     if "dgl" in sys.modules:
         return sys.modules["dgl"]
     origin = find_dgl()
@@ -74,7 +74,7 @@ def load_dgl() -> ModuleType:
     try:
         return importlib.import_module("dgl")
     except (ImportError, OSError) as error:
-        raise MissingDependency(
+        raise MissingDependencyError(
             f"DGL is installed but does not import here ({error}); install what it misses, or "
             f"another version of it."
         ) from error

@@ -26,7 +26,7 @@ from gnnbench.datasets.objects import DGLGraph, from_dgl, from_pyg
 from gnnbench.datasets.pickles import arrays_only
 from gnnbench.datasets.raw import RawGraph, assemble
 from gnnbench.datasets.topology import AnyArray
-from gnnbench.errors import DatasetError, GnnbenchError, MissingDependency, reason_of
+from gnnbench.errors import DatasetError, GnnbenchError, MissingDependencyError, reason_of
 from gnnbench.host.files import publish_folder
 from gnnbench.records import Dataset, IntArray
 
@@ -42,15 +42,15 @@ T = TypeVar("T")
 def load_pyg(spec: str, cache: Path) -> Dataset:
     """Load ``pyg:CLASS[/NAME]`` of ``torch_geometric.datasets``, kept under ``cache``.
 
-    Raises :class:`MissingDependency` without torch-geometric, :class:`DatasetError` for an unknown
-    class or name, and where the download fails.
+    Raises :class:`MissingDependencyError` without torch-geometric, :class:`DatasetError` for an
+    unknown class or name, and where the download fails.
     """
     kind, _, name = spec.removeprefix("pyg:").partition("/")
     try:
         module = importlib.import_module("torch_geometric.datasets")
         base = importlib.import_module("torch_geometric.data").Dataset
     except ImportError as error:
-        raise MissingDependency(
+        raise MissingDependencyError(
             f"dataset {spec!r} needs torch-geometric ({error}); "
             f"install it with `pip install torch-geometric`."
         ) from error
@@ -91,13 +91,13 @@ def has_ogb() -> bool:
 def load_ogb(name: str, cache: Path) -> Dataset:
     """Load the OGB vertex dataset ``name`` (``ogbn-arxiv``, ...), kept under ``cache``.
 
-    Raises :class:`MissingDependency` without the ``ogb`` package, and :class:`DatasetError` for a
-    name it does not know or a download that fails or is declined.
+    Raises :class:`MissingDependencyError` without the ``ogb`` package, and :class:`DatasetError`
+    for a name it does not know or a download that fails or is declined.
     """
     try:
         module = importlib.import_module("ogb.nodeproppred")
     except ImportError as error:
-        raise MissingDependency(
+        raise MissingDependencyError(
             f"dataset {name!r} needs the package ogb ({error}); install it with `pip install ogb`."
         ) from error
     loaded = _keep(
@@ -147,9 +147,9 @@ def from_ogb(
 def load_dgl(spec: str, cache: Path) -> Dataset:
     """Load ``dgl:NAME`` of ``dgl.data``, kept under ``cache``.
 
-    ``dgl:CoraGraphDataset`` may be shortened to ``dgl:Cora``. Raises :class:`MissingDependency`
-    without DGL, and :class:`DatasetError` for an unknown name, a data set that is not a single
-    homogeneous graph, or a failed download.
+    ``dgl:CoraGraphDataset`` may be shortened to ``dgl:Cora``. Raises
+    :class:`MissingDependencyError` without DGL. Raises :class:`DatasetError` for an unknown name, a
+    dataset that is not a single homogeneous graph, or a failed download.
     """
     name = spec.removeprefix("dgl:")
     dgl_library.load_dgl()

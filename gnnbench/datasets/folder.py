@@ -33,7 +33,7 @@ from gnnbench.datasets.npy import ArrayFile
 from gnnbench.datasets.streaming import Digests, check_stored
 from gnnbench.datasets.topology import check_offsets
 from gnnbench.errors import DatasetError, GnnbenchError
-from gnnbench.host.files import FileRefused, explain, publish_folder, read_text
+from gnnbench.host.files import FileRefusedError, explain, publish_folder, read_text
 from gnnbench.host.mapped import AnyArray
 from gnnbench.records import Dataset, FeatureScaling, Graph
 
@@ -120,7 +120,7 @@ def read_manifest(file: Path) -> tuple[Manifest, str]:
     """Read a manifest, and the SHA-256 of its text. Raises :class:`DatasetError`."""
     try:
         text = read_text(file, _MANIFEST_BYTES)
-    except FileRefused as error:
+    except FileRefusedError as error:
         raise DatasetError(f"{file}: {error.reason}; give a folder with a manifest.") from error
     try:
         manifest = _parse(json.loads(text))
@@ -276,7 +276,7 @@ class _Seen:
     def before(self) -> bool:
         try:
             return read_text(self.file, _MANIFEST_BYTES) == self.text
-        except FileRefused:
+        except FileRefusedError:
             return False
 
     def keep(self) -> None:

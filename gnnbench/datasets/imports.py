@@ -21,7 +21,7 @@ from gnnbench.datasets.formats.folders import find_planetoid
 from gnnbench.datasets.formats.libraries import read_data
 from gnnbench.datasets.formats.recognition import FORMATS, recognise
 from gnnbench.datasets.memory import check_memory
-from gnnbench.datasets.raw import RawGraph, assemble, note_numbering
+from gnnbench.datasets.raw import Numbering, RawGraph, assemble, note_numbering
 from gnnbench.datasets.tables import read_whole
 from gnnbench.datasets.texts import BYTES_PER_EDGE, strip_compression
 from gnnbench.datasets.topology import MAX_VERTICES, AnyArray, sort_unique
@@ -105,7 +105,7 @@ def import_graph(
     found = _read(file, kind, extras, attached)
     made = assemble(name, found, attached, directed=extras.directed)
     read_as = found.read_as or FORMATS[kind].description
-    return Imported(made, found.renumbered, read_as, found.list_edges(_SHOWN_EDGES))
+    return Imported(made, found.numbering.renumbered, read_as, found.list_edges(_SHOWN_EDGES))
 
 
 def find_format(file: Path, extras: Extras) -> str:
@@ -211,7 +211,8 @@ def _number(
     )
     edges = find_numbers(ids)(pairs).T
     origin = f"imported from {file.name}"
-    return RawGraph(edges, len(ids), origin, said, ids=ids, renumbered=renumbered, complete=False)
+    numbering = Numbering(ids, renumbered=renumbered, complete=False)
+    return RawGraph(edges, len(ids), origin, said, numbering=numbering)
 
 
 def number_vertices(

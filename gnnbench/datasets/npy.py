@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from gnnbench.datasets.memory import check_memory
 from gnnbench.errors import DatasetError
-from gnnbench.host.files import FileRefused, open_input
+from gnnbench.host.files import FileRefusedError, open_input
 from gnnbench.host.mapped import AnyArray, map_array
 from gnnbench.kernels.faults import watch
 
@@ -93,7 +93,7 @@ class ArrayFile:
                 size_bytes = os.fstat(stream.fileno()).st_size
                 start = io.BytesIO(stream.read(_START_BYTES))
             header = parse_header(start)
-        except FileRefused as error:
+        except FileRefusedError as error:
             raise DatasetError(f"{path}: {error.reason}; give the path of an array.") from error
         except (ValueError, OSError) as error:
             raise DatasetError(
@@ -118,7 +118,7 @@ class ArrayFile:
                 array = map_array(stream, self.offset, self.header.dtype, dims)
                 watch(array, self.path)
                 return array.T if columns else array
-        except (FileRefused, OSError, ValueError) as error:
+        except (FileRefusedError, OSError, ValueError) as error:
             raise DatasetError(f"{self.path}: it cannot be mapped into memory: {error}.") from error
 
     def pieces(self) -> Iterator[AnyArray]:
@@ -144,7 +144,7 @@ class ArrayFile:
                     if piece.size != count * width:
                         raise DatasetError(f"{self.path}: it became shorter while it was read.")
                     yield piece.reshape(count, *shape[1:])
-        except (FileRefused, OSError) as error:
+        except (FileRefusedError, OSError) as error:
             raise DatasetError(f"{self.path} could not be read: {error}.") from error
 
 

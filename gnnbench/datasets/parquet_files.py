@@ -12,7 +12,7 @@ import numpy as np
 
 from gnnbench.datasets.topology import AnyArray
 from gnnbench.errors import DatasetError, reason_of
-from gnnbench.host.files import FileRefused, open_input
+from gnnbench.host.files import FileRefusedError, open_input
 
 _ENDINGS = (".parquet", ".pq")
 _ROWS = 1 << 20
@@ -106,7 +106,7 @@ def _open(file: Path) -> Iterator[Any]:
     try:
         with open_input(file) as stream:
             yield parquet.ParquetFile(stream, page_checksum_verification=True)
-    except FileRefused as error:
+    except FileRefusedError as error:
         raise DatasetError(f"{file}: {error.reason}; give a Parquet table.") from error
     except DatasetError:
         raise

@@ -21,14 +21,26 @@ from gnnbench.records import Dataset, IndexArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Numbering:
+    """The ids that vertices 0, 1, 2, ... have in a source.
+
+    ``ids`` is None where vertices count from ``first``; ``renumbered`` has the ids where they are
+    others than 0, 1, 2, ... A source that says which vertices there are is ``complete``.
+    """
+
+    ids: Ids | None = None
+    first: int = 0
+    renumbered: Ids | None = None
+    complete: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class RawGraph:
     """A graph in a source: its edges between vertices 0, 1, 2, ..., and each vertex's id there.
 
-    ``edges`` are int64 ``(2, E)``, sources above destinations, or an in-neighbour CSR. ``ids`` is
-    None where vertices count from ``first``; ``renumbered`` has the ids where they are others than
-    0, 1, 2, ... ``directed`` says that the source itself says so. ``weights`` ``(E,)`` are None
-    where there are none or none were asked for. ``read_as`` says how a text was understood. A
-    source that says which vertices there are is ``complete``.
+    ``edges`` are int64 ``(2, E)``, sources above destinations, or an in-neighbour CSR. ``directed``
+    says that the source itself says so. ``weights`` ``(E,)`` are None where there are none or none
+    were asked for. ``read_as`` says how a text was understood.
     """
 
     edges: IntArray | tuple[IntArray, IndexArray]
@@ -40,11 +52,8 @@ class RawGraph:
     masks: Masks | None = None
     weights: AnyArray | None = None
     directed: bool = False
-    ids: Ids | None = None
-    first: int = 0
-    renumbered: Ids | None = None
+    numbering: Numbering = Numbering()
     read_as: str = ""
-    complete: bool = True
 
     def as_csr(self) -> tuple[IntArray, IndexArray]:
         """Return the in-neighbour CSR of a source that has one."""
@@ -58,11 +67,12 @@ class RawGraph:
 
     def list_ids(self) -> Ids:
         """Return the id of every vertex in the source."""
-        if self.ids is not None:
-            return self.ids
+        if self.numbering.ids is not None:
+            return self.numbering.ids
         assert self.num_vertices is not None
         check_memory(self.origin, "its vertices", 8 * self.num_vertices)
-        return np.arange(self.first, self.first + self.num_vertices, dtype=np.int64)
+        first = self.numbering.first
+        return np.arange(first, first + self.num_vertices, dtype=np.int64)
 
     def list_edges(self, count: int) -> tuple[str, ...]:
         """Return the first edges, as the source calls their ends."""
@@ -72,7 +82,8 @@ class RawGraph:
             ends = np.stack((indices[:count], rows))
         else:
             ends = self.edges[:, :count]
-        called = ends + self.first if self.ids is None else self.ids[ends]
+        ids = self.numbering.ids
+        called = ends + self.numbering.first if ids is None else ids[ends]
         return tuple(f"{one} -> {other}" for one, other in called.T.tolist())
 
     def ids_for(self, by_ids: bool) -> Ids:
@@ -81,8 +92,8 @@ class RawGraph:
         The first row of an array is of the first vertex, whichever number the format of the graph
         gives it.
         """
-        ids = self.list_ids()
-        return ids if by_ids or not self.first else cast("IntArray", ids) - self.first
+        ids, first = self.list_ids(), self.numbering.first
+        return ids if by_ids or not first else cast("IntArray", ids) - first
 
 
 def note_numbering(ids: Ids) -> tuple[tuple[str, ...], Ids | None]:
@@ -103,7 +114,7 @@ def assemble(
 ) -> Dataset:
     """Return the dataset of a graph; features, labels and split of other files replace its own."""
     features, labels, masks = raw.features, raw.labels, raw.masks
-    notes, complete = list(raw.notes), raw.complete
+    notes, complete = list(raw.notes), raw.numbering.complete
     if attached is not None and (rows := attached.features) is not None:
         ids = raw.ids_for(rows.ids is not None)
         features = align_features(rows, ids, complete=complete)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from gnnbench.errors import DatasetError, reason_of
-from gnnbench.host.files import FileRefused, open_input
+from gnnbench.host.files import FileRefusedError, open_input
 
 #: What an edge takes at the peak: its ids, sorted, numbered anew and made symmetric.
 BYTES_PER_EDGE = 120
@@ -95,7 +95,7 @@ def open_text(file: Path) -> Iterator[BinaryIO]:
     """Open the file's bytes, uncompressed. Raises :class:`DatasetError` if it is no file."""
     try:
         stored = open_input(file)
-    except FileRefused as error:
+    except FileRefusedError as error:
         raise DatasetError(f"{file}: {error.reason}; give the path of a file.") from error
     with stored:
         opener = _OPENERS.get(file.suffix)

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 from gnnbench.datasets.topology import AnyArray
 from gnnbench.errors import DatasetError
-from gnnbench.host.files import FileRefused, open_input
+from gnnbench.host.files import FileRefusedError, open_input
 
 
 def load_torch(file: Path, missing: str) -> object:
@@ -26,7 +26,7 @@ def load_torch(file: Path, missing: str) -> object:
             _check_sums(stream)
             with torch.serialization.safe_globals(_find_data_classes(file)):
                 return torch.load(stream, map_location="cpu", weights_only=True)
-    except FileRefused as error:
+    except FileRefusedError as error:
         raise DatasetError(f"{file}: {error.reason}; give the path of a tensor.") from error
     except Exception as error:  # whatever a damaged file makes torch raise
         raise DatasetError(

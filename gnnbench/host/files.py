@@ -41,7 +41,7 @@ _NEW_S = 60.0
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
 
 
-class FileRefused(UsageError):
+class FileRefusedError(UsageError):
     """A file that cannot be read; ``reason`` says why, as a clause about it."""
 
     def __init__(self, path: Path, reason: str) -> None:
@@ -90,32 +90,35 @@ def _describe_kind(mode: int) -> str:
 def open_input(path: Path) -> BinaryIO:
     """Open a regular file for reading bytes.
 
-    Raises :class:`FileRefused` at once for any other kind, including a pipe without a writer.
+    Raises :class:`FileRefusedError` at once for any other kind, including a pipe without a writer.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
-        raise FileRefused(path, explain(error)) from error
+        raise FileRefusedError(path, explain(error)) from error
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)
-        raise FileRefused(path, f"it is {_describe_kind(mode)}, not a file")
+        raise FileRefusedError(path, f"it is {_describe_kind(mode)}, not a file")
     return open(descriptor, "rb")
 
 
 def read_text(path: Path, limit_bytes: int) -> str:
-    """Return a file's text; :class:`FileRefused` if it is not UTF-8 or has over ``limit_bytes``."""
+    """Return a file's text.
+
+    Raises :class:`FileRefusedError` if it is not UTF-8 or has over ``limit_bytes``.
+    """
     try:
         with open_input(path) as stream:
             content = stream.read(limit_bytes + 1)
     except OSError as error:
-        raise FileRefused(path, explain(error)) from error
+        raise FileRefusedError(path, explain(error)) from error
     if len(content) > limit_bytes:
-        raise FileRefused(path, f"it has more than {limit_bytes:,} bytes")
+        raise FileRefusedError(path, f"it has more than {limit_bytes:,} bytes")
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise FileRefused(path, "it is not text in UTF-8") from error
+        raise FileRefusedError(path, "it is not text in UTF-8") from error
 
 
 # --------------------------------------------------------------------------- telling apart

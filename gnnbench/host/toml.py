@@ -11,7 +11,7 @@ import re
 import sys
 from pathlib import Path
 
-from gnnbench.host.files import FileRefused, read_text
+from gnnbench.host.files import FileRefusedError, read_text
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -37,15 +37,18 @@ _LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){{{MAX_DEPTH}}}[\w-]
 
 
 def read_toml(path: Path) -> dict[str, object]:
-    """Return the content of a TOML file; :class:`FileRefused` says why it is refused, and where."""
+    """Return the content of a TOML file.
+
+    Raises :class:`FileRefusedError`, which says why the file is refused, and where.
+    """
     text = read_text(path, LIMIT_BYTES)
     bare = _OPAQUE.sub(lambda match: "" if match[0][0] == "#" else "s", text)
     if _find_depth(bare) > MAX_DEPTH or _LONG_KEY.search(bare):
-        raise FileRefused(path, f"it nests tables or lists over {MAX_DEPTH} deep")
+        raise FileRefusedError(path, f"it nests tables or lists over {MAX_DEPTH} deep")
     try:
         return tomllib.loads(text)
     except ValueError as error:  # TOMLDecodeError among them, and numbers of too many digits
-        raise FileRefused(path, f"it is not valid TOML: {str(error).rstrip('.')}") from error
+        raise FileRefusedError(path, f"it is not valid TOML: {str(error).rstrip('.')}") from error
 
 
 def _find_depth(bare: str) -> int:

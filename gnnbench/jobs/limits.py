@@ -1,4 +1,4 @@
-"""The values that each field of a job takes, for the command line, Python, sweeps and advice."""
+"""Rules: the values that an option takes, wherever it is given."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import math
 import operator
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import SupportsIndex, TypeAlias, cast
+from typing import Any, Protocol, SupportsIndex, cast
+
+from gnnbench.errors import UsageError
 
 #: The largest whole number that arrays can count.
 LARGEST = 2**63 - 1
@@ -22,6 +24,9 @@ MOST_LEARNING_RATE = 1e6
 MODEL_NAMES = ("gcn", "sage", "gin", "gat", "commnet", "ggcn")
 SCALINGS = ("auto", "rows", "columns", "none")
 MODES = ("full-graph", "mini-batch")
+TARGETS = ("time", "memory", "traffic")
+#: The number of characters of a refused value that a message repeats.
+_SHOWN = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +74,10 @@ class Real:
 
 @dataclass(frozen=True, slots=True)
 class Wholes:
-    """At least ``least`` whole numbers, one after the other."""
+    """At least ``least`` whole numbers, one after the other, such as ``example``."""
 
     each: Whole
+    example: str
     least: int = 1
 
     def __str__(self) -> str:
@@ -107,11 +113,15 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A name, a path, or an object of a class of gnnbench: ``module`` and ``kind``."""
+    """A name, a path, or an object of a class of gnnbench: ``module`` and ``kind``.
+
+    With ``derived`` it is a class that derives from that class.
+    """
 
     what: str
-    module: str = ""
-    kind: str = ""
+    module: str
+    kind: str
+    derived: bool = False
 
     def __str__(self) -> str:
         return self.what
@@ -120,37 +130,93 @@ class Source:
         """Return the object, or the text. Raises ``ValueError`` for anything else."""
         text = os.fspath(value) if isinstance(value, os.PathLike) else value
         # An object of a class exists only if the class has been imported.
-        known = getattr(sys.modules.get(self.module), self.kind, None) if self.kind else None
-        if not isinstance(text, str) and not (known and isinstance(text, known)):
+        known = getattr(sys.modules.get(self.module), self.kind, Source)
+        fits = issubclass if self.derived and isinstance(text, type) else isinstance
+        if not isinstance(text, str) and not fits(text, known):  # type: ignore[arg-type]
             raise ValueError
         return text
 
 
-Rule: TypeAlias = "Whole | Real | Wholes | OneOf | Source"
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A list of objects; one that fits ``each`` stands for a list of itself.
+
+    ``refuse`` raises ``UsageError`` for a list that is wrong as a whole.
+    """
+
+    what: str
+    each: Source | None = None
+    refuse: Callable[[tuple[Any, ...]], object] = tuple
+
+    def __str__(self) -> str:
+        return self.what
+
+    def read(self, value: object) -> tuple[object, ...]:
+        """Return the objects. Raises ``ValueError`` for anything else."""
+        several = isinstance(value, (list, tuple))
+        if self.each is None and not several:
+            raise ValueError
+        objects = tuple(cast("Iterable[object]", value)) if several else (value,)
+        if self.each is not None:
+            objects = tuple(map(self.each.read, objects))
+        self.refuse(objects)
+        return objects
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """An object with certain methods."""
+
+    methods: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"an object with {', '.join(self.methods)}"
+
+    def read(self, value: object) -> object:
+        """Return the object. Raises ``ValueError`` for anything else."""
+        if not all(hasattr(value, each) for each in self.methods):
+            raise ValueError
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A value that ``parse`` understands, which raises ``UsageError`` otherwise."""
+
+    parse: Callable[[Any], object]
+
+    def read(self, value: object) -> object:
+        """Return the value as it was given. Raises ``UsageError`` if it cannot be parsed."""
+        self.parse(value)
+        return value
+
+
+class Rule(Protocol):
+    """The values that an option takes; as text, it completes "give ..."."""
+
+    def read(self, value: object) -> object:
+        """Return a value as the record keeps it.
+
+        Raises ``ValueError`` for a value of another kind, or ``UsageError`` with a sentence.
+        """
+
+
 COUNT = Whole(1)
 FLAG = OneOf((True, False))
-#: The rule of each field, by name. A field with default None may be None.
-RULES: Mapping[str, Rule] = {
-    "dataset": Source("a name, a path or a data set", "gnnbench.records", "Dataset"),
-    "platform": Source("a name, a path or a platform", "gnnbench.machines.machine", "Platform"),
-    "model": Source("a name or a class of layers"),
-    "layers": COUNT,
-    "hidden": COUNT,
-    "epochs": COUNT,
-    "batch_size": COUNT,
-    "repeats": COUNT,
-    "checked_updates": COUNT,
-    "fanouts": Wholes(Whole(0, MOST_NEIGHBOURS)),
-    "widths": Wholes(COUNT, least=2),
-    "seed": Whole(0),
-    "train": Whole(0),
-    "threads": Whole(1, MOST_THREADS),
-    "learning_rate": Real(0.0, MOST_LEARNING_RATE),
-    "target_accuracy": Real(0.0, 1.0),
-    "scaling": OneOf(SCALINGS),
-    "mode": OneOf(MODES),
-    "same_seed": FLAG,
-    "check": FLAG,
-    "plain": FLAG,
-    "changes": FLAG,
-}
+
+
+def read_value(name: str, rule: Rule, value: object) -> Any:
+    """Return the value of option ``name`` as its rule reads it. Raises ``UsageError``."""
+    try:
+        return rule.read(value)
+    except ValueError:
+        raise UsageError(f"{name} is {show_value(value)}; give {rule}.") from None
+
+
+def show_value(value: object) -> str:
+    """Return a value as text for messages, shortened if it is long."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # raised by a foreign object
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -49,7 +49,7 @@ class Lowering(ABC):
     def prepare(self, ledger: Ledger) -> None:
         """Plan, and place in ``ledger`` what stays in memory for the whole run.
 
-        Raises ``DeviceOutOfMemory`` for what does not fit.
+        Raises ``DeviceOutOfMemoryError`` for what does not fit.
         """
 
     @abstractmethod

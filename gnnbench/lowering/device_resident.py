@@ -25,7 +25,7 @@ from gnnbench.lowering.stages.swapping import Swapping
 from gnnbench.lowering.stages.unit_passes import UnitPasses
 from gnnbench.models import Layer
 from gnnbench.models.products import keeps_sparse, projected_layers
-from gnnbench.parts import Broadcast, Bundle, Session, Setting, SwappingMemory
+from gnnbench.parts import Bundle, HaloExchange, Session, Setting
 from gnnbench.program import Buffer, Free, Hold, Item, Ledger, Step
 from gnnbench.records import PartKind, Work
 
@@ -56,13 +56,13 @@ class DeviceResidentLowering(Lowering):
     def prepare(self, ledger: Ledger) -> None:
         """Partition, plan the traffic, and place what stays for the whole run."""
         cut, traffic = self._chunking.cut(ledger)
-        self.cut_notes = cut.notes
+        self.cut_notes, one = cut.notes, self.bundle.communication
         self.cut = ShardPlan(
             cut,
             traffic,
             self.setting.dataset.train_mask,
             len(self.trainers),
-            broadcasts=isinstance(self.bundle.communication, Broadcast),
+            broadcasts=isinstance(one, HaloExchange) and one.broadcasts,
         )
         exchange = self.bundle.halo_sampling(self.platform)
         if exchange is not None:
@@ -85,7 +85,7 @@ class DeviceResidentLowering(Lowering):
         drawn = self.bundle.halo_sampling(self.platform) is not None
         if drawn and self.halo is None:
             raise TypeError("halos are drawn of rows, and these are sizes alone")
-        swaps = isinstance(self.bundle.memory, SwappingMemory)
+        swaps = self.bundle.swaps
         units = () if drawn else shards.units
         chunks = ((unit.slot, size_of(block)) for unit in units for block in unit.topologies)
         self._chunking.place(ledger, chunks)

@@ -12,7 +12,6 @@ from gnnbench.parts import (
     CacheMemory,
     CacheSession,
     MiniBatchSampler,
-    PreSampledCache,
     Setting,
     divide_evenly,
 )
@@ -167,7 +166,7 @@ def open_cache(
         slot: memory.count_rows(setting, ledger.free_bytes(name), mini_batch_bytes)
         for slot, name in names.items()
     }
-    if isinstance(memory, PreSampledCache) and memory.sampled_epochs and names:
+    if memory.sampled_epochs and names:
         session = memory.open_sampled(setting, room, count_reads(memory.sampled_epochs))
     else:
         session = memory.open(setting, room)

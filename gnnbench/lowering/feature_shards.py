@@ -33,7 +33,7 @@ from gnnbench.lowering.shardings import GraphShardings, Range, Shardings
 from gnnbench.lowering.units import size_backward, update_gemms
 from gnnbench.machines.machine import Device
 from gnnbench.models import Layer
-from gnnbench.parts import Bundle, FullGraphSampler, Setting, ShardPlacement, divide_evenly
+from gnnbench.parts import Bundle, FullGraphSampler, Setting, divide_evenly
 from gnnbench.program import Buffer, Collective, Free, Hold, Item, Ledger, Step
 from gnnbench.records import Form, Stage, Work
 
@@ -77,7 +77,7 @@ class ShardsLayout(Lowering):
         super().__init__(bundle, setting, layers)
         if not isinstance(bundle.sampler, FullGraphSampler):
             raise TypeError("the lowering of feature shards takes full-graph samplers")
-        if not isinstance(bundle.placement, ShardPlacement):
+        if not bundle.by_features:
             raise TypeError("the lowering of feature shards takes placements by shards")
         self._sampler, self.placement = bundle.sampler, bundle.placement
         self.frame.keeps_blocks = True
@@ -92,7 +92,7 @@ class ShardsLayout(Lowering):
         rounds, self.cut_notes = cut.rounds, cut.notes
         if any(len(round_.units) != 1 for round_ in rounds):
             raise PluginError(
-                f"sampler {self._sampler.name!r} gives devices units of their own; a StagedSampler "
+                f"sampler {self._sampler.name!r} gives devices units of their own; a staged one "
                 f"gives every round one."
             )
         self.cut = GraphShardings(rounds, setting.dataset, placement, self.platform)
@@ -136,7 +136,7 @@ class ShardsLayout(Lowering):
     def _place_aggregator(self, ledger: Ledger, slot: int) -> None:
         name = self.trainers[slot].name
         pieces = [self.shards.pieces[number, slot] for number in self.rounds]
-        factors = max(layer.shape.edge_factors for layer in self.layers) * self.frame.itemsize
+        factors = max(layer.shape.factors.edges for layer in self.layers) * self.frame.itemsize
         topology = sum(piece.topology_bytes + factors * piece.size.num_edges for piece in pieces)
         ledger.allocate(name, "adjacency on the device", topology)
         features = self.shards.num_held(slot) * self.width(0, slot) * self.frame.itemsize

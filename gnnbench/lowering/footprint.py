@@ -85,14 +85,14 @@ def adjacency_bytes(
     model share."""
 
     def size_of(shape: LayerShape) -> BlockSize:
-        loops = chunk.num_dst if shape.loop_features else 0
+        loops = chunk.num_dst if shape.on_edges.of_loops else 0
         return BlockSize(chunk.rows, chunk.num_dst, chunk.num_edges + loops, chunk.buffered)
 
     return max(
         kernel.adjacency_bytes(size_of(shape), shape, itemsize)
-        + shape.source_factors * chunk.rows * itemsize
-        + shape.destination_factors * chunk.num_dst * itemsize
-        + shape.edge_factors * chunk.num_edges * itemsize
+        + shape.factors.sources * chunk.rows * itemsize
+        + shape.factors.destinations * chunk.num_dst * itemsize
+        + shape.factors.edges * chunk.num_edges * itemsize
         for shape in layers
     )
 
@@ -109,10 +109,10 @@ def crossing_topology_bytes(
     """Return the bytes that cross for a chunk's topology that is not on its device: the CSR and the
     constants of its vertices and edges. The backward pass adds the transpose and the edge of each
     of its entries."""
-    loops = chunk.num_dst if shape.loop_features else 0
+    loops = chunk.num_dst if shape.on_edges.of_loops else 0
     size = chunk.topology_bytes + 4 * loops
-    factors = shape.source_factors * chunk.num_src + shape.destination_factors * chunk.num_dst
-    factors += shape.edge_factors * chunk.num_edges
+    factors = shape.factors.sources * chunk.num_src + shape.factors.destinations * chunk.num_dst
+    factors += shape.factors.edges * chunk.num_edges
     if backward:
         size += 4 * (chunk.num_src + 1) + 8 * (chunk.num_edges + loops)
     return size + factors * itemsize
@@ -128,8 +128,8 @@ def message_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int) -> int:
     """Return the bytes of a row for each edge and added self loop, in a kernel that writes messages
     before it sums them. Messages are kept as gathered, and weighted once more while they are
     summed."""
-    loops = chunk.num_dst if shape.loop_features else 0
-    return (chunk.num_edges + loops) * shape.message_features * itemsize
+    loops = chunk.num_dst if shape.on_edges.of_loops else 0
+    return (chunk.num_edges + loops) * shape.on_edges.messages * itemsize
 
 
 def intermediate_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int) -> int:
@@ -144,7 +144,7 @@ def intermediate_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int) -> in
     )
     if not shape.cacheable:
         elements += chunk.rows * shape.aggregate_features
-        elements += chunk.num_edges * shape.edge_features + chunk.num_dst * shape.loop_features
+        elements += chunk.num_edges * shape.on_edges.kept + chunk.num_dst * shape.on_edges.of_loops
     return elements * itemsize + message_bytes(shape, chunk, itemsize)
 
 
@@ -159,7 +159,7 @@ def gradient_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int, *, first:
     if not (first and shape.cacheable):
         elements += chunk.num_dst * shape.aggregate_features
     if not shape.cacheable:
-        values = chunk.num_edges * shape.edge_features + chunk.num_dst * shape.loop_features
+        values = chunk.num_edges * shape.on_edges.kept + chunk.num_dst * shape.on_edges.of_loops
         projected = (2 * chunk.rows - chunk.num_dst) * shape.aggregate_features
         # Autograd sums the gradients of a projected row's uses. Before that, an edge's message has
         # a gradient beside those of its values.
@@ -401,7 +401,7 @@ def mini_batch_bytes(
     """
     sources, destinations = vertices[:-1], vertices[1:]
     topology = sum(
-        4 * (d + 1 + (1 + shape.edge_factors) * e)
+        4 * (d + 1 + (1 + shape.factors.edges) * e)
         for shape, d, e in zip(layers, destinations, edges, strict=True)
     )
     rows = vertices[0] * layers[0].in_features * itemsize

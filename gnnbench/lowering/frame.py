@@ -17,13 +17,13 @@ from gnnbench.models import Layer
 from gnnbench.models.products import keeps_sparse, projected_layers
 from gnnbench.parts import (
     Bundle,
+    CacheMemory,
     DeviceMemory,
     Kernel,
     LoadingMemory,
     MiniBatchSampler,
-    RowTransfer,
-    SeedPlacement,
     Setting,
+    ShardExchange,
     TrafficSession,
 )
 from gnnbench.program import Buffer, Step
@@ -37,7 +37,7 @@ def open_traffic(bundle: Bundle, owner: IntArray) -> TrafficSession:
     communication part that transfers no rows.
     """
     communication = bundle.communication
-    if not isinstance(communication, RowTransfer):
+    if isinstance(communication, ShardExchange):
         raise TypeError(f"communication {communication.name!r} transfers no rows")
     return communication.open(owner)
 
@@ -128,14 +128,12 @@ class RoundFrame(Frame):
         super().__init__(bundle, setting, layers)
         if not isinstance(bundle.sampler, MiniBatchSampler):
             raise TypeError("a mini-batch lowering takes mini-batch samplers")
-        if not isinstance(bundle.placement, SeedPlacement):
-            raise TypeError("a mini-batch lowering takes placements that share out seeds")
         self.sampler, self.placement = bundle.sampler, bundle.placement
         self.loading: Loading = bundle.sampler.loading
         self.host_takes_loss = bundle.placement.host_takes_loss
         self.resident = isinstance(bundle.memory, DeviceMemory)
         memory, features = bundle.memory, setting.dataset.features
-        self.replicated = isinstance(memory, LoadingMemory) and memory.replicated
+        self.replicated = isinstance(memory, LoadingMemory | CacheMemory) and memory.replicated
         projected = projected_layers(bundle, setting)
         sparse = keeps_sparse(bundle, setting, self.trainers, projected) and not self.resident
         self.stored: IntArray | None = None

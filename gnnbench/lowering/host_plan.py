@@ -244,7 +244,7 @@ def mark_remote(
     The keys are device indices of accelerators, and the values are bool ``(V,)``. The result is
     empty if every host has one socket.
     """
-    if all(host.sockets == 1 for host in platform.hosts):
+    if all(host.memory.sockets == 1 for host in platform.hosts):
         return {}
     hosts = np.array([platform.hosts.index(host) for host in platform.sockets])
     return {

@@ -33,7 +33,7 @@ from gnnbench.lowering.stages.unit_passes import UnitPasses
 from gnnbench.lowering.working_sets import WorkingSets
 from gnnbench.models import Layer
 from gnnbench.models.saved import SavedSizes
-from gnnbench.parts import Bundle, OffloadingMemory, PartitionPlacement, Session, Setting
+from gnnbench.parts import Bundle, OffloadingMemory, Session, Setting
 from gnnbench.program import Buffer, Free, Hold, Item, Ledger, Step
 from gnnbench.records import BufferRows, IntArray, PartKind
 
@@ -71,8 +71,8 @@ class HostResidentLowering(Lowering):
         self.cut_notes, self.owner, self.pieces = cut.notes, cut.owner, cut.pieces
         owner = cut.owner
         placement, memory = self.bundle.placement, self.bundle.memory
-        if not (isinstance(placement, PartitionPlacement) and isinstance(memory, OffloadingMemory)):
-            raise TypeError("vertex data on the host takes partitions and memories that offload")
+        if not isinstance(memory, OffloadingMemory):
+            raise TypeError("vertex data on the host takes memories that offload")
         shares, threads = self.bundle.shares_rows, self.setting.workload.threads
         buffer_rows = largest_buffers(traffic) if shares else {}
         sockets = placement.sockets(self.setting, owner)

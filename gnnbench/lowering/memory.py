@@ -21,7 +21,7 @@ ADAM_ARRAYS: Bound[int] = 7
 
 def host_capacity(memory: Memory, host: Device) -> int:
     """Return the bytes of a host's memory that a run may use, as the memory part limits it."""
-    return min(host.memory_bytes, memory.host_capacity_bytes(host))
+    return min(host.hardware.memory_bytes, memory.host_capacity_bytes(host))
 
 
 def open_ledger(bundle: Bundle, platform: Platform, trainers: tuple[Device, ...]) -> Ledger:
@@ -34,7 +34,7 @@ def open_ledger(bundle: Bundle, platform: Platform, trainers: tuple[Device, ...]
     capacity = {each.name: host_capacity(memory, each) for each in platform.hosts}
     for device in trainers:
         if device.name != host.name:
-            capacity[device.name] = min(device.memory_bytes, memory.capacity_bytes(device))
+            capacity[device.name] = min(device.hardware.memory_bytes, memory.capacity_bytes(device))
         elif len(trainers) == 1:
             capacity[host.name] = min(capacity[host.name], memory.capacity_bytes(host))
     return Ledger(capacity)
@@ -42,7 +42,7 @@ def open_ledger(bundle: Bundle, platform: Platform, trainers: tuple[Device, ...]
 
 def compute_resource(device: Device, host: Device, op: str) -> tuple[str, ...]:
     """Return the resource that AGGREGATE or UPDATE holds; a pipelined device has one for each."""
-    if device.pipelined:
+    if device.hardware.pipelined:
         return (f"{device.name}.{op}",)
     return (f"{host.name}.train",) if device.name == host.name else (device.name,)
 
@@ -81,7 +81,7 @@ def stays_on_disk(setting: Setting) -> bool:
     This holds for a data set in a folder, on a platform of one host with a known disk bandwidth.
     """
     platform = setting.platform
-    known = bool(platform.host.disk_bandwidth_bytes_per_s) or not platform.virtual
+    known = bool(platform.host.memory.disk_bandwidth_bytes_per_s) or not platform.virtual
     return bool(setting.dataset.folder) and known and not platform.other_hosts
 
 

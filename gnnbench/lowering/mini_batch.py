@@ -25,7 +25,7 @@ from gnnbench.lowering.stages.propagation import Propagation, plan_layers
 from gnnbench.lowering.stages.sampling import Sampling
 from gnnbench.lowering.stages.transfer import RowTransfers
 from gnnbench.models import Layer
-from gnnbench.parts import Bundle, Handed, RingReduction, SeedSession, Session, Setting
+from gnnbench.parts import Bundle, Handed, SeedSession, Session, Setting
 from gnnbench.program import Buffer, Item, Ledger
 from gnnbench.records import IntArray, PartKind, StageTimes
 
@@ -47,7 +47,7 @@ class MiniBatchLowering(Lowering):
     def __init__(self, bundle: Bundle, setting: Setting, layers: tuple[Layer, ...]) -> None:
         super().__init__(bundle, setting, layers)
         frame = self.frame
-        self.reduction = Reduction(frame, ring=isinstance(bundle.communication, RingReduction))
+        self.reduction = Reduction(frame, ring=bundle.communication.batch_all_reduce == "ring")
         self.sampling = Sampling(frame)
         self.loading = Loading(frame)
         self._transfers = RowTransfers(frame, self.loading)

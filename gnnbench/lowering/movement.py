@@ -208,7 +208,7 @@ def _direct_movement(unit: Unit, fetch: Fetch) -> SlotMovement:
     if moved != unit.blocks[0].num_src:
         raise ValueError(
             f"slot {fetch.slot} needs {unit.blocks[0].num_src:,} rows and its plan accounts for "
-            f"{moved:,}; a communication part that keeps or shares rows must be a RowSharing"
+            f"{moved:,}; a communication part that keeps or shares rows must set shares_rows"
         )
     # int32 halves the size of arrays that stay for the whole run.
     inputs = crossing = unit.input_ids.astype(np.int32, copy=False)

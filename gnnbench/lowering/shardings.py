@@ -16,7 +16,7 @@ import numpy as np
 
 from gnnbench.kernels.dispatch import induce_block
 from gnnbench.machines.machine import Platform
-from gnnbench.parts import ShardPlacement
+from gnnbench.parts import Placement
 from gnnbench.records import Block, BlockSize, Dataset, IntArray, Round, Shard
 
 Range = tuple[int, int]
@@ -70,9 +70,7 @@ class Shardings:
     Raises ``ValueError`` for a placement whose shards leave an entry out or have one twice.
     """
 
-    def __init__(
-        self, rounds: Sequence[Piece], placement: ShardPlacement, platform: Platform
-    ) -> None:
+    def __init__(self, rounds: Sequence[Piece], placement: Placement, platform: Platform) -> None:
         self._placement, self._platform, self._rounds = placement, platform, rounds
         #: By round and aggregator, the adjacency of a piece, if the graph is given.
         self.blocks: dict[tuple[int, int], Block] = {}
@@ -206,7 +204,7 @@ class GraphShardings(Shardings):
         self,
         rounds: Sequence[Round],
         dataset: Dataset,
-        placement: ShardPlacement,
+        placement: Placement,
         platform: Platform,
     ) -> None:
         whole = [unit.blocks[0] for round_ in rounds for unit in round_.units]

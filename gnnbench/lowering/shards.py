@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gnnbench.parts import AdaptiveExchange, Chunks, Communication, PeerData, StaleExchange
+from gnnbench.parts import Chunks, Communication, HaloExchange, PeerData
 from gnnbench.program import Buffer
 from gnnbench.records import (
     Block,
@@ -342,7 +342,7 @@ class Staleness:
     """The rows and gradients that cross between devices in an epoch, and the bytes in flight."""
 
     def __init__(self, communication: Communication) -> None:
-        self._exchange = communication if isinstance(communication, StaleExchange) else None
+        self._exchange = communication if isinstance(communication, HaloExchange) else None
         self._under_way: dict[tuple[object, ...], deque[int]] = {}
         self._under_way_bytes: dict[int, int] = {}
 
@@ -372,9 +372,7 @@ class Staleness:
         It is None if what crosses does not depend on values.
         """
         exchange = self._exchange
-        if not isinstance(exchange, AdaptiveExchange) or not self.keeps("rows"):
-            return None
-        return exchange.change_bound
+        return exchange.change_bound if exchange is not None and self.keeps("rows") else None
 
     def is_changed(self, change: float) -> bool:
         """Return whether rows with this relative change cross.

@@ -23,11 +23,9 @@ from gnnbench.lowering.footprint import (
 )
 from gnnbench.parts import (
     Bundle,
-    GridSampler,
+    HostLoading,
     LayerShape,
     OffloadingMemory,
-    RowSharing,
-    StreamedLoading,
 )
 from gnnbench.records import BufferRows
 
@@ -187,7 +185,7 @@ def is_streamed(bundle: Bundle) -> bool:
     Otherwise they meet after every round.
     """
     return isinstance(bundle.memory, OffloadingMemory) and (
-        isinstance(bundle.sampler, GridSampler) or isinstance(bundle.communication, StreamedLoading)
+        bundle.in_pieces or bundle.ahead is not None
     )
 
 
@@ -229,7 +227,8 @@ class OverlappedSets(WorkingSets):
 
 def is_overlapped(bundle: Bundle) -> bool:
     """Return whether rounds of a full graph overlap, on devices that have buffers for rows."""
-    return isinstance(bundle.communication, RowSharing) and bundle.communication.overlaps
+    one = bundle.communication
+    return isinstance(one, HostLoading) and one.shares_rows and one.overlaps
 
 
 class StreamedSets(WorkingSets):
@@ -242,8 +241,7 @@ class StreamedSets(WorkingSets):
         self, bundle: Bundle, shapes: tuple[LayerShape, ...], itemsize: int, pieces: int
     ) -> None:
         super().__init__(bundle, shapes, itemsize)
-        one = bundle.communication
-        self.places = 1 + one.ahead if isinstance(one, StreamedLoading) else 1
+        self.places = 1 + (bundle.ahead or 0)
         self._pieces = pieces
 
     def crossing_ahead(self, number: int, chunk: ChunkSize, *, first: bool, backward: bool) -> int:

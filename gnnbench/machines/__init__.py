@@ -1,5 +1,5 @@
-"""Described machines. ``machine`` holds the records, ``describe`` reads and lists the TOML files,
-``schema`` checks them, and ``show`` prints and writes them. ``local`` is this machine, which
+"""Described machines. ``machine`` holds the records, ``files`` reads them from TOML, ``describe``
+lists and loads them by name, and ``show`` prints and writes them. ``local`` is this machine, which
 ``probe`` measures."""
 
 from __future__ import annotations

@@ -17,9 +17,11 @@ from gnnbench.errors import GnnbenchError, PlatformError
 from gnnbench.host.cores import count_cores, memory_bytes
 from gnnbench.host.files import explain, publish
 from gnnbench.kernels.pages import count_kept_bytes
-from gnnbench.machines.describe import LOCAL, local_path, read_platform
-from gnnbench.machines.machine import Device, Link, Platform
+from gnnbench.machines.describe import LOCAL, local_path
+from gnnbench.machines.files import read_platform
+from gnnbench.machines.machine import Device, Hardware, Link, MemoryRates, Platform, TrainerRates
 from gnnbench.machines.show import to_toml
+from gnnbench.machines.tables import replace_fields
 
 #: Assumed rates of a machine that was not probed.
 CORE_FLOPS: Annotated[float, Constant("FLOP/s", "assumed", "order of magnitude")] = 5e10
@@ -54,9 +56,7 @@ def load_local() -> Platform:
         )
     return dataclasses.replace(
         platform,
-        host=dataclasses.replace(
-            platform.host, virtual=False, mapped_from_bytes=count_kept_bytes()
-        ),
+        host=replace_fields(platform.host, virtual=False, mapped_from_bytes=count_kept_bytes()),
         accelerators=tuple(
             dataclasses.replace(device, virtual=False, torch_device=f"cuda:{index}")
             for index, device in enumerate(platform.accelerators)
@@ -92,14 +92,17 @@ def describe_unmeasured() -> Platform:
         name="host",
         kind="cpu",
         model=cpu_model(),
-        flops_per_s=CORE_FLOPS * cores,
-        memory_bandwidth_bytes_per_s=min(CORE_BYTES_PER_S * cores, HOST_BYTES_PER_S),
-        memory_bytes=memory_bytes(),
-        launch_s=HOST_LAUNCH_S,
+        hardware=Hardware(
+            flops_per_s=CORE_FLOPS * cores,
+            memory_bandwidth_bytes_per_s=min(CORE_BYTES_PER_S * cores, HOST_BYTES_PER_S),
+            memory_bytes=memory_bytes(),
+            launch_s=HOST_LAUNCH_S,
+        ),
         cores=cores,
-        core_bandwidth_bytes_per_s=CORE_BYTES_PER_S,
-        sampled_edges_per_s=CORE_EDGES_PER_S,
-        mapped_from_bytes=count_kept_bytes(),
+        memory=MemoryRates(
+            core_bandwidth_bytes_per_s=CORE_BYTES_PER_S, mapped_from_bytes=count_kept_bytes()
+        ),
+        rates=TrainerRates(sampled_edges_per_s=CORE_EDGES_PER_S),
         virtual=False,
     )
     sources = {
@@ -123,15 +126,9 @@ def describe_unmeasured() -> Platform:
             f"{gpu.name}.memory_bandwidth": assumed.format("10 GB/s a multiprocessor"),
             f"{gpu.name}.launch": assumed.format("one kernel launched from PyTorch"),
         }
-        links += [
-            Link(
-                f"{device.name}-{gpu.name}",
-                (device.name, gpu.name),
-                PCIE_BYTES_PER_S,
-                PCIE_LATENCY_S,
-            )
-            for device in (host, *gpus)
-        ]
+        for name in ("host", *(device.name for device in gpus)):
+            ends = (name, gpu.name)
+            links.append(Link("-".join(ends), ends, PCIE_BYTES_PER_S, PCIE_LATENCY_S))
         gpus.append(gpu)
     for link in links:
         sources[f"{link.name}.bandwidth"] = assumed.format("PCIe 3.0 x16, effective")
@@ -149,12 +146,14 @@ def _assume_gpu(index: int) -> Device:
         name=f"gpu{index}",
         kind="gpu",
         model=properties.name,
-        flops_per_s=GPU_LANES * 2 * GPU_CLOCK_HZ * multiprocessors,
-        memory_bandwidth_bytes_per_s=GPU_BYTES_PER_S * multiprocessors,
-        memory_bytes=properties.total_memory,
-        launch_s=GPU_LAUNCH_S,
+        hardware=Hardware(
+            flops_per_s=GPU_LANES * 2 * GPU_CLOCK_HZ * multiprocessors,
+            memory_bandwidth_bytes_per_s=GPU_BYTES_PER_S * multiprocessors,
+            memory_bytes=properties.total_memory,
+            launch_s=GPU_LAUNCH_S,
+            cache_bytes=second_level_bytes(index),
+        ),
         cores=multiprocessors,
-        cache_bytes=second_level_bytes(index),
         virtual=False,
         torch_device=f"cuda:{index}",
     )

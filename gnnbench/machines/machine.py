@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
 
 from gnnbench.constants import ASSUMED, Mark
 from gnnbench.errors import PlatformError
+from gnnbench.machines.tables import Key, Positive, Table, Text
 
 DeviceKind = Literal["cpu", "gpu", "fpga", "sparse"]
+#: No dash: link names join two device names with one. No dot: keys of ``sources`` hold one.
+Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Seconds = Annotated[float, Field(ge=0, le=1e18, allow_inf_nan=False)]
+Count = Annotated[int, Field(gt=0, le=2**20)]
+#: Stops of a link, of which a file may name a single one.
+Stops = Annotated[
+    tuple[Name, ...],
+    Field(strict=False),
+    BeforeValidator(lambda given: (given,) if isinstance(given, str) else given),
+]
+_Width = Annotated[int, Field(gt=0, le=2**31)]
+_Rates = Annotated[tuple[Positive, ...], Field(strict=False)]
 #: The name of the host's disk: a memory in a ledger, and a place that prices a transfer.
 DISK = "disk"
 
@@ -23,9 +38,26 @@ class RateCurve:
     ``widths``.
     """
 
-    widths: tuple[int, ...]
-    rates: tuple[float, ...]
-    core_rates: tuple[float, ...]
+    widths: Annotated[tuple[_Width, ...], Field(min_length=1, strict=False), Key()]
+    rates: Annotated[_Rates, Key("values")]
+    core_rates: Annotated[_Rates, Key("core_values")]
+
+    def __post_init__(self) -> None:
+        if not len(self.widths) == len(self.rates) == len(self.core_rates):
+            raise ValueError(
+                f"{len(self.widths)} widths, {len(self.rates)} values and "
+                f"{len(self.core_rates)} core_values; give each width one of either"
+            )
+        if any(near >= far for near, far in pairwise(self.widths)):
+            raise ValueError("widths must ascend")
+
+    def map_rates(self, change: Callable[[float], float]) -> RateCurve:
+        """Return the curve with ``change`` applied to each rate."""
+        return replace(
+            self,
+            rates=tuple(map(change, self.rates)),
+            core_rates=tuple(map(change, self.core_rates)),
+        )
 
     def at(self, width: float, threads: int = 0) -> float:
         """Return the rate of ``threads`` cores (all of them when 0) on rows of ``width`` values.
@@ -51,102 +83,160 @@ class RateCurve:
         return rates[-1]
 
 
+Bandwidths = Annotated[RateCurve, Key(unit="B/s")] | None
+ProductRates = Annotated[RateCurve, Key(unit="FLOP/s")] | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LibraryRates:
-    """The measured rates of a library on a device; None and 0 where a rate was not measured.
+class SumRates:
+    """The rates of a library's sums over edges, by width of rows.
 
     AGGREGATE gathers source rows at ``aggregate`` bytes/s from memory and at ``cached`` from the
     last cache, and writes destination rows at ``written``. Sums with a weight for each edge gather
     at ``weighted`` and ``weighted_cached`` if they have no vector instructions. Gradients of these
-    weights gather at ``dotted`` and ``dotted_cached`` if they have none. UPDATE's products reach
-    ``update`` FLOP/s. All these rates are by width. The fixed time of AGGREGATE is ``call_s``, or
-    with attention ``attention_call_s``; that of UPDATE is ``update_call_s``. The loss and the
-    optimiser take ``batch_s`` together. Mini-batches, with rows and edges in no cache, take
-    ``fresh_call_s``, ``attention_fresh_call_s``, ``update_fresh_call_s`` and ``fresh_batch_s``.
-    ``fresh_batch_s`` includes the time of loading besides its rows. A block that is new to the
-    library is prepared at ``bound_edges_per_s`` for the forward pass, and at
-    ``transposed_edges_per_s`` for the backward pass. One core draws ``sampled_edges_per_s`` of a
-    mini-batch, and all cores together ``jointly_sampled_edges_per_s``, after ``sampling_call_s``
-    for every layer.
+    weights gather at ``dotted`` and ``dotted_cached`` if they have none.
     """
 
-    aggregate: RateCurve | None = None
-    cached: RateCurve | None = None
-    written: RateCurve | None = None
-    weighted: RateCurve | None = None
-    weighted_cached: RateCurve | None = None
-    dotted: RateCurve | None = None
-    dotted_cached: RateCurve | None = None
-    update: RateCurve | None = None
-    call_s: float | None = None
-    fresh_call_s: float = 0.0
-    attention_call_s: float = 0.0
-    attention_fresh_call_s: float = 0.0
-    update_call_s: float = 0.0
-    update_fresh_call_s: float = 0.0
-    batch_s: float = 0.0
-    fresh_batch_s: float = 0.0
-    bound_edges_per_s: float = 0.0
-    transposed_edges_per_s: float = 0.0
-    sampled_edges_per_s: float = 0.0
-    jointly_sampled_edges_per_s: float = 0.0
-    sampling_call_s: float = 0.0
+    aggregate: Bandwidths = None
+    cached: Bandwidths = None
+    written: Bandwidths = None
+    weighted: Bandwidths = None
+    weighted_cached: Bandwidths = None
+    dotted: Bandwidths = None
+    dotted_cached: Bandwidths = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallTimes:
+    """The fixed times of a library's calls, in seconds.
+
+    AGGREGATE takes ``call_s``, or with attention ``attention_call_s``. UPDATE takes
+    ``update_call_s``. The loss and the optimiser take ``batch_s`` together. Mini-batches, with rows
+    and edges in no cache, take the ``fresh`` times. ``fresh_batch_s`` includes the time of loading
+    besides its rows.
+    """
+
+    call_s: Annotated[Seconds, Key("call", "s")] | None = None
+    fresh_call_s: Annotated[Seconds, Key("fresh_call", "s")] = 0.0
+    attention_call_s: Annotated[Seconds, Key("attention_call", "s")] = 0.0
+    attention_fresh_call_s: Annotated[Seconds, Key("attention_fresh_call", "s")] = 0.0
+    update_call_s: Annotated[Seconds, Key("update_call", "s")] = 0.0
+    update_fresh_call_s: Annotated[Seconds, Key("update_fresh_call", "s")] = 0.0
+    batch_s: Annotated[Seconds, Key("batch", "s")] = 0.0
+    fresh_batch_s: Annotated[Seconds, Key("fresh_batch", "s")] = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeRates:
+    """The edges that a library processes a second besides its sums.
+
+    A block that is new to the library is prepared at ``bound_edges_per_s`` for the forward pass,
+    and at ``transposed_edges_per_s`` for the backward pass. One core draws ``sampled_edges_per_s``
+    of a mini-batch, and all cores together ``jointly_sampled_edges_per_s``, after
+    ``sampling_call_s`` for every layer.
+    """
+
+    bound_edges_per_s: Annotated[Positive, Key("binding", "edges/s")] = 0.0
+    transposed_edges_per_s: Annotated[Positive, Key("transposing", "edges/s")] = 0.0
+    sampled_edges_per_s: Annotated[Positive, Key("sampling", "edges/s")] = 0.0
+    jointly_sampled_edges_per_s: Annotated[Positive, Key("joint_sampling", "edges/s")] = 0.0
+    sampling_call_s: Annotated[Seconds, Key("sampling_call", "s")] = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibraryRates:
+    """The measured rates of a library on a device; None and 0 where a rate was not measured.
+    UPDATE's products reach ``update`` FLOP/s, by the narrower side of the weights."""
+
+    sums: SumRates = SumRates()
+    update: ProductRates = None
+    calls: CallTimes = CallTimes()
+    edges: EdgeRates = EdgeRates()
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """The hardware of a device.
+
+    Rates are effective (reached by burst transactions or dense kernels), not peak, where the
+    platform file says so. A kernel takes ``launch_s`` to launch. ``cache_bytes`` is the size of the
+    last cache of all sockets; 0 means the default of the device's kind. ``power_w`` is the power
+    that the device draws while busy; None if the platform file has none. ``pipelined`` devices run
+    aggregation and update at the same time (HyScale-GNN Equation 10: the operator is max, not sum).
+    """
+
+    flops_per_s: Annotated[Positive, Key("flops", "FLOP/s")]
+    memory_bandwidth_bytes_per_s: Annotated[Positive, Key("memory_bandwidth", "B/s")]
+    memory_bytes: Annotated[int, Key("memory", "B")]
+    launch_s: Annotated[Seconds, Key("launch", "s", required=True)] = 0.0
+    cache_bytes: Annotated[Positive, Key("cache", "B")] = 0.0
+    power_w: Annotated[Positive, Key("power", "W")] | None = None
+    pipelined: Annotated[bool, Key()] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRates:
+    """The rates of a host's memory: of one core, in new pages, between sockets, and to its disk.
+
+    Tensors of at least ``mapped_from_bytes`` are in memory mapped for each tensor. One process
+    fills it at ``fresh_bandwidth_bytes_per_s``, one core at ``core_fresh_bandwidth_bytes_per_s``. 0
+    means the default of the device's kind.
+
+    A host of several ``sockets`` has an equal share of its memory at each. Any two sockets are
+    joined by ``socket_bandwidth_bytes_per_s``, one way.
+    """
+
+    core_bandwidth_bytes_per_s: Annotated[Positive, Key("core_bandwidth", "B/s")] = 0.0
+    fresh_bandwidth_bytes_per_s: Annotated[Positive, Key("fresh_bandwidth", "B/s")] = 0.0
+    core_fresh_bandwidth_bytes_per_s: Annotated[Positive, Key("core_fresh_bandwidth", "B/s")] = 0.0
+    mapped_from_bytes: float = 0.0
+    disk_bandwidth_bytes_per_s: Annotated[Positive, Key("disk_bandwidth", "B/s")] = 0.0
+    sockets: Annotated[Count, Key(unit="")] = 1
+    socket_bandwidth_bytes_per_s: Annotated[Positive, Key("socket_bandwidth", "B/s")] = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerRates:
+    """The rates that a trainer reaches, if they are known.
+
+    ``gather``, ``aggregate`` (bytes/s by row width) and ``update`` (FLOP/s by the narrower side of
+    the weights) are the effective rates of HyScale-GNN's Equations 7, 11 and 12: loading feature
+    rows, and a trainer's two steps. None means the plain rates of the hardware.
+    ``aggregate_backward`` is Equation 11's rate in the backward pass of Equation 10; None means
+    ``aggregate``. In the backward pass an edge adds to its source's row, and there are more source
+    rows to write. One core of a host, or an accelerator, samples ``sampled_edges_per_s``.
+    """
+
+    sampled_edges_per_s: Annotated[Positive, Key("sampling", "edges/s")] = 0.0
+    gather: Bandwidths = None
+    aggregate: Bandwidths = None
+    aggregate_backward: Bandwidths = None
+    update: ProductRates = None
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
     """One processor or accelerator with its own memory.
 
-    Rates are effective (reached by burst transactions or dense kernels), not peak, where the
-    platform file says so. ``pipelined`` devices run aggregation and update at the same time
-    (HyScale-GNN Equation 10: the operator is max, not sum). ``virtual`` devices do not exist on
+    ``libraries`` has the rates of single libraries, by name. ``virtual`` devices do not exist on
     this machine: their times come from the model clock. ``torch_device`` runs the numerics.
-
-    ``power_w`` is the power that the device draws while busy; None if the platform file has none.
-
-    ``gather``, ``aggregate`` (bytes/s by row width) and ``update`` (FLOP/s by the narrower side of
-    the weights) are the effective rates of HyScale-GNN's Equations 7, 11 and 12, if known: loading
-    feature rows, and a trainer's two steps. None means the plain rates. ``aggregate_backward`` is
-    Equation 11's rate in the backward pass of Equation 10; None means ``aggregate``. In the
-    backward pass an edge adds to its source's row, and there are more source rows to write.
-    ``libraries`` has the rates of single libraries, by name. ``cache_bytes`` is the size of the
-    last cache of all sockets. Tensors of at least ``mapped_from_bytes`` are in memory mapped for
-    each tensor. One process fills it at ``fresh_bandwidth_bytes_per_s``, one core at
-    ``core_fresh_bandwidth_bytes_per_s``. 0 means the default of the device's kind.
-
-    A host of several ``sockets`` has an equal share of its memory at each. Any two sockets are
-    joined by ``socket_bandwidth_bytes_per_s``, one way.
 
     A device made of this machine's cores lists their numbers in ``pinned``. It is throttled to
     ``speed``, a fraction of full speed, which its rates already include.
     """
 
-    name: str
-    kind: DeviceKind
-    model: str
-    flops_per_s: float
-    memory_bandwidth_bytes_per_s: float
-    memory_bytes: int
-    launch_s: float = 0.0
-    cores: int = 1
-    core_bandwidth_bytes_per_s: float = 0.0
-    sampled_edges_per_s: float = 0.0
-    disk_bandwidth_bytes_per_s: float = 0.0
-    sockets: int = 1
-    socket_bandwidth_bytes_per_s: float = 0.0
-    pipelined: bool = False
+    name: Annotated[Name, Key()]
+    kind: Annotated[DeviceKind, Key()]
+    model: Annotated[Text, Key()]
+    hardware: Hardware
+    cores: Annotated[Count, Key(unit="")] = 1
+    memory: MemoryRates = MemoryRates()
+    rates: TrainerRates = TrainerRates()
+    libraries: Annotated[Mapping[str, Annotated[LibraryRates, Table()]], Key()] = field(
+        default_factory=dict, hash=False
+    )
     virtual: bool = True
     torch_device: str = "cpu"
-    power_w: float | None = None
-    gather: RateCurve | None = None
-    aggregate: RateCurve | None = None
-    aggregate_backward: RateCurve | None = None
-    update: RateCurve | None = None
-    cache_bytes: float = 0.0
-    mapped_from_bytes: float = 0.0
-    fresh_bandwidth_bytes_per_s: float = 0.0
-    core_fresh_bandwidth_bytes_per_s: float = 0.0
-    libraries: Mapping[str, LibraryRates] = field(default_factory=dict, hash=False)
     pinned: tuple[int, ...] = ()
     speed: float = 1.0
 
@@ -157,44 +247,43 @@ class Device:
     def bandwidth_bytes_per_s(self, threads: int = 0) -> float:
         """Return the memory bandwidth that ``threads`` cores reach (all of them when 0),
         bytes/s."""
-        if threads and self.core_bandwidth_bytes_per_s:
-            return min(self.memory_bandwidth_bytes_per_s, threads * self.core_bandwidth_bytes_per_s)
-        return self.memory_bandwidth_bytes_per_s
+        together = self.hardware.memory_bandwidth_bytes_per_s
+        alone = self.memory.core_bandwidth_bytes_per_s
+        return min(together, threads * alone) if threads and alone else together
 
     def fresh_bytes_per_s(self, threads: int = 0) -> float:
         """Return the rate at which one process fills newly allocated memory with ``threads`` cores,
         bytes/s. All cores count when ``threads`` is 0. Return 0 if the rate was not measured."""
-        if threads and self.core_fresh_bandwidth_bytes_per_s:
-            alone = self.core_fresh_bandwidth_bytes_per_s
-            return min(self.fresh_bandwidth_bytes_per_s, threads * alone)
-        return self.fresh_bandwidth_bytes_per_s
+        together = self.memory.fresh_bandwidth_bytes_per_s
+        alone = self.memory.core_fresh_bandwidth_bytes_per_s
+        return min(together, threads * alone) if threads and alone else together
 
     def gather_bytes_per_s(self, width: float, threads: int = 0) -> float:
         """Return the rate at which rows of ``width`` values are gathered from memory, bytes of rows
         a second."""
-        if self.gather is not None:
-            return self.gather.at(width, threads)
+        if self.rates.gather is not None:
+            return self.rates.gather.at(width, threads)
         return self.bandwidth_bytes_per_s(threads)
 
     def aggregate_bytes_per_s(self, width: float, threads: int = 0) -> float:
         """Return BW of Equation 11: bytes of source rows aggregated a second."""
-        if self.aggregate is not None:
-            return self.aggregate.at(width, threads)
+        if self.rates.aggregate is not None:
+            return self.rates.aggregate.at(width, threads)
         return self.bandwidth_bytes_per_s(threads)
 
     def aggregate_backward_bytes_per_s(self, width: float, threads: int = 0) -> float:
         """Return BW of Equation 11 in the backward pass: bytes of gradients added to source rows a
         second."""
-        if self.aggregate_backward is not None:
-            return self.aggregate_backward.at(width, threads)
+        if self.rates.aggregate_backward is not None:
+            return self.rates.aggregate_backward.at(width, threads)
         return self.aggregate_bytes_per_s(width, threads)
 
     def update_flop_per_s(self, width: float, threads: int = 0) -> float:
         """Return twice N freq of Equation 12: FLOP/s of a product with weights of narrower side
         ``width``."""
-        if self.update is not None:
-            return self.update.at(width, threads)
-        return self.flops_per_s * self.share_of_cores(threads)
+        if self.rates.update is not None:
+            return self.rates.update.at(width, threads)
+        return self.hardware.flops_per_s * self.share_of_cores(threads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,10 +304,10 @@ class Link:
 
     name: str
     ends: tuple[str, str]
-    bandwidth_bytes_per_s: float
-    latency_s: float = 0.0
-    via: tuple[str, ...] = ()
-    shared: bool = False
+    bandwidth_bytes_per_s: Annotated[Positive, Key("bandwidth", "B/s")]
+    latency_s: Annotated[Seconds, Key("latency", "s", required=True)] = 0.0
+    via: Annotated[Stops, Key()] = ()
+    shared: Annotated[bool, Key()] = False
     picked_bytes_per_s: float | None = None
     limited: bool = False
     blocking: bool = False
@@ -329,7 +418,7 @@ class Platform:
     @property
     def sockets(self) -> tuple[Device, ...]:
         """The host of every socket, by the socket's number."""
-        return tuple(host for host in self.hosts for _ in range(host.sockets))
+        return tuple(host for host in self.hosts for _ in range(host.memory.sockets))
 
     def socket(self, device: Device) -> int:
         """Return the socket that an accelerator is attached to: in order, evenly over its
@@ -337,13 +426,13 @@ class Platform:
         host = self.host_of(device)
         attached = [each for each in self.accelerators if self.host_of(each) == host]
         first = self.sockets.index(host)
-        return first + attached.index(device) * host.sockets // len(attached)
+        return first + attached.index(device) * host.memory.sockets // len(attached)
 
     @property
     def disk(self) -> Link:
         """The link between the host's memory and its disk; raises ``PlatformError`` when there is
         none."""
-        rate = self.host.disk_bandwidth_bytes_per_s
+        rate = self.host.memory.disk_bandwidth_bytes_per_s
         if not rate:
             raise PlatformError(
                 f"platform {self.name} does not say how fast its disk is, and the run has to spill "

@@ -34,7 +34,15 @@ from gnnbench.machines.local import (
     cpu_model,
     second_level_bytes,
 )
-from gnnbench.machines.machine import Device, Link, Platform, RateCurve
+from gnnbench.machines.machine import (
+    Device,
+    Hardware,
+    Link,
+    MemoryRates,
+    Platform,
+    RateCurve,
+    TrainerRates,
+)
 from gnnbench.machines.timing import best_rate, round_rate, time_runs, torch_threads, typical_rate
 from gnnbench.records import IndexArray, IntArray
 
@@ -136,22 +144,30 @@ def _probe_host(seconds: float) -> Device:
         name="host",
         kind="cpu",
         model=cpu_model(),
-        flops_per_s=flops,
-        memory_bandwidth_bytes_per_s=max(bandwidth, core_bandwidth),
-        memory_bytes=memory_bytes(),
-        launch_s=launch_s,
+        hardware=Hardware(
+            flops_per_s=flops,
+            memory_bandwidth_bytes_per_s=max(bandwidth, core_bandwidth),
+            memory_bytes=memory_bytes(),
+            launch_s=launch_s,
+            cache_bytes=_cache_bytes(cores, share_s),
+        ),
         cores=cores,
-        core_bandwidth_bytes_per_s=core_bandwidth,
-        fresh_bandwidth_bytes_per_s=max(fresh, core_fresh),
-        core_fresh_bandwidth_bytes_per_s=core_fresh,
-        sampled_edges_per_s=_sampling_rate(share_s),
+        memory=MemoryRates(
+            core_bandwidth_bytes_per_s=core_bandwidth,
+            fresh_bandwidth_bytes_per_s=max(fresh, core_fresh),
+            core_fresh_bandwidth_bytes_per_s=core_fresh,
+            mapped_from_bytes=count_kept_bytes(),
+        ),
+        rates=TrainerRates(
+            sampled_edges_per_s=_sampling_rate(share_s),
+            gather=_rate_curve(_gather_rate, GATHERED_WIDTHS, cores, share_s),
+            aggregate=_rate_curve(_aggregate_rate, AGGREGATED_WIDTHS, cores, share_s),
+            aggregate_backward=_rate_curve(
+                _aggregate_backward_rate, AGGREGATED_WIDTHS, cores, share_s
+            ),
+            update=_rate_curve(_update_rate, NARROW_SIDES, cores, share_s),
+        ),
         virtual=False,
-        cache_bytes=_cache_bytes(cores, share_s),
-        mapped_from_bytes=count_kept_bytes(),
-        gather=_rate_curve(_gather_rate, GATHERED_WIDTHS, cores, share_s),
-        aggregate=_rate_curve(_aggregate_rate, AGGREGATED_WIDTHS, cores, share_s),
-        aggregate_backward=_rate_curve(_aggregate_backward_rate, AGGREGATED_WIDTHS, cores, share_s),
-        update=_rate_curve(_update_rate, NARROW_SIDES, cores, share_s),
     )
 
 
@@ -161,12 +177,14 @@ def _probe_gpu(index: int, seconds: float) -> Device:
         name=f"gpu{index}",
         kind="gpu",
         model=properties.name,
-        flops_per_s=_matmul_rate(device, 4096, seconds / 3),
-        memory_bandwidth_bytes_per_s=_triad_rate(device, seconds / 3),
-        memory_bytes=properties.total_memory,
-        launch_s=_launch_seconds(device, seconds / 3),
+        hardware=Hardware(
+            flops_per_s=_matmul_rate(device, 4096, seconds / 3),
+            memory_bandwidth_bytes_per_s=_triad_rate(device, seconds / 3),
+            memory_bytes=properties.total_memory,
+            launch_s=_launch_seconds(device, seconds / 3),
+            cache_bytes=second_level_bytes(index),
+        ),
         cores=properties.multi_processor_count,
-        cache_bytes=second_level_bytes(index),
         virtual=False,
         torch_device=str(device),
     )

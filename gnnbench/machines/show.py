@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from typing import TYPE_CHECKING, NamedTuple
 
 from gnnbench.errors import PlatformError
-from gnnbench.machines.libraries import list_numbers
 from gnnbench.machines.machine import Device, Link, Platform, RateCurve
-from gnnbench.machines.schema import BASE_UNIT
+from gnnbench.machines.tables import Number, list_numbers
 from gnnbench.units import format_si, unit_scale
 
 if TYPE_CHECKING:
@@ -26,9 +25,6 @@ class PlatformRow(NamedTuple):
     source: str = ""
 
 
-Numbers = dict[str, float | int]
-
-
 def show_platform(platform: Platform) -> list[PlatformRow]:
     """Return a platform as rows, in the file's order; devices of a group share their rows."""
     rows = [
@@ -41,10 +37,9 @@ def show_platform(platform: Platform) -> list[PlatformRow]:
         if device.pinned:
             rows.append(PlatformRow(f"{key}.pinned", ", ".join(map(str, device.pinned))))
             rows.append(PlatformRow(f"{key}.speed", f"{device.speed:g}"))
-        if device.pipelined:
+        if device.hardware.pipelined:
             rows.append(PlatformRow(f"{key}.pipelined", "true"))
         rows += _show_numbers(platform, key, numbers)
-        rows += _show_numbers(platform, key, _device_curves(device))
         for library, rates in device.libraries.items():
             rows += _show_numbers(platform, f"{key}.libraries.{library}", list_numbers(rates))
     for ends, link, numbers in _link_entries(platform):
@@ -53,27 +48,30 @@ def show_platform(platform: Platform) -> list[PlatformRow]:
         if link.shared:
             rows.append(PlatformRow(f"{'-'.join(ends)}.shared", "true"))
         rows += _show_numbers(platform, "-".join(ends), numbers)
-    if platform.step_s:
-        rows.append(_show_number(platform, "step", format_si(platform.step_s, "s")))
+    rows += _show_numbers(platform, "", _step_numbers(platform))
     return rows
 
 
-def _show_numbers(
-    platform: Platform, key: str, numbers: Mapping[str, float | int | RateCurve]
-) -> Iterator[PlatformRow]:
-    for name, number in numbers.items():
-        if isinstance(number, RateCurve):
-            text = _describe_curve(name, number)
+def _show_numbers(platform: Platform, key: str, numbers: Iterable[Number]) -> Iterator[PlatformRow]:
+    for name, unit, value in numbers:
+        dotted = _join(key, name)
+        mark, source = platform.mark(dotted), platform.sources.get(dotted, "")
+        if mark.fitted_on:
+            source = f"on {', '.join(mark.fitted_on)}: {source}"
+        if isinstance(value, RateCurve):
+            text = _describe_curve(value, unit)
         else:
-            text = format_si(number, BASE_UNIT[name]) if name in BASE_UNIT else str(number)
-        yield _show_number(platform, f"{key}.{name}", text)
+            text = format_si(value, unit) if unit else str(value)
+        yield PlatformRow(dotted, text, mark.kind, source)
 
 
-def _show_number(platform: Platform, dotted: str, text: str) -> PlatformRow:
-    mark, source = platform.mark(dotted), platform.sources.get(dotted, "")
-    if mark.fitted_on:
-        source = f"on {', '.join(mark.fitted_on)}: {source}"
-    return PlatformRow(dotted, text, mark.kind, source)
+def _join(key: str, name: str) -> str:
+    """Return a dotted key; numbers of the whole platform have no ``key``."""
+    return f"{key}.{name}" if key else name
+
+
+def _step_numbers(platform: Platform) -> list[Number]:
+    return [Number("step", "s", platform.step_s)] if platform.step_s else []
 
 
 def to_toml(platform: Platform) -> str:
@@ -87,9 +85,7 @@ def to_toml(platform: Platform) -> str:
     hosts: list[dict[str, object]] = []
     accelerators: list[dict[str, object]] = []
     for key, device, numbers in _device_entries(platform):
-        measured: dict[str, object] = {
-            **_write_numbers(platform, key, {**numbers, **_device_curves(device)})
-        }
+        measured: dict[str, object] = {**_write_numbers(platform, key, numbers)}
         if device.libraries:
             measured["libraries"] = {
                 name: _write_numbers(platform, f"{key}.libraries.{name}", list_numbers(rates))
@@ -100,7 +96,7 @@ def to_toml(platform: Platform) -> str:
             hosts.append({**named, "model": device.model, **measured})
         else:
             named = {"name": key, "kind": device.kind, "model": device.model}
-            accelerators.append({**named, "pipelined": device.pipelined, **measured})
+            accelerators.append({**named, "pipelined": device.hardware.pipelined, **measured})
     links: list[dict[str, object]] = []
     for (one, other), link, numbers in _link_entries(platform):
         choices = {"via": link.via, "shared": link.shared}
@@ -110,16 +106,15 @@ def to_toml(platform: Platform) -> str:
     described = {"hosts": hosts} if platform.other_hosts else {"host": hosts[0]}
     entries = {**described, "accelerators": accelerators, "links": links}
     top: dict[str, object] = {"name": platform.name, "description": platform.description}
-    if platform.step_s:
-        top |= _write_numbers(platform, "", {"step": platform.step_s})
+    top |= _write_numbers(platform, "", _step_numbers(platform))
     return tomlkit.dumps({**top, **{key: entry for key, entry in entries.items() if entry}})
 
 
-def _describe_curve(name: str, curve: RateCurve) -> str:
+def _describe_curve(curve: RateCurve, unit: str) -> str:
     """Return ``"2.10 GB/s at width 16 to 9.81 GB/s at 1024, one core 1.90 GB/s to 9.02 GB/s"``."""
 
     def text(rate: float) -> str:
-        return format_si(rate, BASE_UNIT[name])
+        return format_si(rate, unit)
 
     rates, cores, widths = curve.rates, curve.core_rates, curve.widths
     if len(widths) == 1:
@@ -141,16 +136,17 @@ def _source_of(platform: Platform, key: str) -> str:
 
 
 def _write_numbers(
-    platform: Platform, key: str, numbers: Mapping[str, float | int | RateCurve]
+    platform: Platform, key: str, numbers: Iterable[Number]
 ) -> dict[str, InlineTable]:
-    """Return an inline table for each number or curve of an entry, with its unit, mark and source.
-    Numbers of the whole platform have no ``key``."""
+    """Return an inline table for each number or curve of an entry, with its unit, mark and
+    source."""
     import tomlkit
 
-    tables = {name: tomlkit.inline_table() for name in numbers}
-    for name, table in tables.items():
-        table.update(_write_number(name, numbers[name]))
-        dotted = f"{key}.{name}" if key else name
+    tables = {}
+    for number in numbers:
+        dotted = _join(key, number.key)
+        table = tables[number.key] = tomlkit.inline_table()
+        table.update(_write_number(number))
         mark = platform.mark(dotted)
         table["mark"] = mark.kind
         if mark.fitted_on:
@@ -159,35 +155,35 @@ def _write_numbers(
     return tables
 
 
-def _device_entries(platform: Platform) -> Iterator[tuple[str, Device, Numbers]]:
+def _device_entries(platform: Platform) -> Iterator[tuple[str, Device, list[Number]]]:
     """Yield the hosts, and one accelerator for each entry of the file: its key, itself, its
     numbers."""
     for host in platform.hosts:
-        yield host.name, host, _device_numbers(host)
+        yield host.name, host, _list_numbers(platform, host.name, host)
     groups: dict[str, list[Device]] = {}
     for device in platform.accelerators:
         groups.setdefault(_entry_key(platform, device.name), []).append(device)
     for key, (first, *rest) in groups.items():
-        count: Numbers = {} if key == first.name else {"count": 1 + len(rest)}
-        yield key, first, count | _device_numbers(first)
+        count = [] if key == first.name else [Number("count", "", 1 + len(rest))]
+        yield key, first, count + _list_numbers(platform, key, first)
 
 
-def _link_entries(platform: Platform) -> Iterator[tuple[tuple[str, str], Link, Numbers]]:
+def _list_numbers(platform: Platform, key: str, record: object) -> list[Number]:
+    return list(list_numbers(record, platform.sources, f"{key}."))
+
+
+def _link_entries(platform: Platform) -> Iterator[tuple[tuple[str, str], Link, list[Number]]]:
     """Yield the ends of each ``[[links]]`` entry of the file, one of its links, and its numbers."""
-    entries: dict[tuple[str, str], tuple[Link, Numbers]] = {}
+    entries: dict[tuple[str, str], Link] = {}
     for link in platform.links:
         one, other = ((_entry_key(platform, end), end) for end in link.ends)
         ends = next(
             (ends for ends in itertools.product(one, other) if _has_source(platform, ends)),
             link.ends,
         )
-        numbers: Numbers = {
-            "bandwidth": link.bandwidth_bytes_per_s,
-            "latency": link.latency_s,
-        }
-        entries[ends] = (link, numbers)
-    for ends, (link, numbers) in entries.items():
-        yield ends, link, numbers
+        entries[ends] = link
+    for ends, link in entries.items():
+        yield ends, link, list(list_numbers(link))
 
 
 def _has_source(platform: Platform, ends: tuple[str, ...]) -> bool:
@@ -201,50 +197,18 @@ def _entry_key(platform: Platform, device: str) -> str:
     return group if grouped else device
 
 
-def _device_numbers(device: Device) -> Numbers:
-    """Return the numbers of a device by their key in the file, without those that it does not
-    have."""
-    numbers: Numbers = {
-        "cores": device.cores if device.kind == "cpu" or device.cores > 1 else 0,
-        "flops": device.flops_per_s,
-        "memory_bandwidth": device.memory_bandwidth_bytes_per_s,
-        "core_bandwidth": device.core_bandwidth_bytes_per_s,
-        "fresh_bandwidth": device.fresh_bandwidth_bytes_per_s,
-        "core_fresh_bandwidth": device.core_fresh_bandwidth_bytes_per_s,
-        "memory": device.memory_bytes,
-        "sampling": device.sampled_edges_per_s,
-        "disk_bandwidth": device.disk_bandwidth_bytes_per_s,
-        "sockets": device.sockets if device.sockets > 1 else 0,
-        "socket_bandwidth": device.socket_bandwidth_bytes_per_s,
-        "power": device.power_w or 0,
-        "cache": device.cache_bytes,
-    }
-    return {key: number for key, number in numbers.items() if number} | {"launch": device.launch_s}
-
-
-def _device_curves(device: Device) -> dict[str, RateCurve]:
-    """Return the rates by width of a device, by their key in the file."""
-    curves = {
-        "gather": device.gather,
-        "aggregate": device.aggregate,
-        "aggregate_backward": device.aggregate_backward,
-        "update": device.update,
-    }
-    return {name: curve for name, curve in curves.items() if curve is not None}
-
-
-def _write_number(key: str, number: float | int | RateCurve) -> dict[str, object]:
+def _write_number(number: Number) -> dict[str, object]:
     """Return ``value`` and ``unit``, with a prefix under which the number reads back exactly."""
-    if isinstance(number, RateCurve):
-        points = {"widths": number.widths, "values": number.rates, "core_values": number.core_rates}
-        return {**points, "unit": BASE_UNIT[key]}
-    if key not in BASE_UNIT:
-        return {"value": number}
-    base = BASE_UNIT[key]
-    unit = format_si(number, base).split(" ")[1].replace("µ", "u")
+    _, base, value = number
+    if isinstance(value, RateCurve):
+        points = {"widths": value.widths, "values": value.rates, "core_values": value.core_rates}
+        return {**points, "unit": base}
+    if not base:
+        return {"value": value}
+    unit = format_si(value, base).split(" ")[1].replace("µ", "u")
     scale = Decimal(repr(unit_scale(unit, base)))
-    value = float(Decimal(repr(number)) / scale)
-    if float(Decimal(repr(value)) * scale) != number:
-        unit, value = base, float(number)
-    whole = value.is_integer() and value < 1e15
-    return {"value": int(value) if whole else value, "unit": unit}
+    scaled = float(Decimal(repr(value)) / scale)
+    if float(Decimal(repr(scaled)) * scale) != value:
+        unit, scaled = base, float(value)
+    whole = scaled.is_integer() and scaled < 1e15
+    return {"value": int(scaled) if whole else scaled, "unit": unit}

@@ -32,45 +32,24 @@ import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, combinations
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from gnnbench.constants import Constant
 from gnnbench.errors import PlatformError
 from gnnbench.host.cores import count_cores
-from gnnbench.machines.libraries import at_speed, with_curves
+from gnnbench.machines.files import CoreSet, Sets
 from gnnbench.machines.local import load_local
 from gnnbench.machines.machine import Device, Link, Platform, RateCurve
+from gnnbench.machines.tables import map_numbers, replace_fields
 
 #: Passes over memory for a transfer between two processes: a copy into shared memory and a copy out
 #: of it, each a read and a write.
 PASSES: Annotated[float, Constant("", "assumed", "two copies, a read and a write each")] = 4.0
 #: The seconds of the shortest message between two processes.
 LATENCY_S: Annotated[float, Constant("s", "assumed", "order of magnitude, loopback")] = 1e-4
-
-
-@dataclass(frozen=True, slots=True)
-class CoreSet:
-    """A number of cores, throttled to a fraction of their speed, with at most ``memory_bytes``.
-    None means an even share of the machine's memory."""
-
-    cores: int
-    speed: float = 1.0
-    memory_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Sets:
-    """Devices made of cores, an optional host with separate cores, and the link between any two.
-    Without ``bandwidth_bytes_per_s`` the link is as fast as the memory."""
-
-    devices: tuple[CoreSet, ...]
-    host: CoreSet | None = None
-    bandwidth_bytes_per_s: float | None = None
-    blocking: bool = False
 
 
 def parse_cores(spec: str) -> Sets:
@@ -103,8 +82,8 @@ def make_workers(sets: Sets, name: str, description: str = "") -> Platform:
     def make(number: int, name: str) -> Device:
         of = asked[number]
         at_work = sum(each.cores * each.speed for each in asked) + of.cores * (1.0 - of.speed)
-        memory_bytes = of.memory_bytes or local.host.memory_bytes // len(asked)
-        return dataclasses.replace(
+        memory_bytes = of.memory_bytes or local.host.hardware.memory_bytes // len(asked)
+        return replace_fields(
             slow_down(take_cores(local.host, of.cores, at_work), of.speed),
             name=name,
             sockets=1,
@@ -114,18 +93,16 @@ def make_workers(sets: Sets, name: str, description: str = "") -> Platform:
 
     workers = tuple(make(number, f"worker{number}") for number in range(len(sets.devices)))
     # A host without separate cores has all cores; its work runs in the process that needs it.
-    host = dataclasses.replace(
-        take_cores(local.host, wanted), sockets=1, pinned=tuple(here[: ends[-1]])
-    )
+    host = replace_fields(take_cores(local.host, wanted), sockets=1, pinned=tuple(here[: ends[-1]]))
     if sets.host is not None:
         host = make(len(workers), host.name)
     copied = local.host.bandwidth_bytes_per_s(1) / PASSES
     links = _join(
         (host, *workers),
-        sets.bandwidth_bytes_per_s or copied,
+        sets.link.bandwidth_bytes_per_s or copied,
         LATENCY_S,
-        limited=sets.bandwidth_bytes_per_s is not None,
-        blocking=sets.blocking,
+        limited=sets.link.bandwidth_bytes_per_s is not None,
+        blocking=sets.link.blocking,
     )
     own = f", beside a host of {_describe(sets.host)}" if sets.host else ""
     described = f"{local.host.model}: {', '.join(map(_describe, sets.devices))}{own}"
@@ -157,10 +134,10 @@ def _check_they_fit(asked: Sequence[CoreSet], cores: int, host: Device, name: st
             f"for {cores} or fewer."
         )
     budgets = sum(each.memory_bytes or 0 for each in asked)
-    if budgets > host.memory_bytes:
+    if budgets > host.hardware.memory_bytes:
         raise PlatformError(
             f"the devices of platform {name} may hold {budgets:,} bytes together, and this machine "
-            f"has {host.memory_bytes:,}; give them less memory."
+            f"has {host.hardware.memory_bytes:,}; give them less memory."
         )
 
 
@@ -204,11 +181,12 @@ def take_cores(host: Device, count: int, at_work: float = 0.0) -> Device:
     if count >= host.cores:
         return host
     bandwidth = host.bandwidth_bytes_per_s(count)
-    return dataclasses.replace(
-        _map_curves(host, cut),
+    plain = host.hardware
+    return replace_fields(
+        map_numbers(host, lambda _, each: cut(each) if isinstance(each, RateCurve) else each),
         cores=count,
-        flops_per_s=host.flops_per_s * host.share_of_cores(count),
-        memory_bandwidth_bytes_per_s=min(bandwidth, host.memory_bandwidth_bytes_per_s * share),
+        flops_per_s=plain.flops_per_s * host.share_of_cores(count),
+        memory_bandwidth_bytes_per_s=min(bandwidth, plain.memory_bandwidth_bytes_per_s * share),
     )
 
 
@@ -217,45 +195,16 @@ def slow_down(device: Device, speed: float) -> Device:
     if speed == 1.0:
         return device
 
-    def slow(curve: RateCurve) -> RateCurve:
-        return dataclasses.replace(
-            curve,
-            rates=tuple(rate * speed for rate in curve.rates),
-            core_rates=tuple(rate * speed for rate in curve.core_rates),
-        )
+    def slow(unit: str, number: Any) -> object:
+        if isinstance(number, RateCurve):
+            return number.map_rates(lambda rate: rate * speed)
+        if unit == "s":
+            return number / speed
+        return number * speed if unit.endswith("/s") else number
 
-    made = _map_curves(device, slow)
-    libraries = {name: at_speed(rates, speed) for name, rates in made.libraries.items()}
-    return dataclasses.replace(
-        made,
-        speed=speed,
-        launch_s=device.launch_s / speed,
-        flops_per_s=device.flops_per_s * speed,
-        memory_bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s * speed,
-        core_bandwidth_bytes_per_s=device.core_bandwidth_bytes_per_s * speed,
-        fresh_bandwidth_bytes_per_s=device.fresh_bandwidth_bytes_per_s * speed,
-        core_fresh_bandwidth_bytes_per_s=device.core_fresh_bandwidth_bytes_per_s * speed,
-        sampled_edges_per_s=device.sampled_edges_per_s * speed,
-        libraries=libraries,
-    )
-
-
-def _map_curves(device: Device, change_known: Callable[[RateCurve], RateCurve]) -> Device:
-    """Return a device with all its curves changed, and its libraries' curves."""
-
-    def change(curve: RateCurve | None) -> RateCurve | None:
-        return None if curve is None else change_known(curve)
-
-    return dataclasses.replace(
-        device,
-        gather=change(device.gather),
-        aggregate=change(device.aggregate),
-        aggregate_backward=change(device.aggregate_backward),
-        update=change(device.update),
-        libraries={
-            name: with_curves(rates, change_known) for name, rates in device.libraries.items()
-        },
-    )
+    kept = ("disk_bandwidth_bytes_per_s", "socket_bandwidth_bytes_per_s")
+    unchanged = {name: getattr(device.memory, name) for name in kept}
+    return replace_fields(map_numbers(device, slow), speed=speed, **unchanged)
 
 
 def _join(
@@ -281,7 +230,7 @@ def _join(
 
 
 def _list_sources(links: Iterable[Link], sets: Sets) -> dict[str, str]:
-    given = "the platform's limit" if sets.bandwidth_bytes_per_s else "two copies by one core"
+    given = "the platform's limit" if sets.link.bandwidth_bytes_per_s else "two copies by one core"
     found = {f"{link.name}.bandwidth": given for link in links}
     return found | {f"{link.name}.latency": "order of magnitude" for link in links}
 
@@ -320,12 +269,12 @@ def divide_machine(processes: int) -> Platform:
         return _keep_accelerators(local, processes)
     host = local.host
     workers = tuple(
-        dataclasses.replace(
+        replace_fields(
             host,
             name=f"worker{rank}",
-            flops_per_s=host.flops_per_s / processes,
-            memory_bandwidth_bytes_per_s=host.memory_bandwidth_bytes_per_s / processes,
-            memory_bytes=host.memory_bytes // processes,
+            flops_per_s=host.hardware.flops_per_s / processes,
+            memory_bandwidth_bytes_per_s=host.hardware.memory_bandwidth_bytes_per_s / processes,
+            memory_bytes=host.hardware.memory_bytes // processes,
             cores=max(1, host.cores // processes),
             sockets=1,
         )
@@ -335,7 +284,7 @@ def divide_machine(processes: int) -> Platform:
         local,
         description=f"{local.description}, shared by {processes} processes",
         accelerators=workers,
-        links=_join((host, *workers), host.memory_bandwidth_bytes_per_s),
+        links=_join((host, *workers), host.hardware.memory_bandwidth_bytes_per_s),
     )
 
 

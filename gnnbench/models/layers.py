@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from gnnbench.models.bound import BoundBlock
-from gnnbench.parts import LayerShape
+from gnnbench.parts import EarlyProducts, EdgeValues, FactorCounts, LayerShape, LayerTraits
 from gnnbench.records import Block, BlockSize, Form, Work
 
 
@@ -138,20 +138,12 @@ class Layer(nn.Module, ABC):
             parameters=sum(p.numel() for p in self.parameters()),
             macs_per_row=self.macs_per_row,
             cacheable=self.cacheable,
-            edge_features=self.edge_features,
-            loop_features=self.loop_features,
-            message_features=self.message_features,
-            featurewise=self.featurewise,
             product_features=self.product_features,
-            source_macs=self.source_macs,
-            destination_macs=self.destination_macs,
-            products_read=self.products_read,
             hidden_features=self.hidden_features,
-            source_factors=self.source_factors,
-            destination_factors=self.destination_factors,
-            edge_factors=int(self.weighted),
-            takes_scales=self.takes_scales,
-            takes_sparse=self.takes_sparse,
+            on_edges=EdgeValues(self.edge_features, self.loop_features, self.message_features),
+            factors=FactorCounts(self.source_factors, self.destination_factors, int(self.weighted)),
+            early=EarlyProducts(self.source_macs, self.destination_macs, self.products_read),
+            traits=LayerTraits(self.featurewise, self.takes_scales, self.takes_sparse),
         )
 
     @abstractmethod

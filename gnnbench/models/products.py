@@ -9,7 +9,7 @@ import numpy as np
 
 from gnnbench.machines.machine import Device
 from gnnbench.models import PROJECTED
-from gnnbench.parts import Bundle, GridSampler, Setting
+from gnnbench.parts import Bundle, Setting
 
 
 def projected_layers(bundle: Bundle, setting: Setting) -> frozenset[int]:
@@ -18,7 +18,7 @@ def projected_layers(bundle: Bundle, setting: Setting) -> frozenset[int]:
     There are none if ranges of columns are aggregated apart, since the product mixes columns. There
     are none if in-edges come in pieces, since each piece would need a product.
     """
-    whole = not (bundle.by_features or isinstance(bundle.sampler, GridSampler))
+    whole = not (bundle.by_features or bundle.in_pieces)
     if setting.workload.model not in PROJECTED or not whole:
         return frozenset()
     return frozenset(
@@ -39,7 +39,7 @@ def keeps_sparse(
     """
     return (
         bundle.kernel.takes_sparse_features
-        and (0 in projected or (setting.layers[0].takes_sparse and not bundle.by_features))
+        and (0 in projected or (setting.layers[0].traits.takes_sparse and not bundle.by_features))
         and setting.dataset.multiplies_stored
         and not isinstance(setting.dataset.features, np.ndarray)
         and setting.dataset.features.nnz < 2**31

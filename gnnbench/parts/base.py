@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from abc import ABC
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
@@ -15,82 +15,12 @@ from gnnbench.errors import UsageError
 from gnnbench.host.files import explain
 from gnnbench.host.mapped import shelve
 from gnnbench.machines.machine import Platform
+from gnnbench.parts.layer_shape import LayerShape
 from gnnbench.records import Dataset, Mode, PartKind, Workload
 
-if TYPE_CHECKING:
-    from gnnbench.parts.bundle import Bundle
-
-
-BOTH_MODES: frozenset[Mode] = frozenset({"mini-batch", "full-graph"})
-
-
-@dataclass(frozen=True, slots=True)
-class LayerShape:
-    """The sizes of a layer: f^{l-1} in, f^l out, and ``aggregate_features``, the width of
-    AGGREGATE's output. ``cacheable`` says that the backward pass needs no other intermediates.
-    HongTu §4.2 caches aggregates of GCN, SAGE and GIN; attention has O(|E|) intermediates and is
-    recomputed.
-
-    ``edge_features`` is the number of further values, in the workload's dtype, that the backward
-    pass needs for every edge of a block; 0 where ``cacheable``. They are what autograd saves of
-    AGGREGATE's ``(E,)`` and ``(E, f)`` tensors. These tensors stay on the device from a chunk's
-    forward pass to the end of its backward pass. Integer indices and tensors freed within a pass
-    are not counted. ``loop_features`` is that number for the self-loop that AGGREGATE adds to every
-    destination; 0 where it adds none. ``message_features`` is the width of the rows that AGGREGATE
-    sums with trained weights. A kernel without a fused sum writes these rows for each edge; for
-    other kernels :meth:`Kernel.shape_of` sets the width to 0.
-
-    ``featurewise`` says that AGGREGATE treats features independently, so a range of columns can be
-    aggregated without the others. Its output is then one or more matrices of the input's width,
-    side by side. ``product_features`` is the width of the matrix product that UPDATE begins with,
-    to which every column of the aggregate contributes; 0 where UPDATE begins otherwise.
-
-    ``source_macs`` and ``destination_macs`` are the multiply-accumulates for each source and each
-    destination of a layer that multiplies by W before it aggregates; 0 in other layers. In such a
-    layer an edge reads ``products_read`` rows of products.
-
-    ``hidden_features`` is the width between two products of UPDATE; 0 where there is one product.
-    ``source_factors`` and ``destination_factors`` count AGGREGATE's constants for every source and
-    every destination of a block, such as GCN's 1/sqrt(D(v)+1). ``edge_factors`` counts the
-    constants of every edge: 1 where the graph's weights, or those of a sampler that scales edges,
-    are used. ``takes_scales`` says that AGGREGATE is a sum or mean over neighbours that such a
-    sampler may scale. ``takes_sparse`` says that AGGREGATE begins with W times its input rows,
-    which may be sparse.
-    """
-
-    in_features: int
-    out_features: int
-    aggregate_features: int
-    parameters: int
-    macs_per_row: int
-    cacheable: bool
-    edge_features: int = 0
-    loop_features: int = 0
-    message_features: int = 0
-    featurewise: bool = False
-    product_features: int = 0
-    source_macs: int = 0
-    destination_macs: int = 0
-    products_read: int = 1
-    hidden_features: int = 0
-    source_factors: int = 0
-    destination_factors: int = 0
-    edge_factors: int = 0
-    takes_scales: bool = False
-    takes_sparse: bool = False
-
-    @property
-    def summed_features(self) -> int:
-        """The number of values that an edge reads; they are products where the layer multiplies
-        first."""
-        if self.source_macs:
-            return self.products_read * self.out_features
-        return self.in_features
-
-    @property
-    def narrow_side(self) -> int:
-        """The narrower side of the weights; rates of products are tabulated by it."""
-        return min(self.in_features, self.out_features)
+MINI_BATCHES: frozenset[Mode] = frozenset({"mini-batch"})
+FULL_GRAPHS: frozenset[Mode] = frozenset({"full-graph"})
+BOTH_MODES: frozenset[Mode] = MINI_BATCHES | FULL_GRAPHS
 
 
 class LayerClass(Protocol):
@@ -167,18 +97,23 @@ class Setting:
 
 
 class Part(ABC):
-    """A part of a strategy: a name and a one-line summary; its fields are its options."""
+    """A part of a strategy: a name and a one-line summary; its fields are its options.
+
+    ``modes`` are the training modes that it works in. The ``bundle`` that ``refuses`` and
+    ``settle`` get is a ``gnnbench.parts.Bundle``, which is made of parts and so not known here.
+    """
 
     kind: ClassVar[PartKind]
     name: ClassVar[str]
     summary: ClassVar[str]
+    modes: ClassVar[frozenset[Mode]] = BOTH_MODES
 
-    def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
+    def refuses(self, bundle: Any, setting: Setting) -> str | None:
         """Return one sentence on why this part cannot work with the others here; None when it
         can."""
         return None
 
-    def settle(self, bundle: Bundle, setting: Setting) -> tuple[Part, tuple[str, ...]]:
+    def settle(self, bundle: Any, setting: Setting) -> tuple[Part, tuple[str, ...]]:
         """Return this part with its open options decided, and sentences about the choices for the
         report.
 
@@ -199,21 +134,6 @@ class Part(ABC):
         """Return, after a run, the ideas of this part that had no effect in it. Each names the idea
         and the figure that shows it, such as ``"the cache (no row was found in it)"``."""
         return ()
-
-
-class OfMiniBatches(Part):
-    """A kind of part that works on mini-batches."""
-
-
-class OfFullGraphs(Part):
-    """A kind of part that works on full graphs."""
-
-
-def modes_of(part: type[Part]) -> frozenset[Mode]:
-    """Return the modes that a part works in, by its kinds; both where its kinds do not restrict
-    it."""
-    of_kinds: dict[Mode, type[Part]] = {"mini-batch": OfMiniBatches, "full-graph": OfFullGraphs}
-    return frozenset(m for m, kind in of_kinds.items() if issubclass(part, kind)) or BOTH_MODES
 
 
 class Session:

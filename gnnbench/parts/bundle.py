@@ -7,30 +7,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 from gnnbench.machines.machine import DeviceKind, Platform
-from gnnbench.parts.base import LayerShape, Part, Setting, modes_of
+from gnnbench.parts.base import Part, Setting
 from gnnbench.parts.communication import (
     Communication,
     HaloExchange,
     HostLoading,
     NoTransfer,
     PeerData,
-    Prefetching,
-    RoundedLoading,
-    RowSharing,
-    SampledExchange,
     ShardExchange,
-    StaleExchange,
 )
 from gnnbench.parts.kernel import Kernel
-from gnnbench.parts.memory import DeviceMemory, Memory, OffloadingMemory
-from gnnbench.parts.placement import ColumnPlacement, Placement, SeedPlacement
-from gnnbench.parts.sampler import (
-    FullGraphSampler,
-    GridSampler,
-    LayeredSampler,
-    MiniBatchSampler,
-    StagedSampler,
-)
+from gnnbench.parts.layer_shape import LayerShape
+from gnnbench.parts.memory import CacheMemory, DeviceMemory, Memory, OffloadingMemory
+from gnnbench.parts.placement import Placement
+from gnnbench.parts.sampler import FullGraphSampler, MiniBatchSampler, Sampler
 from gnnbench.records import Mode, PartKind
 
 #: Stages that a host runs at once: sampling, loading and training.
@@ -51,7 +41,7 @@ class Bundle:
     ``chosen`` holds, by kind of part, sentences about the options that the part settled.
     """
 
-    sampler: MiniBatchSampler | FullGraphSampler
+    sampler: Sampler
     placement: Placement
     communication: Communication
     memory: Memory
@@ -70,30 +60,48 @@ class Bundle:
     @property
     def by_features(self) -> bool:
         """Whether AGGREGATE is sharded by ranges of features, in all layers or in the first one."""
-        return isinstance(self.placement, ColumnPlacement)
+        return self.placement.by_features
+
+    @property
+    def in_pieces(self) -> bool:
+        """Whether in-edges of a full graph's vertices come in pieces, round after round."""
+        return isinstance(self.sampler, FullGraphSampler) and self.sampler.in_pieces
 
     @property
     def shares_rows(self) -> bool:
         """Whether rows are kept between rounds or come from peers."""
-        return isinstance(self.communication, RowSharing | HaloExchange)
+        one = self.communication
+        return isinstance(one, HaloExchange) or (isinstance(one, HostLoading) and one.shares_rows)
+
+    @property
+    def ahead(self) -> int | None:
+        """The number of units with rows on the device ahead of the unit in work; see
+        ``HostLoading.ahead``."""
+        one = self.communication
+        return one.ahead if isinstance(one, HostLoading) else None
+
+    @property
+    def swaps(self) -> bool:
+        """Whether intermediates wait on the host, with vertex data on the devices."""
+        return isinstance(self.memory, DeviceMemory) and self.memory.swaps
 
     @property
     def stale(self) -> frozenset[PeerData]:
         """The data of its peers that a device may read from an earlier epoch."""
         one = self.communication
-        return one.stale if isinstance(one, StaleExchange) else frozenset()
+        return one.stale if isinstance(one, HaloExchange) else frozenset()
 
-    def halo_sampling(self, platform: Platform) -> SampledExchange | None:
+    def halo_sampling(self, platform: Platform) -> HaloExchange | None:
         """Return the communication if devices read a sample of their halos on this platform, else
         None."""
         one, several = self.communication, len(self.placement.trainers(platform)) > 1
-        return one if isinstance(one, SampledExchange) and one.samples and several else None
+        return one if isinstance(one, HaloExchange) and one.samples and several else None
 
     @property
-    def rounding(self) -> RoundedLoading | None:
+    def rounding(self) -> HostLoading | None:
         """The communication if it rounds features that cross, else None."""
         one = self.communication
-        return one if isinstance(one, RoundedLoading) and one.rounds_to else None
+        return one if isinstance(one, HostLoading) and one.rounds_to else None
 
     @property
     def scales_edges(self) -> bool:
@@ -103,11 +111,11 @@ class Bundle:
     def prefetch_stages(self, platform: Platform) -> Literal[0, 1, 2]:
         """Return the number of stages that prefetch mini-batch features on this platform.
 
-        The stages of ``Prefetching.prefetch`` overlap work on different hardware. A host that
+        The stages of ``HostLoading.prefetch`` overlap work on different hardware. A host that
         trains alone samples and loads on the cores that it trains on. If it has fewer cores than
         stages, the stages would only wait for each other, so nothing is prefetched.
         """
-        if not isinstance(self.communication, Prefetching):
+        if not isinstance(self.communication, NoTransfer | HostLoading):
             return 0
         alone = self.placement.trainers(platform) == (platform.host,)
         if alone and platform.host.cores < HOST_STAGES:
@@ -117,11 +125,9 @@ class Bundle:
     def wants_design_phase(self, platform: Platform) -> bool:
         """Return whether a few rounds before the run measure rates. Only a placement that asks for
         it gets them, and only on a real host that trains alone."""
-        placement = self.placement
-        if not isinstance(placement, SeedPlacement) or platform.virtual:
+        if platform.virtual or self.placement.trainers(platform) != (platform.host,):
             return False
-        alone = placement.trainers(platform) == (platform.host,)
-        return alone and placement.wants_design_phase()
+        return self.placement.wants_design_phase()
 
     def other_maths(self, platform: Platform) -> str:
         """Return the design that makes the maths differ from the reference, in a word or two.
@@ -140,9 +146,8 @@ class Bundle:
         """Return the first reason why these parts cannot run together; None when they can."""
         mode = self.mode
         for part in self.all():
-            modes = modes_of(type(part))
-            if mode not in modes:
-                only = " and ".join(sorted(modes))
+            if mode not in part.modes:
+                only = " and ".join(sorted(part.modes))
                 return (
                     f"{part.kind} {part.name!r} works for {only} training only, "
                     f"and sampler {self.sampler.name!r} makes {mode} units."
@@ -152,6 +157,8 @@ class Bundle:
             reason = self._refuse_full_graph(setting)
         for part in self.all():
             reason = reason or part.refuses(self, setting)
+            if part is self.memory:
+                reason = reason or _refuse_kept_rows(self, setting)
         reason = reason or self.refuse_devices(setting.platform)
         return reason or self._refuse_split(setting) or self._refuse_scales(setting)
 
@@ -210,7 +217,7 @@ class Bundle:
 
     def _refuse_scales(self, setting: Setting) -> str | None:
         """Refuse scaled edges for layers other than the bundled ones that sum neighbours."""
-        if not self.scales_edges or all(layer.takes_scales for layer in setting.layers):
+        if not self.scales_edges or all(layer.traits.takes_scales for layer in setting.layers):
             return None
         return (
             f"sampler {self.sampler.name!r} scales edges so that sums over neighbours are on "
@@ -227,8 +234,8 @@ class Bundle:
                 f"vertex data, and communication {self.communication.name!r} moves nothing between "
                 f"them; choose communication 'halo', or placement 'single'."
             )
-        reason = self._refuse_shards(setting) or self._refuse_halo_sampling(setting)
-        reason = reason or self._refuse_pieces(setting)
+        reason = _refuse_shards(self, setting) or _refuse_halo_sampling(self, setting)
+        reason = reason or _refuse_pieces(self, setting)
         if reason is None and isinstance(self.memory, OffloadingMemory):
             reason = _refuse_layers(self.sampler, self.memory) or _refuse_intermediates(
                 self.memory, setting.layers
@@ -252,99 +259,103 @@ class Bundle:
             f"communication 'neugraph' or 'vanilla', or memory 'hongtu'."
         )
 
-    def _refuse_shards(self, setting: Setting) -> str | None:
-        """Refuse shards by features without the all-to-all, the reverse, and layers that need whole
-        rows."""
-        sampler, placement, communication = self.sampler, self.placement, self.communication
-        if not self.by_features:
-            if isinstance(communication, ShardExchange):
-                return (
-                    f"communication {communication.name!r} exchanges ranges of features for ranges "
-                    f"of vertices, and placement {placement.name!r} has no ranges of features; "
-                    f"choose placement 'mixgcn', or communication 'halo'."
-                )
-            if isinstance(sampler, StagedSampler):
-                return (
-                    f"sampler {sampler.name!r} leaves it to the placement to share out a stage, "
-                    f"and placement {placement.name!r} shards by vertices; choose placement "
-                    f"'mixgcn', or sampler 'full-graph'."
-                )
-            return None
-        if len(placement.trainers(setting.platform)) > 1 and not isinstance(sampler, StagedSampler):
-            return (
-                f"sampler {sampler.name!r} gives devices units of their own, and placement "
-                f"{placement.name!r} shares every round's out by features; choose sampler 'mixgcn'."
-            )
-        if not isinstance(communication, ShardExchange):
-            return (
-                f"placement {placement.name!r} shards AGGREGATE by features and UPDATE by "
-                f"vertices, and communication {communication.name!r} moves whole rows; choose "
-                f"communication 'mixgcn', the all-to-all between the two."
-            )
-        for number, layer in enumerate(setting.layers, start=1):
-            if not (layer.featurewise and layer.cacheable):
-                return (
-                    f"placement {placement.name!r} shards AGGREGATE by features, and in layer "
-                    f"{number} of model {setting.workload.model!r} it needs all features of both "
-                    f"ends of an edge at once, as attention and gates do; choose a model that "
-                    f"sums feature by feature (gcn, sage, gin or commnet), or a placement that "
-                    f"shards by vertices."
-                )
-        return None
 
-    def _refuse_pieces(self, setting: Setting) -> str | None:
-        """Refuse in-edges in pieces unless layers sum rows that come from the host."""
-        sampler, memory, model = self.sampler, self.memory, setting.workload.model
-        if not isinstance(sampler, GridSampler):
-            return None
-        cut = f"sampler {sampler.name!r} cuts the in-edges of a vertex into pieces"
-        if not isinstance(memory, OffloadingMemory):
+def _refuse_shards(bundle: Bundle, setting: Setting) -> str | None:
+    """Refuse shards by features without the all-to-all, the reverse, and layers that need whole
+    rows."""
+    sampler, placement, communication = bundle.sampler, bundle.placement, bundle.communication
+    staged = isinstance(sampler, FullGraphSampler) and sampler.staged
+    if not bundle.by_features:
+        if isinstance(communication, ShardExchange):
             return (
-                f"{cut}, whose rows come from the host one after the other, and memory "
-                f"{memory.name!r} keeps them on the devices; choose memory 'neugraph', or sampler "
+                f"communication {communication.name!r} exchanges ranges of features for ranges "
+                f"of vertices, and placement {placement.name!r} has no ranges of features; "
+                f"choose placement 'mixgcn', or communication 'halo'."
+            )
+        if staged:
+            return (
+                f"sampler {sampler.name!r} leaves it to the placement to share out a stage, "
+                f"and placement {placement.name!r} shards by vertices; choose placement "
+                f"'mixgcn', or sampler 'full-graph'."
+            )
+        return None
+    if len(placement.trainers(setting.platform)) > 1 and not staged:
+        return (
+            f"sampler {sampler.name!r} gives devices units of their own, and placement "
+            f"{placement.name!r} shares every round's out by features; choose sampler 'mixgcn'."
+        )
+    if not isinstance(communication, ShardExchange):
+        return (
+            f"placement {placement.name!r} shards AGGREGATE by features and UPDATE by "
+            f"vertices, and communication {communication.name!r} moves whole rows; choose "
+            f"communication 'mixgcn', the all-to-all between the two."
+        )
+    for number, layer in enumerate(setting.layers, start=1):
+        if not (layer.traits.featurewise and layer.cacheable):
+            return (
+                f"placement {placement.name!r} shards AGGREGATE by features, and in layer "
+                f"{number} of model {setting.workload.model!r} it needs all features of both "
+                f"ends of an edge at once, as attention and gates do; choose a model that "
+                f"sums feature by feature (gcn, sage, gin or commnet), or a placement that "
+                f"shards by vertices."
+            )
+    return None
+
+
+def _refuse_pieces(bundle: Bundle, setting: Setting) -> str | None:
+    """Refuse in-edges in pieces unless layers sum rows that come from the host."""
+    sampler, memory, model = bundle.sampler, bundle.memory, setting.workload.model
+    if not bundle.in_pieces:
+        return None
+    cut = f"sampler {sampler.name!r} cuts the in-edges of a vertex into pieces"
+    if not isinstance(memory, OffloadingMemory):
+        return (
+            f"{cut}, whose rows come from the host one after the other, and memory "
+            f"{memory.name!r} keeps them on the devices; choose memory 'neugraph', or sampler "
+            f"'hongtu'."
+        )
+    if bundle.shares_rows:
+        return (
+            f"{cut}, and communication {bundle.communication.name!r} keeps rows of one for the "
+            f"next in buffers; choose communication 'neugraph' or 'vanilla', or sampler "
+            f"'hongtu'."
+        )
+    for number, layer in enumerate(setting.layers, start=1):
+        if not layer.cacheable:
+            return (
+                f"{cut}, and layer {number} of model {model!r} needs all of them at once, as "
+                f"the softmax of attention does; choose a model that sums rows (gcn, sage, gin "
+                f"or commnet), or sampler 'hongtu'."
+            )
+        if memory.intermediates(layer) not in ("cache", "keep"):
+            return (
+                f"{cut}, and memory {memory.name!r} computes layer {number} again from its "
+                f"input rows, which are not there at once; choose memory 'neugraph', or "
                 f"'hongtu'."
             )
-        if self.shares_rows:
-            return (
-                f"{cut}, and communication {self.communication.name!r} keeps rows of one for the "
-                f"next in buffers; choose communication 'neugraph' or 'vanilla', or sampler "
-                f"'hongtu'."
-            )
-        for number, layer in enumerate(setting.layers, start=1):
-            if not layer.cacheable:
-                return (
-                    f"{cut}, and layer {number} of model {model!r} needs all of them at once, as "
-                    f"the softmax of attention does; choose a model that sums rows (gcn, sage, gin "
-                    f"or commnet), or sampler 'hongtu'."
-                )
-            if memory.intermediates(layer) not in ("cache", "keep"):
-                return (
-                    f"{cut}, and memory {memory.name!r} computes layer {number} again from its "
-                    f"input rows, which are not there at once; choose memory 'neugraph', or "
-                    f"'hongtu'."
-                )
-        return None
+    return None
 
-    def _refuse_halo_sampling(self, setting: Setting) -> str | None:
-        """Refuse a sampled halo unless every layer sums it, in one block for all layers."""
-        if self.halo_sampling(setting.platform) is None:
-            return None
-        communication, model = self.communication.name, setting.workload.model
-        if isinstance(self.sampler, LayeredSampler):
-            return (
-                f"communication {communication!r} leaves rows of the halo out at every layer, and "
-                f"units of sampler {self.sampler.name!r} compute rows of others out of them; "
-                f"choose communication 'halo', or a sampler whose units have one block."
-            )
-        if not all(layer.cacheable for layer in setting.layers):
-            return (
-                f"communication {communication!r} reads a sample of the halo, scaled so that sums "
-                f"over neighbours stay what they are on average, and model {model!r} computes on "
-                f"edges, as attention and gates do, where no scale makes up for what is left out; "
-                f"choose a model that sums rows (gcn, sage, gin or commnet), or communication "
-                f"'halo'."
-            )
+
+def _refuse_halo_sampling(bundle: Bundle, setting: Setting) -> str | None:
+    """Refuse a sampled halo unless every layer sums it, in one block for all layers."""
+    if bundle.halo_sampling(setting.platform) is None:
         return None
+    communication, model = bundle.communication.name, setting.workload.model
+    if _is_layered(bundle.sampler):
+        return (
+            f"communication {communication!r} leaves rows of the halo out at every layer, and "
+            f"units of sampler {bundle.sampler.name!r} compute rows of others out of them; "
+            f"choose communication 'halo', or a sampler whose units have one block."
+        )
+    if not all(layer.cacheable for layer in setting.layers):
+        return (
+            f"communication {communication!r} reads a sample of the halo, scaled so that sums "
+            f"over neighbours stay what they are on average, and model {model!r} computes on "
+            f"edges, as attention and gates do, where no scale makes up for what is left out; "
+            f"choose a model that sums rows (gcn, sage, gin or commnet), or communication "
+            f"'halo'."
+        )
+    return None
 
 
 def _refuse_kinds(kernel: Kernel, placement: Placement, platform: Platform) -> str | None:
@@ -365,10 +376,14 @@ def _name_kinds(kernel: Kernel) -> str:
     return " and ".join(f"{name}s" for kind, name in KINDS.items() if kind in kernel.device_kinds)
 
 
-def _refuse_layers(sampler: object, memory: Memory) -> str | None:
+def _is_layered(sampler: Sampler) -> bool:
+    return isinstance(sampler, FullGraphSampler) and sampler.layered
+
+
+def _refuse_layers(sampler: Sampler, memory: Memory) -> str | None:
     """Refuse vertex data on the host for units with a block for each layer; one block serves all
     layers."""
-    if not isinstance(sampler, LayeredSampler):
+    if not _is_layered(sampler):
         return None
     return (
         f"units of sampler {sampler.name!r} have a block for each layer, and memory "
@@ -386,4 +401,23 @@ def _refuse_intermediates(memory: OffloadingMemory, layers: tuple[LayerShape, ..
                 f"memory {memory.name!r} would {policy!r} the intermediates of layer {number}; "
                 f"only cacheable layers are cached, and only others are offloaded."
             )
+    return None
+
+
+def _refuse_kept_rows(bundle: Bundle, setting: Setting) -> str | None:
+    """Refuse communications that keep rows on devices that swap or cache."""
+    memory, communication = bundle.memory, bundle.communication
+    drawn = bundle.halo_sampling(setting.platform) is not None
+    if bundle.swaps and (bundle.stale or drawn):
+        return (
+            f"memory {memory.name!r} swaps what layers keep from forward to backward, and "
+            f"communication {communication.name!r} keeps rows of peers over epochs or draws "
+            f"them anew; choose communication 'halo', or memory 'resident'."
+        )
+    if isinstance(memory, CacheMemory) and bundle.shares_rows:
+        return (
+            f"memory {memory.name!r} caches rows on the devices, and communication "
+            f"{communication.name!r} keeps others from round to round; choose "
+            f"communication 'vanilla' or 'hyscale', or memory 'host'."
+        )
     return None

@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnbench.parts.base import OfFullGraphs, OfMiniBatches, Part, Session
+from gnnbench.parts.base import FULL_GRAPHS, Part, Session
 from gnnbench.records import (
     BoolArray,
     Fetch,
     IntArray,
+    Mode,
     PartKind,
     PeerFetch,
     Round,
@@ -28,36 +29,19 @@ PeerData = Literal["rows", "gradients"]
 _NOTHING: IntArray = np.empty(0, dtype=np.int64)
 
 
-@dataclass(frozen=True)
-class Communication(Part):
-    """The data that cross each link, and the data that need not. Subclass one of the kinds
-    below."""
+class GradientAverage:
+    """The average of gradients over devices, which every communication states.
+
+    ``host`` gathers gradients in a synchroniser on the host and sends the average back (HyScale-GNN
+    Equation 13); ``ring`` is a ring all-reduce between the trainers.
+    """
 
     kind: ClassVar[PartKind] = "communication"
-    #: How gradients are averaged: ``host`` gathers them in a synchroniser on the host and sends the
-    #: average back (HyScale-GNN Equation 13); ``ring`` is a ring all-reduce between the trainers.
-    #: Gradients of mini-batches use a ring only in a ``RingReduction``.
+    #: How a full graph's gradients are averaged.
     all_reduce: ClassVar[Literal["host", "ring"]] = "host"
-
-
-@dataclass(frozen=True)
-class Prefetching(OfMiniBatches, Communication):
-    """A communication that prefetches: it draws, loads and transfers mini-batches while the devices
-    train on earlier ones."""
-
-    @property
-    @abstractmethod
-    def prefetch(self) -> Literal[0, 1, 2]:
-        """The number of pipeline stages: 0 (a round starts when the last has finished), 1 (load and
-        transfer as one stage) or 2 (HyScale-GNN §IV-B: two stages that overlap)."""
-
-
-@dataclass(frozen=True)
-class RingReduction(OfMiniBatches, Communication):
-    """A ring all-reduce of mini-batch gradients between the trainers. Each trainer then updates its
-    own model, as in torch's distributed data parallel."""
-
-    all_reduce: ClassVar[Literal["host", "ring"]] = "ring"
+    #: How gradients of mini-batches are averaged. After a ring each trainer updates its own model,
+    #: as in torch's distributed data parallel.
+    batch_all_reduce: ClassVar[Literal["host", "ring"]] = "host"
 
 
 # --------------------------------------------------------------------------- rows
@@ -76,16 +60,6 @@ class TrafficSession(Session):
         of the round before (None for the first of an epoch)."""
 
 
-@dataclass(frozen=True)
-class RowTransfer(Communication):
-    """A transfer of rows to the units that need them, planned for every round by a session."""
-
-    @abstractmethod
-    def open(self, owner: IntArray) -> TrafficSession:
-        """Plan the traffic of a run; ``owner`` maps each vertex to the device index of its
-        partition."""
-
-
 def _sort_inputs(unit: Unit) -> IntArray:
     """Return the vertices that a unit reads, ascending. A chunk lists its own vertices and then all
     others: two ascending runs that a stable sort merges."""
@@ -99,10 +73,17 @@ class _NothingMoves(TrafficSession):
 
 
 @dataclass(frozen=True)
-class NoTransfer(RowTransfer):
+class NoTransfer(GradientAverage, Part):
     """No transfer: vertex data is on the device that needs it, so every row counts as reused."""
 
+    @property
+    def prefetch(self) -> Literal[0, 1, 2]:
+        """The number of pipeline stages, as in :attr:`HostLoading.prefetch`."""
+        return 0
+
     def open(self, owner: IntArray) -> TrafficSession:
+        """Plan the traffic of a run; ``owner`` maps each vertex to the device index of its
+        partition."""
         return _NothingMoves(owner)
 
 
@@ -114,15 +95,7 @@ class EverythingCrosses(TrafficSession):
         return RoundTraffic(tuple(Fetch(slot, ids, ids, _NOTHING) for slot, ids in needed))
 
 
-@dataclass(frozen=True)
-class HostLoading(RowTransfer):
-    """A transfer in which the rows of every unit, mini-batch or chunk, come from the host."""
-
-    def open(self, owner: IntArray) -> TrafficSession:
-        return EverythingCrosses(owner)
-
-
-class OwnRowsStay(EverythingCrosses):
+class OwnRowsStay(TrafficSession):
     """A session in which a unit's input set crosses the host link. The rows of its destinations
     stay if the unit before had the same destinations."""
 
@@ -145,60 +118,66 @@ class OwnRowsStay(EverythingCrosses):
 
 
 @dataclass(frozen=True)
-class StreamedLoading(OfFullGraphs, HostLoading):
-    """A transfer from the host that overlaps with the device's work on earlier units. If a chunk's
-    in-edges come in pieces, the rows of its destinations cross with the first piece."""
+class HostLoading(GradientAverage, Part):
+    """A transfer in which the rows of every unit, mini-batch or chunk, come from the host.
 
-    @property
-    @abstractmethod
-    def ahead(self) -> int:
-        """The number of units, besides the one in work, with rows on the device or in flight."""
+    A subclass overrides what it does beyond that: it prefetches, streams, shares or rounds rows.
+    """
 
-    def open(self, owner: IntArray) -> TrafficSession:
-        return OwnRowsStay(owner)
-
-
-@dataclass(frozen=True)
-class RowSharing(HostLoading):
-    """A transfer in which rows from the host stay for the next round or are shared between devices.
-    Every device has a buffer for these rows."""
-
-    @property
-    def overlaps(self) -> bool:
-        """Whether rounds of a full graph overlap. A unit's results then leave the device while rows
-        of the next unit arrive, and backward inputs of a unit arrive during the unit before.
-        Otherwise each round begins when the one before has finished."""
-        return False
-
-    @abstractmethod
-    def open(self, owner: IntArray) -> TrafficSession:
-        """Plan the traffic of a run, with rows that are reused or come from peers."""
-
-
-@dataclass(frozen=True)
-class RoundedLoading(OfMiniBatches, HostLoading):
-    """A transfer that rounds features before they cross the host link. The maths then differ from
-    the reference."""
-
+    #: Whether rows from the host stay for the next round or are shared between devices, as
+    #: ``open``'s session plans it. Every device has a buffer for these rows.
+    shares_rows: ClassVar[bool] = False
     #: Whether the host's memory holds rounded features from the start, if the host does not train.
     #: They take less memory, and are gathered as they cross.
     keeps_packed: ClassVar[bool] = False
 
-    @property
-    @abstractmethod
-    def rounds_to(self) -> str:
-        """The type that features are rounded to, such as ``"int8"``. It is empty if an option turns
-        rounding off; then nothing is packed."""
+    def open(self, owner: IntArray) -> TrafficSession:
+        """Plan the traffic of a run; ``owner`` maps each vertex to the device index of its
+        partition."""
+        return EverythingCrosses(owner) if self.ahead is None else OwnRowsStay(owner)
 
-    @abstractmethod
+    @property
+    def prefetch(self) -> Literal[0, 1, 2]:
+        """The number of pipeline stages that load mini-batches while devices train on earlier ones.
+
+        0: a round starts when the last has finished. 1: load and transfer are one stage. 2: they
+        are two stages that overlap (HyScale-GNN §IV-B).
+        """
+        return 0
+
+    @property
+    def ahead(self) -> int | None:
+        """The number of units of a full graph, besides the one in work, with rows on the device or
+        in flight.
+
+        It is None where transfers do not overlap with the device's work on earlier units. If they
+        do and a chunk's in-edges come in pieces, the rows of its destinations cross with the first
+        piece.
+        """
+        return None
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether rounds of a full graph overlap, where rows are shared. A unit's results then
+        leave the device while rows of the next unit arrive, and backward inputs of a unit arrive
+        during the unit before. Otherwise each round begins when the one before has finished."""
+        return False
+
+    @property
+    def rounds_to(self) -> str:
+        """The type that features of mini-batches are rounded to before they cross, such as
+        ``"int8"``; empty if they are not. The maths differ from the reference where they are."""
+        return ""
+
     def pack(self, rows: Tensor) -> tuple[Tensor, ...]:
         """Pack feature rows ``(n, f)`` of the host's memory for the transfer to an accelerator.
         Only the bytes of the returned tensors are counted and priced."""
+        return (rows,)
 
-    @abstractmethod
     def unpack(self, crossed: tuple[Tensor, ...], dtype: torch.dtype) -> Tensor:
         """Return the rows ``(n, f)`` in ``dtype`` from the output of ``pack``, on the device that
         holds it."""
+        return crossed[0].to(dtype)
 
     def row_bytes(self, width: int, dtype: torch.dtype) -> int:
         """Return the bytes of a packed feature row of ``width`` values that crosses to an
@@ -243,31 +222,31 @@ class HaloTraffic(TrafficSession):
 
 
 @dataclass(frozen=True)
-class HaloExchange(OfFullGraphs, RowTransfer):
+class HaloExchange(GradientAverage, Part):
     """A halo exchange at every layer. Every device holds the rows of its partition, and reads the
-    other rows that its unit needs, the halo, from their owners. It sends their gradients back."""
+    other rows that its unit needs, the halo, from their owners. It sends their gradients back.
 
+    A subclass may broadcast rows, send some of them late, or read a sample of the halo.
+    """
+
+    modes: ClassVar[frozenset[Mode]] = FULL_GRAPHS
     all_reduce: ClassVar[Literal["host", "ring"]] = "ring"
+    #: Whether a device sends all rows of its partition to every peer, needed there or not. Every
+    #: peer sends an equal number of gradients back.
+    broadcasts: ClassVar[bool] = False
 
     def open(self, owner: IntArray) -> TrafficSession:
+        """Plan the traffic of a run; ``owner`` maps each vertex to the device index of its
+        partition."""
         return HaloTraffic(owner)
 
-
-@dataclass(frozen=True)
-class Broadcast(HaloExchange):
-    """A broadcast: a device sends all rows of its partition to every peer, needed there or not.
-    Every peer sends an equal number of gradients back."""
-
-
-@dataclass(frozen=True)
-class StaleExchange(HaloExchange):
-    """A halo exchange in which a device may read its peers' rows or gradients of an earlier epoch.
-    The maths then differ from full-graph training."""
+    # ----------------------------------------------------------------------- stale rows
 
     @property
-    @abstractmethod
     def stale(self) -> frozenset[PeerData]:
-        """The data that may come from an earlier epoch; empty if an option turns staleness off."""
+        """The data of peers that may come from an earlier epoch; the maths then differ from
+        full-graph training."""
+        return frozenset()
 
     @property
     def arrival_epochs(self) -> int:
@@ -298,57 +277,52 @@ class StaleExchange(HaloExchange):
         """
         return np.ones(len(ids), dtype=np.bool_)
 
-
-@dataclass(frozen=True)
-class AdaptiveExchange(StaleExchange):
-    """A stale exchange in which a device sends its rows of a layer again once they changed by
-    enough. The device measures the change before the layer reads the rows, and tells all others.
-
-    This takes a copy of the rows that crossed last, a pass over both, and a number to every peer.
-    Plans refuse it, since they compute no values.
-    """
-
     @property
-    @abstractmethod
     def change_bound(self) -> float | None:
-        """The relative change up to which rows do not cross: || H - H' || / || H' ||, by Frobenius
-        norms. H are a partition's rows of a layer, and H' the rows that crossed last.
+        """The relative change up to which rows do not cross; None where ``choose_crossing``
+        decides.
 
-        ``choose_crossing`` decides for features, which never change, and for all rows where the
-        bound is None. Rows must be among the ``stale`` data, without ``arrival_epochs``.
+        The change is || H - H' || / || H' ||, by Frobenius norms. H are a partition's rows of a
+        layer, and H' the rows that crossed last. The device measures the change before the layer
+        reads the rows, and tells all others. This takes a copy of the rows that crossed last, a
+        pass over both, and a number to every peer. Plans refuse it, since they compute no values.
+        ``choose_crossing`` decides for features, which never change. Rows must be among the
+        ``stale`` data, without ``arrival_epochs``.
         """
+        return None
 
-
-@dataclass(frozen=True)
-class SampledExchange(HaloExchange):
-    """A halo exchange of a random sample: in every epoch a device reads some rows of its halo,
-    drawn anew. It skips the others and their edges, so the maths differ from full-graph training.
-
-    All layers of an epoch use one sample, and only gradients of the sampled rows go back.
-    """
+    # ----------------------------------------------------------------------- sampled halos
 
     @property
-    @abstractmethod
     def samples(self) -> bool:
-        """Whether rows may be left out; nothing is drawn if an option keeps all of them."""
+        """Whether a device reads a random sample of its halo, drawn anew in every epoch. It skips
+        the others and their edges, so the maths differ from full-graph training.
+
+        All layers of an epoch use one sample, and only gradients of the sampled rows go back.
+        """
+        return False
 
     @property
-    @abstractmethod
     def scale(self) -> float:
-        """The factor of a peer's row on arrival, and of its gradient after its return. It keeps
+        """The factor of a sampled row on arrival, and of its gradient after its return. It keeps
         sums over neighbours unchanged on average."""
+        return 1.0
 
-    @abstractmethod
     def draw(self, seed: int, epoch: int, slot: int, ids: IntArray) -> BoolArray:
         """Return which rows of its halo device ``slot`` reads in an epoch, bool like ``ids``, the
-        vertices of the halo, ascending.
+        vertices of the halo, ascending; called where it ``samples``.
 
         The result must depend on the arguments alone, where ``seed`` is the workload's: both ends
         of a transfer draw it, possibly in different processes.
         """
+        return np.ones(len(ids), dtype=np.bool_)
 
 
 @dataclass(frozen=True)
-class ShardExchange(Communication):
+class ShardExchange(GradientAverage, Part):
     """An all-to-all between the shards of AGGREGATE and those of UPDATE. The placement's shards, by
     features and by vertices, decide which data cross."""
+
+
+#: The data that cross each link, and the data that need not.
+Communication = NoTransfer | HostLoading | HaloExchange | ShardExchange

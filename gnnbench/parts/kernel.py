@@ -22,8 +22,9 @@ from gnnbench.machines.costs import (
 from gnnbench.machines.costs.aggregation import Aggregation
 from gnnbench.machines.costs.loading import UNMEASURED
 from gnnbench.machines.costs.passes import RELU, Passes, update
-from gnnbench.machines.machine import Device, DeviceKind, LibraryRates
-from gnnbench.parts.base import LayerShape, Part, Setting
+from gnnbench.machines.machine import Device, DeviceKind, LibraryRates, SumRates
+from gnnbench.parts.base import Part, Setting
+from gnnbench.parts.layer_shape import LayerShape
 from gnnbench.records import Block, BlockSize, Mode, PartKind, Work
 
 #: By form of AGGREGATE, torch's reads and writes of destination rows besides the sum over
@@ -183,6 +184,12 @@ class Scaling:
         return self._edges
 
 
+def csr_bytes(block: BlockSize) -> int:
+    """Return the bytes of a block's CSR and its transpose, with 32-bit positions."""
+    rows = block.num_dst + 1 + block.num_src + 1
+    return 4 * (rows + 2 * block.num_edges + (block.num_dst if block.own else 0))
+
+
 @dataclass
 class Kernel(Part):
     """Aggregation and update on one device: how they are computed and what they cost."""
@@ -192,6 +199,9 @@ class Kernel(Part):
     device_kinds: ClassVar[frozenset[DeviceKind]] = frozenset(get_args(DeviceKind))
     #: Whether UPDATE of the first layer may be handed features as a sparse CSR tensor.
     takes_sparse_features: ClassVar[bool] = False
+    #: Whether the memory of outputs is kept and used again, for sums, products and UPDATE. Terms of
+    #: attention use torch's.
+    reuses_outputs: ClassVar[bool] = False
     #: Whether transposed products add into given rows without a temporary tensor.
     adds_in_place: ClassVar[bool] = False
 
@@ -238,14 +248,13 @@ class Kernel(Part):
         """Return the bytes that a block's adjacency keeps on its device after a layer's forward and
         backward pass. The tensors reachable from the adjacency must not be larger. By default these
         are the CSR and its transpose, with 32-bit positions."""
-        rows = block.num_dst + 1 + block.num_src + 1
-        return 4 * (rows + 2 * block.num_edges + (block.num_dst if block.own else 0))
+        return csr_bytes(block)
 
     def shape_of(self, layer: LayerShape) -> LayerShape:
         """Return the sizes of a layer as this kernel computes it: without messages of its edges,
         unless ``aggregation`` says that sums with trained weights write them."""
         makes = self.aggregation.messages or self.aggregation.trained_messages
-        return layer if makes else replace(layer, message_features=0)
+        return layer if makes else replace(layer, on_edges=replace(layer.on_edges, messages=0))
 
     @abstractmethod
     def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> Adjacency:
@@ -270,8 +279,17 @@ class Kernel(Part):
         tensors to scale, add and concatenate.
         """
         if work.op == "update":
-            return update(work, self.update_passes, self.hidden_passes)
-        return self.aggregation.list_operations(work)
+            listed = update(work, self.update_passes, self.hidden_passes)
+        else:
+            listed = self.aggregation.list_operations(work)
+        if not self.reuses_outputs:
+            return listed
+        return tuple(
+            replace(each, outputs=0)
+            if work.op == "update" or each.kind in ("aggregate", "product")
+            else each
+            for each in listed
+        )
 
     #: How AGGREGATE is composed, UPDATE's reads and writes besides its products and ReLU, and the
     #: library's constants.
@@ -284,7 +302,7 @@ class Kernel(Part):
     def batch_seconds(self, device: Device) -> float:
         """Return the seconds of the loss and the optimiser besides their memory traffic; 0 unless
         the platform states them for this library."""
-        return device.libraries.get(self.name, UNMEASURED).batch_s
+        return device.libraries.get(self.name, UNMEASURED).calls.batch_s
 
     def seconds(self, work: Work, device: Device) -> float:
         """Return the modelled duration of ``work`` on a described device.
@@ -299,20 +317,20 @@ class Kernel(Part):
         if work.op not in ("aggregate", "update"):
             raise ValueError(f"a kernel has no cost for {work.op!r}")
         measured = device.libraries.get(self.name, UNMEASURED)
-        if measured.aggregate is not None:
+        if measured.sums.aggregate is not None:
             operations = self.operations(work, device)
             summed_s = price_measured(operations, device, self.library, measured, work.threads)
             return summed_s + price_calls(work, measured)
         known = measured
         if not measured.update:
-            summed = (work.backward and device.aggregate_backward) or device.aggregate
-            known = LibraryRates(aggregate=summed, update=device.update)
-        if known.aggregate or known.update or device.kind not in ("cpu", "gpu"):
-            call_s = (measured.call_s or 0.0) if work.op == "aggregate" else 0.0
+            summed = (work.backward and device.rates.aggregate_backward) or device.rates.aggregate
+            known = LibraryRates(sums=SumRates(aggregate=summed), update=device.rates.update)
+        if known.sums.aggregate or known.update or device.kind not in ("cpu", "gpu"):
+            call_s = (measured.calls.call_s or 0.0) if work.op == "aggregate" else 0.0
             return call_s + _by_equations(work, device, known)
         library = self.library
-        if measured.call_s is not None:
-            library = replace(library, call_s=measured.call_s)
+        if measured.calls.call_s is not None:
+            library = replace(library, call_s=measured.calls.call_s)
         # A described cache's hit rate is for an arbitrary order; a plan does not know the order.
         operations = self.operations(work._replace(order=None), device)
         seconds = price_operations(operations, device, library, work.threads)
@@ -323,10 +341,10 @@ def _by_equations(work: Work, device: Device, known: LibraryRates) -> float:
     """Price work by HyScale-GNN's Equations 11 and 12, at known rates or else at the device's
     peaks."""
     bandwidth = device.bandwidth_bytes_per_s(work.threads)
-    if known.aggregate is not None:
-        bandwidth = known.aggregate.at(work.features, work.threads)
-    flops = device.flops_per_s * device.share_of_cores(work.threads)
+    if known.sums.aggregate is not None:
+        bandwidth = known.sums.aggregate.at(work.features, work.threads)
+    flops = device.hardware.flops_per_s * device.share_of_cores(work.threads)
     if known.update is not None:
         flops = known.update.at(work.features, work.threads)
     traffic = work.edges * work.features * work.itemsize
-    return device.launch_s + traffic / bandwidth + 2.0 * work.macs / flops
+    return device.hardware.launch_s + traffic / bandwidth + 2.0 * work.macs / flops

@@ -7,28 +7,26 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from gnnbench.machines.machine import Device
-from gnnbench.parts.base import LayerShape, OfFullGraphs, OfMiniBatches, Part, Session, Setting
+from gnnbench.parts.base import FULL_GRAPHS, MINI_BATCHES, Part, Session, Setting
+from gnnbench.parts.kernel import Kernel
+from gnnbench.parts.layer_shape import LayerShape
 from gnnbench.parts.options import option
-from gnnbench.records import BlockSize, BoolArray, IntArray, PartKind
+from gnnbench.parts.placement import Placement
+from gnnbench.records import BlockSize, BoolArray, IntArray, Mode, PartKind
 from gnnbench.units import format_si
-
-if TYPE_CHECKING:
-    from gnnbench.parts.bundle import Bundle
-
 
 #: Policies for a layer's intermediate results between forward and backward.
 Intermediates = Literal["cache", "keep", "offload", "recompute"]
 
 
 @dataclass(frozen=True)
-class Memory(Part):
-    """The location of tensors, and what is kept, recomputed or offloaded. Subclass one of the kinds
-    below.
+class MemoryCap:
+    """The cap on devices' memories, which every memory has as its first option.
 
     ``device_bytes`` caps every accelerator's (or lone device's) memory below the platform's own.
     """
@@ -39,56 +37,45 @@ class Memory(Part):
     def capacity_bytes(self, device: Device) -> int:
         """Return the bytes of a device's memory that a run may hold."""
         if self.device_bytes:
-            return min(self.device_bytes, device.memory_bytes)
-        return device.memory_bytes
+            return min(self.device_bytes, device.hardware.memory_bytes)
+        return device.hardware.memory_bytes
 
     def host_capacity_bytes(self, host: Device) -> int:
         """Return the bytes of the host's memory that a run may hold."""
-        return host.memory_bytes
+        return host.hardware.memory_bytes
 
 
 @dataclass(frozen=True)
-class DeviceMemory(Memory):
+class DeviceMemory(MemoryCap, Part):
     """A memory with all features, representations, gradients and intermediates on the devices.
 
     If several devices train a full graph, each holds the tensors of its partition.
     """
 
+    #: Whether intermediates of a full graph's layers without room on the device wait on the host
+    #: for their backward pass; vertex data stays on the devices.
+    swaps: ClassVar[bool] = False
 
-@dataclass(frozen=True)
-class SwappingMemory(OfFullGraphs, DeviceMemory):
-    """A device memory that swaps intermediates to the host. Vertex data stays on the devices;
-    intermediates of layers without room on the device wait on the host for their backward pass."""
-
-    @abstractmethod
     def choose_swapped(
         self, kept: Sequence[int], working: Sequence[int], rows: Sequence[int], free_bytes: int
     ) -> frozenset[int]:
         """Return the layers, from 0, whose intermediates a device sends to the host after their
         forward pass and reads back for their backward pass.
 
-        By layer, ``kept`` are the bytes of the intermediates on the device. ``working`` are the
-        other bytes that the device holds while it works on the layer. The output of a swapped
-        layer, ``rows`` bytes, stays until the next layer has read it. ``free_bytes`` is the room
-        for all of these. The last layer cannot be swapped, since its backward pass follows its
-        forward pass.
+        It is called where the memory ``swaps``. By layer, ``kept`` are the bytes of the
+        intermediates on the device. ``working`` are the other bytes that the device holds while it
+        works on the layer. The output of a swapped layer, ``rows`` bytes, stays until the next
+        layer has read it. ``free_bytes`` is the room for all of these. The last layer cannot be
+        swapped, since its backward pass follows its forward pass.
         """
-
-    def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
-        communication = bundle.communication
-        if bundle.stale or bundle.halo_sampling(setting.platform) is not None:
-            return (
-                f"memory {self.name!r} swaps what layers keep from forward to backward, and "
-                f"communication {communication.name!r} keeps rows of peers over epochs or draws "
-                f"them anew; choose communication 'halo', or memory 'resident'."
-            )
-        return super().refuses(bundle, setting)
+        return frozenset()
 
 
 @dataclass(frozen=True)
-class LoadingMemory(OfMiniBatches, Memory):
+class LoadingMemory(MemoryCap, Part):
     """A memory with features on the host; a mini-batch's rows are on the device while it trains."""
 
+    modes: ClassVar[frozenset[Mode]] = MINI_BATCHES
     #: Whether every host of a multi-node machine holds all features, so that none cross the
     #: network. Otherwise each host holds the features of its own vertices.
     replicated: ClassVar[bool] = False
@@ -135,12 +122,17 @@ class CacheSession(Session):
 
 
 @dataclass(frozen=True)
-class CacheMemory(LoadingMemory):
+class CacheMemory(MemoryCap, Part):
     """A memory with features on the host and a cache of feature rows on every accelerator, static
     or dynamic.
 
-    Rows found in the cache are neither loaded nor transferred.
+    Rows found in the cache are neither loaded nor transferred. ``replicated`` is that of
+    :class:`LoadingMemory`. Mini-batches may be drawn before the
+    run to fill it, in epochs of their own, by the sampler that training uses.
     """
+
+    modes: ClassVar[frozenset[Mode]] = MINI_BATCHES
+    replicated: ClassVar[bool] = False
 
     cache_bytes: int = option(
         0, "size of each device's cache; 0 = what mini-batches leave free", unit="bytes"
@@ -157,33 +149,17 @@ class CacheMemory(LoadingMemory):
         size_bytes = self.cache_bytes or max(0, free_bytes - mini_batch_bytes)
         return size_bytes // (setting.dataset.num_features * setting.workload.itemsize)
 
-    def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
-        if bundle.shares_rows:
-            return (
-                f"memory {self.name!r} caches rows on the devices, and communication "
-                f"{bundle.communication.name!r} keeps others from round to round; choose "
-                f"communication 'vanilla' or 'hyscale', or memory 'host'."
-            )
-        return None
-
-
-@dataclass(frozen=True)
-class PreSampledCache(CacheMemory):
-    """A cache filled with the rows that sampled mini-batches read. These mini-batches are drawn
-    before the run, in epochs of their own, by the sampler that training uses."""
-
     @property
-    @abstractmethod
     def sampled_epochs(self) -> int:
-        """The number of epochs drawn before the run; with 0, by an option, ``open`` plans the
-        caches."""
+        """The number of epochs drawn before the run; with 0 ``open`` plans the caches."""
+        return 0
 
-    @abstractmethod
     def open_sampled(
         self, setting: Setting, num_rows: Mapping[int, int], drawn: IntArray
     ) -> CacheSession:
         """Plan the caches as ``open`` does; ``drawn`` counts the sampled mini-batches that read
         each vertex's row, int64 ``(V,)``."""
+        return CacheSession.of_hottest(drawn, num_rows)
 
 
 #: One in ``TOPOLOGY_PART`` bytes of a device may hold topologies of chunks that wait for their
@@ -192,12 +168,14 @@ TOPOLOGY_PART = 8
 
 
 @dataclass(frozen=True)
-class OffloadingMemory(OfFullGraphs, Memory):
+class OffloadingMemory(MemoryCap, Part):
     """A memory with the whole graph's vertex data on the host, within a budget, and beyond it on
     disk.
 
     :func:`gnnbench.lowering.footprint.choose_spilled` chooses the data on disk once for a run.
     """
+
+    modes: ClassVar[frozenset[Mode]] = FULL_GRAPHS
 
     host_bytes: int = option(0, "cap on the host's memory; 0 = the platform's", unit="bytes")
     spill_dir: str = option("", "directory for what outgrows the host; empty = the system's")
@@ -217,20 +195,20 @@ class OffloadingMemory(OfFullGraphs, Memory):
         Otherwise it stays on the device for the whole run. Valid once settled."""
         return self.topology == "host"
 
-    def settle(self, bundle: Bundle, setting: Setting) -> tuple[Part, tuple[str, ...]]:
+    def settle(self, bundle: Any, setting: Setting) -> tuple[Part, tuple[str, ...]]:
         """Return the memory with the location of topologies decided, if left open. It is the device
         if all its chunks fit a small part of its memory, else the host."""
         if self.topology != "auto":
             return self, ()
-        graph, trainers = setting.dataset.graph, bundle.placement.trainers(setting.platform)
+        kernel: Kernel = bundle.kernel
+        placement: Placement = bundle.placement
+        graph, trainers = setting.dataset.graph, placement.trainers(setting.platform)
         capacity_bytes, itemsize = (
             min(map(self.capacity_bytes, trainers)),
             setting.workload.itemsize,
         )
         chunks = BlockSize(graph.num_vertices, 0, graph.num_edges // len(trainers))
-        size = max(
-            bundle.kernel.adjacency_bytes(chunks, layer, itemsize) for layer in setting.layers
-        )
+        size = max(kernel.adjacency_bytes(chunks, layer, itemsize) for layer in setting.layers)
         if size * TOPOLOGY_PART <= capacity_bytes:
             return replace(self, topology="device"), ()
         why = (
@@ -239,7 +217,7 @@ class OffloadingMemory(OfFullGraphs, Memory):
         )
         return replace(self, topology="host"), (why,)
 
-    def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
+    def refuses(self, bundle: Any, setting: Setting) -> str | None:
         if self.topology not in ("auto", "device", "host"):
             return f"memory.topology is {self.topology!r}; it must be auto, device or host."
         if not self.spill_directory().is_dir():
@@ -248,9 +226,13 @@ class OffloadingMemory(OfFullGraphs, Memory):
 
     def host_capacity_bytes(self, host: Device) -> int:
         if self.host_bytes:
-            return min(self.host_bytes, host.memory_bytes)
-        return host.memory_bytes
+            return min(self.host_bytes, host.hardware.memory_bytes)
+        return host.hardware.memory_bytes
 
     def spill_directory(self) -> Path:
         """Return the directory for vertex data that the host cannot hold."""
         return Path(self.spill_dir or tempfile.gettempdir())
+
+
+#: The location of tensors, and what is kept, recomputed or offloaded.
+Memory = DeviceMemory | LoadingMemory | CacheMemory | OffloadingMemory

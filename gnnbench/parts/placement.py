@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from gnnbench.machines.machine import Device, Platform
-from gnnbench.parts.base import OfFullGraphs, OfMiniBatches, Part, Session, Setting
+from gnnbench.parts.base import Part, Session, Setting
 from gnnbench.parts.options import option_fields
 from gnnbench.records import BatchProfile, HostThreads, IntArray, PartKind, Shard, Share, StageTimes
 
@@ -21,10 +21,23 @@ Handed = Sequence[tuple[Share, IntArray]]
 
 @dataclass(frozen=True)
 class Placement(Part):
-    """The devices that train, and the share of each. Subclass one of the kinds below, or two: a
-    placement with both seeds and partitions works on mini-batches and on full graphs."""
+    """The devices that train, and the share of each.
+
+    On mini-batches each device trains a share of every round's seeds, by default an even one. On
+    full graphs it computes the chunks of its own partition, unless AGGREGATE is sharded
+    ``by_features``.
+    """
 
     kind: ClassVar[PartKind] = "placement"
+    #: Whether AGGREGATE is sharded by ranges of features, see ``shard_aggregate``. For mini-batches
+    #: this holds in the first layer, together with the product that its UPDATE begins with. For
+    #: full graphs UPDATE is then sharded by ranges of vertices (MixGCN §3.1.2, mixture of
+    #: parallelism), see ``shard_update``.
+    by_features: ClassVar[bool] = False
+    #: Whether the host computes the accelerators' loss, and also updates the model if one
+    #: accelerator trains alone. Logits cross to the host and their gradients back, then the model's
+    #: gradients and its new weights. Only for mini-batches.
+    host_takes_loss: ClassVar[bool] = False
 
     @abstractmethod
     def trainers(self, platform: Platform) -> tuple[Device, ...]:
@@ -64,6 +77,47 @@ class Placement(Part):
         """
         return np.arange(len(owner), dtype=np.int64) % len(setting.platform.sockets)
 
+    def open(
+        self, setting: Setting, profiles: Sequence[BatchProfile], prefetch: Literal[0, 1, 2]
+    ) -> SeedSession:
+        """Plan the first split of a run from sampled mini-batches of several sizes.
+
+        ``profiles`` ascend in seeds; the last one is a full round. ``prefetch`` is the number of
+        stages that prefetch features, see ``Bundle.prefetch_stages``.
+        """
+        return EvenShares(len(self.trainers(setting.platform)))
+
+    def samplers(self, platform: Platform) -> tuple[Device, ...]:
+        """Return the trainers that can draw their own mini-batches if a share says so. They are
+        accelerators, and hold the graph's topology."""
+        return ()
+
+    def wants_design_phase(self) -> bool:
+        """Return whether a few rounds before a measured run should measure rates, see
+        ``gnnbench.price.design_phase``."""
+        return False
+
+    def shard_aggregate(
+        self, num_vertices: int, width: int, platform: Platform
+    ) -> tuple[Shard, ...]:
+        """Return the shards of AGGREGATE of ``num_vertices`` rows of ``width`` features; one for
+        the first device by default.
+
+        The shards cover every entry once. A device has at most one shard, and its columns do not
+        depend on the number of vertices.
+        """
+        return (Shard(0, (0, num_vertices), (0, width)),)
+
+    def shard_update(self, num_vertices: int, platform: Platform) -> tuple[tuple[int, int], ...]:
+        """Return the range of vertices that each trainer updates, with all features, by device
+        index; all of them for the first by default.
+
+        The ranges follow each other; a trainer that does not update has an empty one at the end.
+        Device index 0 always holds the weights.
+        """
+        others = len(self.trainers(platform)) - 1
+        return ((0, num_vertices), *[(num_vertices, num_vertices)] * others)
+
 
 # --------------------------------------------------------------------------- seeds
 
@@ -97,37 +151,6 @@ class SeedSession(Session):
         return {}
 
 
-@dataclass(frozen=True)
-class SeedPlacement(OfMiniBatches, Placement):
-    """A placement that shares out the seeds of every round; evenly, unless it opens another
-    session."""
-
-    #: Whether the host computes the accelerators' loss, and also updates the model if one
-    #: accelerator trains alone. Logits cross to the host and their gradients back, then the model's
-    #: gradients and its new weights.
-    host_takes_loss: ClassVar[bool] = False
-
-    def open(
-        self, setting: Setting, profiles: Sequence[BatchProfile], prefetch: Literal[0, 1, 2]
-    ) -> SeedSession:
-        """Plan the first split of a run from sampled mini-batches of several sizes.
-
-        ``profiles`` ascend in seeds; the last one is a full round. ``prefetch`` is the number of
-        stages that prefetch features, see ``Bundle.prefetch_stages``.
-        """
-        return EvenShares(len(self.trainers(setting.platform)))
-
-    def samplers(self, platform: Platform) -> tuple[Device, ...]:
-        """Return the trainers that can draw their own mini-batches if a share says so. They are
-        accelerators, and hold the graph's topology."""
-        return ()
-
-    def wants_design_phase(self) -> bool:
-        """Return whether a few rounds before a measured run should measure rates, see
-        ``gnnbench.price.design_phase``."""
-        return False
-
-
 class EvenShares(SeedSession):
     """Equal shares of the seeds for all trainers; the last trainers get one more if seeds are left
     over."""
@@ -150,48 +173,6 @@ def hand_out(seeds: IntArray, shares: Sequence[Share]) -> Handed:
     return tuple(
         (share, seeds[end - share.seeds : end]) for share, end in zip(shares, ends, strict=True)
     )
-
-
-# --------------------------------------------------------------------------- partitions
-
-
-@dataclass(frozen=True)
-class PartitionPlacement(OfFullGraphs, Placement):
-    """A placement of a full graph: every trainer computes the chunks of its own partition."""
-
-
-# --------------------------------------------------------------------------- shards
-
-
-@dataclass(frozen=True)
-class ColumnPlacement(Placement):
-    """AGGREGATE sharded by ranges of features. For mini-batches this holds in the first layer,
-    together with the product that its UPDATE begins with."""
-
-    @abstractmethod
-    def shard_aggregate(
-        self, num_vertices: int, width: int, platform: Platform
-    ) -> tuple[Shard, ...]:
-        """Return the shards of AGGREGATE of ``num_vertices`` rows of ``width`` features.
-
-        The shards cover every entry once. A device has at most one shard, and its columns do not
-        depend on the number of vertices.
-        """
-
-
-@dataclass(frozen=True)
-class ShardPlacement(OfFullGraphs, ColumnPlacement):
-    """AGGREGATE of a full graph by ranges of features, UPDATE by ranges of vertices (MixGCN §3.1.2,
-    mixture of parallelism)."""
-
-    @abstractmethod
-    def shard_update(self, num_vertices: int, platform: Platform) -> tuple[tuple[int, int], ...]:
-        """Return the range of vertices that each trainer updates, with all features, by device
-        index.
-
-        The ranges follow each other; a trainer that does not update has an empty one at the end.
-        Device index 0 always holds the weights.
-        """
 
 
 def divide_evenly(count: int, parts: int) -> tuple[tuple[int, int], ...]:

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
+import numpy as np
+
 from gnnbench.machines.costs import Library
-from gnnbench.parts.base import OfFullGraphs, OfMiniBatches, Part, Setting
+from gnnbench.parts.base import FULL_GRAPHS, MINI_BATCHES, Part, Setting
 from gnnbench.parts.options import option_fields
-from gnnbench.records import Block, FloatArray, IntArray, Loading, PartKind, Round, Workload
+from gnnbench.records import Block, FloatArray, IntArray, Loading, Mode, PartKind, Round, Workload
 
 #: min(fan-out, degree) different in-neighbours of every destination, where each set of them is
 #: equally likely: the law of GraphSAGE's neighbour sampling, ``MiniBatchSampler.law``.
@@ -19,19 +21,29 @@ UNIFORM = "uniform without replacement"
 UNSHUFFLED = "seeds not shuffled"
 
 
-class Sampler(Part):
-    """The units of one epoch, and their order. Subclass one of the two kinds below."""
+@dataclass
+class MiniBatchSampler(Part):
+    """A sampler of mini-batches: rounds of seeds, and the sampled blocks below them.
+
+    After ``begin``, ``_setting`` is the run's setting.
+    """
 
     kind: ClassVar[PartKind] = "sampler"
+    modes: ClassVar[frozenset[Mode]] = MINI_BATCHES
 
+    _setting: Setting = field(init=False, repr=False, compare=False)
 
-@dataclass
-class MiniBatchSampler(OfMiniBatches, Sampler):
-    """A sampler of mini-batches: rounds of seeds, and the sampled blocks below them."""
+    def begin(self, setting: Setting) -> None:
+        """Keep the run's setting."""
+        self._setting = setting
 
-    @abstractmethod
     def rounds(self, epoch: int) -> Sequence[IntArray]:
-        """Return the seeds of every round of an epoch (int64, each training vertex once)."""
+        """Return the seeds of every round of an epoch (int64, each training vertex once).
+
+        By default these are the training vertices, shuffled by (seed, epoch), in pieces of the
+        batch size.
+        """
+        return shuffle_seeds(self._setting, epoch)
 
     @abstractmethod
     def sample(self, seeds: IntArray, epoch: int, threads: int) -> tuple[Block, ...]:
@@ -99,6 +111,18 @@ class MiniBatchSampler(OfMiniBatches, Sampler):
         return f" ({', '.join(chosen)})" if chosen else ""
 
 
+def shuffle_seeds(setting: Setting, epoch: int) -> list[IntArray]:
+    """Return the training vertices, shuffled by (seed, epoch), in pieces of the batch size."""
+    workload = setting.workload
+    key = np.array([workload.seed, epoch], dtype=np.uint64)
+    shuffled = setting.dataset.train_ids
+    np.random.Generator(np.random.Philox(key=key)).shuffle(shuffled)
+    return [
+        shuffled[begin : begin + workload.batch_size]
+        for begin in range(0, len(shuffled), workload.batch_size)
+    ]
+
+
 class DeviceCapacity(Protocol):
     """The capacity of the trainers' memories, provided by the engine, which does the accounting."""
 
@@ -117,9 +141,9 @@ class Chunks:
     index of each vertex, int64 ``(V,)``.
 
     ``kept`` are, by device index, vertices of other devices, int64. The device holds their features
-    from before the first epoch, so it does not read them in each; used by :class:`LayeredSampler`.
+    from before the first epoch, so it does not read them in each; used by ``layered`` samplers.
     ``pieces`` is the number of consecutive rounds in which a device's units have equal
-    destinations; used by :class:`GridSampler`.
+    destinations; used by samplers that cut ``in_pieces``.
 
     ``notes`` are sentences for the report.
     """
@@ -132,8 +156,29 @@ class Chunks:
 
 
 @dataclass(frozen=True)
-class FullGraphSampler(OfFullGraphs, Sampler):
-    """A sampler of full graphs: rounds of chunks that together cover every vertex once."""
+class FullGraphSampler(Part):
+    """A sampler of full graphs: rounds of chunks that together cover every vertex once.
+
+    A sampler may set at most one of ``staged``, ``in_pieces`` and ``layered``.
+    """
+
+    kind: ClassVar[PartKind] = "sampler"
+    modes: ClassVar[frozenset[Mode]] = FULL_GRAPHS
+    #: Whether every round has one unit, which a placement by features shares out over devices:
+    #: stages of a pipeline of sparse and dense operations.
+    staged: ClassVar[bool] = False
+    #: Whether the in-edges of a chunk of destinations come in pieces, by chunks of sources: a
+    #: partition of the adjacency matrix by rows and columns. Every destination is in one block of
+    #: each of ``Chunks.pieces`` consecutive rounds. Each of its in-edges is in one of these blocks,
+    #: and its own row is a source of all. Sums over the pieces are added up, and UPDATE follows the
+    #: last piece. A device has a unit in every round of a chunk or in none.
+    in_pieces: ClassVar[bool] = False
+    #: Whether units have a block for each layer, one unit a device. A block reads rows that the
+    #: block below does not compute from the devices that own them, as in a halo exchange. For the
+    #: first layer these are all rows that its device does not hold. The destinations of every block
+    #: begin with the device's own vertices, ascending. If blocks hold all dependencies of their
+    #: vertices, only features are read from other devices.
+    layered: ClassVar[bool] = False
 
     @abstractmethod
     def chunks(
@@ -145,29 +190,5 @@ class FullGraphSampler(OfFullGraphs, Sampler):
         """
 
 
-class StagedSampler(FullGraphSampler):
-    """Rounds of one unit each, which a placement by features shares out over devices: stages of a
-    pipeline of sparse and dense operations."""
-
-
-@dataclass(frozen=True)
-class GridSampler(FullGraphSampler):
-    """Chunks of destinations with in-edges in pieces, by chunks of sources: a partition of the
-    adjacency matrix by rows and columns.
-
-    Every destination is in one block of each of ``Chunks.pieces`` consecutive rounds. Each of its
-    in-edges is in one of these blocks, and its own row is a source of all. Sums over the pieces are
-    added up, and UPDATE follows the last piece. A device has a unit in every round of a chunk or in
-    none.
-    """
-
-
-@dataclass(frozen=True)
-class LayeredSampler(FullGraphSampler):
-    """Units with a block for each layer, one a device.
-
-    A block reads rows that the block below does not compute from the devices that own them, as in a
-    halo exchange. For the first layer these are all rows that its device does not hold. The
-    destinations of every block begin with the device's own vertices, ascending. If blocks hold all
-    dependencies of their vertices, only features are read from other devices.
-    """
+#: The units of one epoch, and their order.
+Sampler = MiniBatchSampler | FullGraphSampler

@@ -13,6 +13,7 @@ import pluggy
 from gnnbench.host.signals import is_interrupt
 from gnnbench.models import MODELS
 from gnnbench.plugins.checking import (
+    check_any_part,
     check_bundles,
     check_class,
     check_model,
@@ -20,7 +21,7 @@ from gnnbench.plugins.checking import (
     check_strategy,
 )
 from gnnbench.plugins.origin import HARNESS, Origin
-from gnnbench.plugins.problems import Broken, describe, report
+from gnnbench.plugins.problems import BrokenOfferError, describe, report
 from gnnbench.plugins.registry import Registry
 from gnnbench.records import PART_KINDS, Strategy
 from gnnbench.reproduce.studies import Planner, Reproduction
@@ -49,17 +50,29 @@ class _Offered:
         self._found: dict[tuple[str, str], tuple[Any, Plugin]] = {}
         self.contested: dict[tuple[str, str], str] = {}
 
+    def gather_parts(self) -> None:
+        """Ask every plugin by ``gnnbench_parts``, then by the hooks of each kind of part."""
+        for plugin in self._plugins:
+            for item in _ask(self._manager, plugin, "gnnbench_parts", self._problems):
+                try:
+                    name, part = check_any_part(item, plugin.origin.plugin)
+                    self.add(part.kind, name, part, plugin)
+                except BrokenOfferError as problem:
+                    report(problem, plugin.required, self._problems)
+        for kind in PART_KINDS:
+            self.gather(kind, partial(check_part, kind))
+
     def gather(self, what: str, check: Callable[[object, str], tuple[str, object]]) -> None:
         """Ask every plugin by the hook ``gnnbench_<what>``.
 
-        ``check`` returns the name and value of an offer, or raises ``Broken``.
+        ``check`` returns the name and value of an offer, or raises ``BrokenOfferError``.
         """
         for plugin in self._plugins:
             for item in _ask(self._manager, plugin, f"gnnbench_{what}", self._problems):
                 try:
                     name, value = check(item, plugin.origin.plugin)
                     self.add(what, name, value, plugin)
-                except Broken as problem:
+                except BrokenOfferError as problem:
                     report(problem, plugin.required, self._problems)
 
     def add(self, what: str, name: str, value: object, plugin: Plugin) -> None:
@@ -73,7 +86,7 @@ class _Offered:
         if other.origin == plugin.origin:
             said = f"{what} {name!r} is offered twice by plugin {plugin.origin}"
         if other.required or plugin.required:
-            problem = Broken(f"{said}; rename one of them or leave out its plugin.")
+            problem = BrokenOfferError(f"{said}; rename one of them or leave out its plugin.")
             report(problem, True, self._problems)
         self.contested.setdefault((what, name), said)
 
@@ -124,8 +137,7 @@ def collect(
     harness = Plugin(None, HARNESS, required=False)
     for name, model in MODELS.items():
         offered.add("model", name, model, harness)
-    for kind in PART_KINDS:
-        offered.gather(kind, partial(check_part, kind))
+    offered.gather_parts()
     offered.gather("strategy", check_strategy)
     offered.gather("model", check_model)
     offered.gather("planner", partial(check_class, "planner", Planner))  # type: ignore[type-abstract]
@@ -137,7 +149,7 @@ def collect(
     for name, (strategy, plugin) in offered.of("strategy").items():
         try:
             check_bundles(strategy, plugin.origin.plugin, parts)
-        except Broken as problem:
+        except BrokenOfferError as problem:
             report(problem, plugin.required, problems)
         else:
             strategies[name] = strategy
@@ -168,7 +180,7 @@ def _ask(
         if is_interrupt(error):
             raise
         report(
-            Broken(
+            BrokenOfferError(
                 f"plugin {name!r} offers nothing by {hook}, which must return a list and "
                 f"raised {describe(error)}."
             ),

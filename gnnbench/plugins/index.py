@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import gnnbench
-from gnnbench.host.files import FileRefused, publish, read_text, user_cache
+from gnnbench.host.files import FileRefusedError, publish, read_text, user_cache
 from gnnbench.plugins.listing import Listing, list_offers
 from gnnbench.plugins.sources import BUNDLED, find_entries
 
@@ -70,7 +70,7 @@ def read_index(path: Path) -> Listing | None:
     """Read the listing in a file; None if the file is missing, unreadable or damaged."""
     try:
         checksum, _, text = read_text(path, _LARGEST_BYTES).partition("\n")
-    except FileRefused:
+    except FileRefusedError:
         return None
     if checksum != _checksum(text):
         return None

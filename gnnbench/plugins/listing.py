@@ -166,7 +166,7 @@ def _list_strategy(registry: Registry, strategy: Strategy) -> ListedStrategy:
 
 
 def _list_part(registry: Registry, part: type[Part]) -> ListedPart:
-    from gnnbench.parts import describe_option, modes_of, option_fields
+    from gnnbench.parts import describe_option, option_fields
 
     described, fault = {}, ""
     try:
@@ -179,7 +179,7 @@ def _list_part(registry: Registry, part: type[Part]) -> ListedPart:
         part.kind,
         part.name,
         part.summary,
-        tuple(sorted(modes_of(part))),
+        tuple(sorted(part.modes)),
         described,
         fault,
         registry.origin(part),

@@ -14,7 +14,7 @@ from gnnbench.parts import closest
 from gnnbench.plugins.collecting import Plugin, collect
 from gnnbench.plugins.offers import find_plugins, name_object
 from gnnbench.plugins.origin import Origin
-from gnnbench.plugins.problems import Broken, describe, report
+from gnnbench.plugins.problems import BrokenOfferError, describe, report
 from gnnbench.plugins.registry import Registry
 from gnnbench.plugins.sources import (
     BUNDLED,
@@ -50,7 +50,7 @@ def load(extra: Sequence[str] = (), objects: Sequence[object] = ()) -> Registry:
             if not manager.is_registered(module):
                 _register(manager, module, origin.plugin)
                 plugins.append(Plugin(module, origin, required))
-        except Broken as problem:
+        except BrokenOfferError as problem:
             report(problem, required, problems)
 
     installed = find_entries(problems)
@@ -74,7 +74,7 @@ def _hand_over(plugin: object) -> object:
 
 
 def _register(manager: pluggy.PluginManager, module: object, name: str) -> None:
-    """Register a plugin, or leave the manager as it was and raise ``Broken``."""
+    """Register a plugin, or leave the manager as it was and raise ``BrokenOfferError``."""
     try:
         manager.register(module)
         manager.check_pending()
@@ -84,17 +84,17 @@ def _register(manager: pluggy.PluginManager, module: object, name: str) -> None:
         if manager.is_registered(module):
             manager.unregister(module)
         if not unknown:
-            raise Broken(
+            raise BrokenOfferError(
                 f"plugin {name!r} has a hook of the wrong form: {describe(error)}."
             ) from error
         specs = [hook for hook in vars(hookspecs) if hook.startswith("gnnbench_")]
-        raise Broken(
+        raise BrokenOfferError(
             f"plugin {name!r} implements a hook {unknown[0]!r}, which does not exist"
             f"{closest(unknown[0], specs)}; the hooks are {', '.join(specs)}."
         ) from error
     if not manager.get_hookcallers(module):
         manager.unregister(module)
-        raise Broken(
+        raise BrokenOfferError(
             f"plugin {name!r} implements no hook; mark at least one gnnbench_... function with "
             f"@gnnbench.hookspecs.hookimpl."
         )

@@ -8,7 +8,7 @@ from gnnbench.errors import PluginError
 from gnnbench.hookspecs import hookimpl
 from gnnbench.models import Layer
 from gnnbench.parts import Part
-from gnnbench.records import PartKind, Strategy
+from gnnbench.records import Strategy
 
 
 class Offers:
@@ -20,28 +20,9 @@ class Offers:
         self._parts = [each for each in classes if issubclass(each, Part)]
         self._layers = [each for each in classes if issubclass(each, Layer)]
 
-    def _of_kind(self, kind: PartKind) -> list[type[Part]]:
-        return [part for part in self._parts if part.kind == kind]
-
     @hookimpl
-    def gnnbench_sampler(self) -> list[type[Part]]:
-        return self._of_kind("sampler")
-
-    @hookimpl
-    def gnnbench_placement(self) -> list[type[Part]]:
-        return self._of_kind("placement")
-
-    @hookimpl
-    def gnnbench_communication(self) -> list[type[Part]]:
-        return self._of_kind("communication")
-
-    @hookimpl
-    def gnnbench_memory(self) -> list[type[Part]]:
-        return self._of_kind("memory")
-
-    @hookimpl
-    def gnnbench_kernel(self) -> list[type[Part]]:
-        return self._of_kind("kernel")
+    def gnnbench_parts(self) -> list[type[Part]]:
+        return self._parts
 
     @hookimpl
     def gnnbench_model(self) -> list[type[Layer]]:

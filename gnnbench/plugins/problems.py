@@ -10,11 +10,11 @@ from typing import NoReturn
 from gnnbench.errors import PluginError, closest
 
 
-class Broken(Exception):
+class BrokenOfferError(Exception):
     """A fault of a plugin, or of one of its offers, as a sentence."""
 
 
-def report(problem: Broken, required: bool, problems: list[str]) -> None:
+def report(problem: BrokenOfferError, required: bool, problems: list[str]) -> None:
     """Raise the fault of a plugin that was asked for; note the fault of an installed one."""
     if required:
         raise PluginError(str(problem)) from problem.__cause__

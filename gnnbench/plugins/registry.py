@@ -4,25 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import get_args
 
 from gnnbench.errors import PluginError, UsageError
 from gnnbench.models import MODELS
 from gnnbench.parts import (
-    DeviceMemory,
-    FullGraphSampler,
-    HaloExchange,
-    HostLoading,
+    Communication,
     Kernel,
     LayerClass,
-    LoadingMemory,
-    MiniBatchSampler,
-    NoTransfer,
-    OffloadingMemory,
+    Memory,
     Part,
-    PartitionPlacement,
-    SeedPlacement,
-    ShardExchange,
-    ShardPlacement,
+    Placement,
+    Sampler,
 )
 from gnnbench.plugins.origin import HARNESS, Origin
 from gnnbench.plugins.problems import refuse
@@ -31,10 +24,10 @@ from gnnbench.reproduce.studies import Planner, Reproduction
 
 #: Base classes of each kind of part; an offered class must derive from one of them.
 BASES: Mapping[PartKind, tuple[type[Part], ...]] = {
-    "sampler": (MiniBatchSampler, FullGraphSampler),
-    "placement": (SeedPlacement, PartitionPlacement, ShardPlacement),
-    "communication": (NoTransfer, HostLoading, HaloExchange, ShardExchange),
-    "memory": (DeviceMemory, LoadingMemory, OffloadingMemory),
+    "sampler": get_args(Sampler),
+    "placement": (Placement,),
+    "communication": get_args(Communication),
+    "memory": get_args(Memory),
     "kernel": (Kernel,),
 }
 

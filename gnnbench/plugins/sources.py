@@ -20,7 +20,7 @@ from pathlib import Path
 from gnnbench.host.files import resolve
 from gnnbench.host.signals import is_interrupt
 from gnnbench.plugins.origin import Origin
-from gnnbench.plugins.problems import Broken, describe, describe_at, line_within
+from gnnbench.plugins.problems import BrokenOfferError, describe, describe_at, line_within
 
 GROUP = "gnnbench"
 BUNDLED = "gnnbench_plugins"
@@ -83,7 +83,7 @@ def bring_entry(entry: metadata.EntryPoint) -> object:
     except BaseException as error:
         if is_interrupt(error):
             raise
-        raise Broken(
+        raise BrokenOfferError(
             f"plugin {entry.name!r} does not import ({entry.value}): {describe_at(error)}; mend "
             f"or uninstall it."
         ) from error
@@ -108,11 +108,11 @@ def bring_module(name: str) -> object:
             raise
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing is not None and (name == missing or name.startswith(f"{missing}.")):
-            raise Broken(
+            raise BrokenOfferError(
                 f"there is no plugin module {name!r}; give the name of an importable module or "
                 f"the path of a .py file."
             ) from error
-        raise Broken(
+        raise BrokenOfferError(
             f"plugin {name!r} does not import: {describe_at(error)}; mend it or leave it out."
         ) from error
 
@@ -120,7 +120,7 @@ def bring_module(name: str) -> object:
 def bring_file(path: Path) -> types.ModuleType:
     """Run a file as a separate module; an ``__init__.py`` may import its package relatively."""
     if not os.path.isfile(path):
-        raise Broken(
+        raise BrokenOfferError(
             f"there is no plugin file {str(path)!r}; give the path of an existing .py file or the "
             f"name of an importable module."
         )
@@ -134,7 +134,9 @@ def bring_file(path: Path) -> types.ModuleType:
         name, path, submodule_search_locations=[str(path.parent)] if package else None
     )
     if spec is None or spec.loader is None:
-        raise Broken(f"plugin file {str(path)!r} is not Python; its name must end in .py.")
+        raise BrokenOfferError(
+            f"plugin file {str(path)!r} is not Python; its name must end in .py."
+        )
     module = importlib.util.module_from_spec(spec)
     # Registered before it runs: dataclasses and type hints look up their module there.
     sys.modules[name] = module
@@ -146,7 +148,7 @@ def bring_file(path: Path) -> types.ModuleType:
             raise
         line = line_within(path, error)
         where = f"{str(path)!r}, line {line}," if line else repr(str(path))
-        raise Broken(
+        raise BrokenOfferError(
             f"plugin file {where} raised {describe(error)}; mend the file or leave out --plugin."
         ) from error
     return module

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gnnbench.constants import Bound
-from gnnbench.machines.machine import Device, LibraryRates, Platform, RateCurve
+from gnnbench.machines.machine import Device, EdgeRates, LibraryRates, Platform, RateCurve
+from gnnbench.machines.tables import replace_fields
 from gnnbench.parts import Setting
 from gnnbench.records import EpochTrace, Span
 
@@ -149,7 +150,7 @@ def with_rates(host: Device, together: DesignPhase, alone: DesignPhase) -> Devic
             return None
         return RateCurve(widths, tuple(map(all_cores.at, widths)), tuple(map(one_core.at, widths)))
 
-    return replace(
+    return replace_fields(
         host,
         gather=curve(together.gather, alone.gather),
         aggregate=curve(together.aggregate, alone.aggregate),
@@ -157,8 +158,10 @@ def with_rates(host: Device, together: DesignPhase, alone: DesignPhase) -> Devic
         update=curve(together.update, alone.update),
         libraries={
             name: LibraryRates(
-                sampled_edges_per_s=rates.sampled_edges_per_s,
-                sampling_call_s=rates.sampling_call_s,
+                edges=EdgeRates(
+                    sampled_edges_per_s=rates.edges.sampled_edges_per_s,
+                    sampling_call_s=rates.edges.sampling_call_s,
+                )
             )
             for name, rates in host.libraries.items()
         },

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from gnnbench.errors import IncompatibleParts
+from gnnbench.errors import IncompatiblePartsError
 from gnnbench.lowering import Lowering, choose_lowering
 from gnnbench.lowering.base import collect_idle, collect_notes, collect_predictions
 from gnnbench.lowering.memory import masks_gradients, open_ledger
@@ -27,14 +27,15 @@ class DryRun:
     Both read the same program. Partitions are made and mini-batches drawn, but no row is loaded and
     nothing is multiplied. Times are those of the model clock; there are no losses.
 
-    Raises ``IncompatibleParts`` when the parts do not fit together, and ``DeviceOutOfMemory`` at
-    the allocation that would exceed a capacity. ``lends`` has the meaning that it has in training.
+    Raises ``IncompatiblePartsError`` when the parts do not fit together, and
+    ``DeviceOutOfMemoryError`` at the allocation that would exceed a capacity. ``lends`` has the
+    meaning that it has in training.
     """
 
     def __init__(self, bundle: Bundle, setting: Setting, *, lends: bool = False) -> None:
         reason = bundle.refusal(setting)
         if reason is not None:
-            raise IncompatibleParts(reason)
+            raise IncompatiblePartsError(reason)
         bundle = bundle.begin(setting)
         projected = projected_layers(bundle, setting)
         model = build(

@@ -24,7 +24,7 @@ class EpochPrice:
 def price_epochs(bundle: Bundle, setting: Setting, count: int) -> tuple[EpochPrice, ...]:
     """Return the prices of the first ``count`` epochs, by the sizes of their steps.
 
-    Raises ``IncompatibleParts`` and ``DeviceOutOfMemory`` as :class:`DryRun` does.
+    Raises ``IncompatiblePartsError`` and ``DeviceOutOfMemoryError`` as :class:`DryRun` does.
     """
     digests = (found for _, found in DryRun(bundle, setting).run_epochs(count))
     return tuple(EpochPrice(found.epoch_s, found.stages) for found in digests)

@@ -86,9 +86,9 @@ def energy(timeline: Sequence[Scheduled], devices: Sequence[Device]) -> float | 
         by_place.setdefault(item.span.place, []).append(item)
     for device in devices:
         busy_s = busy_seconds(by_place.get(device.name, ()), device.name)
-        if busy_s and device.power_w is None:
+        if busy_s and device.hardware.power_w is None:
             return None
-        total_j += busy_s * (device.power_w or 0.0)
+        total_j += busy_s * (device.hardware.power_w or 0.0)
     return total_j
 
 

@@ -95,7 +95,7 @@ class ModelClock:
             if not work.remote_bytes:
                 return where.latency_s + local_s
             host = self._platform.device(where.ends[0])
-            between = host.socket_bandwidth_bytes_per_s
+            between = host.memory.socket_bandwidth_bytes_per_s
             remote_s = work.remote_bytes / min(rate, between)
             return where.latency_s + local_s + remote_s
         if work.op == "copy" and work.features:  # rows of that width, picked one by one

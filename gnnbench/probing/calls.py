@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
 
 from gnnbench.machines.caches import make_sweep
 from gnnbench.machines.machine import Device, LibraryRates
+from gnnbench.machines.tables import replace_fields
 from gnnbench.machines.timing import round_rate
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Setting
@@ -108,7 +109,7 @@ def measure_calls(
         each.sum_s(LOADS) + max(0.0, each.harness_s - step_s * len(each.trace.spans))
         for each in fresh
     )
-    rates = replace(
+    rates = replace_fields(
         known,
         call_s=_of_steps(again, AGGREGATES),
         fresh_call_s=_of_steps(fresh, AGGREGATES),

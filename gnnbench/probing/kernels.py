@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gnnbench.machines.caches import make_sweep
 from gnnbench.machines.costs.operation import OperationKind
-from gnnbench.machines.machine import Device, LibraryRates, RateCurve
+from gnnbench.machines.machine import Device, EdgeRates, LibraryRates, RateCurve, SumRates
 from gnnbench.machines.timing import round_rate, time_runs, torch_threads
 from gnnbench.parts import Adjacency, Kernel
 from gnnbench.records import Block
@@ -99,15 +99,16 @@ class KernelProbe:
         with torch_threads(1):
             bound, transposed = self._measure_binding()
         return LibraryRates(
-            aggregate=picked,
-            cached=cached,
-            written=written,
-            weighted=weighted,
-            weighted_cached=weighted_cached,
-            dotted=dotted,
-            dotted_cached=dotted_cached,
-            bound_edges_per_s=bound,
-            transposed_edges_per_s=transposed,
+            sums=SumRates(
+                aggregate=picked,
+                cached=cached,
+                written=written,
+                weighted=weighted,
+                weighted_cached=weighted_cached,
+                dotted=dotted,
+                dotted_cached=dotted_cached,
+            ),
+            edges=EdgeRates(bound_edges_per_s=bound, transposed_edges_per_s=transposed),
         )
 
     def measure_update(self) -> RateCurve:

@@ -11,8 +11,9 @@ from gnnbench import plugins
 from gnnbench.constants import MEASURED
 from gnnbench.errors import GnnbenchError, words_of
 from gnnbench.kernels.pages import keep_pages
-from gnnbench.machines.libraries import best_of, list_numbers
+from gnnbench.machines.libraries import best_of
 from gnnbench.machines.machine import Device, LibraryRates, Platform, RateCurve
+from gnnbench.machines.tables import list_numbers
 from gnnbench.models import build
 from gnnbench.parts import Bundle, MiniBatchSampler, Part, Setting
 from gnnbench.plugins import Registry
@@ -227,7 +228,7 @@ def _with_libraries(
     sources = {
         f"{device.name}.libraries.{name}.{key}": f"{_say_today()}: {METHODS[key]}"
         for name, rates in libraries.items()
-        for key in list_numbers(rates)
+        for key, _, _ in list_numbers(rates)
     }
     described = replace(device, libraries=libraries)
     return replace(

@@ -11,6 +11,7 @@ import torch
 
 from gnnbench.machines.caches import make_sweep
 from gnnbench.machines.machine import LibraryRates
+from gnnbench.machines.tables import replace_fields
 from gnnbench.machines.timing import round_rate, time_runs, torch_threads
 from gnnbench.parts import MiniBatchSampler, Setting
 from gnnbench.probing.kernels import LEAST_SHARE
@@ -61,7 +62,7 @@ def measure_sampler(
         )
         for threads in (1, host.cores)
     )
-    return replace(
+    return replace_fields(
         known,
         sampled_edges_per_s=round_rate(alone[0]),
         jointly_sampled_edges_per_s=round_rate(max(alone[0], joint[0])),

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 
-from gnnbench.errors import DeviceOutOfMemory
+from gnnbench.errors import DeviceOutOfMemoryError
 
 
 class _Scopes(threading.local):
@@ -98,7 +98,7 @@ class Ledger:
     def allocate(self, memory: str, tensor: str, size_bytes: int) -> None:
         """Hold ``size_bytes`` under the name ``tensor``, replacing what that name held before.
 
-        Raises ``DeviceOutOfMemory`` when the memory cannot hold it.
+        Raises ``DeviceOutOfMemoryError`` when the memory cannot hold it.
         """
         self.allocate_all(memory, ((tensor, size_bytes),))
 
@@ -117,7 +117,7 @@ class Ledger:
                     before = held.get(tensor)
                     others = in_use if before is None else in_use - before
                     if others + size_bytes > capacity:
-                        raise DeviceOutOfMemory(memory, tensor, size_bytes, others, capacity)
+                        raise DeviceOutOfMemoryError(memory, tensor, size_bytes, others, capacity)
                     if before is None and inside is not None:
                         inside.add(tensor)
                     held[tensor] = size_bytes
@@ -130,7 +130,7 @@ class Ledger:
     def hold(self, memory: str, sizes_bytes: Mapping[str, int]) -> Held:
         """Hold several tensors beside all others, until they are released together.
 
-        Raises ``DeviceOutOfMemory`` for the first tensor that the memory cannot hold, and then
+        Raises ``DeviceOutOfMemoryError`` for the first tensor that the memory cannot hold, and then
         holds none of them.
         """
         size_bytes = sum(sizes_bytes.values())
@@ -148,7 +148,7 @@ class Ledger:
         in_use, capacity = self.in_use_bytes[memory], self._capacity[memory]
         for tensor, size_bytes in sizes_bytes.items():
             if in_use + size_bytes > capacity:
-                raise DeviceOutOfMemory(memory, tensor, size_bytes, in_use, capacity)
+                raise DeviceOutOfMemoryError(memory, tensor, size_bytes, in_use, capacity)
             in_use += size_bytes
             self.peak_bytes[memory] = max(self.peak_bytes[memory], in_use)
 

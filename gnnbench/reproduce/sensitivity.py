@@ -61,12 +61,19 @@ class Assumption(Generic[M]):
 
 
 def scale_field(name: str) -> Callable[[M, float], M]:
-    """Return a function that scales a field of a dataclass; an int stays whole, and at least 1."""
+    """Return a function that scales a field of a dataclass.
+
+    A dotted name is the field of a dataclass in it. An int stays whole, and at least 1.
+    """
 
     def scale(model: M, factor: float) -> M:
-        value = getattr(model, name)
-        scaled = max(1, round(factor * value)) if isinstance(value, int) else factor * value
-        return replace(model, **{name: scaled})  # type: ignore[type-var]
+        own, _, inner = name.partition(".")
+        value = getattr(model, own)
+        if inner:
+            scaled = scale_field(inner)(value, factor)
+        else:
+            scaled = max(1, round(factor * value)) if isinstance(value, int) else factor * value
+        return replace(model, **{own: scaled})  # type: ignore[type-var]
 
     return scale
 

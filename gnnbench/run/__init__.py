@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import torch
 
-from gnnbench.errors import IncompatibleParts
+from gnnbench.errors import IncompatiblePartsError
 from gnnbench.kernels.pages import return_large_arrays
 from gnnbench.lowering.base import collect_idle, collect_notes, collect_predictions
 from gnnbench.lowering.working_sets import is_streamed
@@ -100,8 +100,9 @@ class Training:
     its own devices; by default all devices are here. ``lends`` says that idle memory will be asked
     for between epochs.
 
-    Raises ``IncompatibleParts`` before anything runs when the parts do not fit together. Raises
-    ``DeviceOutOfMemory`` at the allocation that would exceed a capacity, or that torch refuses.
+    Raises ``IncompatiblePartsError`` before anything runs when the parts do not fit together.
+    Raises ``DeviceOutOfMemoryError`` at the allocation that would exceed a capacity, or that torch
+    refuses.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class Training:
         if reason is None:
             reason = refuse_processes(bundle, setting, processes)
         if reason is not None:
-            raise IncompatibleParts(reason)
+            raise IncompatiblePartsError(reason)
         if setting.dataset.folder:
             return_large_arrays()
         self._setting = setting
@@ -200,7 +201,7 @@ class Training:
     def _at_work(self) -> Iterator[None]:
         """Run the body with the workload's threads, on this process's cores and devices.
 
-        Torch's out-of-memory error becomes ``DeviceOutOfMemory``.
+        Torch's out-of-memory error becomes ``DeviceOutOfMemoryError``.
         """
         threads = torch.get_num_threads()
         torch.set_num_threads(len(self._cores) or self._setting.workload.threads or threads)

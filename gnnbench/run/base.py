@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.constants import Bound
-from gnnbench.errors import DeviceOutOfMemory
+from gnnbench.errors import DeviceOutOfMemoryError
 from gnnbench.host.mapped import ReadAhead
 from gnnbench.lowering import Lowering
 from gnnbench.lowering.memory import masks_gradients, open_ledger
@@ -224,7 +224,7 @@ class Engine(ABC):
         ends = self._arrivals if self._rank is None else self._rank
         try:
             yield
-        except DeviceOutOfMemory:
+        except DeviceOutOfMemoryError:
             ends.abandon()
             raise
         ends.finish()

@@ -31,14 +31,14 @@ ALONE = datetime.timedelta(days=30)
 Told = TypeVar("Told")
 
 
-class PeerLost(GnnbenchError):
+class PeerLostError(GnnbenchError):
     """A rank could not reach the others: one of them has ended."""
 
     #: The process that started the ranks tells it apart from a rank's own failure.
     exit_status = 5
 
 
-class PeerSilent(PeerLost):
+class PeerSilentError(PeerLostError):
     """A rank waited for the others until its limit: one of them hangs."""
 
     exit_status = 6
@@ -222,11 +222,11 @@ class Processes:
             yield
         except RuntimeError as error:
             if time.monotonic() - began_s < waits_s:
-                raise PeerLost(
+                raise PeerLostError(
                     f"rank {self.rank} could not finish {what} with the other ranks, one of which "
                     f"has ended; see what that one says, and run again."
                 ) from error
-            raise PeerSilent(
+            raise PeerSilentError(
                 f"rank {self.rank} waited {waits_s:g} s for the other ranks in {what}, and one of "
                 f"them did not come: it hangs, or needs longer than that for a step; give a longer "
                 f"--patience if it does."
@@ -245,9 +245,9 @@ def join(
     the address is this machine's loopback, ranks listen on loopback alone, whatever interface the
     environment names.
 
-    Raises ``PeerSilent`` when others do not come within ``patience_s``, and ``PeerLost`` when they
-    cannot be reached for another reason. Raises ``UsageError`` if the environment names an
-    interface that this machine does not have.
+    Raises ``PeerSilentError`` when others do not come within ``patience_s``, and ``PeerLostError``
+    when they cannot be reached for another reason. Raises ``UsageError`` if the environment names
+    an interface that this machine does not have.
     """
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     local = int(os.environ.get("LOCAL_RANK", rank))
@@ -272,7 +272,7 @@ def join(
             timeout=patience,
         )
     except (RuntimeError, ValueError, OSError) as error:
-        kind = PeerSilent if time.monotonic() - began_s >= patience_s else PeerLost
+        kind = PeerSilentError if time.monotonic() - began_s >= patience_s else PeerLostError
         raise kind(
             f"rank {rank} of {size} cannot reach the other ranks at "
             f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')} "

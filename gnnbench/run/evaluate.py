@@ -89,8 +89,8 @@ class Evaluator:
     def evaluate(self, model: GNN) -> tuple[float, Mapping[str, float]]:
         """Return the mean training loss, and the accuracies on train, val and test.
 
-        Accuracies of empty sets are absent. Raises ``DeviceOutOfMemory`` when the lending host has
-        no memory left for one vertex and its neighbours.
+        Accuracies of empty sets are absent. Raises ``DeviceOutOfMemoryError`` when the lending host
+        has no memory left for one vertex and its neighbours.
         """
         dataset = self._setting.dataset
         if next(model.parameters()).device.type != "cpu":

@@ -188,7 +188,7 @@ class HostResidentEngine(Engine):
 
     def _is_bounded(self) -> bool:
         """Return whether this process must stay within the memory that was asked for."""
-        free = host_capacity(self._bundle.memory, self._host) == self._host.memory_bytes
+        free = host_capacity(self._bundle.memory, self._host) == self._host.hardware.memory_bytes
         return self._is_short() or not free
 
     def _is_short(self) -> bool:

@@ -111,7 +111,8 @@ class MiniBatchEngine(Engine):
     def run_epoch(self, epoch: int) -> EpochTrace:
         """Run one pass over the training vertices.
 
-        Raises ``StageFailed`` for an error in a stage, and ``DeviceOutOfMemory`` with its stage.
+        Raises ``StageFailedError`` for an error in a stage, and ``DeviceOutOfMemoryError`` with its
+        stage.
         """
         recorder, lowering, host = self._recorder, self._lowering, self._host.name
         self._start_epoch(epoch)

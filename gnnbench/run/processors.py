@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gnnbench.errors import DeviceOutOfMemory
+from gnnbench.errors import DeviceOutOfMemoryError
 from gnnbench.machines.machine import Device
 from gnnbench.run.timers import StreamTimer
 
@@ -74,7 +74,7 @@ def open_streams(devices: tuple[Device, ...]) -> dict[str, Streams]:
 def on_stream(stream: Stream, device: str) -> Iterator[None]:
     """Run the body on a stream.
 
-    Torch's own error for a full device becomes ``DeviceOutOfMemory`` of ``device``.
+    Torch's own error for a full device becomes ``DeviceOutOfMemoryError`` of ``device``.
     """
     try:
         with torch.cuda.stream(stream.stream):
@@ -87,7 +87,7 @@ def on_stream(stream: Stream, device: str) -> Iterator[None]:
 def on_devices(devices: Sequence[Device]) -> Iterator[None]:
     """Run the body, which computes on ``devices``.
 
-    Torch's own error for a full device becomes ``DeviceOutOfMemory`` of the fullest one, since
+    Torch's own error for a full device becomes ``DeviceOutOfMemoryError`` of the fullest one, since
     torch does not say which it was. If several of a platform's devices are one CUDA device, that is
     named.
     """
@@ -131,10 +131,10 @@ def _pin_threads(cores: Iterable[int]) -> None:
             os.sched_setaffinity(int(thread), chosen)
 
 
-def _out_of_memory(device: str, where: torch.device) -> DeviceOutOfMemory:
+def _out_of_memory(device: str, where: torch.device) -> DeviceOutOfMemoryError:
     # Torch wanted more in one piece than its own and the device's free blocks.
     wanted, total = _free_bytes(where) + 1, torch.cuda.mem_get_info(where)[1]
-    return DeviceOutOfMemory(device, "a torch tensor", wanted, total - wanted + 1, total)
+    return DeviceOutOfMemoryError(device, "a torch tensor", wanted, total - wanted + 1, total)
 
 
 def _free_bytes(where: torch.device) -> int:

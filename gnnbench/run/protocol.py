@@ -27,11 +27,11 @@ from types import TracebackType
 from typing import Generic, TypeVar
 
 from gnnbench.errors import (
-    DeviceOutOfMemory,
+    DeviceOutOfMemoryError,
     GnnbenchError,
     Interrupted,
-    MissingDependency,
-    StageFailed,
+    MissingDependencyError,
+    StageFailedError,
 )
 from gnnbench.lowering.rounds import Pipeline, StageName, Turn, take_turns
 
@@ -93,13 +93,13 @@ class _At:
     ) -> None:
         if not isinstance(error, KeyboardInterrupt):
             self._running.discard(self)
-        if error is None or isinstance(error, MissingDependency | StageFailed):
+        if error is None or isinstance(error, MissingDependencyError | StageFailedError):
             return
         stage, round_, device = self.place
-        if isinstance(error, DeviceOutOfMemory):
+        if isinstance(error, DeviceOutOfMemoryError):
             error.stage, error.round = stage, round_
         elif isinstance(error, Exception):
-            raise StageFailed(stage, round_, device, error) from error
+            raise StageFailedError(stage, round_, device, error) from error
 
 
 @contextmanager
@@ -115,7 +115,7 @@ def _naming(running: set[_At]) -> Iterator[None]:
 def run_in_turn(steps: Steps[R], num_rounds: int, pipeline: Pipeline) -> None:
     """Run all rounds on this thread; in every step the stages work on different rounds.
 
-    Raises ``StageFailed``, ``DeviceOutOfMemory`` with its stage, or ``Interrupted``.
+    Raises ``StageFailedError``, ``DeviceOutOfMemoryError`` with its stage, or ``Interrupted``.
     """
     stages: dict[Turn, Callable[[R], None]] = dict(steps.stages.items())
     stages |= {"begin": steps.begin, "synchronize": steps.synchronise}
@@ -147,7 +147,7 @@ def run_on_threads(steps: Steps[R], num_rounds: int, pipeline: Pipeline) -> None
         with _naming(crew.running):
             crew.start()
             crew.lead()
-    except _Ended:
+    except _EndedError:
         pass
     finally:
         crew.end()
@@ -155,7 +155,7 @@ def run_on_threads(steps: Steps[R], num_rounds: int, pipeline: Pipeline) -> None
     crew.raise_failure()
 
 
-class _Ended(Exception):
+class _EndedError(Exception):
     """The run was ended elsewhere; every thread that waits ends."""
 
 
@@ -180,7 +180,7 @@ class _Signals:
         while not condition.wait_for(lambda: self.ended or ready(), SIGNALS_S):
             pass
         if self.ended:
-            raise _Ended
+            raise _EndedError
 
     def end(self) -> None:
         with self._lock:
@@ -275,7 +275,7 @@ class _Crew(Generic[R]):
         first, *others = (
             error for *_, error in sorted(self._failures, key=lambda failure: failure[:2])
         )
-        if isinstance(first, StageFailed | DeviceOutOfMemory):
+        if isinstance(first, StageFailedError | DeviceOutOfMemoryError):
             first.also = tuple(error for error in others if isinstance(error, GnnbenchError))
         raise first
 
@@ -283,10 +283,12 @@ class _Crew(Generic[R]):
         """Run a component; if it fails, all components end."""
         try:
             work()
-        except _Ended:
+        except _EndedError:
             pass
         except BaseException as error:
-            number = error.round if isinstance(error, StageFailed | DeviceOutOfMemory) else 0
+            number = (
+                error.round if isinstance(error, StageFailedError | DeviceOutOfMemoryError) else 0
+            )
             self._failures.append((number, rank, error))
             self._signals.end()
 
@@ -371,7 +373,7 @@ class _Crew(Generic[R]):
 
     def _go_on(self) -> None:
         if self._signals.ended:
-            raise _Ended
+            raise _EndedError
 
     def _at(self, stage: str, index: int, device: str) -> _At:
         return _At(stage, index, device, self.running)

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Literal, Protocol, get_args
 
 import gnnbench
-from gnnbench.errors import GnnbenchError, MissingDependency, UsageError
+from gnnbench.errors import GnnbenchError, MissingDependencyError, UsageError
 from gnnbench.host.waiting import wait_briefly
 from gnnbench.report.results.kept import (
     KeptHeader,
@@ -66,7 +66,7 @@ class Executor(Protocol):
 def open_executor(name: ExecutorName, jobs: int, store: Path) -> Executor:
     """Open the executor of a name, which runs ``jobs`` tasks at a time.
 
-    Raises ``MissingDependency`` if its library is not installed.
+    Raises ``MissingDependencyError`` if its library is not installed.
     """
     makers: dict[ExecutorName, Callable[[], Executor]] = {
         "local": lambda: LocalExecutor(jobs),
@@ -241,7 +241,7 @@ class RayExecutor:
         try:
             import ray
         except ImportError as error:
-            raise MissingDependency(
+            raise MissingDependencyError(
                 f"--executor ray needs the package ray ({error}); install it with "
                 f"`pip install gnnbench[ray]`."
             ) from error
@@ -310,7 +310,7 @@ class SlurmExecutor:
         try:
             import submitit
         except ImportError as error:
-            raise MissingDependency(
+            raise MissingDependencyError(
                 f"--executor slurm needs the package submitit ({error}); install it with "
                 f"`pip install gnnbench[slurm]`."
             ) from error

@@ -1,126 +1,152 @@
-"""The file of a sweep, and the configurations that its lists combine to."""
+"""The file of a sweep, and the configurations that its lists combine to.
+
+The keys of the file are the options of ``Job`` that have a ``Sweep`` (``jobs/job.py``).
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, create_model
 
-from gnnbench.datasets import ScalingChoice
 from gnnbench.errors import UsageError
-from gnnbench.host.files import FileRefused
+from gnnbench.host.files import FileRefusedError
 from gnnbench.host.toml import read_toml
-from gnnbench.jobs.preparation import Job, parse_settings, parse_strategies
+from gnnbench.jobs.job import Job
+from gnnbench.jobs.limits import FLAG, OneOf, Real, Whole, Wholes
+from gnnbench.jobs.options import Declared, Sweep, list_options
 
-T = TypeVar("T")
 #: More combinations than this are a mistake: they would take years.
 MOST_CONFIGURATIONS = 100_000
-Names = Annotated[list[str], Field(min_length=1)]
 
 
-class SweepTable(BaseModel):
-    """The content of the file: five lists, and settings, each of which may be a list too.
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key of the file, and the option that it sets.
 
-    The job of each configuration checks the ranges of numbers.
+    ``kind`` is the type of one value in the file, and ``default`` the value that is left out.
     """
+
+    declared: Declared
+    sweep: Sweep
+
+    @property
+    def name(self) -> str:
+        """The name in the file."""
+        return self.sweep.key or self.declared.name
+
+    @property
+    def kept(self) -> str:
+        """The name in kept results."""
+        return self.sweep.kept or self.declared.name
+
+    @property
+    def default(self) -> Any:
+        """The value of an option that the file leaves out."""
+        other = self.sweep.default
+        return self.declared.default if other is ... else other
+
+    @property
+    def holds_list(self) -> bool:
+        """Whether one value of the option is a list."""
+        return self.declared.option.repeated or isinstance(self.declared.option.rule, Wholes)
+
+    def describe_field(self) -> tuple[Any, Any]:
+        """Return the type of the key for pydantic, and its default."""
+        one: Any = _choose_type(self.declared)
+        default = self.default
+        if self.sweep.lists == "must":
+            several: Any = Annotated[list[one], Field(min_length=1)]
+            return several, ... if default is None else [default]
+        if self.holds_list:
+            default = []
+        elif default is None:
+            one = one | None
+        return (one | list[one] if self.sweep.lists == "may" else one), default
+
+    def list_values(self, table: BaseModel) -> list[Any]:
+        """Return the values of the option that a file lists, or its one value."""
+        given = getattr(table, self.name)
+        if self.sweep.lists == "must":
+            return list(given)
+        if not self.holds_list:
+            return given if isinstance(given, list) else [given]
+        nested = [each for each in given if isinstance(each, list)]
+        return [tuple(each) or self.default for each in nested or [given]]
+
+
+def _choose_type(declared: Declared) -> Any:
+    """Return the type of one value of an option in a file."""
+    rule = declared.option.rule
+    if declared.option.repeated:
+        return list[str]
+    if rule is FLAG:
+        return bool
+    if isinstance(rule, OneOf):
+        return Literal[rule.values]
+    types = {Whole: int, Real: float, Wholes: list[int]}
+    return types.get(type(rule), str)
+
+
+#: The keys of the file; those that are lists come first.
+KEYS: tuple[Key, ...] = tuple(
+    sorted(
+        (
+            Key(each, each.option.sweep)
+            for each in list_options(Job).values()
+            if each.option.sweep is not None
+        ),
+        key=lambda key: (key.sweep.lists != "must", key.name if key.sweep.lists == "must" else ""),
+    )
+)
+
+
+class _Table(BaseModel):
+    """The content of the file; the job of each configuration checks the ranges of numbers."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    datasets: Names
-    strategies: Names
-    platforms: Names
-    models: Names = ["gcn"]
-    seeds: Annotated[list[int], Field(min_length=1)] = [0]
-    # One value for all configurations, or a list with one value for each.
-    set: list[str] | list[list[str]] = []
-    epochs: int | list[int] = 10
-    layers: int | list[int] = 2
-    hidden: int | list[int] = 256
-    batch_size: int | list[int] = 1024
-    fanouts: list[int] | list[list[int]] = []
-    learning_rate: float | list[float] | None = None
-    scaling: ScalingChoice | list[ScalingChoice] = "auto"
-    repeats: int = 1
-    threads: int = 1
-    target_accuracy: float | None = None
-    check: bool = True
-    checked_updates: int | None = None
-    plain: bool = False
-    plugins: list[str] = []
+
+_FIELDS: Any = {key.name: key.describe_field() for key in KEYS}
+SweepTable = create_model("SweepTable", __base__=_Table, **_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """One combination: everything that decides the result of a run, as texts and numbers.
+    """One combination: the job that decides everything about the result of a run.
 
-    ``strategy`` may name several, ``"hyscale,hongtu"``, which are then compared with each other.
+    Its strategies may be several, ``"hyscale,hongtu"``, which are then compared with each other.
     """
 
-    dataset: str
-    model: str
-    strategy: str
-    platform: str
-    seed: int
-    set: tuple[str, ...]
-    epochs: int
-    layers: int
-    hidden: int
-    batch_size: int
-    fanouts: tuple[int, ...]
-    learning_rate: float | None
-    scaling: ScalingChoice
-    repeats: int
-    threads: int
-    target_accuracy: float | None
-    check: bool
-    checked_updates: int | None
-    plain: bool
-    plugins: tuple[str, ...]
+    job: Job
 
     @property
     def label(self) -> str:
         """The beginning of a line about it."""
-        words = (self.dataset, self.model, self.strategy, self.platform, f"seed {self.seed}")
-        return " · ".join((*words, *self.set))
-
-    def make_job(self) -> Job:
-        """Return the job to run. Raises ``UsageError`` for invalid values."""
-        return Job(
-            strategies=parse_strategies(self.strategy),
-            dataset=self.dataset,
-            platform=self.platform,
-            model=self.model,
-            layers=self.layers,
-            hidden=self.hidden,
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            fanouts=self.fanouts or None,
-            options=parse_settings(self.set),
-            learning_rate=self.learning_rate,
-            scaling=self.scaling,
-            repeats=self.repeats,
-            seed=self.seed,
-            threads=self.threads,
-            target_accuracy=self.target_accuracy,
-            check=self.check,
-            checked_updates=self.checked_updates,
-            plain=self.plain,
-        )
+        kept = self.to_json()
+        words = [kept[name] for name in ("dataset", "model", "strategy", "platform")]
+        return " · ".join((*map(str, words), f"seed {self.job.seed}", *(self.job.options or ())))
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the configuration as it is kept and digested.
 
         A missing number of checked updates is left out, so that earlier stores are still found."""
         return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in asdict(self).items()
-            if name != "checked_updates" or value is not None
+            key.kept: _to_json(key, getattr(self.job, key.declared.name))
+            for key in KEYS
+            if key.name != "checked_updates" or self.job.checked_updates is not None
         }
+
+
+def _to_json(key: Key, value: Any) -> JsonValue:
+    if key.holds_list:
+        return list(value or ())
+    return ",".join(value) if isinstance(value, tuple) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +161,7 @@ def read_grid(path: Path) -> Grid:
     """Read the configurations of a file. Raises ``UsageError``, one sentence with the key."""
     try:
         content = read_toml(path)
-    except FileRefused as error:
+    except FileRefusedError as error:
         raise UsageError(f"{path}: {error.reason}; give a sweep as TOML.") from error
     try:
         table = SweepTable.model_validate(content)
@@ -150,85 +176,21 @@ def read_grid(path: Path) -> Grid:
                 f"{path}: {key} is missing; give a list, such as {key} = [...]."
             ) from error
         raise UsageError(f"{path}: at {key}, {first['msg'].lower()}; mend its value.") from error
-    if (count := _count_combinations(table)) > MOST_CONFIGURATIONS:
+    if (count := math.prod(len(key.list_values(table)) for key in KEYS)) > MOST_CONFIGURATIONS:
         raise UsageError(
             f"{path}: its lists make {count:,} combinations; {MOST_CONFIGURATIONS:,} are the most "
             f"of one sweep. Shorten a list, or write several files."
         )
-    made = tuple(dict.fromkeys(_combine(table)))
-    for configuration in made:
-        try:
-            configuration.make_job()
-        except UsageError as error:
-            raise UsageError(f"{path}: {error}") from error
-    return Grid(made, tuple(table.plugins))
+    try:
+        made = tuple(dict.fromkeys(map(Configuration, _combine(table))))
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+    (plugins,) = next(key for key in KEYS if key.name == "plugins").list_values(table)
+    return Grid(made, plugins)
 
 
-def _count_combinations(table: SweepTable) -> int:
-    """Return the product of the lengths of all lists."""
-    names = (table.datasets, table.models, table.platforms, table.strategies)
-    numbers = (table.epochs, table.layers, table.hidden, table.batch_size)
-    counts = [len(each) for each in names]
-    counts += [len(_values(each)) for each in numbers]
-    counts += [len(table.seeds), len(_lists(table.set)), len(_lists(table.fanouts))]
-    counts += [len(_list_rates(table)), len(_list_scalings(table))]
-    return math.prod(counts)
-
-
-def _combine(table: SweepTable) -> Iterator[Configuration]:
-    for data, model, platform, strategy, seed in itertools.product(
-        table.datasets, table.models, table.platforms, table.strategies, table.seeds
-    ):
-        for given, fanouts, rate, scaling in itertools.product(
-            _lists(table.set),
-            _lists(table.fanouts),
-            _list_rates(table),
-            _list_scalings(table),
-        ):
-            for epochs, layers, hidden, batch_size in itertools.product(
-                _values(table.epochs),
-                _values(table.layers),
-                _values(table.hidden),
-                _values(table.batch_size),
-            ):
-                yield Configuration(
-                    dataset=data,
-                    model=model,
-                    strategy=strategy,
-                    platform=platform,
-                    seed=seed,
-                    set=given,
-                    epochs=epochs,
-                    layers=layers,
-                    hidden=hidden,
-                    batch_size=batch_size,
-                    fanouts=fanouts,
-                    learning_rate=rate,
-                    scaling=scaling,
-                    repeats=table.repeats,
-                    threads=table.threads,
-                    target_accuracy=table.target_accuracy,
-                    check=table.check,
-                    checked_updates=table.checked_updates,
-                    plain=table.plain,
-                    plugins=tuple(table.plugins),
-                )
-
-
-def _list_rates(table: SweepTable) -> list[float | None]:
-    rate = table.learning_rate
-    return [*rate] if isinstance(rate, list) else [rate]
-
-
-def _list_scalings(table: SweepTable) -> list[ScalingChoice]:
-    return table.scaling if isinstance(table.scaling, list) else [table.scaling]
-
-
-def _values(axis: T | list[T]) -> list[T]:
-    return axis if isinstance(axis, list) else [axis]
-
-
-def _lists(axis: list[T] | list[list[T]]) -> list[tuple[T, ...]]:
-    """Return the one list for all configurations, or the lists of which each has one."""
-    nested = [tuple(each) for each in axis if isinstance(each, list)]
-    return nested or [tuple(each for each in axis if not isinstance(each, list))]
+def _combine(table: BaseModel) -> Iterator[Job]:
+    """Yield a job for every combination of the lists."""
+    names = [key.declared.name for key in KEYS]
+    for values in itertools.product(*(key.list_values(table) for key in KEYS)):
+        yield Job(**dict(zip(names, values, strict=True)))

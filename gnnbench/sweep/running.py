@@ -18,7 +18,6 @@ import gnnbench
 from gnnbench.errors import GnnbenchError, UsageError
 from gnnbench.host.files import open_input
 from gnnbench.host.waiting import wait_briefly
-from gnnbench.jobs.preparation import parse_strategies
 from gnnbench.records import PART_KINDS
 from gnnbench.report.results.kept import (
     Kept,
@@ -115,8 +114,9 @@ def find_key(configuration: Configuration, contents: dict[str, str], sources: So
     from gnnbench.machines.describe import find_file as find_platform
     from gnnbench.plugins import find_file as find_plugin
 
-    names = (configuration.dataset, configuration.platform, *configuration.plugins)
-    finders = (find_dataset, find_platform, *[find_plugin] * len(configuration.plugins))
+    job = configuration.job
+    names = tuple(map(str, (job.dataset, job.platform, *job.plugins)))
+    finders = (find_dataset, find_platform, *[find_plugin] * len(job.plugins))
     for name, find in zip(names, finders, strict=True):
         if name not in contents:
             file = find(name)
@@ -152,8 +152,8 @@ class SourceDigests:
     def of(self, configuration: Configuration) -> dict[str, str]:
         """Return the digest of each package in use, by the package's name."""
         registry = self._registry
-        used: list[type] = [cast("type", registry.model(configuration.model))]
-        for name, swaps in parse_strategies(configuration.strategy):
+        used: list[type] = [cast("type", registry.model(configuration.job.model_name))]
+        for name, swaps in configuration.job.chosen:
             used += [registry.part(kind, part) for kind, part in swaps]
             for parts in registry.strategy(name).bundles.values():
                 used += [registry.part(kind, parts.named(kind)) for kind in PART_KINDS]
@@ -226,16 +226,13 @@ def run_task(task: Task) -> tuple[KeptStatus, str]:
 
 
 def _compare(configuration: Configuration) -> ResultDocument:
-    from gnnbench.comparison import compare
-    from gnnbench.jobs.preparation import make_request
+    from gnnbench.comparison import compare, make_request
     from gnnbench.plugins import load
     from gnnbench.report.results.schema import to_document
 
-    registry = load(configuration.plugins)
-    comparison = compare(
-        make_request(configuration.make_job(), registry), registry, command=("gnnbench", "sweep")
-    )
-    return to_document(comparison)
+    registry = load(list(map(str, configuration.job.plugins)))
+    request = make_request(configuration.job, registry)
+    return to_document(compare(request, registry, command=("gnnbench", "sweep")))
 
 
 def _judge(document: ResultDocument) -> tuple[KeptStatus, str]:

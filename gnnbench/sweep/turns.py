@@ -20,7 +20,7 @@ def is_measured(task: Task) -> bool:
     from gnnbench.machines import load_platform
 
     try:
-        return not load_platform(task.configuration.platform).virtual
+        return not load_platform(str(task.configuration.job.platform)).virtual
     except GnnbenchError:
         return False  # the run reports its own error
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from gnnbench import datasets, plugins
 from gnnbench.comparison import Request, make_setting
 from gnnbench.datasets.dgl_library import load_dgl
-from gnnbench.errors import MissingDependency
+from gnnbench.errors import MissingDependencyError
 from gnnbench.kernels.csr import csr_tensor
 from gnnbench.machines.describe import LOCAL, load_platform
 from gnnbench.models import build
@@ -34,7 +34,7 @@ from gnnbench.run.recorder import Recorder
 from gnnbench_plugins.pyg.kernel import require_pyg
 from gnnbench_plugins.pyg.sampler import can_draw
 from suites.contestants import Scope
-from suites.race import OURS, Case, Contestant, Target, WrongResult
+from suites.race import OURS, Case, Contestant, Target, WrongResultError
 
 #: Datasets by the names that their graphs have in tables.
 DATASETS = {
@@ -87,7 +87,9 @@ class Task:
         """
         tolerance = 1e-4 if self.mode == "full-graph" else 0.25
         if not abs(loss - ours) <= tolerance * abs(ours):
-            raise WrongResult(f"ends its first epoch with loss {loss:.6g}, ours with {ours:.6g}.")
+            raise WrongResultError(
+                f"ends its first epoch with loss {loss:.6g}, ours with {ours:.6g}."
+            )
 
 
 @lru_cache(maxsize=2)
@@ -321,7 +323,7 @@ def run_pyg_sage(task: Task) -> Contestant:
     """Prepare PyG's ``SAGEConv`` on the subgraphs of ``NeighborLoader``, trimmed layer by layer."""
     require_pyg()
     if not can_draw():
-        raise MissingDependency("PyG's NeighborLoader draws with pyg-lib or torch-sparse")
+        raise MissingDependencyError("PyG's NeighborLoader draws with pyg-lib or torch-sparse")
     from torch_geometric.data import Data
     from torch_geometric.loader import NeighborLoader
     from torch_geometric.nn import SAGEConv

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from gnnbench.errors import MissingDependency
+from gnnbench.errors import MissingDependencyError
 from suites.race import find_package
 
 
@@ -21,7 +21,7 @@ def load_torch_sparse(*topics: str) -> Any:
         try:
             torch.ops.load_library(str(found[0]))  # type: ignore[no-untyped-call]
         except (IndexError, OSError) as error:
-            raise MissingDependency(
+            raise MissingDependencyError(
                 f"torch-sparse has no {topic} that loads with torch {torch.__version__}"
             ) from error
     return torch.ops.torch_sparse

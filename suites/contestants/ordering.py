@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 from gnnbench.kernels import dispatch
 from gnnbench.records import Graph, IndexArray
 from suites.contestants import Scope
-from suites.race import OURS, Case, Contestant, Target, WrongResult
+from suites.race import OURS, Case, Contestant, Target, WrongResultError
 
 
 def order_ours(graph: Graph) -> Contestant:
@@ -47,10 +47,10 @@ def race_cases(scope: Scope) -> Iterator[Case]:
 def check_order(graph: Graph, order: IndexArray, ours: IndexArray) -> None:
     """Check that each order is a permutation, and that none has less bandwidth than ours."""
     if not np.array_equal(np.sort(order), np.arange(graph.num_vertices)):
-        raise WrongResult("the order is no permutation of the vertices.")
+        raise WrongResultError("the order is no permutation of the vertices.")
     theirs, mine = (
         dispatch.bandwidth(graph.indptr, graph.indices, each.astype(np.int32))
         for each in (order, ours)
     )
     if mine > theirs:
-        raise WrongResult(f"the bandwidth is {theirs:,}, below the {mine:,} of ours.")
+        raise WrongResultError(f"the bandwidth is {theirs:,}, below the {mine:,} of ours.")

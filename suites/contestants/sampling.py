@@ -17,7 +17,7 @@ from gnnbench_plugins.dgl.sampler import as_block
 from gnnbench_plugins.pyg.sampler import blocks_of
 from suites.contestants import Scope
 from suites.contestants.libraries import load_torch_sparse
-from suites.race import OURS, Case, Contestant, Target, WrongResult
+from suites.race import OURS, Case, Contestant, Target, WrongResultError
 
 if TYPE_CHECKING:
     from dgl import DGLGraph
@@ -41,7 +41,9 @@ class Task:
     def check(self, drawn: Drawn, ours: Drawn) -> None:
         check_drawn(self, drawn)
         if drawn.rule == ours.rule and abs(drawn.num_edges - ours.num_edges) > ours.num_edges / 20:
-            raise WrongResult(f"drew {drawn.num_edges:,} edges where ours has {ours.num_edges:,}.")
+            raise WrongResultError(
+                f"drew {drawn.num_edges:,} edges where ours has {ours.num_edges:,}."
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,19 +150,23 @@ def check_drawn(task: Task, drawn: Drawn) -> None:
     fanouts = np.empty(0, dtype=np.int64)
     for block, fanout in zip(reversed(drawn.blocks), task.fanouts, strict=True):
         if not np.array_equal(block.dst_ids, ids):
-            raise WrongResult("a block's destinations are not the sources of the next inner one.")
+            raise WrongResultError(
+                "a block's destinations are not the sources of the next inner one."
+            )
         fresh = np.full(block.num_dst - len(fanouts), fanout)
         kept = fanouts if drawn.rule == "once" else np.full_like(fanouts, fanout)
         fanouts = np.concatenate((kept, fresh))
         if not np.array_equal(np.diff(block.indptr), np.minimum(graph.degrees[ids], fanouts)):
-            raise WrongResult("a row has more or fewer neighbours than its fan-out and degree say.")
+            raise WrongResultError(
+                "a row has more or fewer neighbours than its fan-out and degree say."
+            )
         picked = np.repeat(ids, np.diff(block.indptr)) * graph.num_vertices
         picked += block.src_ids[block.indices]
         places = np.searchsorted(known, picked)
         if len(picked) and (places.max() >= len(known) or (known[places] != picked).any()):
-            raise WrongResult("a row has a source that is not its neighbour.")
+            raise WrongResultError("a row has a source that is not its neighbour.")
         if len(np.unique(picked)) != len(picked):
-            raise WrongResult("a row has a neighbour twice.")
+            raise WrongResultError("a row has a neighbour twice.")
         ids = block.src_ids
 
 

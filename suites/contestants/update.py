@@ -16,7 +16,7 @@ from torch import Tensor
 from gnnbench.kernels import autograd
 from gnnbench.records import FloatArray
 from suites.contestants import Scope
-from suites.race import OURS, Case, Contestant, Target, WrongResult
+from suites.race import OURS, Case, Contestant, Target, WrongResultError
 
 #: Rows, input and output features: a mini-batch's input layer and the one above it, then two layers
 #: of a full graph. The last one outputs few features, one a class.
@@ -96,4 +96,4 @@ def check_sums(result: Sequence[FloatArray], ours: Sequence[FloatArray]) -> None
     for name, theirs, mine in zip(("output", "a", "W", "b"), result, ours, strict=True):
         error = float(np.linalg.norm(theirs - mine)) / float(np.linalg.norm(mine))
         if not error <= 1e-3:
-            raise WrongResult(f"differs in {name} by {error:.3g} of its size.")
+            raise WrongResultError(f"differs in {name} by {error:.3g} of its size.")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import PartKind, Strategy
+from gnnbench.records import Strategy
 from suites.faults import kernels, late, others, samplers
 from suites.faults.fault import Fault, offer
 
@@ -31,34 +31,9 @@ BESIDE: tuple[type[Part], ...] = (
 )
 
 
-def list_parts(kind: PartKind) -> list[type[Part]]:
-    parts = [fault.part for fault in FAULTS.values()]
-    return [part for part in (*parts, *BESIDE) if part.kind == kind]
-
-
 @hookimpl
-def gnnbench_sampler() -> list[type[Part]]:
-    return list_parts("sampler")
-
-
-@hookimpl
-def gnnbench_placement() -> list[type[Part]]:
-    return list_parts("placement")
-
-
-@hookimpl
-def gnnbench_communication() -> list[type[Part]]:
-    return list_parts("communication")
-
-
-@hookimpl
-def gnnbench_memory() -> list[type[Part]]:
-    return list_parts("memory")
-
-
-@hookimpl
-def gnnbench_kernel() -> list[type[Part]]:
-    return list_parts("kernel")
+def gnnbench_parts() -> list[type[Part]]:
+    return [*(fault.part for fault in FAULTS.values()), *BESIDE]
 
 
 @hookimpl

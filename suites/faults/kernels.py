@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnbench.errors import MissingDependency
+from gnnbench.errors import MissingDependencyError
 from gnnbench.parts import Adjacency, LayerShape, Scaling, Setting, option
 from gnnbench.records import Block, BlockSize, IntArray
 from gnnbench_plugins.reference.kernel import TorchAdjacency, TorchKernel
@@ -394,7 +394,7 @@ def overwrite(self: TorchAdjacency, g: Tensor, weight: Any = None, into: Any = N
 
 
 def need_a_library(_: FaultyKernel, setting: Setting) -> None:
-    raise MissingDependency("the kernel needs the library fastgraph; install it.")
+    raise MissingDependencyError("the kernel needs the library fastgraph; install it.")
 
 
 class Around(torch.Tensor):

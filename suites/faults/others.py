@@ -12,20 +12,19 @@ from torch import Tensor
 
 from gnnbench.machines.machine import Device, Platform
 from gnnbench.parts import (
+    MINI_BATCHES,
     Bundle,
     CacheMemory,
     CacheSession,
     HostLoading,
     Part,
     PeerData,
-    RoundedLoading,
-    RowSharing,
     SeedSession,
     Setting,
     TrafficSession,
     option,
 )
-from gnnbench.records import Fetch, IntArray, Round, RoundTraffic, Share, Unit
+from gnnbench.records import Fetch, IntArray, Mode, Round, RoundTraffic, Share, Unit
 from gnnbench_plugins.pipegcn.communication import PipeGCNCommunication
 from gnnbench_plugins.reference.communication import VanillaCommunication
 from gnnbench_plugins.reference.memory import HostMemory
@@ -36,11 +35,12 @@ from suites.faults.fault import Fault, make_part
 
 
 @dataclass(frozen=True)
-class SilentRounding(RoundedLoading):
+class SilentRounding(HostLoading):
     """A communication that rounds transferred features without declaring it."""
 
     name: ClassVar[str] = "features-rounded"
     summary: ClassVar[str] = "features cross in float16, which it does not say"
+    modes: ClassVar[frozenset[Mode]] = MINI_BATCHES
     begun: bool = field(default=False, repr=False)
 
     def settle(self, bundle: Bundle, setting: Setting) -> tuple[Part, tuple[str, ...]]:
@@ -74,11 +74,12 @@ class SilentStaleness(PipeGCNCommunication):
 
 
 @dataclass(frozen=True)
-class Rounding(RoundedLoading):
+class Rounding(HostLoading):
     """A correct communication that transfers features in float16 if an option says so."""
 
     name: ClassVar[str] = "rounding"
     summary: ClassVar[str] = "features cross in float16 by choice; right"
+    modes: ClassVar[frozenset[Mode]] = MINI_BATCHES
     rounded: bool = option(False, "round features")
 
     @property
@@ -104,7 +105,12 @@ class LosingRounding(Rounding):
 
 
 def planning(
-    name: str, summary: str, says: str, plan: Callable[[Unit, IntArray, Any], Fetch], base: Any
+    name: str,
+    summary: str,
+    says: str,
+    plan: Callable[[Unit, IntArray, Any], Fetch],
+    base: Any,
+    **members: Any,
 ) -> Fault:
     """Return a communication that plans fetches from a unit's rows and its slot's last rows."""
 
@@ -118,7 +124,7 @@ def planning(
                 )
             )
 
-    part = make_part(base, name, summary, open=lambda self, owner: Session(owner))
+    part = make_part(base, name, summary, open=lambda self, owner: Session(owner), **members)
     return Fault(part, checks={"bytes-add-up": says})
 
 
@@ -170,8 +176,8 @@ def open_with_none(_: CacheMemory, setting: Setting, num_rows: Any) -> CacheSess
 
 
 def divide_by_kilobytes(_: HostMemory, device: Device) -> int:
-    kilobytes = device.memory_bytes // 1000
-    return device.memory_bytes // kilobytes * kilobytes
+    kilobytes = device.hardware.memory_bytes // 1000
+    return device.hardware.memory_bytes // kilobytes * kilobytes
 
 
 IN_COMPARE = (
@@ -193,19 +199,21 @@ IN_CHECKS = (
         "forgets the last row",
         r"row \d+ is needed and comes from nowhere",
         lambda unit, needed, held: Fetch(unit.slot, needed, needed[:-1], needed[:0]),
-        RowSharing,
+        HostLoading,
+        shares_rows=True,
     ),
     planning(
         "odd-rows-reused",
         "takes every odd row for one that is at hand",
         r"row \d+ is reused, but the slot did not hold it",
         lambda unit, needed, held: reuse(unit, needed, needed[needed % 2 == 1]),
-        RowSharing,
+        HostLoading,
+        shares_rows=True,
     ),
     planning(
         "reuse-without-buffers",
-        "counts on rows that nothing keeps, for it is no RowSharing",
-        "is no RowSharing",
+        "counts on rows that nothing keeps, which shares_rows does not say",
+        "does not set shares_rows",
         reuse,
         HostLoading,
     ),

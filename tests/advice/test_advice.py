@@ -30,8 +30,9 @@ from gnnbench.comparison import Request, make_setting
 from gnnbench.comparison.planned import plan_run
 from gnnbench.datasets import partitioning
 from gnnbench.datasets.partitioning import edge_cut
-from gnnbench.errors import IncompatibleParts, UsageError
+from gnnbench.errors import IncompatiblePartsError, UsageError
 from gnnbench.machines import load_platform
+from gnnbench.machines.tables import replace_fields
 from gnnbench.parts import Bundle, list_tried, option_fields, parse_option
 from gnnbench.plugins import load
 from gnnbench.price import model_error
@@ -372,7 +373,7 @@ def test_a_strategy_that_does_not_fit_stands_last_with_the_memory_that_is_full(a
 
 
 def test_nothing_that_fits_is_refused_with_the_reason(ask):
-    with pytest.raises(IncompatibleParts, match="no combination"):
+    with pytest.raises(IncompatiblePartsError, match="no combination"):
         advise(ask(kept=(("placement", "hpgnn"), ("sampler", "neighbour"))))
 
 
@@ -438,16 +439,16 @@ def test_variations_differ_in_one_thing(ask):
     assert [d.name for d in fewer.accelerators] == ["gpu0", "gpu1", "gpu2"]
     assert not any("gpu3" in link.ends for link in fewer.links)
     small = with_device_memory(platform, 7)
-    assert {d.memory_bytes for d in small.accelerators} == {7}
+    assert {d.hardware.memory_bytes for d in small.accelerators} == {7}
     assert small.host == platform.host
     assert len(list_variations(platform, 1e6)) == 5
     # The smallest of unequal devices counts.
     first, *others = platform.accelerators
     unequal = replace(
-        platform, accelerators=(first, *(replace(d, memory_bytes=80e9) for d in others))
+        platform, accelerators=(first, *(replace_fields(d, memory_bytes=80e9) for d in others))
     )
     asked = describe_question(replace(ask(), platform=unequal))
-    assert asked["platform"]["device_memory_bytes"] == first.memory_bytes
+    assert asked["platform"]["device_memory_bytes"] == first.hardware.memory_bytes
     sentences = [each.what for each in list_variations(unequal, 1e6)]
     assert sentences == [
         "With 900 kB a device, less than it takes,",
@@ -474,7 +475,7 @@ def test_the_cheapest_is_the_first_by_power_that_ends_in_time(ask, monkeypatch):
     (sure,) = find_cheapest(question, [enough[0].platform], 1e9)
     assert sure.sure
     watts = [offer.power_w for offer in find_cheapest(question, machines, 1e-12)]
-    powers = [[d.power_w for d in each.devices] for each in machines]
+    powers = [[d.hardware.power_w for d in each.devices] for each in machines]
     assert watts == sorted(sum(each) for each in powers if None not in each)
     assert len(watts) >= 2
     assert watts[0] == enough[0].power_w

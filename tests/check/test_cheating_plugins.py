@@ -124,7 +124,7 @@ def test_a_strategy_that_refuses_the_first_graph_is_tried_on_another():
     assert run(wrong, "sampling-law").status == "not-reached"
 
 
-class Unreadable(Exception):
+class UnreadableError(Exception):
     def __str__(self):
         raise ValueError("no words")
 
@@ -144,9 +144,9 @@ def fail_with(raised):
 RAISED = [
     (NeighbourSampler, "rounds", SystemExit(0), "a part called sys.exit"),
     (SinglePlacement, "open", Base("gone"), "Base: gone"),
-    (HostMemory, "begin", Unreadable(), "Unreadable"),
+    (HostMemory, "begin", UnreadableError(), "Unreadable"),
     (TorchKernel, "adjacency", GeneratorExit(), "GeneratorExit"),
-    (VanillaCommunication, "open", Unreadable(), "Unreadable"),
+    (VanillaCommunication, "open", UnreadableError(), "Unreadable"),
 ]
 
 

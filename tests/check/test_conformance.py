@@ -192,7 +192,7 @@ def test_a_stream_keeps_the_rows_of_its_own_vertices_and_no_others():
 
     assert find(own, keeps_own=True) is None
     for traffic, keeps_own in ((own, False), (other, True)):
-        assert_matches("the part is no RowSharing", find(traffic, keeps_own=keeps_own))
+        assert_matches("the part does not set shares_rows", find(traffic, keeps_own=keeps_own))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import torch
 
 import gnnbench
 from gnnbench.datasets import load
-from gnnbench.errors import IncompatibleParts, PluginError, UsageError
+from gnnbench.errors import IncompatiblePartsError, PluginError, UsageError
 from gnnbench.machines import load_platform
 from gnnbench.records import Parts, Strategy
 from gnnbench_plugins.reference.kernel import TorchKernel
@@ -190,7 +190,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(given, words):
 
 
 def test_parts_that_do_not_fit_raise():
-    with pytest.raises(IncompatibleParts):
+    with pytest.raises(IncompatiblePartsError):
         gnnbench.compare("hongtu", dataset=GRAPH, swap={"sampler": "neighbour"}, **SMALL)
 
 
@@ -286,7 +286,7 @@ def test_advice_is_what_the_command_line_finds(run, tmp_path):
         ({"mode": "both"}, "mode is 'both'; give one of full-graph, mini-batch"),
         ({"changes": "no"}, "changes is 'no'; give one of True, False"),
         ({"device_memory": object}, "<class 'object'> is not a size above 0"),
-        ({"target": "speed"}, "there is no target 'speed'"),
+        ({"target": "speed"}, "target is 'speed'; give one of time, memory, traffic"),
         ({"train": -1}, "train is -1"),
         ({"epochs": 0}, "epochs is 0; give a whole number"),
     ],

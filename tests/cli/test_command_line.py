@@ -14,7 +14,8 @@ import gnnbench.comparison
 import gnnbench.datasets
 import gnnbench.plugins
 from gnnbench.errors import DatasetError, GnnbenchError, Interrupted
-from gnnbench.jobs import limits, preparation
+from gnnbench.jobs import limits
+from gnnbench.jobs import words as job_words
 from gnnbench.models import MODELS
 from gnnbench.records import PART_KINDS
 from tests.commands import one_sentence, run_python
@@ -95,7 +96,7 @@ def test_options_before_a_subcommand_are_not_lost_silently(run, group):
 
 def test_names_spelt_out_for_speed_are_the_real_ones():
     assert tuple(MODELS) == limits.MODEL_NAMES
-    assert PART_KINDS == preparation.PART_NAMES
+    assert PART_KINDS == job_words.PART_NAMES
 
 
 def test_version(run):
@@ -146,7 +147,7 @@ def test_the_exit_status_is_that_of_the_worst_run(run, answer, runs, status, say
             3,
             "not enough memory for what was asked for (Unable to allocate 9 TiB); ask for a",
         ),
-        (EOFError("cut off"), 3, "unexpected UnexpectedEnd: cut off. Run again"),
+        (EOFError("cut off"), 3, "unexpected UnexpectedEndError: cut off. Run again"),
         (MemoryError(), 3, "not enough memory for what was asked for; ask for a smaller graph"),
     ],
 )

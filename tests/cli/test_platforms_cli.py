@@ -9,7 +9,7 @@ from gnnbench import probing
 from gnnbench.machines import load_platform, probe
 from gnnbench.machines.describe import local_path
 from gnnbench.machines.local import describe_unmeasured
-from gnnbench.machines.machine import LibraryRates
+from gnnbench.machines.machine import CallTimes, LibraryRates
 from gnnbench.probing import Probed, Unmeasured
 from tests.commands import one_sentence
 
@@ -39,6 +39,17 @@ def test_show_gives_every_number_with_its_source(run):
     assert "HyScale-GNN" in result.stderr
 
 
+def test_show_writes_a_file_that_describes_the_same_machine(run, tmp_path):
+    """A reader edits the file, so that its name and a number differ."""
+    file = tmp_path / "planned.toml"
+    shown = run("platforms", "show", "epyc7763x2-4xa5000", "--out", str(file)).stdout
+    text = file.read_text(encoding="utf-8")
+    again = run("platforms", "show", str(file)).stdout
+    assert again == shown
+    file.write_text(text.replace("410", "205"), encoding="utf-8")
+    assert run("platforms", "show", str(file)).stdout != shown
+
+
 def test_show_what_is_not_there_or_broken(run, tmp_path):
     assert run("platforms", "show", "nonsense").exit_code == 2
     file = tmp_path / "bad.toml"
@@ -58,7 +69,9 @@ def measured(monkeypatch):
     def measure_libraries(platform, registry, seconds):
         asked.append(seconds)
         assert registry.strategy("reference")
-        host = replace(platform.host, libraries={"torch": LibraryRates(call_s=3e-6)})
+        host = replace(
+            platform.host, libraries={"torch": LibraryRates(calls=CallTimes(call_s=3e-6))}
+        )
         left_out = Unmeasured("kernel spu", "host", "it needs sparse accelerators.")
         sources = {**platform.sources, "host.libraries.torch.call": "a test"}
         return Probed(replace(platform, host=host, sources=sources), (left_out,))
@@ -82,7 +95,7 @@ def test_probe_measures_and_keeps_what_it_is_told_to(run, tmp_path, measured):
     kept = local_path()
     assert said.endswith(f"wrote {out} wrote {kept}")
     for path in (out, kept):
-        assert load_platform(str(path)).host.libraries["torch"].call_s == 3e-6
+        assert load_platform(str(path)).host.libraries["torch"].calls.call_s == 3e-6
     assert "as last probed" in run("platforms", "list").stdout
     kept.unlink()
     assert "nothing was kept; use --save, or --out FILE.toml" in run(*words).stdout

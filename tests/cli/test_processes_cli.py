@@ -13,7 +13,7 @@ import time
 import psutil
 import pytest
 
-from gnnbench.cli.processes import LEFT, LOST, SILENT, RankFailed, find_culprit, run_ranks
+from gnnbench.cli.processes import LEFT, LOST, SILENT, RankFailedError, find_culprit, run_ranks
 from tests.commands import one_sentence
 
 GRAPH = "sbm:vertices=600,edges=3000,features=16,classes=4"
@@ -113,13 +113,13 @@ def test_ranks_that_are_stopped_all_at_once_are_not_waited_for(waiting):
 HANGING = """
 import sys, time, torch
 from gnnbench.host import signals
-from gnnbench.run.collectives import PeerLost, join
+from gnnbench.run.collectives import PeerLostError, join
 processes = join(5)
 try:
     if processes.rank == 0: processes.sum(torch.ones(1, dtype=torch.float64))
     if processes.rank == 2: processes.receive(3, torch.float64, 1, 7).wait()
     time.sleep(100)
-except PeerLost as error:
+except PeerLostError as error:
     with open(f"{FOLDER}/{processes.rank}", "w") as file: file.write(str(error))
     signals.leave(error.exit_status)
 """
@@ -127,7 +127,9 @@ except PeerLost as error:
 
 def test_a_rank_that_hangs_is_named_after_as_long_as_was_asked_for(monkeypatch, tmp_path):
     start_instead(monkeypatch, HANGING.replace("FOLDER", repr(str(tmp_path))))
-    with pytest.raises(RankFailed, match="rank 1 did not answer: the other ranks waited 5 s for"):
+    with pytest.raises(
+        RankFailedError, match="rank 1 did not answer: the other ranks waited 5 s for"
+    ):
         run_ranks([], 3, 5)
     for rank, where in ((0, "an all-reduce"), (2, "receiving from rank 1")):
         said = (tmp_path / str(rank)).read_text()
@@ -224,7 +226,9 @@ def test_a_rank_that_fails_says_why(monkeypatch):
         "time.sleep(600)"
     )
     start_instead(monkeypatch, program)
-    with pytest.raises(RankFailed, match=r"rank 1 ended with status 1, .* stopped: no more room"):
+    with pytest.raises(
+        RankFailedError, match=r"rank 1 ended with status 1, .* stopped: no more room"
+    ):
         run_ranks([], 3, HANGING_S)
 
 
@@ -235,7 +239,7 @@ def test_ranks_that_only_lost_each_other_say_why(monkeypatch):
         "sys.exit(5)"
     )
     start_instead(monkeypatch, program)
-    with pytest.raises(RankFailed, match=r"rank 0 ended with status 5, .* stopped: no route"):
+    with pytest.raises(RankFailedError, match=r"rank 0 ended with status 5, .* stopped: no route"):
         run_ranks([], 2, HANGING_S)
 
 
@@ -327,14 +331,16 @@ rank = int(os.environ["RANK"])
 def test_a_rank_that_leaves_its_work_undone_is_named(monkeypatch, others):
     """The others lose it, or do not miss it."""
     start_instead(monkeypatch, f"{BEGIN}if rank == 1: sys.exit(0)\n{others}")
-    with pytest.raises(RankFailed, match=r"rank 1 ended before the work was done, and the other"):
+    with pytest.raises(
+        RankFailedError, match=r"rank 1 ended before the work was done, and the other"
+    ):
         run_ranks([], 3, HANGING_S)
 
 
 def test_ranks_that_do_nothing_are_ended_after_as_long_as_was_asked_for(monkeypatch):
     """All hang before they have met: no other is there to give one up."""
     start_instead(monkeypatch, BEGIN + "if not rank: report(JOINED)\ntime.sleep(3600)")
-    with pytest.raises(RankFailed, match=r"no rank did anything for 3 s.* rank 1 had not met"):
+    with pytest.raises(RankFailedError, match=r"no rank did anything for 3 s.* rank 1 had not met"):
         run_ranks([], 2, 3)
 
 
@@ -345,17 +351,19 @@ if os.environ["RANK"] == "1":
     while True:
         time.sleep(0.02)
         sum(range(20_000))
-from gnnbench.run.collectives import PeerLost, join
+from gnnbench.run.collectives import PeerLostError, join
 try:
     join(3)
-except PeerLost as error:
+except PeerLostError as error:
     sys.exit(error.exit_status)
 """
 
 
 def test_patience_covers_what_comes_before_training(monkeypatch):
     start_instead(monkeypatch, LOADING)
-    with pytest.raises(RankFailed, match="rank 1 did not answer: the other ranks waited 3 s for"):
+    with pytest.raises(
+        RankFailedError, match="rank 1 did not answer: the other ranks waited 3 s for"
+    ):
         run_ranks([], 2, 3)
 
 

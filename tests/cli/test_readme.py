@@ -10,9 +10,9 @@ import pytest
 from gnnbench import plugins
 from gnnbench.check import graphs
 from gnnbench.cli import main
-from gnnbench.cli.compare import parse_fanouts, parse_settings, parse_strategies, parse_swaps
 from gnnbench.cli.options import CommandLine
 from gnnbench.comparison import Request, Variant, check_options, plan_rows
+from gnnbench.jobs.words import parse_strategies, read_settings, read_swaps
 from gnnbench.machines import load_platform
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +26,8 @@ def find_commands():
     commands = []
     for page in PAGES:
         text = page.read_text(encoding="utf-8").replace("\\\n", " ")
-        fenced = re.findall(r"^gnnbench .*$", text, flags=re.MULTILINE)
+        blocks = "\n".join(re.findall(r"^```.*?^```", text, flags=re.MULTILINE | re.DOTALL))
+        fenced = re.findall(r"^gnnbench .*$", blocks, flags=re.MULTILINE)
         within = re.findall(r"`(gnnbench [^`]+)`", text)
         commands += [" ".join(command.split()) for command in (*fenced, *within)]
     return list(dict.fromkeys(command for command in commands if "·" not in command))
@@ -75,17 +76,17 @@ def test_a_command_that_is_printed_can_be_typed(registry, command):
         chosen = parse_strategies(strategies)
         if any(name in MADE_BY_READER for name, _ in chosen):
             return
-        fanouts = parse_fanouts(given["fanouts"])
+        fanouts = given["fanouts"]
         assert fanouts is None or len(fanouts) == given["layers"]
-        if not given["extra_plugins"]:
+        if not given["plugins"]:
             registry.model(given["model"])
         request = Request(
             strategies=tuple(Variant(name, swaps) for name, swaps in chosen),
             dataset=graphs.make_dataset(),
             workload=graphs.make_workload(),
             platform=graphs.make_platform(),
-            swaps=parse_swaps(given["swaps"]),
-            options=parse_settings(given["settings"]),
+            swaps=read_swaps(given["swap"]),
+            options=read_settings(given["options"]),
         )
         check_options(plan_rows(request, registry), request.options, registry)
     elif path == ["plan"]:
@@ -93,7 +94,7 @@ def test_a_command_that_is_printed_can_be_typed(registry, command):
             registry.planner(given["strategy"])
         strategy = registry.strategy(given["strategy"])
         parts = strategy.bundles[strategy.default_mode]
-        plugins.assemble(registry, parts, parse_settings(given["settings"]))
+        plugins.assemble(registry, parts, read_settings(given["options"]))
     elif path == ["reproduce"]:
         for name in given["names"]:
             registry.reproduction(name)

@@ -102,7 +102,7 @@ def test_a_signal_ends_an_import(tmp_path, number, where):
 
 #: By place in the code: the signal.
 BEFORE = {
-    "gnnbench.cli.compare:parse_strategies": signal.SIGTERM,
+    "gnnbench.jobs.words:parse_strategies": signal.SIGTERM,
     "gnnbench.datasets.synthetic:check_size": signal.SIGINT,
 }
 IN_TRAINING = {

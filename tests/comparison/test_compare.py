@@ -9,7 +9,7 @@ from gnnbench import plugins
 from gnnbench.check.graphs import make_dataset, make_workload
 from gnnbench.comparison import Request, Variant, choose_modes, compare, plan_rows
 from gnnbench.comparison.equality import FLOOR
-from gnnbench.errors import IncompatibleParts, UsageError
+from gnnbench.errors import IncompatiblePartsError, UsageError
 from gnnbench.records import Parts, Strategy
 from suites.faults.kernels import kernel
 from tests.uneven import make_uneven
@@ -178,7 +178,7 @@ def test_an_option_that_no_part_has_is_refused(registry):
 def test_a_swap_that_fits_nobody_is_refused(registry):
     """hongtu has that memory already, so the one row that is swapped is hyscale's."""
     swaps = (("memory", "hongtu"),)
-    with pytest.raises(IncompatibleParts, match="hyscale·hongtu: memory 'hongtu' works for"):
+    with pytest.raises(IncompatiblePartsError, match="hyscale·hongtu: memory 'hongtu' works for"):
         compare(request("hyscale", "hongtu", swaps=swaps), registry)
 
 

@@ -11,12 +11,12 @@ import torch
 
 from gnnbench import plugins
 from gnnbench.check.graphs import make_dataset, make_platform, make_workload
-from gnnbench.comparison import Request, Variant, compare, left_work, make_setting
+from gnnbench.comparison import Request, Variant, compare, left_work, make_request, make_setting
 from gnnbench.comparison import run as row_runs
 from gnnbench.comparison.orders import tell_faults
 from gnnbench.comparison.ranking import group_runs
 from gnnbench.errors import UsageError
-from gnnbench.jobs.preparation import Job, make_request
+from gnnbench.jobs.job import Job
 from gnnbench.report.results.schema import to_document
 from gnnbench.report.verdict import summarise
 from gnnbench.run.evidence import MOST_LOOKED_AT, Evidence
@@ -330,7 +330,7 @@ def test_what_another_rank_has_found_is_known_in_all():
 
 
 def test_as_many_updates_as_asked_for_are_computed_once_more(registry):
-    job = Job(strategies=[("reference", ())], epochs=4, checked_updates=4)
+    job = Job("reference", epochs=4, checked_updates=4)
     asked = make_request(job, plugins.load())
     assert asked.checked_updates == 4
     run = run_one(

@@ -20,7 +20,7 @@ from gnnbench.cli.compare import exit_status
 from gnnbench.comparison import PlannedRow, Request, compare
 from gnnbench.comparison import run as row_runs
 from gnnbench.comparison.ranking import group_runs
-from gnnbench.parts import SeedPlacement, option
+from gnnbench.parts import Placement, option
 from gnnbench.records import PART_KINDS
 from gnnbench.report.comparison import print_comparison
 from gnnbench.report.results.schema import dump_json, to_document
@@ -75,7 +75,7 @@ def cut_in_ten(self, epoch):
 
 
 @dataclass(frozen=True)
-class Even(SeedPlacement):
+class Even(Placement):
     name: ClassVar[str] = "even"
     summary: ClassVar[str] = "all accelerators, even shares"
 
@@ -271,12 +271,12 @@ class Unlike(BaseException):
     """No Exception."""
 
 
-class Mute(Exception):
+class MuteError(Exception):
     def __str__(self):
         raise RuntimeError("no words")
 
 
-ENDINGS = {"exit": SystemExit(0), "unlike": Unlike("unlike others"), "mute": Mute()}
+ENDINGS = {"exit": SystemExit(0), "unlike": Unlike("unlike others"), "mute": MuteError()}
 PLAIN_PARTS = (NeighbourSampler, SinglePlacement, VanillaCommunication, HostMemory, TorchKernel)
 
 

@@ -19,7 +19,7 @@ from torch_geometric.data import Data, HeteroData, InMemoryDataset
 
 from gnnbench.datasets import from_pyg, load
 from gnnbench.datasets.pickles import arrays_only
-from gnnbench.errors import DatasetError, MissingDependency
+from gnnbench.errors import DatasetError, MissingDependencyError
 
 EDGES = np.array([[0, 1, 2, 2], [1, 2, 3, 2]])
 ROWS = [[1], [0, 2], [1, 3], [2]]
@@ -118,7 +118,7 @@ def test_load_pyg_names_close_matches():
 
 def test_load_pyg_without_the_library(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch_geometric.datasets", None)
-    with pytest.raises(MissingDependency, match="pip install torch-geometric"):
+    with pytest.raises(MissingDependencyError, match="pip install torch-geometric"):
         load("pyg:Reddit")
 
 
@@ -176,7 +176,7 @@ def test_without_ogb(monkeypatch):
     monkeypatch.setitem(sys.modules, "ogb.nodeproppred", None)
     with pytest.raises(DatasetError, match=r"ogbn-products:0\.01, or install the package ogb"):
         load("ogbn-products")
-    with pytest.raises(MissingDependency, match="pip install ogb"):
+    with pytest.raises(MissingDependencyError, match="pip install ogb"):
         load("ogbn-arxiv")
 
 

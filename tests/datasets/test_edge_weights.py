@@ -10,12 +10,12 @@ from torch_geometric.data import Data
 
 from gnnbench import datasets, plugins
 from gnnbench.check.graphs import make_platforms, make_workload
-from gnnbench.comparison import Request, Variant, compare, make_setting
+from gnnbench.comparison import Request, Variant, compare, make_request, make_setting
 from gnnbench.comparison.dataset_guard import DatasetGuard
 from gnnbench.comparison.planned import plan_run
 from gnnbench.comparison.rows import plan_row
-from gnnbench.errors import DatasetError, IncompatibleParts
-from gnnbench.jobs.preparation import Job, make_request
+from gnnbench.errors import DatasetError, IncompatiblePartsError
+from gnnbench.jobs.job import Job
 from gnnbench.lowering.footprint import ChunkSize, adjacency_bytes, crossing_topology_bytes
 from gnnbench.lowering.memory import host_graph_bytes
 from gnnbench.models import build
@@ -94,9 +94,7 @@ def test_facts_say_that_there_are_weights():
 def test_models_without_weights_say_so():
     dataset = of_arrays(None, weighted=True, directed=False)
     for model, used in (("gcn", True), ("sage", False)):
-        request = make_request(
-            Job(strategies=[("reference", ())], dataset=dataset, model=model), plugins.load()
-        )
+        request = make_request(Job("reference", dataset, model=model), plugins.load())
         assert request.workload.edge_weights is used
         note = "edge weights were not used: GraphSAGE takes none"
         assert (note in request.dataset.notes) is not used
@@ -156,7 +154,7 @@ def test_every_strategy_trains_equal_to_the_reference_and_is_planned_so(name, mo
         request = Request((name,), dataset, workload, platform, modes=(mode,))
         try:
             *_, run = compare(request, registry).runs
-        except IncompatibleParts:
+        except IncompatiblePartsError:
             return False
         assert run.status == "done", run.reason
         assert run.other_maths or run.equivalence.holds, run.equivalence

@@ -25,6 +25,7 @@ from gnnbench.errors import UsageError
 from gnnbench.host import mapped
 from gnnbench.host.mapped import ReadAhead, count_written
 from gnnbench.kernels.slabs import SMALLEST_BYTES
+from gnnbench.machines.tables import replace_fields
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Block, Workload
 from gnnbench.run import Evidence, Training, features, input_rows
@@ -46,7 +47,7 @@ def make_workload(dataset, epochs=1):
 def make_setting(dataset, disk):
     platform = make_platform(2)
     rate = 1e9 if disk else None
-    host = dataclasses.replace(platform.host, disk_bandwidth_bytes_per_s=rate)
+    host = replace_fields(platform.host, disk_bandwidth_bytes_per_s=rate)
     platform = dataclasses.replace(platform, host=host)
     return comparison.make_setting(Request((), dataset, make_workload(dataset), platform))
 

@@ -23,6 +23,7 @@ import torch
 from gnnbench import plugins
 from gnnbench.check.graphs import make_dataset, make_platform, make_workload
 from gnnbench.datasets import build
+from gnnbench.machines.tables import replace_fields
 from gnnbench.models import build as build_model
 from gnnbench.parts import Setting
 from gnnbench.plugins import Registry
@@ -115,7 +116,7 @@ def make_setting(case: dict[str, Any], device: str) -> Setting:
         platform,
         host=dataclasses.replace(platform.host, virtual=virtual),
         accelerators=tuple(
-            dataclasses.replace(
+            replace_fields(
                 accelerator, virtual=virtual, memory_bytes=10**10, torch_device=place(device, index)
             )
             for index, accelerator in enumerate(platform.accelerators)

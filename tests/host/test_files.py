@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gnnbench.errors import GnnbenchError, PlatformError, UsageError
-from gnnbench.host.files import FileRefused, open_input, publish
+from gnnbench.host.files import FileRefusedError, open_input, publish
 from gnnbench.host.toml import LIMIT_BYTES, MAX_DEPTH, read_toml
 from gnnbench.machines.describe import load_platform
 from gnnbench.report.results.output import check_output, check_outputs, write_all, write_text
@@ -249,23 +249,25 @@ def test_names_that_no_file_can_have_are_one_sentence(tmp_path, kind):
         check_output(path)
     with pytest.raises(UsageError, match=reason):
         write_text(path, "text")
-    with pytest.raises(FileRefused, match=reason):
+    with pytest.raises(FileRefusedError, match=reason):
         open_input(path)
 
 
 def test_what_is_no_file_is_not_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(FileRefused, match="it is a pipe, which can be read only once, not a file"):
+    with pytest.raises(
+        FileRefusedError, match="it is a pipe, which can be read only once, not a file"
+    ):
         open_input(tmp_path / "pipe")
-    with pytest.raises(FileRefused, match="it is a folder, not a file"):
+    with pytest.raises(FileRefusedError, match="it is a folder, not a file"):
         open_input(tmp_path)
-    with pytest.raises(FileRefused, match="it is a device, not a file"):
+    with pytest.raises(FileRefusedError, match="it is a device, not a file"):
         open_input(Path("/dev/zero"))
-    with pytest.raises(FileRefused, match="there is no such file"):
+    with pytest.raises(FileRefusedError, match="there is no such file"):
         open_input(tmp_path / "absent")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "socket"))
-        with pytest.raises(FileRefused):
+        with pytest.raises(FileRefusedError):
             open_input(tmp_path / "socket")
 
 

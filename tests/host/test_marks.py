@@ -7,7 +7,7 @@ import pytest
 from gnnbench.constants import MARKS, find_marked
 from gnnbench.errors import PlatformError
 from gnnbench.host.toml import read_toml
-from gnnbench.machines.describe import read_platform
+from gnnbench.machines.files import read_platform
 from gnnbench.machines.show import show_platform, to_toml
 from gnnbench_plugins import __path__ as plugins_path
 

@@ -110,10 +110,10 @@ def test_a_user_who_has_decided_is_left_alone(name, value):
 def test_what_is_mapped_here_is_what_nobody_keeps(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     kept_bytes = count_kept_bytes()
-    assert load_local().host.mapped_from_bytes == kept_bytes
+    assert load_local().host.memory.mapped_from_bytes == kept_bytes
     save_local(replace(load_local(), description="probed"))
     probed = load_local()
-    assert (probed.description, probed.host.mapped_from_bytes) == ("probed", kept_bytes)
+    assert (probed.description, probed.host.memory.mapped_from_bytes) == ("probed", kept_bytes)
 
 
 def test_fresh_memory_is_fresh_each_time(monkeypatch):
@@ -133,13 +133,13 @@ def test_fresh_memory_is_fresh_each_time(monkeypatch):
     assert min(touched) >= 2
 
 
-class _Asked(Exception):
+class _AskedError(Exception):
     pass
 
 
 def test_memory_is_not_kept_beside_a_graph_on_disk(monkeypatch):
     def ask():
-        raise _Asked
+        raise _AskedError
 
     monkeypatch.setattr(run, "return_large_arrays", ask)
     data, registry = make_dataset(), plugins.load()
@@ -148,5 +148,5 @@ def test_memory_is_not_kept_beside_a_graph_on_disk(monkeypatch):
     parts = registry.strategy("reference").bundles["full-graph"]
     run.Training(plugins.assemble(registry, parts, {}), setting, WallClock())
     on_disk = replace(setting, dataset=replace(data, folder="somewhere"))
-    with pytest.raises(_Asked):
+    with pytest.raises(_AskedError):
         run.Training(plugins.assemble(registry, parts, {}), on_disk, WallClock())

@@ -14,7 +14,6 @@ from gnnbench.kernels.native import load
 from gnnbench.kernels.reference import movement as reference
 from gnnbench.lowering.capacity import plan_rounds
 from gnnbench.lowering.movement import MovementPlanner, largest_buffers, plan_movement
-from gnnbench.parts import RowSharing
 from gnnbench.records import Block, BufferRows, Fetch, PeerFetch, Round, RoundTraffic, Unit
 from gnnbench.run.movement import Buffers, move_staged
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
@@ -159,7 +158,7 @@ def test_rows_come_and_gradients_go_back_exactly_as_asked_for(communication, sch
     """Rows to the bit, gradients as the dense sum, and as many back as came: to the host as from
     it, and to the owners as from them."""
     rounds, owner = schedule
-    shares_rows = isinstance(communication, RowSharing)
+    shares_rows = communication.shares_rows
     source = whole_numbers(len(owner), seed=1)
     gradients = {
         (round_.index, unit.slot): whole_numbers(len(unit.input_ids), seed=7 * k + unit.slot)

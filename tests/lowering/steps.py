@@ -10,8 +10,9 @@ from functools import cache
 
 from gnnbench import plugins
 from gnnbench.check.graphs import make_dataset, make_platform, make_workload
+from gnnbench.machines.tables import replace_fields
 from gnnbench.models import build
-from gnnbench.parts import GridSampler, Setting, StreamedLoading
+from gnnbench.parts import Setting
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Span
 from gnnbench.run import train
@@ -202,12 +203,12 @@ def run(case: Case) -> tuple[Step, ...]:
     workload = dataclasses.replace(workload, batch_size=case.batch_size)
     platform = make_platform(case.accelerators, case.kind)
     accelerators = tuple(
-        dataclasses.replace(
-            device, pipelined=case.pipelined or device.pipelined, sampled_edges_per_s=1e9
+        replace_fields(
+            device, pipelined=case.pipelined or device.hardware.pipelined, sampled_edges_per_s=1e9
         )
         for device in platform.accelerators
     )
-    host = dataclasses.replace(platform.host, disk_bandwidth_bytes_per_s=1e9)
+    host = replace_fields(platform.host, disk_bandwidth_bytes_per_s=1e9)
     platform = dataclasses.replace(platform, host=host, accelerators=accelerators)
     setting = Setting(
         dataset=make_dataset(), platform=platform, workload=workload, layers=build(workload).shapes
@@ -215,9 +216,9 @@ def run(case: Case) -> tuple[Step, ...]:
     options = split_options(case.options)
     bundle = plugins.assemble(registry(), parts, options)
     trace = train(bundle, setting, ModelClock(platform, bundle.kernel))
-    mini_batch, one = bundle.mode == "mini-batch", bundle.communication
+    mini_batch = bundle.mode == "mini-batch"
     pieces = 1
-    if isinstance(bundle.sampler, GridSampler):
+    if bundle.in_pieces:
         pieces = bundle.sampler.chunks(setting, case.accelerators).pieces
     return read_steps(
         case,
@@ -225,7 +226,7 @@ def run(case: Case) -> tuple[Step, ...]:
         prefetch=bundle.prefetch_stages(platform) if mini_batch else None,
         shares_rows=bundle.shares_rows,
         pieces=pieces,
-        places=1 + one.ahead if isinstance(one, StreamedLoading) else 1,
+        places=1 + (bundle.ahead or 0),
     )
 
 

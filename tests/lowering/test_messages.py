@@ -75,7 +75,7 @@ def test_others_make_none(setting, model):
     shapes = build_model(workload).shapes
     for name in ("pyg", "dgl", "native", "reference"):
         kernel = open_bundle(name, "full-graph").kernel
-        widths = [kernel.shape_of(shape).message_features for shape in shapes]
+        widths = [kernel.shape_of(shape).on_edges.messages for shape in shapes]
         assert widths == ([128, 4] if (name, model) == ("pyg", "gat") else [0, 0])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gnnbench.errors import DatasetError, MissingDependency
+from gnnbench.errors import DatasetError, MissingDependencyError
 from gnnbench.machines import list_platforms
 from gnnbench.models import MODELS
 from gnnbench.parts import option_fields
@@ -55,7 +55,7 @@ NOT_MODELLED = {
 def check(combination: Combination) -> None:
     try:
         found = pins.record(combination)
-    except (DatasetError, MissingDependency) as error:
+    except (DatasetError, MissingDependencyError) as error:
         pytest.skip(str(error))
     assert not pins.compare(combination, pins.load().get(str(combination)), found)
     planned = pins.record_dry_run(combination)

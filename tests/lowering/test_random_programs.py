@@ -17,7 +17,7 @@ from gnnbench.check.faults import find_timeline_fault
 from gnnbench.comparison import compare, make_setting, options_for
 from gnnbench.comparison.planned import plan_run
 from gnnbench.comparison.request import PlannedRow, Request
-from gnnbench.errors import GnnbenchError, IncompatibleParts
+from gnnbench.errors import GnnbenchError, IncompatiblePartsError
 from gnnbench.machines.describe import load_platform
 from gnnbench.models import MODELS
 from gnnbench.parts import option_fields
@@ -142,5 +142,5 @@ def plan_alone(request, registry):
     )
     reason = bundle.placement.refuse_counts(setting.platform)
     if reason is not None:
-        raise IncompatibleParts(reason)
+        raise IncompatiblePartsError(reason)
     return plan_run(request, request.rows[0], setting, registry)

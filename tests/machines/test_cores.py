@@ -13,14 +13,16 @@ import gnnbench
 from gnnbench import plugins
 from gnnbench.check.graphs import make_dataset, make_workload
 from gnnbench.constants import MEASURED
-from gnnbench.errors import IncompatibleParts, PlatformError
+from gnnbench.errors import IncompatiblePartsError, PlatformError
 from gnnbench.lowering import choose_lowering
 from gnnbench.machines import workers
 from gnnbench.machines.describe import is_made_of_cores, load_platform
+from gnnbench.machines.files import CoreLink, CoreSet, Sets
 from gnnbench.machines.local import describe_unmeasured
-from gnnbench.machines.machine import LibraryRates, Link, RateCurve
+from gnnbench.machines.machine import CallTimes, EdgeRates, LibraryRates, Link, RateCurve
 from gnnbench.machines.show import show_platform
-from gnnbench.machines.workers import CoreSet, Sets, make_workers, parse_cores
+from gnnbench.machines.tables import replace_fields
+from gnnbench.machines.workers import make_workers, parse_cores
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.price.dry_run import DryRun
@@ -42,7 +44,7 @@ GB = 1_000_000_000
 @pytest.fixture
 def machine(monkeypatch):
     """A machine of eight cores, numbered 10, 12, .. 24, whose rates are easy to count with."""
-    host = dataclasses.replace(
+    host = replace_fields(
         describe_unmeasured().host,
         cores=8,
         flops_per_s=80.0 * GB,
@@ -52,7 +54,11 @@ def machine(monkeypatch):
         launch_s=1e-6,
         sampled_edges_per_s=2e7,
         gather=RateCurve((16, 64), (20.0 * GB, 40.0 * GB), (8.0 * GB, 10.0 * GB)),
-        libraries={"torch": LibraryRates(call_s=1e-5, batch_s=2e-4, bound_edges_per_s=1e6)},
+        libraries={
+            "torch": LibraryRates(
+                calls=CallTimes(call_s=1e-5, batch_s=2e-4), edges=EdgeRates(bound_edges_per_s=1e6)
+            )
+        },
     )
     local = dataclasses.replace(
         describe_unmeasured(),
@@ -117,9 +123,9 @@ def test_more_memory_than_there_is_is_refused(machine):
 def test_memory_is_shared_evenly_unless_a_budget_says_otherwise(machine):
     sets = Sets((CoreSet(1), CoreSet(1, memory_bytes=3 * GB)))
     first, second = make_workers(sets, "budgets").accelerators
-    assert (first.memory_bytes, second.memory_bytes) == (16 * GB, 3 * GB)
+    assert (first.hardware.memory_bytes, second.hardware.memory_bytes) == (16 * GB, 3 * GB)
     beside = make_workers(parse_cores("cores:1+1,1,1"), "beside")
-    assert [device.memory_bytes for device in beside.devices] == [8 * GB] * 4
+    assert [device.hardware.memory_bytes for device in beside.devices] == [8 * GB] * 4
 
 
 # --------------------------------------------------------------------------- rates
@@ -129,35 +135,41 @@ def test_devices_share_what_all_cores_at_work_reach_together(machine):
     """Two of eight cores, while four are at work: 24 GB/s alone, and half of what all reach."""
     device, _ = make_workers(parse_cores("cores:2,2"), "two pairs").accelerators
     assert device.cores == 2
-    assert device.flops_per_s == 20.0 * GB
-    assert device.memory_bandwidth_bytes_per_s == 20.0 * GB
-    assert device.gather is not None
-    assert device.gather.rates == (10.0 * GB, 20.0 * GB)
+    assert device.hardware.flops_per_s == 20.0 * GB
+    assert device.hardware.memory_bandwidth_bytes_per_s == 20.0 * GB
+    assert device.rates.gather is not None
+    assert device.rates.gather.rates == (10.0 * GB, 20.0 * GB)
     single, _ = make_workers(parse_cores("cores:1,1"), "two cores").accelerators
-    assert single.memory_bandwidth_bytes_per_s == 12.0 * GB
-    assert single.gather.rates == (8.0 * GB, 10.0 * GB)
+    assert single.hardware.memory_bandwidth_bytes_per_s == 12.0 * GB
+    assert single.rates.gather.rates == (8.0 * GB, 10.0 * GB)
 
 
 def test_a_device_that_is_slow_leaves_others_the_more(machine):
     """Four cores beside four at half their speed share 40 GB/s with two on average."""
     fast, slow = make_workers(Sets((CoreSet(4), CoreSet(4, speed=0.5))), "unequal").accelerators
-    assert fast.memory_bandwidth_bytes_per_s == pytest.approx(40.0 * GB * 4 / 6)
-    assert slow.memory_bandwidth_bytes_per_s == pytest.approx(40.0 * GB * 4 / 8 / 2)
+    assert fast.hardware.memory_bandwidth_bytes_per_s == pytest.approx(40.0 * GB * 4 / 6)
+    assert slow.hardware.memory_bandwidth_bytes_per_s == pytest.approx(40.0 * GB * 4 / 8 / 2)
 
 
 def test_a_device_at_half_its_speed_takes_twice_as_long_for_everything(machine):
     sets = Sets((CoreSet(1), CoreSet(1, speed=0.5)))
     whole, half = make_workers(sets, "unequal").accelerators
     assert half.speed == 0.5
-    assert half.flops_per_s == whole.flops_per_s / 2
-    assert half.memory_bandwidth_bytes_per_s == whole.memory_bandwidth_bytes_per_s / 2
-    assert half.sampled_edges_per_s == whole.sampled_edges_per_s / 2
-    assert half.gather.rates == tuple(rate / 2 for rate in whole.gather.rates)
-    assert half.gather.core_rates == tuple(rate / 2 for rate in whole.gather.core_rates)
-    assert half.launch_s == 2 * whole.launch_s
+    assert half.hardware.flops_per_s == whole.hardware.flops_per_s / 2
+    assert (
+        half.hardware.memory_bandwidth_bytes_per_s
+        == whole.hardware.memory_bandwidth_bytes_per_s / 2
+    )
+    assert half.rates.sampled_edges_per_s == whole.rates.sampled_edges_per_s / 2
+    assert half.rates.gather.rates == tuple(rate / 2 for rate in whole.rates.gather.rates)
+    assert half.rates.gather.core_rates == tuple(rate / 2 for rate in whole.rates.gather.core_rates)
+    assert half.hardware.launch_s == 2 * whole.hardware.launch_s
     slow, fast = half.libraries["torch"], whole.libraries["torch"]
-    assert (slow.call_s, slow.batch_s) == (2 * fast.call_s, 2 * fast.batch_s)
-    assert slow.bound_edges_per_s == fast.bound_edges_per_s / 2
+    assert (slow.calls.call_s, slow.calls.batch_s) == (
+        2 * fast.calls.call_s,
+        2 * fast.calls.batch_s,
+    )
+    assert slow.edges.bound_edges_per_s == fast.edges.bound_edges_per_s / 2
 
 
 def test_a_link_is_two_copies_by_a_core_or_what_it_is_limited_to(machine):
@@ -165,7 +177,7 @@ def test_a_link_is_two_copies_by_a_core_or_what_it_is_limited_to(machine):
     assert [link.name for link in free] == ["host-worker0", "host-worker1", "worker0-worker1"]
     assert {link.bandwidth_bytes_per_s for link in free} == {3.0 * GB}  # 12 GB/s, four passes
     assert not any(link.limited or link.blocking for link in free)
-    sets = Sets((CoreSet(1),), bandwidth_bytes_per_s=5e8, blocking=True)
+    sets = Sets((CoreSet(1),), link=CoreLink(5e8, blocking=True))
     (limited,) = make_workers(sets, "limited").links
     assert (limited.bandwidth_bytes_per_s, limited.limited, limited.blocking) == (5e8, True, True)
 
@@ -214,7 +226,7 @@ def test_a_file_says_what_each_device_may_hold_and_how_fast_it_is(machine, tmp_p
     assert made.name == "unequal"
     first, second = made.accelerators
     assert (first.cores, first.speed, second.cores, second.speed) == (2, 1.0, 1, 0.5)
-    assert second.memory_bytes == 2 * GB
+    assert second.hardware.memory_bytes == 2 * GB
     assert made.host.pinned == (16,)
     assert {link.bandwidth_bytes_per_s for link in made.links} == {5e8}
     assert all(link.limited and link.blocking for link in made.links)
@@ -406,7 +418,7 @@ def made(machine):
         TWO: make_workers(parse_cores("cores:1,1"), TWO),
         HYBRID: make_workers(parse_cores("cores:1+1"), HYBRID),
         UNEQUAL: make_workers(unequal, UNEQUAL),
-        "limited": make_workers(Sets((CoreSet(1), CoreSet(1)), None, 1e6), "limited"),
+        "limited": make_workers(Sets((CoreSet(1), CoreSet(1)), link=CoreLink(1e6)), "limited"),
     }
 
 
@@ -536,5 +548,7 @@ def test_a_step_takes_every_process_its_part_of_reading_the_program(machine):
 
 def test_one_process_is_not_several_devices(machine):
     two = make_workers(parse_cores("cores:1,1"), "cores:1,1")
-    with pytest.raises(IncompatibleParts, match="each device of platform cores:1,1 is a process"):
+    with pytest.raises(
+        IncompatiblePartsError, match="each device of platform cores:1,1 is a process"
+    ):
         gnnbench.compare("partition", dataset=make_dataset(), platform=two, epochs=1)

@@ -5,7 +5,6 @@ A digest notices that a number was changed. The derivations and the ranges say w
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Iterator
 from functools import cache
@@ -15,25 +14,26 @@ import pytest
 
 from gnnbench.machines import list_platforms, load_platform
 from gnnbench.machines.machine import Device, Link, Platform, RateCurve
+from gnnbench.machines.tables import flatten, list_leaves
 
 #: The first digits of the SHA-256 of all numbers of a platform, in the text of ``list_numbers``.
 DIGESTS = {
-    "c5-9xlarge": "f808e9c80710f5ce",
-    "ecs-r5x16": "297c4ab68b994b40",
-    "epyc7543x4-4xa100": "22595acf47d2c828",
-    "epyc7763x2-4xa5000": "5039fe2305358316",
-    "epyc7763x2-4xu250": "134248f62bec8154",
-    "epyc7763x4-8xa5000": "0610c5ffc88bbc37",
-    "g5-24xlarge-2n": "c6f3d295543cd262",
-    "m5d-24xlarge": "9cda678365e49a4d",
-    "p3-2xlarge": "c5f5255420e6165b",
-    "r6i-12xlarge": "2e711099e5d9aaec",
-    "r6i-16xlarge": "c10e6881af9b77bf",
-    "ryzen3990x-a100-u250": "7c81ffcbb60cccc3",
-    "xeon6246r": "67a5a25eaedae01a",
-    "xeon8163x2-8xv100": "99502fbb3211cd65",
-    "xeon8462-8xh100-8xspu": "0bc50e4f7ee59601",
-    "xeon8462x4-32xh100": "73eb1e007701a1aa",
+    "c5-9xlarge": "4618e16d42bc4145",
+    "ecs-r5x16": "f8c575991f84a555",
+    "epyc7543x4-4xa100": "34312f11da037e19",
+    "epyc7763x2-4xa5000": "a32e9600730df4a4",
+    "epyc7763x2-4xu250": "1c0dd547f886e855",
+    "epyc7763x4-8xa5000": "881e3ea3aaad786b",
+    "g5-24xlarge-2n": "9e76faa2ef59a0a4",
+    "m5d-24xlarge": "8655b1aa68e3b0b0",
+    "p3-2xlarge": "6eb3c2f4797ffbb3",
+    "r6i-12xlarge": "11b7d72cb0c636b0",
+    "r6i-16xlarge": "abd3404b0b03f07b",
+    "ryzen3990x-a100-u250": "76ebcbdd3a3ad316",
+    "xeon6246r": "6ebb4592c09adef4",
+    "xeon8163x2-8xv100": "25078a46579f55c0",
+    "xeon8462-8xh100-8xspu": "490325e01298cdda",
+    "xeon8462x4-32xh100": "3587218a086072cd",
 }
 NAMES = sorted(DIGESTS)
 #: Rates that the makers and the papers publish as a product, or that follow from another number.
@@ -84,18 +84,19 @@ def load(name: str) -> Platform:
 def list_numbers(platform: Platform) -> Iterator[str]:
     """All fields of devices and links that are not their defaults, a line each."""
     for part in (*platform.devices, *platform.links):
-        for field in dataclasses.fields(part):
-            value = getattr(part, field.name)
-            if value != field.default and not (isinstance(value, dict) and not value):
+        defaults = list_leaves(type(part))
+        for name, value in flatten(part).items():
+            if value != defaults[name].default:
                 said = f"{value:.12g}" if isinstance(value, int | float) else str(value)
-                yield f"{part.name}.{field.name} = {said}"
+                yield f"{part.name}.{name} = {said}"
 
 
 def list_curves(device: Device) -> Iterator[tuple[RateCurve, float]]:
     """The effective rates of a device, and the peak that each cannot exceed."""
     for name in ("gather", "aggregate", "aggregate_backward", "update"):
-        peak = device.flops_per_s if name == "update" else device.memory_bandwidth_bytes_per_s
-        if (curve := getattr(device, name)) is not None:
+        plain = device.hardware
+        peak = plain.flops_per_s if name == "update" else plain.memory_bandwidth_bytes_per_s
+        if (curve := getattr(device.rates, name)) is not None:
             yield curve, peak
 
 
@@ -112,7 +113,7 @@ def test_no_number_of_a_platform_has_changed(name: str) -> None:
 
 @pytest.mark.parametrize(("platform", "device", "field", "value"), DERIVED)
 def test_a_number_is_what_it_is_derived_from(platform, device, field, value) -> None:
-    assert getattr(load(platform).device(device), field) == pytest.approx(value, rel=1e-9)
+    assert flatten(load(platform).device(device))[field] == pytest.approx(value, rel=1e-9)
 
 
 @pytest.mark.parametrize(("platform", "name", "rate", "via"), LINKS)
@@ -128,17 +129,20 @@ def test_ratios_are_those_of_the_papers() -> None:
     in training reaches 6.4 % of a host's peaks, and loading reads and writes each row."""
     hpgnn = load("ryzen3990x-a100-u250")
     host, gpu = hpgnn.host, hpgnn.device("gpu0")
-    assert gpu.flops_per_s / host.flops_per_s == pytest.approx(5.27, rel=0.001)
-    ratio = gpu.memory_bandwidth_bytes_per_s / host.memory_bandwidth_bytes_per_s
+    assert gpu.hardware.flops_per_s / host.hardware.flops_per_s == pytest.approx(5.27, rel=0.001)
+    ratio = gpu.hardware.memory_bandwidth_bytes_per_s / host.hardware.memory_bandwidth_bytes_per_s
     assert ratio == pytest.approx(14.5, rel=0.003)
     for name in ("epyc7763x2-4xa5000", "epyc7763x2-4xu250", "ryzen3990x-a100-u250"):
         host = load(name).host
-        memory, core = host.memory_bandwidth_bytes_per_s, host.core_bandwidth_bytes_per_s
+        memory, core = (
+            host.hardware.memory_bandwidth_bytes_per_s,
+            host.memory.core_bandwidth_bytes_per_s,
+        )
         rates = [(curve.rates[0], curve.core_rates[0]) for curve, _ in list_curves(host)]
         gather, aggregate, update = rates
         assert gather == pytest.approx((memory / 2, core / 2), rel=1e-9)
         assert aggregate == pytest.approx((0.064 * memory, 0.064 * core), rel=5e-4)
-        every = 0.064 * host.flops_per_s
+        every = 0.064 * host.hardware.flops_per_s
         assert update == pytest.approx((every, every / host.cores), rel=1e-3)
 
 
@@ -146,19 +150,21 @@ def test_ratios_are_those_of_the_papers() -> None:
 def test_a_platform_is_physically_possible(name: str) -> None:
     platform = load(name)
     for device in platform.devices:
-        assert 1e11 < device.flops_per_s < 1e14
-        assert 1e10 < device.memory_bandwidth_bytes_per_s < 1e13
-        assert device.core_bandwidth_bytes_per_s <= device.memory_bandwidth_bytes_per_s
-        assert 1e9 < device.memory_bytes < 1e13
-        assert device.cache_bytes < 2e9 < device.memory_bytes
-        assert 1e-6 < device.launch_s < 1e-4
-        assert device.power_w is None or 30 < device.power_w < 1000
+        assert 1e11 < device.hardware.flops_per_s < 1e14
+        assert 1e10 < device.hardware.memory_bandwidth_bytes_per_s < 1e13
+        assert (
+            device.memory.core_bandwidth_bytes_per_s <= device.hardware.memory_bandwidth_bytes_per_s
+        )
+        assert 1e9 < device.hardware.memory_bytes < 1e13
+        assert device.hardware.cache_bytes < 2e9 < device.hardware.memory_bytes
+        assert 1e-6 < device.hardware.launch_s < 1e-4
+        assert device.hardware.power_w is None or 30 < device.hardware.power_w < 1000
         for curve, peak in list_curves(device):
             pairs = zip(curve.core_rates, curve.rates, strict=True)
             assert all(0 < core <= together <= peak for core, together in pairs)
     for link in platform.links:
         ends = [platform.device(end) for end in link.ends]
-        slowest = min(end.memory_bandwidth_bytes_per_s for end in ends)
+        slowest = min(end.hardware.memory_bandwidth_bytes_per_s for end in ends)
         assert 1e8 < link.bandwidth_bytes_per_s < slowest
         assert 1e-6 < link.latency_s < 1e-4
 
@@ -167,12 +173,12 @@ def test_the_same_product_has_the_same_numbers_on_every_platform() -> None:
     """Except the cores and the memory that a cloud machine has of its processor."""
     products: dict[str, set[tuple[float, ...]]] = {}
     for device in (device for name in NAMES for device in load(name).devices):
-        shares = (device.cores, 1.0) if device.kind == "cpu" else (1, device.memory_bytes)
+        shares = (device.cores, 1.0) if device.kind == "cpu" else (1, device.hardware.memory_bytes)
         numbers = (
-            device.memory_bandwidth_bytes_per_s / shares[0],
-            device.launch_s,
-            device.power_w or 0.0,
-            device.flops_per_s / shares[0] if device.kind != "fpga" else 0.0,
+            device.hardware.memory_bandwidth_bytes_per_s / shares[0],
+            device.hardware.launch_s,
+            device.hardware.power_w or 0.0,
+            device.hardware.flops_per_s / shares[0] if device.kind != "fpga" else 0.0,
             shares[1],
         )
         products.setdefault(device.model, set()).add(tuple(float(f"{n:.9g}") for n in numbers))

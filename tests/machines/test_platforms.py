@@ -16,6 +16,7 @@ from gnnbench.machines import probe as probing
 from gnnbench.machines.describe import default_platform, list_platforms, load_platform, local_path
 from gnnbench.machines.machine import Link, Platform, RateCurve, Route
 from gnnbench.machines.show import show_platform, to_toml
+from gnnbench.machines.tables import replace_fields
 from gnnbench.machines.timing import FEWEST_RUNS
 
 BUNDLED = (
@@ -190,7 +191,7 @@ def test_any_number_and_text_reads_back_equal(tmp_path: Path) -> None:
     odd = dataclasses.replace(
         platform,
         description='a "quoted" name, a \\ backslash, µ, a tab\tand a delete\x7f',
-        host=dataclasses.replace(
+        host=replace_fields(
             platform.host, flops_per_s=1e12 / 3, memory_bytes=12_345_678_901, launch_s=0.0
         ),
         links=tuple(dataclasses.replace(link, latency_s=0.1 + 0.2) for link in platform.links),
@@ -225,7 +226,7 @@ def test_host_comes_first_in_a_link(tmp_path: Path) -> None:
 
 def test_writing_needs_sources(tmp_path: Path) -> None:
     platform = dataclasses.replace(read(HOST, tmp_path), sources={})
-    with pytest.raises(PlatformError, match=r"has no source for host\.cores"):
+    with pytest.raises(PlatformError, match=r"has no source for host\.flops"):
         to_toml(platform)
 
 
@@ -237,8 +238,8 @@ RATES = (
 
 def test_rates_by_width_are_read_shown_and_read_back_equal(tmp_path: Path) -> None:
     platform = read(HOST + RATES, tmp_path)
-    assert platform.host.gather == RateCurve((16, 256), (2e9, 3.5e9), (1e9, 1.5e9))
-    assert platform.host.aggregate is None
+    assert platform.host.rates.gather == RateCurve((16, 256), (2e9, 3.5e9), (1e9, 1.5e9))
+    assert platform.host.rates.aggregate is None
     assert platform.host.gather_bytes_per_s(16) == 2e9
     assert platform.host.gather_bytes_per_s(16, threads=1) == 1e9
     assert platform.host.aggregate_bytes_per_s(16) == 205e9
@@ -277,10 +278,10 @@ BANDWIDTH = 'memory_bandwidth = { value = 205, unit = "GB/s", source = "s" }'
         ("memory_bandwidth = { value = 205", "memory_bandwith = { value = 205",
          "unknown key 'memory_bandwith' in [host]; did you mean 'memory_bandwidth'"),
         ("[host]", "[host]\ncolour = 1",
-         "unknown key 'colour' in [host]; choose from model, cores, flops, memory_bandwidth, "
-         "core_bandwidth, memory, sampling, launch, fresh_bandwidth, core_fresh_bandwidth, "
-         "disk_bandwidth, sockets, socket_bandwidth, power, cache, gather, aggregate, "
-         "aggregate_backward, update, libraries"),
+         "unknown key 'colour' in [host]; choose from model, flops, memory_bandwidth, "
+         "memory, launch, cache, power, cores, core_bandwidth, fresh_bandwidth, "
+         "core_fresh_bandwidth, disk_bandwidth, sockets, socket_bandwidth, sampling, gather, "
+         "aggregate, aggregate_backward, update, libraries"),
         ('name = "small"', 'name = "small"\nplatform = 3',
          "unknown key 'platform' in the file; choose from name, description, step, "
          "host, accelerators, links"),
@@ -336,6 +337,22 @@ BANDWIDTH = 'memory_bandwidth = { value = 205, unit = "GB/s", source = "s" }'
          "[[links]] host to host joins host to itself; name two different devices"),
         ('to = "gpu"', 'to = "gpu0"',
          'gpu1 has no link to the host; add a [[links]] entry from = "host" to = "gpu1"'),
+        ('name = "small"', 'name = "small"\nstep = { value = -1, unit = "s", source = "s" }',
+         "step of the file is -1; it must be zero or more"),
+        ('to = "gpu"', 'to = "gpu"\nvia = 5',
+         "via of [[links]] host to gpu is 5; it must be a list"),
+        ('sampling = { value = 20, unit = "Medges/s", source = "s" }\n', "",
+         "[host] has no sampling; add sampling = "
+         '{ value = 20, unit = "Medges/s", source = "..." }'),
+        ("[host]", "[host]\npipelined = true",
+         "unknown key 'pipelined' in [host]; choose from model, flops, memory_bandwidth, "
+         "memory, launch, cache, power, cores, core_bandwidth, fresh_bandwidth, "
+         "core_fresh_bandwidth, disk_bandwidth, sockets, socket_bandwidth, sampling, gather, "
+         "aggregate, aggregate_backward, update, libraries"),
+        ('kind = "gpu"', 'kind = "gpu"\nsockets = { value = 2, source = "s" }',
+         "unknown key 'sockets' in [[accelerators]] gpu; choose from name, kind, model, flops, "
+         "memory_bandwidth, memory, launch, cache, power, pipelined, cores, sampling, gather, "
+         "aggregate, aggregate_backward, update, libraries, count"),
         ('name = "gpu"', 'name = "gpu2"',
          "[[accelerators]] gpu2 has a count, which numbers its devices; "
          "take the digits off its name"),
@@ -356,7 +373,7 @@ def test_refused_with_a_sentence(old: str, new: str, sentence: str, tmp_path: Pa
     [
         ("", 'the file has no name; add name = "..." (and 2 more)'),
         (HOST.replace("value = 205", "value = -1").replace("value = 4", "value = 0"),
-         "cores of [host] is 0; it must be above zero (and 1 more)"),
+         "memory_bandwidth of [host] is -1; it must be above zero (and 1 more)"),
         ('name = "a"\ndescription = "b"\nhost = 5', "host is 5; it must be a table"),
         ('name = "a"\ndescription = "b"\n', "the file has no host; add a [host] table"),
         (HOST.replace("[host]", "accelerators = [5]\n[host]"),
@@ -475,14 +492,29 @@ def test_probe_measures_and_is_kept_as_local(cache: Path) -> None:
     assert platform.accelerators == ()
     assert not platform.virtual
     assert host.cores >= 1
-    assert host.memory_bytes > 2**28
+    assert host.hardware.memory_bytes > 2**28
     # Wide of any machine there is, and narrow enough to catch a wrong unit.
-    assert 1e8 < host.core_bandwidth_bytes_per_s <= host.memory_bandwidth_bytes_per_s < 1e14
-    assert 1e7 < host.core_fresh_bandwidth_bytes_per_s <= host.fresh_bandwidth_bytes_per_s < 1e13
-    assert 1e8 < host.flops_per_s < 1e16
-    assert 1e4 < host.sampled_edges_per_s < 1e10
-    assert 1e-8 < host.launch_s < 1e-2
-    for curve in (host.gather, host.aggregate, host.aggregate_backward, host.update):
+    assert (
+        1e8
+        < host.memory.core_bandwidth_bytes_per_s
+        <= host.hardware.memory_bandwidth_bytes_per_s
+        < 1e14
+    )
+    assert (
+        1e7
+        < host.memory.core_fresh_bandwidth_bytes_per_s
+        <= host.memory.fresh_bandwidth_bytes_per_s
+        < 1e13
+    )
+    assert 1e8 < host.hardware.flops_per_s < 1e16
+    assert 1e4 < host.rates.sampled_edges_per_s < 1e10
+    assert 1e-8 < host.hardware.launch_s < 1e-2
+    for curve in (
+        host.rates.gather,
+        host.rates.aggregate,
+        host.rates.aggregate_backward,
+        host.rates.update,
+    ):
         assert curve is not None
         pairs = zip(curve.rates, curve.core_rates, strict=True)
         assert all(1e7 < core <= together < 1e14 for together, core in pairs)
@@ -510,7 +542,7 @@ def test_local_without_a_probe_assumes_and_says_so(tmp_path: Path) -> None:
     assert platform.sources["host.cores"] == "the operating system"
     assert platform.mark("host.cores").kind == "measured"
     back = read(to_toml(platform), tmp_path)
-    assert back.host == dataclasses.replace(platform.host, virtual=True, mapped_from_bytes=0.0)
+    assert back.host == replace_fields(platform.host, virtual=True, mapped_from_bytes=0.0)
 
 
 @pytest.mark.usefixtures("two_gpus")
@@ -521,7 +553,10 @@ def test_local_with_gpus(probed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     platform = load_platform("local")
     assert not platform.virtual
     assert [gpu.torch_device for gpu in platform.accelerators] == ["cuda:0", "cuda:1"]
-    facts = [(gpu.memory_bytes, gpu.cores, gpu.cache_bytes) for gpu in platform.accelerators]
+    facts = [
+        (gpu.hardware.memory_bytes, gpu.cores, gpu.hardware.cache_bytes)
+        for gpu in platform.accelerators
+    ]
     assert facts == [known[:3] for known in GPUS_HERE]
     assert [gpu.name for gpu in platform.accelerators] == ["gpu0", "gpu1"]
     assert [link.name for link in platform.links] == ["host-gpu0", "host-gpu1", "gpu0-gpu1"]
@@ -529,7 +564,7 @@ def test_local_with_gpus(probed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         assert platform.mark("gpu1.flops").kind == "assumed"
         return
     rates = [
-        (gpu.flops_per_s, gpu.memory_bandwidth_bytes_per_s, gpu.launch_s)
+        (gpu.hardware.flops_per_s, gpu.hardware.memory_bandwidth_bytes_per_s, gpu.hardware.launch_s)
         for gpu in platform.accelerators
     ]
     assert rates == [known[3:] for known in GPUS_HERE]

@@ -10,7 +10,7 @@ import torch
 import gnnbench.run
 from gnnbench import plugins
 from gnnbench.check.graphs import make_dataset, make_workload
-from gnnbench.errors import DeviceOutOfMemory
+from gnnbench.errors import DeviceOutOfMemoryError
 from gnnbench.machines import load_platform
 from gnnbench.models import build
 from gnnbench.parts import Setting
@@ -49,7 +49,7 @@ def fill(devices):
 
 def test_the_fullest_of_several_devices_is_named(counters):
     # Free, and unused by torch: 450, 120 and 290 bytes.
-    with pytest.raises(DeviceOutOfMemory) as caught:
+    with pytest.raises(DeviceOutOfMemoryError) as caught:
         fill(on_cuda(0, 1, 2))
     error = caught.value
     assert (error.device, error.requested_bytes) == ("gpu1", 121)
@@ -59,7 +59,7 @@ def test_the_fullest_of_several_devices_is_named(counters):
 
 
 def test_one_that_is_several_of_the_platforms_goes_by_its_own_name(counters):
-    with pytest.raises(DeviceOutOfMemory, match=r"^cuda:2 is out of memory"):
+    with pytest.raises(DeviceOutOfMemoryError, match=r"^cuda:2 is out of memory"):
         fill(on_cuda(0, 2, 2))
 
 
@@ -83,5 +83,5 @@ def test_training_raises_it_whatever_the_engine(counters, monkeypatch):
 
     monkeypatch.setattr(gnnbench.run, "make_engine", refuse)
     monkeypatch.setattr(gnnbench.run, "accelerators_here", lambda _: ())  # to synchronise
-    with pytest.raises(DeviceOutOfMemory, match=r"^gpu0 .* a torch tensor needs 451 bytes"):
+    with pytest.raises(DeviceOutOfMemoryError, match=r"^gpu0 .* a torch tensor needs 451 bytes"):
         train(bundle, setting, WallClock())

@@ -28,7 +28,7 @@ def test_the_paper_s_server_has_a_gpu_at_each_of_four_sockets() -> None:
     """HongTu §7.1; between sockets slower than PCIe, as its §2.1 says, by how much it does not."""
     platform = load_platform(SERVER)
     assert [platform.socket(device) for device in platform.accelerators] == [0, 1, 2, 3]
-    between = platform.host.socket_bandwidth_bytes_per_s
+    between = platform.host.memory.socket_bandwidth_bytes_per_s
     assert between < platform.link("host", "gpu0").bandwidth_bytes_per_s
     assert platform.mark("host.socket_bandwidth").kind == "assumed"
 
@@ -40,7 +40,7 @@ def test_sockets_are_shown() -> None:
 
 def test_without_sockets_there_is_one(tmp_path: Path) -> None:
     host = load_platform(write(tmp_path, "")).host
-    assert (host.sockets, host.socket_bandwidth_bytes_per_s) == (1, 0.0)
+    assert (host.memory.sockets, host.memory.socket_bandwidth_bytes_per_s) == (1, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -201,14 +201,14 @@ def test_edge_features_are_what_autograd_keeps_of_the_edges(name: str, width: in
         aggregated = layer.aggregate(bound, h)
     assert aggregated.requires_grad
     assert sum(saved.values()) == num_edges * width
-    assert layer.shape.edge_features == width
+    assert layer.shape.on_edges.kept == width
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("gat", "ggcn")])
 def test_a_layer_that_is_cached_keeps_nothing_of_the_edges(name: str) -> None:
     for shape in make_model(name).shapes:
         assert shape.cacheable
-        assert shape.edge_features == 0
+        assert shape.on_edges.kept == 0
 
 
 @pytest.mark.parametrize("kernel", [PlainKernel, TorchKernel, NativeKernel])

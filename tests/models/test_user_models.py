@@ -162,7 +162,7 @@ def test_torchs_own_initialisers_are_seeded_and_leave_its_generator_alone(tmp_pa
 def test_what_is_counted_of_a_users_layer(tmp_path):
     registry = plugins.load([write(tmp_path, "mine", GCN, "MyGCN")])
     (layer, _) = build(make_workload("mygcn"), model=registry.model("mygcn")).stack
-    assert (layer.shape.cacheable, layer.shape.edge_features) == (False, 0)
+    assert (layer.shape.cacheable, layer.shape.on_edges.kept) == (False, 0)
     assert layer.shape.aggregate_features == layer.out_features
     block = Block(np.arange(5), 2, np.array([0, 2, 3]), np.array([2, 3, 4], dtype=np.int32))
     work = layer.aggregate_work(block, 8)

@@ -53,7 +53,7 @@ PR_SET_PDEATHSIG = 1
 NURSERY = multiprocessing.get_context("forkserver")
 
 
-class Stale(Exception):
+class StaleError(Exception):
     """The text of a mutant is not in the tree exactly once."""
 
 
@@ -73,9 +73,11 @@ class Mutant:
         path = root / self.file
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
         if (count := text.count(self.old)) != 1:
-            raise Stale(f"{self.name}: its text is {count} times in {self.file}; mend the entry.")
+            raise StaleError(
+                f"{self.name}: its text is {count} times in {self.file}; mend the entry."
+            )
         if self.old == self.new:
-            raise Stale(f"{self.name}: it changes nothing.")
+            raise StaleError(f"{self.name}: it changes nothing.")
         return text.replace(self.old, self.new)
 
 

@@ -11,7 +11,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 
-from tests.mutants import NURSERY, ROOT, Mutant, Stale, Verdict, copy_tree, judge, list_guards, load
+from tests.mutants import (
+    NURSERY,
+    ROOT,
+    Mutant,
+    StaleError,
+    Verdict,
+    copy_tree,
+    judge,
+    list_guards,
+    load,
+)
 
 
 def main() -> int:
@@ -30,7 +40,7 @@ def main() -> int:
     try:
         for mutant in chosen:
             mutant.find(ROOT)
-    except Stale as error:
+    except StaleError as error:
         print(error, file=sys.stderr)
         return 2
     if options.list:

@@ -6,7 +6,7 @@ import argparse
 import re
 import sys
 
-from gnnbench.errors import DatasetError, MissingDependency
+from gnnbench.errors import DatasetError, MissingDependencyError
 from tests.pins import TABLE, compare, load, read_list, record, write
 
 
@@ -29,7 +29,7 @@ def main() -> int:
     for each in chosen:
         try:
             found = record(each)
-        except (DatasetError, MissingDependency) as error:
+        except (DatasetError, MissingDependencyError) as error:
             print(f"{each}: left out: {error}", flush=True)
             continue
         differences = compare(each, before.get(str(each)), found)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
-from gnnbench.cli.compare import parse_settings, parse_strategies
+from gnnbench.jobs.words import parse_settings, parse_strategies
 from gnnbench.records import PART_KINDS, Mode, PartKind
 
 HERE = Path(__file__).resolve().parent

@@ -26,7 +26,7 @@ from gnnbench.comparison import (
     plan_row,
 )
 from gnnbench.datasets import scale_features
-from gnnbench.errors import DeviceOutOfMemory
+from gnnbench.errors import DeviceOutOfMemoryError
 from gnnbench.machines.describe import load_platform
 from gnnbench.machines.machine import Platform
 from gnnbench.parts import Bundle, Setting
@@ -104,8 +104,8 @@ def set_up(combination: Combination) -> tuple[Bundle, Setting]:
 def record(combination: Combination) -> dict[str, Any]:
     """Train a combination and say what it did; one that does not fit, which memory was full.
 
-    Raises ``IncompatibleParts`` where its parts refuse each other, and ``DatasetError`` or
-    ``MissingDependency`` where something that it needs is not here.
+    Raises ``IncompatiblePartsError`` where its parts refuse each other, and ``DatasetError`` or
+    ``MissingDependencyError`` where something that it needs is not here.
     """
     bundle, setting = set_up(combination)
     clock, threads = clock_for(bundle, setting), torch.get_num_threads()
@@ -113,7 +113,7 @@ def record(combination: Combination) -> dict[str, Any]:
     try:
         lend = (lambda idle: None) if combination.lends else None
         trace = train(bundle, setting, clock, lend=lend)
-    except DeviceOutOfMemory as error:
+    except DeviceOutOfMemoryError as error:
         return {"out of memory": error.device}
     finally:
         torch.set_num_threads(threads)
@@ -126,7 +126,7 @@ def record_dry_run(combination: Combination) -> dict[str, Any]:
     try:
         dry = DryRun(bundle, setting, lends=combination.lends)
         trace = dry.finish([dry.run_epoch(epoch) for epoch in range(combination.epochs)])
-    except DeviceOutOfMemory as error:
+    except DeviceOutOfMemoryError as error:
         return {"out of memory": error.device}
     return describe(combination, trace, setting.platform)
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from gnnbench import check as conformance
-from gnnbench import plugins
+from gnnbench import parts, plugins
+from gnnbench.plugins.registry import BASES
 from gnnbench.records import PART_KINDS
 
 PAGE = Path(__file__).parents[2] / "docs" / "plugins.md"
@@ -14,9 +15,9 @@ EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8")
 
 
 def part_of(example):
-    (kind,) = re.findall(r"^def gnnbench_(\w+)\(\):", example, re.M)
+    (base,) = re.findall(r"^@dataclass.*\nclass \w+\((\w+)\)", example, re.M)
     (name,) = re.findall(r'name: ClassVar\[str\] = "(.*)"', example)
-    return kind, name
+    return getattr(parts, base).kind, name
 
 
 def test_there_is_an_example_of_each_kind_of_part():
@@ -24,13 +25,14 @@ def test_there_is_an_example_of_each_kind_of_part():
     assert max(example.count("\n") for example in EXAMPLES) < 60
 
 
-def test_every_kind_that_the_page_names_is_there():
-    from gnnbench import parts
-
-    rows = re.findall(r"^\| [^|]+ \| (`.*?`[^|]*) \|", PAGE.read_text(encoding="utf-8"), re.M)
-    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-    assert len(named) > 15
-    assert named <= set(parts.__all__)
+def test_the_page_names_every_kind_and_what_its_parts_must_and_may_define():
+    cells = r"^\| [^|]+ \| `(\w+)` \| ([^|]*) \| ([^|]*) ?\|$"
+    rows = re.findall(cells, PAGE.read_text(encoding="utf-8"), re.M)
+    kinds = [kind for bases in BASES.values() for kind in bases]
+    assert [name for name, *_ in rows] == [kind.__name__ for kind in kinds]
+    for kind, (_, must, may) in zip(kinds, rows, strict=True):
+        assert set(re.findall(r"`(\w+)`", must)) == kind.__abstractmethods__
+        assert [name for name in re.findall(r"`(\w+)`", may) if not hasattr(kind, name)] == []
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=["=".join(part_of(each)) for each in EXAMPLES])

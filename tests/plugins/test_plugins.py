@@ -13,7 +13,7 @@ import pytest
 from gnnbench import plugins
 from gnnbench.errors import PluginError, UsageError
 from gnnbench.hookspecs import hookimpl
-from gnnbench.parts import Bundle, SeedPlacement, option, parse_option
+from gnnbench.parts import Bundle, Placement, option, parse_option
 from gnnbench.plugins import loading, sources
 from gnnbench.plugins.sources import find_entries
 from gnnbench.records import PART_KINDS, Parts
@@ -24,13 +24,13 @@ PLAIN = Parts("neighbour", "single", "vanilla", "host", "torch")
 HEADER = """
 from dataclasses import dataclass
 from gnnbench.hookspecs import hookimpl
-from gnnbench.parts import SeedPlacement, option
+from gnnbench.parts import Placement, option
 from gnnbench.records import Parts, Share, Strategy
 """
 
 PLACEMENT = """
 @dataclass(frozen=True)
-class Alone(SeedPlacement):
+class Alone(Placement):
     name = "{name}"
     summary = "the host alone"
     def trainers(self, platform):
@@ -240,21 +240,18 @@ def test_a_name_that_two_installed_packages_offer_stops_only_those_who_ask_for_i
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        ("class Half(SeedPlacement):\n    name = 'half'\n    summary = 'x'\n",
+        ("class Half(Placement):\n    name = 'half'\n    summary = 'x'\n",
          r"placement 'half' of plugin .* is abstract; Half must define trainers"),
-        ("class Half: name = 'half'", "not a subclass of SeedPlacement or"),
+        ("class Half: name = 'half'", "not a subclass of Placement"),
         ("Half = 'half'", "offers 'half' as a placement"),
-        ("class Half(SeedPlacement):\n    summary = 'x'", "needs a class variable name"),
-        ("class Half(SeedPlacement):\n    name = 'a,b'", "not 'a,b'"),
-        ("class Half(SeedPlacement):\n    name = 'half'\n    def trainers(self, p): ...\n",
+        ("class Half(Placement):\n    summary = 'x'", "needs a class variable name"),
+        ("class Half(Placement):\n    name = 'a,b'", "not 'a,b'"),
+        ("class Half(Placement):\n    name = 'half'\n    def trainers(self, p): ...\n",
          "needs a class variable summary"),
-        ("from gnnbench.parts import Placement\nclass Half(Placement):\n    name = 'half'\n"
-         "    summary = 'x'\n    def trainers(self, p): ...",
-         "not a subclass of SeedPlacement or PartitionPlacement or ShardPlacement"),
-        ("class Half(SeedPlacement):\n    name = 'half'\n    summary = 'x'\n"
+        ("class Half(Placement):\n    name = 'half'\n    summary = 'x'\n"
          "    deep: int = option(1, 'h')\n    def trainers(self, p): ...",
          "option 'deep' but lacks the decorator @dataclass"),
-        ("@dataclass(frozen=True)\nclass Half(SeedPlacement):\n    deep: int\n"
+        ("@dataclass(frozen=True)\nclass Half(Placement):\n    deep: int\n"
          "    name = 'half'\n    summary = 'x'\n    def trainers(self, p): ...",
          "option 'deep' .* has no default"),
     ],
@@ -270,6 +267,29 @@ def test_part_that_cannot_be_assembled_is_refused(tmp_path, install, body, says)
     with pytest.raises(PluginError):
         registry.part("placement", "half")
     assert registry.strategy("reference")
+
+
+@pytest.mark.parametrize(
+    ("part", "says"),
+    [
+        ("class Half(HostLoading):\n    name, summary, prefetch = 'half', 'x', 1",
+         "has prefetch, for mini-batch training; set modes to that alone"),
+        ("class Half(HostLoading):\n    name, summary, ahead = 'half', 'x', 1",
+         "has ahead, for full-graph training"),
+        ("Half = Parts", "as a part, which is not a subclass of a kind of part"),
+    ],
+)  # fmt: skip
+def test_a_part_of_any_kind_is_checked_where_one_hook_offers_all(tmp_path, part, says):
+    offer = "\n\n@hookimpl\ndef gnnbench_parts(): return [Half, Whole]\n"
+    whole = "class Whole(HostLoading):\n    name, summary = 'whole', 'x'\n"
+    first = f"from gnnbench.parts import HostLoading\n{whole}"
+    with pytest.raises(PluginError, match=says):
+        plugins.load([write(tmp_path, "halves", f"{first}{part}{offer}")])
+    kernel = "from gnnbench_plugins.reference.kernel import TorchKernel\nclass Half(TorchKernel):"
+    path = write(tmp_path, "wholes", f"{first}{kernel} name = 'half'{offer}")
+    registry = plugins.load([path])
+    assert registry.part("communication", "whole").__name__ == "Whole"
+    assert registry.part("kernel", "half").__name__ == "Half"
 
 
 @pytest.mark.parametrize(
@@ -307,7 +327,7 @@ def test_unknown_names_list_what_there_is(registry):
 
 
 @dataclass(frozen=True)
-class Tunable(SeedPlacement):
+class Tunable(Placement):
     name: ClassVar[str] = "tunable"
     summary: ClassVar[str] = "for the tests"
 

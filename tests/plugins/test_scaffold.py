@@ -60,7 +60,7 @@ def test_package_loads_from_its_file_and_assembles(registry):
     bundle = plugins.assemble(registry, parts, {"placement": {"accelerators": "2"}})
     platform = graphs.make_platform(num_accelerators=3)
     assert [device.name for device in bundle.placement.trainers(platform)] == ["gpu0", "gpu1"]
-    assert split(bundle.placement, platform, 7) == [4, 3]
+    assert split(bundle.placement, platform, 7) == [3, 4]
     for count in ("-1", "4"):
         bundle = plugins.assemble(registry, parts, {"placement": {"accelerators": count}})
         said = bundle.placement.refuse_counts(platform)

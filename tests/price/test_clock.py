@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gnnbench.errors import PlatformError
-from gnnbench.machines.machine import Device, Link, Platform
+from gnnbench.machines.machine import Device, Hardware, Link, MemoryRates, Platform, TrainerRates
+from gnnbench.machines.tables import replace_fields
 from gnnbench.plugins import load
 from gnnbench.price import model_clock
 from gnnbench.price.model_clock import ModelClock
@@ -15,21 +16,31 @@ from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import Work
 
 HOST = Device(
-    name="host", kind="cpu", model="eight cores", flops_per_s=800.0,
-    memory_bandwidth_bytes_per_s=100.0, memory_bytes=10**9, launch_s=0.5, cores=8,
-    core_bandwidth_bytes_per_s=20.0, sampled_edges_per_s=5.0,
-)  # fmt: skip
+    name="host",
+    kind="cpu",
+    model="eight cores",
+    hardware=Hardware(
+        flops_per_s=800.0, memory_bandwidth_bytes_per_s=100.0, memory_bytes=10**9, launch_s=0.5
+    ),
+    cores=8,
+    memory=MemoryRates(core_bandwidth_bytes_per_s=20.0),
+    rates=TrainerRates(sampled_edges_per_s=5.0),
+)
 GPU = Device(
-    name="gpu0", kind="gpu", model="one accelerator", flops_per_s=4000.0,
-    memory_bandwidth_bytes_per_s=1000.0, memory_bytes=10**9, launch_s=0.25,
-)  # fmt: skip
+    name="gpu0",
+    kind="gpu",
+    model="one accelerator",
+    hardware=Hardware(
+        flops_per_s=4000.0, memory_bandwidth_bytes_per_s=1000.0, memory_bytes=10**9, launch_s=0.25
+    ),
+)
 LINK = Link("host-gpu0", ("host", "gpu0"), 50.0, latency_s=2.0)
 PLATFORM = Platform("tiny", "made by hand", HOST, (GPU,), (LINK,))
 TORCH = type(load().part("kernel", "torch")())
 
 
 def clock_of(**host):
-    return ModelClock(replace(PLATFORM, host=replace(HOST, **host)), TORCH())
+    return ModelClock(replace(PLATFORM, host=replace_fields(HOST, **host)), TORCH())
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +85,7 @@ def test_rows_that_are_picked_cross_a_link_at_a_rate_of_their_own(clock):
     work = Work("copy", bytes=300, features=5)
     assert clock.seconds(work, "host-gpu0", 0.0) == pytest.approx(2.0 + 300 / 50)
     for rate, across in ((20.0, 20.0), (70.0, 40.0)):
-        host = replace(HOST, sockets=2, socket_bandwidth_bytes_per_s=40.0)
+        host = replace_fields(HOST, sockets=2, socket_bandwidth_bytes_per_s=40.0)
         platform = replace(PLATFORM, host=host, links=(replace(LINK, picked_bytes_per_s=rate),))
         picking = ModelClock(platform, TORCH())
         local = min(rate, 50.0)

@@ -15,7 +15,7 @@ from gnnbench.lowering.footprint import ChunkSize, HostTensor, choose_spilled
 from gnnbench.lowering.movement import largest_buffers
 from gnnbench.lowering.working_sets import WorkingSets
 from gnnbench.models import MODELS, build
-from gnnbench.parts import Bundle, Kernel, LayerShape, Setting
+from gnnbench.parts import Bundle, EdgeValues, FactorCounts, Kernel, LayerShape, Setting
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import BlockSize, Parts
 from gnnbench.run import train
@@ -30,7 +30,7 @@ from tests.uneven import make_uneven
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 GCN = LayerShape(100, 16, 100, 1616, 1600, cacheable=True)
-GAT = LayerShape(100, 16, 16, 1664, 0, cacheable=False, edge_features=2, loop_features=2)
+GAT = LayerShape(100, 16, 16, 1664, 0, cacheable=False, on_edges=EdgeValues(2, 2))
 CHUNK = ChunkSize(num_src=50, num_dst=20, num_edges=200, relayed=5, transition=3)
 
 
@@ -114,7 +114,7 @@ def test_an_attention_chunk_by_hand():
 def test_messages_of_attention_by_hand():
     """A row of 16 for each of 200 edges and 20 self loops: kept, weighted once more while they are
     added up, and going back three times more."""
-    sends = dataclasses.replace(GAT, message_features=16)
+    sends = dataclasses.replace(GAT, on_edges=EdgeValues(2, 2, messages=16))
     rows = 8 * 220 * 16
     assert footprint.message_bytes(GAT, CHUNK, 8) == 0
     assert footprint.message_bytes(sends, CHUNK, 8) == rows
@@ -148,7 +148,7 @@ def test_adjacencies_are_the_kernels_and_shared_by_layers():
     chunk = dataclasses.replace(CHUNK, buffered=False)
     base = 4 * (21 + 56 + 2 * 200)
     assert Kernel.adjacency_bytes(TorchKernel(), BlockSize(55, 20, 200), GCN, 4) == base
-    gcn = dataclasses.replace(GCN, source_factors=1, destination_factors=2)
+    gcn = dataclasses.replace(GCN, factors=FactorCounts(1, 2))
     torch_bytes = base + 8 * 200 + 4 * 20
     assert footprint.adjacency_bytes([GCN], chunk, 4, TorchKernel()) == torch_bytes
     factors = 4 * (55 + 2 * 20)
@@ -166,11 +166,11 @@ def test_values_on_edges_are_on_self_loops_where_a_layer_adds_them():
         )
         for name in ("gat", "ggcn")
     }
-    edges = {name: shape.edge_features for name, shape in shapes.items()}
-    loops = {name: shape.loop_features for name, shape in shapes.items()}
+    edges = {name: shape.on_edges.kept for name, shape in shapes.items()}
+    loops = {name: shape.on_edges.of_loops for name, shape in shapes.items()}
     assert (edges, loops) == ({"gat": 2, "ggcn": 8}, {"gat": 2, "ggcn": 0})
     for name, shape in shapes.items():
-        without = dataclasses.replace(shape, edge_features=0, loop_features=0)
+        without = dataclasses.replace(shape, on_edges=EdgeValues(messages=shape.on_edges.messages))
         more = footprint.intermediate_bytes(shape, CHUNK, 4) - footprint.intermediate_bytes(
             without, CHUNK, 4
         )

@@ -14,7 +14,15 @@ import dataclasses
 import pytest
 
 from gnnbench import plugins
-from gnnbench.machines.machine import Device, Link, Platform, RateCurve
+from gnnbench.machines.machine import (
+    Device,
+    Hardware,
+    Link,
+    MemoryRates,
+    Platform,
+    RateCurve,
+    TrainerRates,
+)
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.price.folds import busy_by_stage, digest, energy
@@ -43,19 +51,41 @@ def make_platform(count=2, kind="gpu", faster=()):
     """``faster`` has by how much each device, and its link to the host, is faster than ``one``."""
     times = faster or (1,) * count
     host = Device(
-        "host", "cpu", "a host", flops_per_s=9e5, memory_bandwidth_bytes_per_s=HOST_MEMORY,
-        memory_bytes=10**9, launch_s=2e-4, cores=CORES, core_bandwidth_bytes_per_s=HOST_MEMORY,
-        sampled_edges_per_s=SAMPLED, power_w=HOST_W, gather=curve(HOST_MEMORY),
-        aggregate=curve(HOST_MEMORY), update=curve(9e5),
-    )  # fmt: skip
+        "host",
+        "cpu",
+        "a host",
+        Hardware(
+            flops_per_s=9e5,
+            memory_bandwidth_bytes_per_s=HOST_MEMORY,
+            memory_bytes=10**9,
+            launch_s=2e-4,
+            power_w=HOST_W,
+        ),
+        cores=CORES,
+        memory=MemoryRates(core_bandwidth_bytes_per_s=HOST_MEMORY),
+        rates=TrainerRates(
+            sampled_edges_per_s=SAMPLED,
+            gather=curve(HOST_MEMORY),
+            aggregate=curve(HOST_MEMORY),
+            update=curve(9e5),
+        ),
+    )
     accelerators = tuple(
         Device(
-            f"gpu{number}", kind, "one", flops_per_s=FLOPS * by,
-            memory_bandwidth_bytes_per_s=MEMORY * by, memory_bytes=10**9, launch_s=LAUNCH_S / by,
-            power_w=GPU_W, aggregate=curve(MEMORY * by), update=curve(FLOPS * by),
+            f"gpu{number}",
+            kind,
+            "one",
+            Hardware(
+                flops_per_s=FLOPS * by,
+                memory_bandwidth_bytes_per_s=MEMORY * by,
+                memory_bytes=10**9,
+                launch_s=LAUNCH_S / by,
+                power_w=GPU_W,
+            ),
+            rates=TrainerRates(aggregate=curve(MEMORY * by), update=curve(FLOPS * by)),
         )
         for number, by in enumerate(times)
-    )  # fmt: skip
+    )
     links = [
         Link(f"pcie{number}", ("host", f"gpu{number}"), PCIE * by, PCIE_S)
         for number, by in enumerate(times)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gnnbench.machines.machine import Device, Link, Platform
+from gnnbench.machines.machine import Device, Hardware, Link, Platform
 from gnnbench.price.folds import busy_by_stage, busy_seconds, digest, energy, imbalance, lay_out
 from gnnbench.price.metrics import summarise
 from gnnbench.records import BYTE_KINDS, EpochTrace, Scheduled, Span, Trace, Work
@@ -117,7 +117,7 @@ def test_imbalance_is_the_largest_over_the_mean(work, expected):
 
 
 def device(name, power_w):
-    return Device(name, "gpu", "a GPU", 1e12, 1e11, 10**9, power_w=power_w)
+    return Device(name, "gpu", "a GPU", Hardware(1e12, 1e11, 10**9, power_w=power_w))
 
 
 def test_energy_is_power_times_busy_seconds():

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from gnnbench import plugins
-from gnnbench.errors import DeviceOutOfMemory, PlatformError
+from gnnbench.errors import DeviceOutOfMemoryError, PlatformError
 from gnnbench.lowering.homes import Homes
 from gnnbench.machines import load_platform, to_toml
-from gnnbench.machines.machine import Device, Link, Platform
+from gnnbench.machines.machine import Device, Hardware, Link, MemoryRates, Platform, TrainerRates
+from gnnbench.machines.tables import replace_fields
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.price.dry_run import DryRun
@@ -39,19 +40,35 @@ CARDS = ("card0", "card1")
 def make_nodes(memory_bytes=(10**9, 10**9)):
     hosts = tuple(
         Device(
-            f"node{number}", "cpu", "a host", flops_per_s=9e5, memory_bytes=size,
-            memory_bandwidth_bytes_per_s=HOST_MEMORY, launch_s=2e-4, cores=CORES,
-            core_bandwidth_bytes_per_s=HOST_MEMORY, sampled_edges_per_s=1.01e4,
+            f"node{number}",
+            "cpu",
+            "a host",
+            Hardware(
+                flops_per_s=9e5,
+                memory_bytes=size,
+                memory_bandwidth_bytes_per_s=HOST_MEMORY,
+                launch_s=2e-4,
+            ),
+            cores=CORES,
+            memory=MemoryRates(core_bandwidth_bytes_per_s=HOST_MEMORY),
+            rates=TrainerRates(sampled_edges_per_s=1.01e4),
         )
         for number, size in enumerate(memory_bytes)
-    )  # fmt: skip
+    )
     gpus = tuple(
         Device(
-            f"gpu{number}", "gpu", "a GPU", flops_per_s=1.3e6, memory_bandwidth_bytes_per_s=7e5,
-            memory_bytes=10**9, launch_s=3e-4,
+            f"gpu{number}",
+            "gpu",
+            "a GPU",
+            Hardware(
+                flops_per_s=1.3e6,
+                memory_bandwidth_bytes_per_s=7e5,
+                memory_bytes=10**9,
+                launch_s=3e-4,
+            ),
         )
         for number in range(2)
-    )  # fmt: skip
+    )
     links = (
         *(Link(f"pcie{i}", (f"node{i}", f"gpu{i}"), PCIE, 1.7e-3) for i in range(2)),
         Link("network", ("node0", "node1"), NETWORK, NETWORK_S, CARDS, shared=True),
@@ -141,7 +158,7 @@ def test_each_host_has_its_vertices_rows_and_its_own_account():
 
 
 def test_the_host_that_is_too_small_is_named():
-    with pytest.raises(DeviceOutOfMemory, match="node1 is out of memory"):
+    with pytest.raises(DeviceOutOfMemoryError, match="node1 is out of memory"):
         run(VANILLA, platform=make_nodes((10**9, 900)), options=HONGTU)
 
 
@@ -179,7 +196,7 @@ def test_both_directions_of_the_network_are_used_at_once():
 @pytest.mark.parametrize("slow", [0, 1])
 def test_rows_cross_when_both_hosts_have_gathered(slow):
     hosts = list(make_nodes().hosts)
-    hosts[slow] = dataclasses.replace(hosts[slow], memory_bandwidth_bytes_per_s=HOST_MEMORY / 100)
+    hosts[slow] = replace_fields(hosts[slow], memory_bandwidth_bytes_per_s=HOST_MEMORY / 100)
     platform = dataclasses.replace(make_nodes(), host=hosts[0], other_hosts=(hosts[1],))
     trace = run(BATCHES, platform=platform)
     timeline = digest(trace.epochs[0], "modelled", platform).timeline
@@ -237,7 +254,7 @@ def test_a_size_is_divided_as_vertices_are():
 
 
 def test_sockets_are_numbered_through_all_hosts():
-    two = [dataclasses.replace(host, sockets=2) for host in make_nodes().hosts]
+    two = [replace_fields(host, sockets=2) for host in make_nodes().hosts]
     platform = dataclasses.replace(make_nodes(), host=two[0], other_hosts=(two[1],))
     assert [host.name for host in platform.sockets] == ["node0", "node0", "node1", "node1"]
     assert [platform.socket(device) for device in platform.accelerators] == [0, 2]

@@ -55,14 +55,14 @@ def test_a_stage_takes_as_long_as_its_threads_do(traced):
     draws = [span for span in spans if span.label == "sample"]
     host, rates = platform.host, read_devices()["cpu"]
     for span in loads:
-        drawn = THREADS.load * host.core_bandwidth_bytes_per_s
-        in_order = (span.work.rows * 8 + span.work.bytes) / (drawn * rates.stream)
+        drawn = THREADS.load * host.memory.core_bandwidth_bytes_per_s
+        in_order = (span.work.rows * 8 + span.work.bytes) / (drawn * rates.reached.stream)
         picked = max(
-            span.work.rows * 64 / (drawn * rates.cache_times),
-            span.work.rows * rates.line_s / THREADS.load,
+            span.work.rows * 64 / (drawn * rates.cache.cache_times),
+            span.work.rows * rates.cache.line_s / THREADS.load,
         )
         assert span.seconds == pytest.approx(in_order + picked, rel=1e-12)
         assert span.work.bytes == span.work.rows * 7 * 8
     for span in draws:
-        expected = span.work.edges / (THREADS.sample * host.sampled_edges_per_s)
+        expected = span.work.edges / (THREADS.sample * host.rates.sampled_edges_per_s)
         assert span.seconds == pytest.approx(expected, rel=1e-12)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -14,9 +14,10 @@ import torch
 from gnnbench import plugins
 from gnnbench.machines import load_platform, show_platform, to_toml
 from gnnbench.machines.costs import Library
-from gnnbench.machines.libraries import CURVES, RATES, SECONDS, best_of
+from gnnbench.machines.libraries import best_of
 from gnnbench.machines.local import describe_unmeasured
-from gnnbench.machines.machine import LibraryRates, Platform, RateCurve
+from gnnbench.machines.machine import CallTimes, EdgeRates, LibraryRates, Platform, RateCurve
+from gnnbench.machines.tables import list_leaves
 from gnnbench.machines.timing import time_runs
 from gnnbench.parts import Adjacency
 from gnnbench.probing import Probed, calls, kernels, libraries, probe_libraries, samplers
@@ -90,30 +91,40 @@ def test_a_block_has_so_many_edges_to_a_row() -> None:
 
 def test_kernels_and_samplers_are_measured_and_who_cannot_says_why(probed, machine) -> None:
     here = probed.platform.host.libraries
-    kernels_here = {name: rates for name, rates in here.items() if rates.aggregate}
-    samplers_here = {name: rates for name, rates in here.items() if rates.sampled_edges_per_s}
+    kernels_here = {name: rates for name, rates in here.items() if rates.sums.aggregate}
+    samplers_here = {name: rates for name, rates in here.items() if rates.edges.sampled_edges_per_s}
     assert {"torch", "native"} <= set(kernels_here)
     for rates in kernels_here.values():
-        assert rates.call_s is not None
-        taken = (rates.call_s, rates.fresh_call_s, rates.update_call_s, rates.update_fresh_call_s)
-        taken += (rates.attention_call_s, rates.attention_fresh_call_s)
-        taken += (rates.batch_s, rates.fresh_batch_s)
+        assert rates.calls.call_s is not None
+        taken = (
+            rates.calls.call_s,
+            rates.calls.fresh_call_s,
+            rates.calls.update_call_s,
+            rates.calls.update_fresh_call_s,
+        )
+        taken += (rates.calls.attention_call_s, rates.calls.attention_fresh_call_s)
+        taken += (rates.calls.batch_s, rates.calls.fresh_batch_s)
         assert all(1e-7 < seconds < 1.0 for seconds in taken)
-        assert rates.fresh_batch_s > rates.batch_s
-        assert min(rates.bound_edges_per_s, rates.transposed_edges_per_s) > 0.0
-        curves = [rates.aggregate, rates.cached, rates.written, rates.update]
-        if rates.weighted:
-            curves += [rates.weighted, rates.weighted_cached, rates.dotted, rates.dotted_cached]
+        assert rates.calls.fresh_batch_s > rates.calls.batch_s
+        assert min(rates.edges.bound_edges_per_s, rates.edges.transposed_edges_per_s) > 0.0
+        curves = [rates.sums.aggregate, rates.sums.cached, rates.sums.written, rates.update]
+        if rates.sums.weighted:
+            curves += [
+                rates.sums.weighted,
+                rates.sums.weighted_cached,
+                rates.sums.dotted,
+                rates.sums.dotted_cached,
+            ]
         for curve in curves:
             assert curve is not None
             assert curve.widths == (4, 16)
             assert all(1e3 < rate < 1e15 for rate in (*curve.rates, *curve.core_rates))
-    weighted = {name for name, rates in kernels_here.items() if rates.weighted}
+    weighted = {name for name, rates in kernels_here.items() if rates.sums.weighted}
     assert weighted == {"dgl"} & set(kernels_here)
     assert {"neighbour", "saint", "layerwise"} <= set(samplers_here)
-    assert all(1e2 < rates.sampled_edges_per_s < 1e12 for rates in samplers_here.values())
+    assert all(1e2 < rates.edges.sampled_edges_per_s < 1e12 for rates in samplers_here.values())
     for rates in samplers_here.values():
-        assert rates.jointly_sampled_edges_per_s >= rates.sampled_edges_per_s
+        assert rates.edges.jointly_sampled_edges_per_s >= rates.edges.sampled_edges_per_s
     assert 1e-7 < probed.platform.step_s < 1.0
     assert (probed.platform.mark("step").kind, machine.step_s) == ("measured", 0.0)
     reasons = {each.part: each.reason for each in probed.unmeasured}
@@ -149,13 +160,13 @@ class ByValues(TorchKernel):
 def test_weights_are_there_where_sums_with_them_are_measured(small, machine) -> None:
     kernel = ByValues()
     rates = KernelProbe(kernel, machine.host, 0.0).measure()
-    assert rates.weighted is not None
-    assert rates.weighted_cached is not None
+    assert rates.sums.weighted is not None
+    assert rates.sums.weighted_cached is not None
     # Two widths, two tables and two degrees of either, once to warm up and once at least measured.
     assert kernel.weighted >= 16
     assert kernel.plain >= 16
     kernel.weighted, kernel.library = 0, Library()
-    assert KernelProbe(kernel, machine.host, 0.0).measure().weighted is None
+    assert KernelProbe(kernel, machine.host, 0.0).measure().sums.weighted is None
     assert kernel.weighted == 0
 
 
@@ -327,11 +338,11 @@ def test_a_mini_batch_finds_its_caches_swept_after_every_step(sweeps, machine) -
 def test_what_a_host_does_for_an_accelerator_stays_in_its_caches(sweeps, machine, kind) -> None:
     setting = libraries._make_setting(machine)
     bundles = assemble("full-graph"), assemble("mini-batch")
-    known = LibraryRates(sampled_edges_per_s=3.0)
+    known = LibraryRates(edges=EdgeRates(sampled_edges_per_s=3.0))
     found = calls.measure_calls(*bundles, setting, replace(machine.host, kind=kind), known)
     assert bool(sweeps) == (kind == "cpu")
-    assert found.rates.sampled_edges_per_s == 3.0
-    assert found.rates.fresh_batch_s > found.rates.batch_s > 0.0
+    assert found.rates.edges.sampled_edges_per_s == 3.0
+    assert found.rates.calls.fresh_batch_s > found.rates.calls.batch_s > 0.0
 
 
 def test_rows_out_of_memory_are_summed_with_swept_caches_and_cached_ones_are_not(
@@ -383,12 +394,12 @@ class _SlowSampler:
 
 def test_a_sampler_is_measured_on_one_core_and_on_all(sweeps, clock, machine) -> None:
     setting = libraries._make_setting(replace(machine, host=replace(machine.host, cores=3)))
-    known = LibraryRates(batch_s=7.0)
+    known = LibraryRates(calls=CallTimes(batch_s=7.0))
     rates = samplers.measure_sampler(_SlowSampler(clock), setting, 0.0, known)
-    assert rates.sampled_edges_per_s == pytest.approx(1.0)
-    assert rates.jointly_sampled_edges_per_s == pytest.approx(2.0)
-    assert rates.sampling_call_s == pytest.approx(1.0)
-    assert rates.batch_s == 7.0
+    assert rates.edges.sampled_edges_per_s == pytest.approx(1.0)
+    assert rates.edges.jointly_sampled_edges_per_s == pytest.approx(2.0)
+    assert rates.edges.sampling_call_s == pytest.approx(1.0)
+    assert rates.calls.batch_s == 7.0
     # Three runs each, of few and of many seeds, on one core and on three.
     assert len(sweeps) == 3 * 2 * 2
 
@@ -405,23 +416,26 @@ def test_the_graph_that_is_drawn_from_has_hubs() -> None:
 
 
 def test_the_numbers_of_a_library_are_all_of_a_kind() -> None:
-    named = [*CURVES, *RATES, *SECONDS]
-    assert sorted(named) == sorted(each.name for each in fields(LibraryRates))
+    units = {each.key.unit for each in list_leaves(LibraryRates).values()}
+    assert units == {"B/s", "FLOP/s", "edges/s", "s"}
 
 
 def test_of_two_measurements_the_better_counts_number_by_number() -> None:
     one = LibraryRates(
-        update=RateCurve((4, 8), (2.0, 9.0), (1.0, 5.0)), call_s=3.0, batch_s=1.0,
-        sampled_edges_per_s=5.0,
-    )  # fmt: skip
+        update=RateCurve((4, 8), (2.0, 9.0), (1.0, 5.0)),
+        calls=CallTimes(call_s=3.0, batch_s=1.0),
+        edges=EdgeRates(sampled_edges_per_s=5.0),
+    )
     other = LibraryRates(
-        update=RateCurve((4, 8), (3.0, 7.0), (2.0, 4.0)), call_s=2.0, batch_s=4.0,
-        sampled_edges_per_s=8.0,
-    )  # fmt: skip
+        update=RateCurve((4, 8), (3.0, 7.0), (2.0, 4.0)),
+        calls=CallTimes(call_s=2.0, batch_s=4.0),
+        edges=EdgeRates(sampled_edges_per_s=8.0),
+    )
     best = LibraryRates(
-        update=RateCurve((4, 8), (3.0, 9.0), (2.0, 5.0)), call_s=2.0, batch_s=1.0,
-        sampled_edges_per_s=8.0,
-    )  # fmt: skip
+        update=RateCurve((4, 8), (3.0, 9.0), (2.0, 5.0)),
+        calls=CallTimes(call_s=2.0, batch_s=1.0),
+        edges=EdgeRates(sampled_edges_per_s=8.0),
+    )
     assert best_of(one, other) == best_of(other, one) == best
     assert best_of(LibraryRates(), LibraryRates()) == LibraryRates()
 
@@ -437,7 +451,7 @@ class _Disturbed:
         number = len(self.registry.asked)
         self.registry.asked.append(name)
         slow = number in (0, 3)
-        return Calls(LibraryRates(call_s=9.0 if slow else 1.0), 1.0 + number)
+        return Calls(LibraryRates(calls=CallTimes(call_s=9.0 if slow else 1.0)), 1.0 + number)
 
 
 @dataclass
@@ -455,7 +469,7 @@ def test_what_disturbs_one_pass_is_not_told(small, machine, monkeypatch) -> None
     registry = _TwoKernels([])
     found = probe_libraries(machine, registry, 1.0).platform
     assert registry.asked == ["first", "second"] * 2
-    assert {name: rates.call_s for name, rates in found.host.libraries.items()} == {
+    assert {name: rates.calls.call_s for name, rates in found.host.libraries.items()} == {
         "first": 1.0,
         "second": 1.0,
     }

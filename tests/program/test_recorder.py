@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gnnbench.errors import DeviceOutOfMemory
+from gnnbench.errors import DeviceOutOfMemoryError
 from gnnbench.lowering.memory import open_ledger
 from gnnbench.machines.describe import load_platform
 from gnnbench.program import Ledger, Step
@@ -215,7 +215,7 @@ def ledger():
 
 def test_one_byte_too_many_is_refused_and_changes_nothing(ledger):
     ledger.allocate("gpu0", "features", 60)
-    with pytest.raises(DeviceOutOfMemory) as caught:
+    with pytest.raises(DeviceOutOfMemoryError) as caught:
         ledger.allocate("gpu0", "weights", 41)
     error = caught.value
     assert (error.device, error.tensor) == ("gpu0", "weights")
@@ -232,7 +232,7 @@ def test_what_is_held_together_may_fill_a_memory_to_the_last_byte(ledger):
     ledger.allocate("gpu0", "weights", 40)
     held = ledger.hold("gpu0", {"rows": 20, "edges": 30})
     assert ledger.free_bytes("gpu0") == 10
-    with pytest.raises(DeviceOutOfMemory, match="gpu0 is out of memory: edges needs 8 bytes"):
+    with pytest.raises(DeviceOutOfMemoryError, match="gpu0 is out of memory: edges needs 8 bytes"):
         ledger.hold("gpu0", {"labels": 5, "edges": 8})
     assert ledger.free_bytes("gpu0") == 10
     assert ledger.peak_bytes["gpu0"] == 95
@@ -249,7 +249,10 @@ def test_a_cap_on_devices_holds_for_a_host_that_trains_alone():
     alone = open_ledger(parts, platform, (host,))
     assert alone.free_bytes(host.name) == 1000
     beside = open_ledger(parts, platform, (gpu, host))
-    assert (beside.free_bytes(host.name), beside.free_bytes(gpu.name)) == (host.memory_bytes, 1000)
+    assert (beside.free_bytes(host.name), beside.free_bytes(gpu.name)) == (
+        host.hardware.memory_bytes,
+        1000,
+    )
 
 
 def test_a_memory_has_no_more_than_its_device():
@@ -266,9 +269,9 @@ def test_a_memory_has_no_more_than_its_device():
     parts, (gpu, *_) = SimpleNamespace(memory=Boundless()), platform.accelerators
     ledger = open_ledger(parts, platform, (gpu,))
     for device in (gpu, *platform.hosts):
-        assert ledger.free_bytes(device.name) == device.memory_bytes
+        assert ledger.free_bytes(device.name) == device.hardware.memory_bytes
     alone = open_ledger(parts, platform, (platform.host,))
-    assert alone.free_bytes(platform.host.name) == platform.host.memory_bytes
+    assert alone.free_bytes(platform.host.name) == platform.host.hardware.memory_bytes
 
 
 def test_the_same_name_replaces_what_it_held(ledger):
@@ -277,7 +280,7 @@ def test_the_same_name_replaces_what_it_held(ledger):
     ledger.allocate("gpu0", "features", 10)
     ledger.allocate("gpu0", "weights", 90)
     assert ledger.peak_bytes["gpu0"] == 100
-    with pytest.raises(DeviceOutOfMemory) as caught:
+    with pytest.raises(DeviceOutOfMemoryError) as caught:
         ledger.allocate("gpu0", "features", 11)
     assert caught.value.in_use_bytes == 90
 
@@ -308,7 +311,7 @@ def test_a_scope_releases_after_an_error_too(ledger):
             ledger.allocate("gpu0", "first", 100)
             ledger.allocate("gpu0", "second", 1)
 
-    with pytest.raises(DeviceOutOfMemory):
+    with pytest.raises(DeviceOutOfMemoryError):
         overfill()
     ledger.allocate("gpu0", "third", 100)
 
@@ -318,7 +321,7 @@ def test_a_scope_leaves_what_other_threads_hold(ledger):
         ledger.allocate("host", "activations", 100)
         in_threads(lambda: ledger.allocate("host", "rows of the next round", 300))
     ledger.allocate("host", "more", 700)
-    with pytest.raises(DeviceOutOfMemory) as caught:
+    with pytest.raises(DeviceOutOfMemoryError) as caught:
         ledger.allocate("host", "too much", 1)
     assert caught.value.in_use_bytes == 1000
     ledger.free("host", "rows of the next round")

@@ -136,11 +136,15 @@ def test_a_kernel_is_predicted_by_the_bytes_that_it_moves():
     rates = read_devices()["cpu"]
     rows, edges, row_bytes = 232_965, 114_848_857, 256 * 4
     bandwidth = 8 * 3.2e9 * 8
-    in_order = (edges * 8 + 8 * rows + rows * row_bytes) / (bandwidth * rates.stream)
+    in_order = (edges * 8 + 8 * rows + rows * row_bytes) / (bandwidth * rates.reached.stream)
     lost = rows + (edges - rows) * (1 - math.sqrt(94e6 / (rows * row_bytes)))
-    picked = row_bytes / bandwidth * (lost / rates.gather + (edges - lost) / rates.cache_times)
+    picked = (
+        row_bytes
+        / bandwidth
+        * (lost / rates.reached.gather + (edges - lost) / rates.cache.cache_times)
+    )
     # Pages of 238 MB of sums are mapped and cleared while they are written.
-    mapped = rows * row_bytes / rates.fresh_bytes_per_s
+    mapped = rows * row_bytes / rates.pages.fresh_bytes_per_s
     seconds = 5e-6 + 400e-6 + max(in_order, mapped) + picked
     found = predict(cells()["dgl4048-copyu-reddit-256-sum-081"])
     assert found == pytest.approx(edges * 256 / seconds, rel=1e-9)
@@ -155,10 +159,14 @@ def test_a_layers_forward_pass_is_its_two_steps():
     bandwidth, flops = 204.8e9 * 24 / 32, 24 * 2.9e9 * 64
     size = vertices * row_bytes
     in_order = edges * 8 + 8 * vertices + size + 2 * size + (2 + 3) * size + 2 * size
-    picked = max(edges * row_bytes / (bandwidth * rates.cache_times), edges * rates.line_s / 24)
-    reached = rates.product * 32 / (32 + rates.half_width)
-    product = max(2 * vertices * 32 * 32 / (flops * reached), 2 * size / (bandwidth * rates.stream))
-    seconds = 400e-6 + in_order / (bandwidth * rates.stream) + picked + product
+    picked = max(
+        edges * row_bytes / (bandwidth * rates.cache.cache_times), edges * rates.cache.line_s / 24
+    )
+    reached = rates.reached.product * 32 / (32 + rates.reached.half_width)
+    product = max(
+        2 * vertices * 32 * 32 / (flops * reached), 2 * size / (bandwidth * rates.reached.stream)
+    )
+    seconds = 400e-6 + in_order / (bandwidth * rates.reached.stream) + picked + product
     counted = vertices / 0.6e9 + 5e-6
     # The sum, one pass over sources' rows and two over its own, the product, its bias.
     found = predict(cells()["dgl5124-graphconv-pubmed-32-gcn"])
@@ -183,10 +191,12 @@ def test_published_inputs_take_the_place_of_those_drawn():
     """|V^0| = 568,303 rows of 512 bytes, gathered into pinned memory and sent once. Inner sets are
     smaller by the same share at every hop."""
     rates, size = read_devices()["cpu"], 568_303 * 512
-    waited = 568_303 * rates.row_s / 48
-    gathered = size / (256e9 * rates.gather)
-    read = 568_303 * 8 / (256e9 * rates.stream)
-    seconds = read + max(waited, gathered) + size / (256e9 * rates.stream) + size / 12.3e9 + 10e-6
+    waited = 568_303 * rates.cache.row_s / 48
+    gathered = size / (256e9 * rates.reached.gather)
+    read = 568_303 * 8 / (256e9 * rates.reached.stream)
+    seconds = (
+        read + max(waited, gathered) + size / (256e9 * rates.reached.stream) + size / 12.3e9 + 10e-6
+    )
     cell = cells()["gnnlab-f4a-gcn-pa-batch-copy0"]
     assert predict(cell) == pytest.approx(seconds, rel=1e-9)
     task = cell.task
@@ -212,7 +222,7 @@ def test_regularisers_are_passes_over_hidden_layers():
     without = cell.model_copy(update={"task": task})
     rates = read_devices()["gpu"]
     hidden = 79_954 * 256 * 4
-    passes = (1 + 1.25 + 1.25 + 1) * hidden / (900e9 * rates.stream)
+    passes = (1 + 1.25 + 1.25 + 1) * hidden / (900e9 * rates.reached.stream)
     assert predict(cell) - predict(without) == pytest.approx(196_615 / 8000 * passes, rel=1e-3)
 
 

@@ -15,7 +15,7 @@ import torch
 
 from gnnbench.check.graphs import fit_workload, make_dataset, make_platform, with_memory
 from gnnbench.datasets import load
-from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts
+from gnnbench.errors import DeviceOutOfMemoryError, IncompatiblePartsError
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Setting
 from gnnbench.plugins import Registry, assemble, with_swap
@@ -152,7 +152,7 @@ def run_cases(cases: list[Case], processes: Processes) -> Iterator[tuple[str, ob
     for case in cases:
         try:
             yield case.strategy, sum_up(train_case(case, processes.size, processes))
-        except (IncompatibleParts, DeviceOutOfMemory) as refusal:
+        except (IncompatiblePartsError, DeviceOutOfMemoryError) as refusal:
             yield case.strategy, str(refusal)
 
 

@@ -13,6 +13,7 @@ from gnnbench.check.graphs import make_dataset, make_workload
 from gnnbench.kernels import autograd
 from gnnbench.kernels.buffers import pool
 from gnnbench.kernels.dispatch.aggregation import SparseMatrix
+from gnnbench.machines.tables import replace_fields
 from gnnbench.models import build
 from gnnbench.models.saved import SavedTensors
 from gnnbench.parts import Setting
@@ -30,7 +31,7 @@ LEAST_BYTES = 16_000
 
 def prepared(communication="hongtu", kernel="torch", model="gcn", keeps="hongtu", **memory):
     workload, platform = make_workload(model, 3), make_uneven(2)
-    host = dataclasses.replace(platform.host, disk_bandwidth_bytes_per_s=1e9)
+    host = replace_fields(platform.host, disk_bandwidth_bytes_per_s=1e9)
     platform = dataclasses.replace(platform, host=host)
     setting = Setting(make_dataset(), platform, workload, build(workload).shapes)
     parts = Parts("hongtu", "hongtu", communication, keeps, kernel)

@@ -13,7 +13,7 @@ import torch
 from gnnbench import plugins
 from gnnbench.check.graphs import make_dataset, make_workload
 from gnnbench.datasets import build
-from gnnbench.errors import DeviceOutOfMemory
+from gnnbench.errors import DeviceOutOfMemoryError
 from gnnbench.models import MODELS, BoundBlock, Degrees
 from gnnbench.models import build as build_model
 from gnnbench.parts import Setting
@@ -366,7 +366,7 @@ def test_a_capacity_between_the_two_tells_them_apart():
     cap = str(peak)
     fits = run(HONGTU, with_chunks(16, topology="host", device_bytes=cap), setting)
     assert largest_device(fits) == peak
-    with pytest.raises(DeviceOutOfMemory):
+    with pytest.raises(DeviceOutOfMemoryError):
         run(HONGTU, with_chunks(16, topology="host", device_bytes=str(peak - 1)), setting)
     # In memory, one chunk a device, or in mini-batches, it does not fit.
     for parts, options in (
@@ -374,7 +374,7 @@ def test_a_capacity_between_the_two_tells_them_apart():
         (HONGTU, with_chunks(1, topology="host", device_bytes=cap)),
         (HYSCALE, {"memory": {"device_bytes": cap}, "placement": {"cpu_trainer": "false"}}),
     ):
-        with pytest.raises(DeviceOutOfMemory) as caught:
+        with pytest.raises(DeviceOutOfMemoryError) as caught:
             run(parts, options, setting)
         error = caught.value
         assert error.device.startswith("gpu")

@@ -16,6 +16,7 @@ from gnnbench.check.graphs import make_dataset, make_graph, make_platform, make_
 from gnnbench.host.mapped import shelve
 from gnnbench.lowering import host_resident
 from gnnbench.lowering.memory import host_graph_bytes
+from gnnbench.machines.tables import replace_fields
 from gnnbench.models import MODELS, PROJECTED, BoundBlock, Degrees, build
 from gnnbench.parts import Setting
 from gnnbench.price.model_clock import ModelClock
@@ -181,7 +182,7 @@ def test_evaluation_between_epochs_borrows_the_gradients_memory(
     """Borrowing changes no loss, parameter or device peak; its blocks are in the ledger."""
     workload = make_workload(model, depth)
     platform = make_uneven(2)
-    host = dataclasses.replace(platform.host, disk_bandwidth_bytes_per_s=1e9)
+    host = replace_fields(platform.host, disk_bandwidth_bytes_per_s=1e9)
     platform = dataclasses.replace(platform, host=host)
     setting = Setting(make_dataset(), platform, workload, build(workload).shapes)
     # Room for what is never spilled, the data set and the optimiser's state, and for one block.

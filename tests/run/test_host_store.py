@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gnnbench.check.graphs import make_platform
-from gnnbench.errors import DeviceOutOfMemory, UsageError
+from gnnbench.errors import DeviceOutOfMemoryError, UsageError
 from gnnbench.lowering.footprint import HostTensor
 from gnnbench.lowering.homes import Homes
 from gnnbench.lowering.host_plan import PAGE_BYTES, HostPlan, page_bytes
@@ -164,9 +164,11 @@ def test_tensors_in_memory_are_pinned_as_long_as_the_store_lives(tmp_path, monke
 def test_a_full_disk_and_a_full_host_say_so(tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)._replace(free=8 * ROWS - 1)
     monkeypatch.setattr(shutil, "disk_usage", lambda directory: usage)
-    with pytest.raises(DeviceOutOfMemory, match="disk is out of memory: representations of layer"):
+    with pytest.raises(
+        DeviceOutOfMemoryError, match="disk is out of memory: representations of layer"
+    ):
         hold(HostPlan(TENSORS, 0, tmp_path, HOMES))
-    with pytest.raises(DeviceOutOfMemory, match="host is out of memory"):
+    with pytest.raises(DeviceOutOfMemoryError, match="host is out of memory"):
         hold(HostPlan(TENSORS, 10**9, tmp_path, HOMES), capacity_bytes=100)
     store, _ = make_store(tmp_path, budget_bytes=0)
     tmp_path.rmdir()

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 import torch
 
-from gnnbench.errors import DeviceOutOfMemory, StageFailed
+from gnnbench.errors import DeviceOutOfMemoryError, StageFailedError
 from gnnbench.lowering.footprint import ROUNDS_UNDER_WAY
 from gnnbench.lowering.rounds import open_pipeline
 from gnnbench.run.protocol import Steps, Trainer, run_in_turn, run_on_threads
@@ -113,7 +113,7 @@ def test_trainers_compute_at_the_same_time_unless_they_share_a_processor():
     run_on_threads(make_steps(trainers, propagate=propagate), 3, open_pipeline(0))
 
 
-class Injected(Exception):
+class InjectedError(Exception):
     """What a stage raises in these tests."""
 
 
@@ -123,9 +123,9 @@ def check_failure(caught, faults):
     assert len(failures) == len(faults.raised)
     assert caught.round == min(failure.round for failure in failures)
     for error in failures:
-        if isinstance(error, StageFailed):
+        if isinstance(error, StageFailedError):
             assert (error.stage, error.round, error.device) in faults.raised
-            assert isinstance(error.__cause__, Injected)
+            assert isinstance(error.__cause__, InjectedError)
             assert f"stage {error.stage} of round {error.round} failed on" in str(error)
         else:
             assert (error.stage, error.round) in [where[:2] for where in faults.raised]
@@ -193,16 +193,16 @@ def test_many_rounds_with_random_faults(watchdog):
             with lock:
                 drawn = fates.random()
             if drawn < 0.005:
-                return Injected("no luck")
+                return InjectedError("no luck")
             if drawn < 0.007:
-                return DeviceOutOfMemory("gpu0", "rows", 5, 96, 100)
+                return DeviceOutOfMemoryError("gpu0", "rows", 5, 96, 100)
             return 0.0005 * fates.random() if drawn < 0.05 else 0.0
 
         checked = CheckedRounds(draw.randint(1, 6), fate, watchdog.tick)
         num_rounds, prefetch = draw.randint(1, 20), draw.choice(PREFETCH)
         try:
             run_on_threads(checked.steps(), num_rounds, open_pipeline(prefetch))
-        except (StageFailed, DeviceOutOfMemory) as error:
+        except (StageFailedError, DeviceOutOfMemoryError) as error:
             kinds["failed"] += 1
             check_failure(error, checked)
         else:
@@ -220,12 +220,12 @@ def test_the_failure_of_the_earliest_round_is_raised_and_others_are_beside_it():
     def fail(index, at):
         if index == at:
             together.wait()
-            raise Injected(f"in round {index}")
+            raise InjectedError(f"in round {index}")
 
     stages = {"sample": partial(fail, at=3), "transfer": partial(fail, at=1)}
     steps = make_steps([Trainer("gpu0", 0)], stages=stages, propagate=lambda index, slot: None)
     for _ in range(10):
-        with pytest.raises(StageFailed) as caught:
+        with pytest.raises(StageFailedError) as caught:
             run_on_threads(steps, 5, open_pipeline(2))
         assert (caught.value.stage, caught.value.round) == ("transfer", 1)
         assert [(error.stage, error.round) for error in caught.value.also] == [("sample", 3)]

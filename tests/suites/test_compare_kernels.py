@@ -14,7 +14,7 @@ import scipy.stats
 import torch
 from click.testing import CliRunner
 
-from gnnbench.errors import MissingDependency
+from gnnbench.errors import MissingDependencyError
 from tests.commands import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +31,7 @@ from suites.race import (  # noqa: E402
     Limits,
     Outcome,
     Target,
-    WrongResult,
+    WrongResultError,
     check_close,
     find_speedup,
     race,
@@ -53,7 +53,7 @@ def known_stream():
 def make_case(makers, targets=()):
     def check(result, ours):
         if result != ours:
-            raise WrongResult("differs.")
+            raise WrongResultError("differs.")
 
     return Case("kernel", "graph", "case", makers, check, targets)
 
@@ -205,7 +205,7 @@ def test_warm_ups_follow_the_checked_call():
 
 def test_wrong_and_absent_contestants_are_named_and_not_timed():
     def absent():
-        raise MissingDependency("not here")
+        raise MissingDependencyError("not here")
 
     makers = {
         OURS: lambda: Contestant(lambda _: 1),
@@ -248,11 +248,11 @@ def test_sums_are_compared_everywhere():
     for row in (0, 69_999):
         broken = ours.copy()
         broken[row, 1] += 0.01
-        with pytest.raises(WrongResult, match=r"differs by up to 0\.01"):
+        with pytest.raises(WrongResultError, match=r"differs by up to 0\.01"):
             check_close(broken, ours)
-    with pytest.raises(WrongResult, match="shape"):
+    with pytest.raises(WrongResultError, match="shape"):
         check_close(ours[1:], ours)
-    with pytest.raises(WrongResult):
+    with pytest.raises(WrongResultError):
         check_close(ours + np.float32(1e-6), ours, tolerance=0.0)
 
 
@@ -316,14 +316,14 @@ def test_spoilt_samples_are_caught(task, spoil, complaint):
     for place in range(len(drawn.blocks)):
         blocks = list(drawn.blocks)
         blocks[place] = spoil(blocks[place])
-        with pytest.raises(WrongResult, match=complaint):
+        with pytest.raises(WrongResultError, match=complaint):
             sampling.check_drawn(task, sampling.Drawn(tuple(blocks)))
 
 
 def test_samplers_that_draw_fewer_edges_are_caught(task):
     drawn = draw(task)
     more = sampling.Drawn((*drawn.blocks, *drawn.blocks))
-    with pytest.raises(WrongResult, match="edges where ours has"):
+    with pytest.raises(WrongResultError, match="edges where ours has"):
         task.check(drawn, more)
 
 
@@ -331,9 +331,9 @@ def test_orders_are_checked(graph):
     identity = np.arange(graph.num_vertices, dtype=np.int32)
     ours = ordering.order_ours(graph).call(0)
     ordering.check_order(graph, identity, ours)
-    with pytest.raises(WrongResult, match="below"):
+    with pytest.raises(WrongResultError, match="below"):
         ordering.check_order(graph, ours, identity)
-    with pytest.raises(WrongResult, match="permutation"):
+    with pytest.raises(WrongResultError, match="permutation"):
         ordering.check_order(graph, np.zeros_like(identity), ours)
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from gnnbench import datasets, plugins
 from gnnbench.comparison import make_setting
-from gnnbench.machines.machine import Device, Platform
+from gnnbench.machines.machine import Device, Hardware, Platform
+from gnnbench.machines.tables import replace_fields
 from gnnbench.models import build
 from gnnbench.price.design_phase import summarise_rounds, with_design_phase
 from gnnbench.price.model_clock import ModelClock
@@ -25,7 +26,9 @@ def span(stage, label, seconds, work, layer=-1):
 
 @pytest.fixture
 def host():
-    return Device("host", "cpu", "made for a test", 1e9, 1e9, 2**30, cores=1, virtual=False)
+    return Device(
+        "host", "cpu", "made for a test", Hardware(1e9, 1e9, 2**30), cores=1, virtual=False
+    )
 
 
 @pytest.fixture
@@ -72,7 +75,7 @@ def test_predicted_with_its_own_rates_a_round_takes_what_was_recorded(suite, set
 
 def test_a_cell_has_both_predictions_beside_the_clock(suite, monkeypatch, host):
     monkeypatch.setattr(suite, "DESIGN_EPOCHS", 2)
-    platform = Platform("local", "", replace(host, sampled_edges_per_s=1e6), (), ())
+    platform = Platform("local", "", replace_fields(host, sampled_edges_per_s=1e6), (), ())
     graph = "sbm:vertices=2000,edges=8000,features=16,classes=4"
     cell = suite.compare_with_wall_clock(graph, "gcn", platform, 2)
     assert cell.predicted_s > 0.0

@@ -11,7 +11,14 @@ import pytest
 from click.testing import CliRunner
 
 from gnnbench import datasets, plugins
-from gnnbench.machines.machine import Device, Platform, RateCurve
+from gnnbench.machines.machine import (
+    Device,
+    Hardware,
+    MemoryRates,
+    Platform,
+    RateCurve,
+    TrainerRates,
+)
 from gnnbench.machines.workers import take_cores
 from gnnbench.records import EpochTrace, Span, Work
 from suites import predictions
@@ -29,7 +36,12 @@ def suite(import_suite):
 @pytest.fixture
 def platform():
     host = Device(
-        "host", "cpu", "made for a test", 1e9, 1e9, 2**33, sampled_edges_per_s=1e6, virtual=False
+        "host",
+        "cpu",
+        "made for a test",
+        Hardware(1e9, 1e9, 2**33),
+        rates=TrainerRates(sampled_edges_per_s=1e6),
+        virtual=False,
     )
     return Platform("local", "a machine", host, (), ())
 
@@ -184,12 +196,22 @@ def test_an_epoch_that_waited_for_others_lasts_as_long_as_it_computed(suite):
 def test_cores_of_a_host_reach_what_they_do_without_the_others():
     curve = RateCurve((4, 64), (30.0, 90.0), (10.0, 80.0))
     host = Device(
-        "host", "cpu", "", 400.0, 100.0, 1, cores=4, core_bandwidth_bytes_per_s=40.0, gather=curve
+        "host",
+        "cpu",
+        "",
+        Hardware(400.0, 100.0, 1),
+        cores=4,
+        memory=MemoryRates(core_bandwidth_bytes_per_s=40.0),
+        rates=TrainerRates(gather=curve),
     )
     two = take_cores(host, 2)
-    assert (two.cores, two.flops_per_s, two.memory_bandwidth_bytes_per_s) == (2, 200.0, 80.0)
-    assert two.gather.rates == (20.0, 90.0)
-    assert two.update is None
+    assert (two.cores, two.hardware.flops_per_s, two.hardware.memory_bandwidth_bytes_per_s) == (
+        2,
+        200.0,
+        80.0,
+    )
+    assert two.rates.gather.rates == (20.0, 90.0)
+    assert two.rates.update is None
     assert take_cores(host, 4) is host
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from gnnbench.report.results.kept import list_kept
-from gnnbench.sweep import executors, read_grid
+from gnnbench.sweep import Configuration, executors, read_grid
 from gnnbench.sweep.executors import LocalExecutor, carry_out, keep_loss
 from gnnbench.sweep.running import Task
 from gnnbench.sweep.turns import hold_machine, is_measured
@@ -83,7 +83,8 @@ def test_processes_start_in_the_root_folder_and_runs_in_the_sweeps(task, tmp_pat
 
 def test_measured_runs_wait_for_each_other(task, tmp_path):
     assert not is_measured(task)
-    assert is_measured(replace(task, configuration=replace(task.configuration, platform="local")))
+    local = replace(task.configuration.job, platform="local")
+    assert is_measured(replace(task, configuration=Configuration(local)))
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
     with hold_machine(tmp_path):

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from gnnbench.cli import main
 from gnnbench.errors import UsageError
-from gnnbench.jobs.preparation import Job
+from gnnbench.jobs.job import Job
 from gnnbench.report.results.frames import frame_kept
 from gnnbench.report.results.kept import list_kept, name_kept, read_kept
 from gnnbench.sweep import EXECUTORS, find_tasks, read_grid
@@ -100,19 +100,19 @@ def test_every_combination_is_a_configuration_once(write):
     """
     made = read_grid(write(text)).configurations
     assert len(made) == len(set(made)) == 2 * 2 * 1 * 2 * 3 * 2 * 2
-    assert {each.strategy for each in made} == {"hyscale", "hongtu:kernel=native"}
-    assert {each.set for each in made} == {(), ("placement.drm=false",)}
-    assert {each.fanouts for each in made} == {(5, 5)}
-    assert {(each.threads, each.plain, each.epochs) for each in made} == {(1, False, 10)}
+    jobs = [each.job for each in made]
+    assert {job.strategies for job in jobs} == {("hyscale",), ("hongtu:kernel=native",)}
+    assert {job.options for job in jobs} == {None, ("placement.drm=false",)}
+    assert {job.fanouts for job in jobs} == {(5, 5)}
+    assert {(job.threads, job.plain, job.epochs) for job in jobs} == {(1, False, 10)}
 
 
 def test_what_a_file_leaves_out_is_as_in_a_comparison(write):
     """But for threads and plain rows."""
     text = 'datasets = ["sbm"]\nstrategies = ["hongtu"]\nplatforms = ["local"]'
     (configuration,) = read_grid(write(text)).configurations
-    job = configuration.make_job()
-    usual = Job(strategies=job.strategies, dataset="sbm", platform="local", threads=1, plain=False)
-    assert job == usual
+    usual = Job("hongtu", "sbm", platform="local", threads=1, plain=False)
+    assert configuration.job == usual
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from gnnbench import datasets, plugins
 from gnnbench.cli import main
 from gnnbench.report.results.frames import to_csv
 from gnnbench.report.results.kept import list_kept
-from gnnbench.sweep import read_grid
+from gnnbench.sweep import Configuration, read_grid
 from gnnbench.sweep.running import SourceDigests, find_key
 from tests.commands import one_sentence
 
@@ -119,7 +119,7 @@ def test_an_edited_plugin_and_another_library_make_a_result_stale(folder, monkey
     monkeypatch.syspath_prepend(str(package.parent))
     write_grid(folder, 'epochs = 1\nplugins = ["minepackage"]')
     (plain,) = read_grid(folder / "s.toml").configurations
-    mine = dataclasses.replace(plain, strategy="reference:kernel=mine")
+    mine = Configuration(dataclasses.replace(plain.job, strategies="reference:kernel=mine"))
     registry = plugins.load(["minepackage"])
 
     def keys():

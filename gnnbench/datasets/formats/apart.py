@@ -13,7 +13,7 @@ from gnnbench.datasets.formats import apart_reader
 from gnnbench.datasets.memory import check_memory
 from gnnbench.datasets.topology import AnyArray
 from gnnbench.errors import DatasetError
-from gnnbench.host.files import FileRefused, open_input
+from gnnbench.host.files import FileRefusedError, open_input
 
 #: How long a process may take: to begin, and for each byte of its file.
 _START_S, _BYTE_S = 60.0, 1e-6
@@ -27,7 +27,7 @@ def read_apart(kind: str, file: Path) -> dict[str, AnyArray]:
     try:
         with open_input(file) as stream:
             size_bytes = os.fstat(stream.fileno()).st_size
-    except FileRefused as error:
+    except FileRefusedError as error:
         raise DatasetError(f"{file}: {error.reason}; give the path of a graph.") from error
     check_memory(str(file), "its graph", 4 * size_bytes)
     with tempfile.TemporaryDirectory(prefix="gnnbench-") as folder:

@@ -14,7 +14,7 @@ from gnnbench.datasets.content import EDGE_FEATURES_IGNORED, as_classes, choose_
 from gnnbench.datasets.pickles import ArrayUnpickler
 from gnnbench.datasets.raw import RawGraph
 from gnnbench.errors import DatasetError, reason_of
-from gnnbench.host.files import FileRefused, open_input
+from gnnbench.host.files import FileRefusedError, open_input
 from gnnbench.records import IntArray
 
 _PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph")
@@ -86,7 +86,7 @@ def _unpickle(file: Path) -> Any:
         with open_input(file) as stream, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             held = ArrayUnpickler(stream, encoding="latin1").load()
-    except FileRefused as error:
+    except FileRefusedError as error:
         raise DatasetError(
             f"{file}: {error.reason}; planetoid's files are read together, so put them into one "
             f"folder."
@@ -102,7 +102,7 @@ def _read_numbers(file: Path) -> IntArray:
     try:
         with open_input(file) as stream:
             return np.array([int(line) for line in stream.read().split()], dtype=np.int64)
-    except (FileRefused, ValueError) as error:
+    except (FileRefusedError, ValueError) as error:
         raise DatasetError(
             f"{file}: it has no vertex number on each line ({reason_of(error)}); download it again."
         ) from error
@@ -169,7 +169,7 @@ def _read_csv(folder: Path, name: str, dtype: type) -> Any:
         with open_input(file) as stream:
             compression = "gzip" if file.suffix == ".gz" else None
             table = pandas.read_csv(stream, header=None, dtype=dtype, compression=compression)
-    except FileRefused as error:
+    except FileRefusedError as error:
         raise DatasetError(f"{file}: {error.reason}; download the dataset again.") from error
     except Exception as error:  # whatever a damaged file makes pandas raise
         raise DatasetError(

@@ -13,7 +13,7 @@ import numpy as np
 from gnnbench.datasets.content import Ids, choose_weights
 from gnnbench.datasets.memory import check_memory, find_available_bytes
 from gnnbench.datasets.objects import read_networkx
-from gnnbench.datasets.raw import RawGraph, note_numbering
+from gnnbench.datasets.raw import Numbering, RawGraph, note_numbering
 from gnnbench.datasets.texts import open_text, strip_compression, text_lines
 from gnnbench.errors import DatasetError, reason_of
 
@@ -79,8 +79,7 @@ def read_markup(file: Path, *, weighted: bool) -> RawGraph:
         f"imported from {file.name}",
         (*notes, *said),
         weights=raw.weights,
-        ids=ids,
-        renumbered=renumbered,
+        numbering=Numbering(ids, renumbered=renumbered),
     )
 
 
@@ -164,7 +163,8 @@ def read_metis(file: Path, *, weighted: bool) -> RawGraph:
     _check_metis(file, edges, count, promised)
     carried = np.array(weights) if step == 2 else None
     chosen, lost = choose_weights(str(file), carried, weighted=weighted)
-    return RawGraph(edges, count, f"imported from {file.name}", lost, weights=chosen, first=1)
+    origin = f"imported from {file.name}"
+    return RawGraph(edges, count, origin, lost, weights=chosen, numbering=Numbering(first=1))
 
 
 def _metis_lines(file: Path) -> Iterator[tuple[int, list[int]]]:

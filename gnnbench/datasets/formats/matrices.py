@@ -22,7 +22,7 @@ from gnnbench.datasets.content import (
 )
 from gnnbench.datasets.formats.apart import read_apart
 from gnnbench.datasets.memory import check_memory
-from gnnbench.datasets.raw import RawGraph
+from gnnbench.datasets.raw import Numbering, RawGraph
 from gnnbench.datasets.scipy_files import make_csr, read_scipy
 from gnnbench.datasets.tables import Grammar, read_whole
 from gnnbench.datasets.texts import BYTES_PER_EDGE, text_lines
@@ -191,5 +191,5 @@ def _as_graph(
         f"imported from {file.name}",
         (*note_zeros(matrix), *lost),
         weights=weights,
-        first=first,
+        numbering=Numbering(first=first),
     )

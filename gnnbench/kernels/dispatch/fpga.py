@@ -93,6 +93,7 @@ def _check_times(name: str, values: IntArray) -> None:
 
 def _check_machine(machine: Machine, row_words: int) -> None:
     numbers = {**dataclasses.asdict(machine), "row_words": row_words}
+    numbers |= numbers.pop("channel")
     for name, value in numbers.items():
         lowest = 0 if name in FROM_ZERO else 1
         if not lowest <= value < LARGEST:
@@ -116,9 +117,10 @@ def _check_sums(
     begin, and that edges run one after the other. Each edge then has its own word, opens all pages
     of three rows (one loaded, two spilled), and passes through the kernel alone.
     """
-    pages = (row_words - 1) // machine.page_words + 2
-    row_ticks = pages * machine.miss_ticks + row_words * machine.burst_ticks
-    ticks = edges * (3 * row_ticks + machine.edge_ticks) + machine.latency_ticks
+    channel = machine.channel
+    pages = (row_words - 1) // channel.page_words + 2
+    row_ticks = pages * channel.miss_ticks + row_words * channel.burst_ticks
+    ticks = edges * (3 * row_ticks + channel.edge_ticks) + channel.latency_ticks
     kernel_cycles = 2 * row_words + machine.adder_cycles + machine.pes.bit_length() + 2
     cycles = latest + ticks // machine.cycle_ticks + (edges + 1) * kernel_cycles
     words = (int(address.max(initial=0)) + 1) * row_words

@@ -72,11 +72,23 @@ EDGES_PER_WORD: Bound[int] = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
-    """The aggregate kernels of all dies, and their memory; all fields are whole numbers.
+class Channel:
+    """The DRAM channel of a die; all fields are whole numbers. ``page_words`` is a power of two."""
 
-    ``pes`` is n, the scatter PEs of a die and its gather PEs, a power of two. ``page_words`` is a
-    power of two. With ``contended`` False, words of any number of updates share a link and a gather
+    burst_ticks: int
+    miss_ticks: int
+    latency_ticks: int
+    edge_ticks: int
+    page_words: int
+    banks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The aggregate kernels of all dies, each with its channel; all numbers are whole.
+
+    ``pes`` is n, the scatter PEs of a die and its gather PEs, a power of two. With ``contended``
+    False, words of any number of updates share a link and a gather
     PE. No hardware can do this; it shows the cost of conflicts.
     """
 
@@ -86,12 +98,7 @@ class Machine:
     fifo_updates: int
     buffer_words: int
     cycle_ticks: int
-    burst_ticks: int
-    miss_ticks: int
-    latency_ticks: int
-    edge_ticks: int
-    page_words: int
-    banks: int
+    channel: Channel
     contended: bool = True
 
 
@@ -154,12 +161,12 @@ class _Die:
 
     def __init__(self, machine: Machine, row_words: int, num_dst: int, begin: int) -> None:
         n = machine.pes
-        self.machine, self.row_words = machine, row_words
+        self.machine, self.channel, self.row_words = machine, machine.channel, row_words
         self.stages = n.bit_length() - 1
         self.rows_kept = machine.buffer_words // (n * row_words)
         self.channel_free = begin * machine.cycle_ticks
         self.edge_there = 0
-        self.open_page = [-1] * machine.banks
+        self.open_page = [-1] * machine.channel.banks
         self.held = -1
         self.row_there = -row_words
         self.edges_seen = 0
@@ -209,8 +216,8 @@ class _Die:
 
     def _read_edges(self) -> None:
         """Read the next word of edges."""
-        self.channel_free += self.machine.edge_ticks
-        self.edge_there = self._arrive(self.channel_free + self.machine.latency_ticks)
+        self.channel_free += self.channel.edge_ticks
+        self.edge_there = self._arrive(self.channel_free + self.channel.latency_ticks)
 
     def _arrive(self, ticks: int) -> int:
         """Return the cycle after an arrival at ``ticks``."""
@@ -218,20 +225,20 @@ class _Die:
 
     def _load(self, address: int, ready: int) -> int:
         """Load a row; return the tick at which its last word has arrived."""
-        machine, width = self.machine, self.row_words
+        channel, width = self.channel, self.row_words
         first_word = address * width
-        first_page = first_word // machine.page_words
-        last_page = (first_word + width - 1) // machine.page_words
+        first_page = first_word // channel.page_words
+        last_page = (first_word + width - 1) // channel.page_words
         opened = 0
         for page in range(first_page, last_page + 1):
-            opened += self.open_page[page % machine.banks] != page
-            self.open_page[page % machine.banks] = page
-        ticks = opened * machine.miss_ticks + width * machine.burst_ticks
-        self.channel_free = max(self.channel_free, ready * machine.cycle_ticks) + ticks
+            opened += self.open_page[page % channel.banks] != page
+            self.open_page[page % channel.banks] = page
+        ticks = opened * channel.miss_ticks + width * channel.burst_ticks
+        self.channel_free = max(self.channel_free, ready * self.machine.cycle_ticks) + ticks
         self.loads += 1
         self.misses += opened
         self.channel_ticks += ticks
-        return self.channel_free + machine.latency_ticks
+        return self.channel_free + channel.latency_ticks
 
     def _duplicate(self, loaded_ticks: int) -> None:
         """Pass a row through the feature duplicator."""
@@ -271,7 +278,7 @@ class _Die:
         moved = 1 + (v in self.spilled)
         self.spilled.add(other)
         self.spilled_rows += moved
-        row_ticks = self.machine.miss_ticks + self.row_words * self.machine.burst_ticks
+        row_ticks = self.channel.miss_ticks + self.row_words * self.channel.burst_ticks
         self.channel_free += moved * row_ticks
         return max(t, -(-self.channel_free // self.machine.cycle_ticks))
 

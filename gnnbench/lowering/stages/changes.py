@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from gnnbench.errors import IncompatibleParts
+from gnnbench.errors import IncompatiblePartsError
 from gnnbench.lowering.frame import Frame
 from gnnbench.lowering.shards import Progress
 from gnnbench.program import Buffer, Collective, Item, Ledger, Step
@@ -25,7 +25,7 @@ class Changes:
     ``measured`` are the layers whose changes decide. ``due`` says by device index whether its rows
     of the current layer cross. ``read_change`` is None for a reader that goes by sizes alone.
 
-    Raises ``IncompatibleParts`` if changes decide and nothing is computed.
+    Raises ``IncompatiblePartsError`` if changes decide and nothing is computed.
     """
 
     def __init__(self, frame: Frame, now: Progress, read_change: ReadChange | None) -> None:
@@ -34,7 +34,7 @@ class Changes:
         self.due: dict[int, bool] = {}
         self._told = self._skipped = 0
         if self.measured and read_change is None:
-            raise IncompatibleParts(
+            raise IncompatiblePartsError(
                 f"communication {frame.bundle.communication.name!r} sends rows when their values "
                 f"have changed by enough, and a plan computes no values; plan with a bound in "
                 f"epochs, as many as rows are expected to stand."

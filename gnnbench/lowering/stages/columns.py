@@ -27,7 +27,6 @@ from gnnbench.lowering.stages.propagation import (
 )
 from gnnbench.lowering.stages.transfer import make_pick
 from gnnbench.machines.machine import Device
-from gnnbench.parts import ColumnPlacement
 from gnnbench.program import Buffer, Free, Hold, Item, Ledger, Section, Step, Take
 from gnnbench.records import Block, Unit, Work
 
@@ -43,7 +42,7 @@ class Columns:
         self._frame = frame
         self._first = frame.layers[0]
         vertices, width = frame.setting.dataset.graph.num_vertices, frame.width
-        if not isinstance(frame.bundle.placement, ColumnPlacement):
+        if not frame.bundle.by_features:
             raise TypeError("feature-parallel layers take placements by columns")
         shards = frame.bundle.placement.shard_aggregate(vertices, width, frame.platform)
         self.ranges = {shard.slot: shard.features for shard in shards}

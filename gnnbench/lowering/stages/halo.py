@@ -13,7 +13,7 @@ import numpy as np
 
 from gnnbench.errors import PluginError
 from gnnbench.lowering.shards import Read, ShardPlan, Shards, ShardUnit
-from gnnbench.parts import SampledExchange
+from gnnbench.parts import HaloExchange
 from gnnbench.records import Block, BoolArray, IndexArray, IntArray
 
 #: The round and the device index of a unit.
@@ -27,7 +27,7 @@ class SampledHalo:
     ``blocks`` and ``reads`` are those of the epoch that was drawn last, by round and device index.
     """
 
-    def __init__(self, exchange: SampledExchange, whole: ShardPlan, seed: int) -> None:
+    def __init__(self, exchange: HaloExchange, whole: ShardPlan, seed: int) -> None:
         self.scale = exchange.scale
         self._exchange = exchange
         self._whole = whole

@@ -54,7 +54,7 @@ def plan_layers(frame: RoundFrame, device: Device) -> tuple[LayerPlan, ...]:
             number,
             layer,
             device.name,
-            device.pipelined,
+            device.hardware.pipelined,
             needs_aggregate_gradient(layer, first=number == 0),
             update_gemms(layer, first=number == 0),
             f"activations of layer {number + 1}",

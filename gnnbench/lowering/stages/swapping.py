@@ -13,7 +13,7 @@ from gnnbench.lowering.frame import Frame
 from gnnbench.lowering.shards import Progress
 from gnnbench.lowering.stages.shard_memory import ShardMemory, name_kept
 from gnnbench.models.saved import SavedSizes
-from gnnbench.parts import SwappingMemory
+from gnnbench.parts import DeviceMemory
 from gnnbench.program import Buffer, Free, Hold, Item, Ledger, Step
 from gnnbench.records import BlockSize, Work
 
@@ -35,7 +35,7 @@ class Swapping:
     def plan_swaps(self, ledger: Ledger) -> None:
         """Choose the layers of each device, once all else is placed; its host has room for them."""
         frame, memory, placed = self._frame, self._frame.bundle.memory, dict[str, int]()
-        if not isinstance(memory, SwappingMemory):
+        if not (isinstance(memory, DeviceMemory) and memory.swaps):
             return
         saved = SavedSizes(
             self._frame.layers, self._frame.bundle.kernel, self._frame.setting.workload

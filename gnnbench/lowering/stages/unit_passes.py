@@ -44,7 +44,7 @@ class UnitPasses:
         ``inputs`` have its ``num_inputs`` input rows. A pipelined device updates rows while it
         aggregates others, so that neither step waits for the other, and both add.
         """
-        pipelined, made = self._frame.trainers[key[2]].pipelined, (Buffer("aggregate"),)
+        pipelined, made = self._frame.trainers[key[2]].hardware.pipelined, (Buffer("aggregate"),)
         step = self.make_aggregate(key, block, inputs, num_inputs)
         step.writes, step.adds = made, into if pipelined else ()
         yield step
@@ -76,7 +76,7 @@ class UnitPasses:
 
         They add the gradients of the input rows to the buffers ``into``. The first layer has none.
         """
-        pipelined = self._frame.trainers[key[2]].pipelined
+        pipelined = self._frame.trainers[key[2]].hardware.pipelined
         made, goes_on = (Buffer("gradient of the aggregate"),), self.goes_on(key[0])
         step = self.make_update_backward(key, block, upper, made)
         step.adds = into if pipelined or not goes_on else ()

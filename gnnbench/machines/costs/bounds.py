@@ -39,25 +39,26 @@ class Peaks:
 def find_peaks(device: Device) -> Peaks:
     """Return the peaks of a device: its memory, its cache and its arithmetic. Described rates of
     all or of single libraries replace them if they are higher."""
-    memory = device.memory_bandwidth_bytes_per_s
+    memory = device.hardware.memory_bandwidth_bytes_per_s
     libraries = device.libraries.values()
-    written = [device.aggregate, device.aggregate_backward]
-    written += [curve for each in libraries for curve in (each.aggregate, each.written)]
+    written = [device.rates.aggregate, device.rates.aggregate_backward]
+    written += [curve for each in libraries for curve in (each.sums.aggregate, each.sums.written)]
     fastest = max(memory, *_list_rates(*written))
     reached = read_devices().get(device.kind)
-    cached = [fastest, *_list_rates(*(each.cached for each in libraries))]
-    cache_bytes = device.cache_bytes
+    cached = [fastest, *_list_rates(*(each.sums.cached for each in libraries))]
+    cache_bytes = device.hardware.cache_bytes
     if reached is not None:
-        cached.append(memory * reached.cache_times)
-        cache_bytes = cache_bytes or reached.cache_bytes * device.cores
-    products = _list_rates(device.update, *(each.update for each in libraries))
-    drawn = [device.sampled_edges_per_s, *(each.sampled_edges_per_s for each in libraries)]
+        cached.append(memory * reached.cache.cache_times)
+        cache_bytes = cache_bytes or reached.cache.cache_bytes * device.cores
+    products = _list_rates(device.rates.update, *(each.update for each in libraries))
+    drawn = [each.edges.sampled_edges_per_s for each in libraries]
+    drawn.append(device.rates.sampled_edges_per_s)
     cores = device.cores if device.kind == "cpu" else 1
     return Peaks(
         bytes_per_s=fastest,
         cached_bytes_per_s=max(cached),
         cache_bytes=cache_bytes,
-        operations_per_s=max(device.flops_per_s, *products),
+        operations_per_s=max(device.hardware.flops_per_s, *products),
         drawn_edges_per_s=max(memory / DRAWN_BYTES, cores * max(drawn)),
         skips=device.kind == "sparse",
     )

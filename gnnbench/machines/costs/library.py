@@ -6,38 +6,43 @@ assumed, or fitted with the ledger cells that the constant was fitted on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from pydantic import Field, TypeAdapter, model_validator
+from pydantic import ConfigDict, Field, TypeAdapter
 
-from gnnbench.constants import Constant, MarkKind
+from gnnbench.constants import Constant, MarkKind, check_fitted_on
 from gnnbench.host.toml import read_toml
 from gnnbench.machines.costs.operation import OperationKind
-from gnnbench.machines.schema import Marked
+from gnnbench.machines.tables import Text, list_leaves, make_record
 from gnnbench.units import unit_scale
 
 DEVICES = Path(__file__).with_name("devices.toml")
 
-_Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Number = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 
 
-class Entry(Marked):
+@dataclass(frozen=True, slots=True)
+class Entry:
     """A constant in a file, with a mandatory mark."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
     value: _Number
-    unit: str = ""
+    source: Text
     mark: MarkKind
     plausible: Annotated[list[_Number], Field(min_length=2, max_length=2)]
+    unit: str = ""
+    fitted_on: list[Text] = field(default_factory=list)
 
-    @model_validator(mode="after")
-    def _check_plausible(self) -> Entry:
+    def __post_init__(self) -> None:
+        check_fitted_on(self.mark, tuple(self.fitted_on))
         low, high = self.plausible
         if not low <= self.value <= high:
             raise ValueError(f"{self.value:g} is not within its plausible {low:g} to {high:g}")
-        return self
 
     def to_si(self, base: str) -> float:
         """Return the value in the unit ``base``, which is empty for a plain number."""
@@ -83,38 +88,65 @@ class Library:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceRates:
-    """The rates that a kind of device reaches, relative to its peaks.
+class ReachedShares:
+    """The shares of its peaks that a kind of device reaches.
 
     ``stream`` is the share of the memory's bandwidth that kernels reach on sequential memory, and
-    ``gather`` on rows gathered one by one, which come in whole lines of ``line_bytes``. The last
-    cache has ``cache_bytes`` (for a CPU, per core) unless the platform states them, and is
-    ``cache_times`` as fast as the memory. ``product`` is the share of the peak that a wide product
-    reaches; it reaches half of that if its narrower side is ``half_width``. A CPU core waits
-    ``row_s`` for each row that it gathers, and ``line_s`` if the rows are in the cache. If a share
-    s of the distinct rows is in the cache, so is a share s^``skew`` of the gathered ones. One
-    process fills newly allocated memory at ``fresh_bytes_per_s``; tensors of at least
-    ``fresh_from_bytes`` are in such memory. n processes are n^``side_by_side`` times as fast. An
-    accelerator reads rows of host memory in place at ``in_place`` of the link's rate. Pageable
-    memory crosses to an accelerator at no more than ``staged_bytes_per_s``. ``issues_ahead`` says
-    that kernels are launched while earlier ones run.
+    ``gather`` on rows gathered one by one. ``product`` is the share of the peak that a wide product
+    reaches; it reaches half of that if its narrower side is ``half_width``.
     """
 
     stream: float
     gather: float
     product: float
     half_width: float
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRates:
+    """The last cache, and the rows that are gathered through it.
+
+    Rows come in whole lines of ``line_bytes``. The cache has ``cache_bytes`` (for a CPU, per core)
+    unless the platform states them, and is ``cache_times`` as fast as the memory. A CPU core waits
+    ``row_s`` for each row that it gathers, and ``line_s`` if the rows are in the cache. If a share
+    s of the distinct rows is in the cache, so is a share s^``skew`` of the gathered ones.
+    """
+
     line_bytes: float
     cache_bytes: float
     cache_times: float
     row_s: float = 0.0
     line_s: float = 0.0
     skew: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class PageRates:
+    """The pages of a host's memory.
+
+    One process fills newly allocated memory at ``fresh_bytes_per_s``; tensors of at least
+    ``fresh_from_bytes`` are in such memory. n processes are n^``side_by_side`` times as fast.
+    Pageable memory crosses to an accelerator at no more than ``staged_bytes_per_s``.
+    """
+
     fresh_from_bytes: float = float("inf")
     fresh_bytes_per_s: float = 0.0
     side_by_side: float = 0.0
-    in_place: float = 1.0
     staged_bytes_per_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRates:
+    """The rates that a kind of device reaches.
+
+    An accelerator reads rows of host memory in place at ``in_place`` of the link's rate.
+    ``issues_ahead`` says that kernels are launched while earlier ones run.
+    """
+
+    reached: ReachedShares
+    cache: CacheRates
+    pages: PageRates = PageRates()
+    in_place: float = 1.0
     issues_ahead: float = 0.0
 
 
@@ -129,21 +161,20 @@ def _base_of(name: str) -> str:
 @cache
 def read_library(path: Path) -> Library:
     """Return the library that a file describes."""
-    return Library(**_read(read_toml(path), path, {each.name for each in fields(Library)}))
+    return make_record(Library, _read(read_toml(path), path, list_leaves(Library)))
 
 
 @cache
 def read_devices() -> dict[str, DeviceRates]:
     """Return the rates by kind of device."""
-    known = {each.name for each in fields(DeviceRates)}
     return {
-        kind: DeviceRates(**_read(table, DEVICES, known))
+        kind: make_record(DeviceRates, _read(table, DEVICES, list_leaves(DeviceRates)))
         for kind, table in read_toml(DEVICES).items()
     }
 
 
-def _read(table: object, path: Path, known: set[str]) -> dict[str, float]:
+def _read(table: object, path: Path, known: Collection[str]) -> dict[str, float]:
     entries = _ENTRIES.validate_python(table)
-    if unknown := set(entries) - known:
+    if unknown := entries.keys() - known:
         raise ValueError(f"{path}: {', '.join(sorted(unknown))} is no constant")
     return {name: entry.to_si(_base_of(name)) for name, entry in entries.items()}

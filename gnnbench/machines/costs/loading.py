@@ -22,16 +22,16 @@ def price_sampling(
     library's rate, the platform's, or the rate ``measured`` here. A host's threads draw a
     mini-batch each, so all their work is divided by the threads. If the joint rate on one
     mini-batch was measured, all threads draw it together, and each call is made once."""
-    call_s = measured.sampling_call_s or library.sampling_call_s
+    call_s = measured.edges.sampling_call_s or library.sampling_call_s
     of_host = device.kind == "cpu"
     threads = (work.threads or device.cores) if of_host else 1
     started_s = work.starts * library.worker_start_s
-    if of_host and measured.jointly_sampled_edges_per_s:
-        alone = threads * measured.sampled_edges_per_s
-        rate = min(alone, measured.jointly_sampled_edges_per_s)
+    if of_host and measured.edges.jointly_sampled_edges_per_s:
+        alone = threads * measured.edges.sampled_edges_per_s
+        rate = min(alone, measured.edges.jointly_sampled_edges_per_s)
         return started_s + work.layers * call_s + work.edges / rate
     own = library.sampled_edges_per_s if of_host else library.device_sampled_edges_per_s
-    rate = measured.sampled_edges_per_s or own or device.sampled_edges_per_s
+    rate = measured.edges.sampled_edges_per_s or own or device.rates.sampled_edges_per_s
     return started_s + (work.layers * call_s + work.edges / rate) / threads
 
 
@@ -58,19 +58,19 @@ def price_rows(work: Work, device: Device) -> float:
         together = work._replace(threads=work.apart, processes=work.apart, apart=0)
         return work.apart * price_rows(together, device)
     rates = rates_of(device)
-    if device.gather is not None or not rates.row_s:
+    if device.rates.gather is not None or not rates.cache.row_s:
         seconds = work.bytes / device.gather_bytes_per_s(work.features, work.threads)
     else:
         row_bytes = work.bytes / max(1, work.rows)
         picked = replace(pick_rows(work.rows, work.rows, row_bytes, 8.0), written_bytes=0.0)
         seconds = price_operation(picked, device, Library(), work.threads)
-        seconds += work.bytes / (device.bandwidth_bytes_per_s(work.threads) * rates.stream)
-    if device.fresh_bandwidth_bytes_per_s and (work.fresh or work.loading == "staged"):
+        seconds += work.bytes / (device.bandwidth_bytes_per_s(work.threads) * rates.reached.stream)
+    if device.memory.fresh_bandwidth_bytes_per_s and (work.fresh or work.loading == "staged"):
         written = Operation("stream", written_bytes=work.bytes)
         seconds = max(seconds, mapping_seconds(written, device, work.threads))
     elif work.loading == "staged":
         # Processes contend for the machine's pages, so the gain from each further process falls.
-        fresh = rates.fresh_bytes_per_s * float(work.processes**rates.side_by_side)
+        fresh = rates.pages.fresh_bytes_per_s * float(work.processes**rates.pages.side_by_side)
         seconds = max(seconds, work.bytes / fresh)
     return seconds
 
@@ -78,5 +78,5 @@ def price_rows(work: Work, device: Device) -> float:
 def limit_rate(loading: Loading, rate: float, host: Device, other: Device) -> float:
     """Return the bytes/s that cross a link of ``rate`` to or from an accelerator."""
     if loading == "staged":
-        return min(rate, rates_of(host).staged_bytes_per_s or rate)
+        return min(rate, rates_of(host).pages.staged_bytes_per_s or rate)
     return rate * rates_of(other).in_place

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
-
-from gnnbench.records import ReadOrder
 
 #: The bound of an operation: sequential memory; rows gathered one by one and written apart, summed
 #: as they come, or scattered; a dense product; edge after edge without vector instructions; dot
@@ -26,8 +25,8 @@ class Operation:
     launched on an accelerator, or the parallel regions opened on a CPU. Each launch writes a new
     tensor, unless ``outputs`` gives the number of new tensors: 0 if all writes go to existing
     tensors, or to memory that the library keeps. ``calls`` counts calls of the library's Python
-    front end. Rows are gathered in ``order``, if it is known; ``backward`` means the order of its
-    sources.
+    front end. ``kept`` is the share of gathered rows that a cache of a number of rows still holds,
+    if the order of the gathers is known.
     """
 
     kind: OperationKind
@@ -41,10 +40,4 @@ class Operation:
     launches: int = 1
     outputs: int | None = None
     calls: int = 0
-    order: ReadOrder | None = None
-    backward: bool = False
-
-    def kept_rows(self, rows: float) -> float | None:
-        """Return the share of gathered rows that a cache of ``rows`` still holds; None if
-        unknown."""
-        return None if self.order is None else self.order.kept(rows, backward=self.backward)
+    kept: Callable[[float], float] | None = None

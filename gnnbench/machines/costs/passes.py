@@ -4,6 +4,7 @@ with their temporary tensors."""
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from gnnbench.constants import Bound
 from gnnbench.machines.costs.operation import Operation
@@ -44,8 +45,7 @@ def sum_rows(
         flops=float(work.edges * work.features) * (2 if weighted and not scalar else 1),
         width=work.features,
         calls=calls,
-        order=work.order,
-        backward=work.backward,
+        kept=None if work.order is None else partial(work.order.kept, backward=work.backward),
     )
 
 
@@ -102,7 +102,7 @@ def weigh_edges(
         "gather", picked_rows=work.edges, distinct_rows=1, row_bytes=row_bytes, launches=0
     )
     of_sources = replace(
-        both, picked_rows=work.edges, distinct_rows=count_sources(work), order=work.order
+        both, picked_rows=work.edges, distinct_rows=count_sources(work), kept=work.order.kept
     )
     return (of_sources, again)
 

@@ -24,7 +24,7 @@ def price_operations(
     """
     begun_s = work_s = 0.0
     for operation in operations:
-        begun_s += operation.launches * device.launch_s + operation.calls * library.call_s
+        begun_s += operation.launches * device.hardware.launch_s + operation.calls * library.call_s
         work_s += price_operation(operation, device, library, threads)
     return max(begun_s, work_s) if rates_of(device).issues_ahead else begun_s + work_s
 
@@ -37,16 +37,16 @@ def price_operation(
     rates = rates_of(device)
     bandwidth = device.bandwidth_bytes_per_s(threads)
     moved = operation.read_bytes + operation.written_bytes
-    seconds = moved / (bandwidth * rates.stream)
+    seconds = moved / (bandwidth * rates.reached.stream)
     seconds = max(seconds, mapping_seconds(operation, device, threads))
     if operation.picked_rows:
         seconds += _price_rows(operation, device, rates, threads)
     if operation.kind in ("scalar", "dot", "serial"):
         return with_values(seconds, operation, device, library, threads)
-    reached = rates.product * operation.width / (operation.width + rates.half_width)
+    reached = rates.reached.product * operation.width / (operation.width + rates.reached.half_width)
     if operation.kind != "product":
         reached = 1.0
-    peak = device.flops_per_s * device.share_of_cores(threads)
+    peak = device.hardware.flops_per_s * device.share_of_cores(threads)
     return max(seconds, operation.flops / (peak * reached)) if operation.flops else seconds
 
 
@@ -54,11 +54,11 @@ def mapping_seconds(operation: Operation, device: Device, threads: int = 0) -> f
     """Return the seconds of mapping new memory for an operation's writes. Allocators return larger
     tensors to the system, so their pages are mapped anew."""
     rates = rates_of(device)
-    mapped_from_bytes = device.mapped_from_bytes or rates.fresh_from_bytes
+    mapped_from_bytes = device.memory.mapped_from_bytes or rates.pages.fresh_from_bytes
     outputs = max(1, operation.launches) if operation.outputs is None else operation.outputs
     if not outputs or not mapped_from_bytes <= operation.written_bytes / outputs > 0:
         return 0.0
-    fresh = device.fresh_bytes_per_s(threads) or rates.fresh_bytes_per_s
+    fresh = device.fresh_bytes_per_s(threads) or rates.pages.fresh_bytes_per_s
     return operation.written_bytes / fresh
 
 
@@ -77,21 +77,22 @@ def with_values(
 def _price_rows(operation: Operation, device: Device, rates: DeviceRates, threads: int) -> float:
     """Return the seconds of gathering rows one by one. The cache keeps a share of the distinct
     rows. It serves a larger share of the gathers, since rows of hubs recur most often and stay."""
-    lines = -(-operation.row_bytes // rates.line_bytes) * rates.line_bytes
+    cache = rates.cache
+    lines = -(-operation.row_bytes // cache.line_bytes) * cache.line_bytes
     rows, distinct = operation.picked_rows, min(operation.picked_rows, operation.distinct_rows)
-    cache_bytes = device.cache_bytes or rates.cache_bytes * device.cores
+    cache_bytes = device.hardware.cache_bytes or cache.cache_bytes * device.cores
     kept = min(1.0, cache_bytes / max(1.0, distinct * operation.row_bytes))
     # Earlier contents of the cache are evicted if the rows and the traffic do not fit.
     through_bytes = distinct * operation.row_bytes + operation.read_bytes + operation.written_bytes
     # Rows narrower than a line come with their neighbours.
-    first = distinct * min(1.0, operation.row_bytes / rates.line_bytes)
+    first = distinct * min(1.0, operation.row_bytes / cache.line_bytes)
     first = first if through_bytes > cache_bytes else 0.0
-    missed = first + (rows - first) * (1.0 - float(kept**rates.skew))
+    missed = first + (rows - first) * (1.0 - float(kept**cache.skew))
     bandwidth = device.bandwidth_bytes_per_s(threads)
-    memory_s = missed * lines / (bandwidth * rates.gather)
-    cache_s = (rows - missed) * lines / (bandwidth * rates.cache_times)
-    if not rates.row_s:
+    memory_s = missed * lines / (bandwidth * rates.reached.gather)
+    cache_s = (rows - missed) * lines / (bandwidth * cache.cache_times)
+    if not cache.row_s:
         return memory_s + cache_s
     cores = min(threads or device.cores, device.cores)
-    waited_s = (missed * rates.row_s + (rows - missed) * rates.line_s) / cores
+    waited_s = (missed * cache.row_s + (rows - missed) * cache.line_s) / cores
     return max(memory_s + cache_s, waited_s)

@@ -21,7 +21,6 @@ from gnnbench.records import EpochWork, Equivalence, Metric, Mode, Parts, RunRes
 from gnnbench.report.results.kept import read_result
 from gnnbench.report.results.schema import (
     EquivalenceEntry,
-    MetricEntry,
     ResultDocument,
     RunEntry,
     WorkEntry,
@@ -30,7 +29,7 @@ from gnnbench.statistics import Difference
 
 #: Workload fields that must be the same in both files, and fields whose difference is only
 #: reported.
-_SAME_WORK = ("model", "layers", "dims", "batch_size", "fanouts", "dtype", "learning_rate")
+_SAME_WORK = ("model", "num_layers", "dims", "batch_size", "fanouts", "dtype", "learning_rate")
 _SAID_OF_WORK = ("epochs", "seed", "weight_decay", "threads")
 #: Relative change below which a figure other than a time counts as the same.
 _SAME = 0.005
@@ -117,8 +116,9 @@ def _refuse_unlike(first: ResultDocument, second: ResultDocument, names: tuple[s
     for name in _SAME_WORK:
         ours, theirs = getattr(first.workload, name), getattr(second.workload, name)
         if ours != theirs:
+            what = name.removeprefix("num_")
             raise UsageError(
-                f"{names[0]} was run with {name} {_tell(ours)} and {names[1]} with "
+                f"{names[0]} was run with {what} {_tell(ours)} and {names[1]} with "
                 f"{_tell(theirs)}, which is other work; give two results of one workload."
             )
 
@@ -227,7 +227,7 @@ def _restore(entry: RunEntry, lot: int) -> RunResult:
         accuracy={name: value for name, value in entry.accuracy.items()},
         equivalence=_restore_equivalence(entry.equivalence),
         work=_restore_work(entry.work),
-        metrics={name: _restore_metric(metric) for name, metric in entry.metrics.items()},
+        metrics={name: Metric(**each.model_dump()) for name, each in entry.metrics.items()},
         stages={
             stage: Metric(metric.value, "s", metric.provenance)
             for stage, metric in entry.stages.items()
@@ -240,40 +240,16 @@ def _restore(entry: RunEntry, lot: int) -> RunResult:
 def _restore_work(work: WorkEntry | None) -> EpochWork | None:
     if work is None:
         return None
-    return EpochWork(
-        work.updates,
-        work.seeds,
-        work.edges,
-        work.devices,
-        work.sampling,
-        work.kind,
-        work.different,
-    )
+    return EpochWork(**work.model_dump(exclude={"ranked", "why_not"}))
 
 
 def _restore_equivalence(entry: EquivalenceEntry | None) -> Equivalence | None:
     if entry is None:
         return None
-    error = entry.max_relative_loss_error
-    return Equivalence(
-        entry.reference,
-        math.nan if error is None else error,
-        entry.fault,
-        entry.sampling,
-        entry.updates,
-        entry.looked_at,
-    )
-
-
-def _restore_metric(entry: MetricEntry) -> Metric:
-    return Metric(
-        entry.value,
-        entry.unit,
-        entry.provenance,
-        entry.samples,
-        entry.warmup,
-        entry.error_factor,
-    )
+    said = entry.model_dump(exclude={"equal"})
+    if entry.max_relative_loss_error is None:
+        said["max_relative_loss_error"] = math.nan
+    return Equivalence(**said)
 
 
 def _pair(

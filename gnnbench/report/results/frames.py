@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from gnnbench.records import Workload
 from gnnbench.report.results.kept import Kept
-from gnnbench.report.results.schema import ResultDocument, RunEntry, WorkloadEntry
+from gnnbench.report.results.schema import ResultDocument, RunEntry
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -54,9 +54,7 @@ def describe_run(run: RunEntry) -> dict[str, Value]:
     return line
 
 
-def describe_setting(
-    dataset: str, workload: Workload | WorkloadEntry, platform: str
-) -> dict[str, Value]:
+def describe_setting(dataset: str, workload: Workload, platform: str) -> dict[str, Value]:
     """Return the setting that all runs of a comparison share, as the first columns of each."""
     return {
         "dataset": dataset,

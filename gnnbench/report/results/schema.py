@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Literal, get_type_hints
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     FiniteFloat,
     JsonValue,
+    PlainSerializer,
     SerializerFunctionWrapHandler,
     ValidationError,
+    create_model,
     model_serializer,
 )
 
@@ -49,6 +54,12 @@ class _Entry(BaseModel):
     """An entry with exactly the declared keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _FiniteEntry(_Entry):
+    """An entry with finite numbers."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
 
 class _OpenEntry(BaseModel):
@@ -85,23 +96,39 @@ class DatasetEntry(_OpenEntry):
     digest: str
 
 
-class WorkloadEntry(_Entry):
-    """A workload: ``dims`` are f^0 .. f^L.
+def _name_key(name: str) -> str:
+    return name.removeprefix("num_")
 
-    ``fanouts`` run from the seeds outwards, 0 = every neighbour.
-    """
 
-    model: str
-    layers: int
-    dims: tuple[int, ...]
-    epochs: int
-    batch_size: int
-    fanouts: tuple[int, ...]
-    seed: int
-    learning_rate: FiniteFloat
-    weight_decay: FiniteFloat
-    dtype: Literal["float32", "float64"]
-    threads: int
+def _describe_workload(workload: object) -> object:
+    """Return a workload by the keys of the file, and any other value unchanged."""
+    if not isinstance(workload, Workload):
+        return workload
+    return {_name_key(name): getattr(workload, name) for name in _WORKLOAD_NAMES}
+
+
+def _restore_workload(entry: BaseModel) -> Workload:
+    return Workload(**{name: value for name, value in entry if name != "layers"})
+
+
+#: What a file says of a workload: its record, without what the data set decides.
+_WORKLOAD_NAMES = ["model", "num_layers"] + [
+    each.name for each in fields(Workload) if each.name not in ("model", "edge_weights")
+]
+_WORKLOAD_TYPES = {"num_layers": int, **get_type_hints(Workload)}
+if TYPE_CHECKING:
+    WorkloadEntry = Workload
+else:
+    WorkloadEntry = Annotated[
+        create_model(
+            "WorkloadEntry",
+            __base__=_FiniteEntry,
+            **{_name_key(name): (_WORKLOAD_TYPES[name], ...) for name in _WORKLOAD_NAMES},
+        ),
+        BeforeValidator(_describe_workload),
+        AfterValidator(_restore_workload),
+        PlainSerializer(_describe_workload),
+    ]
 
 
 class PlatformEntry(_Entry):
@@ -190,14 +217,19 @@ class StageEntry(_Entry):
     provenance: Provenance
 
 
-class RunEntry(_Entry):
-    """One run of a strategy, or of one with a swapped part."""
+class RowEntry(_Entry):
+    """A strategy, or one with a swapped part, in one repeat."""
 
     strategy: str
     label: str
     mode: Mode
     parts: PartsEntry
     repeat: int
+
+
+class RunEntry(RowEntry):
+    """One run of a row."""
+
     status: Status
     reason: str
     loss: tuple[FiniteFloat | None, ...]
@@ -240,7 +272,7 @@ def to_document(comparison: Comparison) -> ResultDocument:
         command=comparison.command,
         machine=MachineEntry.model_validate(dict(comparison.machine)),
         dataset=DatasetEntry.model_validate(dict(comparison.dataset)),
-        workload=_workload(comparison.workload),
+        workload=comparison.workload,
         platform=PlatformEntry(
             name=comparison.platform,
             description=comparison.platform_description,
@@ -257,22 +289,6 @@ def describe_runs(runs: Sequence[RunResult]) -> list[JsonValue]:
     return [_run(run, "it was planned").model_dump(mode="json") for run in runs]
 
 
-def _workload(workload: Workload) -> WorkloadEntry:
-    return WorkloadEntry(
-        model=workload.model,
-        layers=workload.num_layers,
-        dims=workload.dims,
-        epochs=workload.epochs,
-        batch_size=workload.batch_size,
-        fanouts=workload.fanouts,
-        seed=workload.seed,
-        learning_rate=workload.learning_rate,
-        weight_decay=workload.weight_decay,
-        dtype=workload.dtype,
-        threads=workload.threads,
-    )
-
-
 def _run(run: RunResult, why_not: str) -> RunEntry:
     left_out = sorted(name for name, metric in run.metrics.items() if not _is_finite(metric))
     notes = tuple(f"{name} is left out: it is not a finite number" for name in left_out)
@@ -282,13 +298,7 @@ def _run(run: RunResult, why_not: str) -> RunEntry:
             "strategy": run.strategy,
             "label": run.label,
             "mode": run.mode,
-            "parts": {
-                "sampler": run.parts.sampler,
-                "placement": run.parts.placement,
-                "communication": run.parts.communication,
-                "memory": run.parts.memory,
-                "kernel": run.parts.kernel,
-            },
+            "parts": asdict(run.parts),
             "repeat": run.repeat,
             "status": run.status,
             "reason": run.reason,
@@ -296,7 +306,9 @@ def _run(run: RunResult, why_not: str) -> RunEntry:
             "accuracy": accuracy,
             "equivalence": _equivalence(run.equivalence),
             "work": _work(run.work, why_not),
-            "metrics": _metrics(run.metrics),
+            "metrics": {
+                name: asdict(metric) for name, metric in run.metrics.items() if _is_finite(metric)
+            },
             "stages": {
                 stage: {"value": metric.value, "provenance": metric.provenance}
                 for stage, metric in run.stages.items()
@@ -307,49 +319,18 @@ def _run(run: RunResult, why_not: str) -> RunEntry:
     )
 
 
-def _metrics(metrics: Mapping[str, Metric]) -> dict[str, MetricEntry]:
-    return {
-        name: MetricEntry(
-            value=metric.value,
-            unit=metric.unit,
-            provenance=metric.provenance,
-            samples=metric.samples,
-            warmup=metric.warmup,
-            error_factor=metric.error_factor,
-        )
-        for name, metric in metrics.items()
-        if _is_finite(metric)
-    }
-
-
 def _equivalence(equivalence: Equivalence | None) -> EquivalenceEntry | None:
     if equivalence is None:
         return None
-    return EquivalenceEntry(
-        reference=equivalence.reference,
-        max_relative_loss_error=_finite(equivalence.max_relative_loss_error),
-        equal=equivalence.holds,
-        fault=equivalence.fault,
-        sampling=equivalence.sampling,
-        updates=equivalence.updates,
-        looked_at=equivalence.looked_at,
-    )
+    error = _finite(equivalence.max_relative_loss_error)
+    said = {**asdict(equivalence), "max_relative_loss_error": error}
+    return EquivalenceEntry(**said, equal=equivalence.holds)
 
 
 def _work(work: EpochWork | None, why_not: str) -> WorkEntry | None:
     if work is None:
         return None
-    return WorkEntry(
-        updates=work.updates,
-        seeds=work.seeds,
-        edges=work.edges,
-        devices=work.devices,
-        sampling=work.sampling,
-        kind=work.kind,
-        different=work.different,
-        ranked=not why_not,
-        why_not=why_not,
-    )
+    return WorkEntry(**asdict(work), ranked=not why_not, why_not=why_not)
 
 
 def _is_finite(metric: Metric) -> bool:

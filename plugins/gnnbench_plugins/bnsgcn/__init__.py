@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
-from gnnbench.parts import Communication
+from gnnbench.parts import Part
 from gnnbench.records import Parts, Strategy
 from gnnbench_plugins.bnsgcn.card import CARD
 from gnnbench_plugins.bnsgcn.communication import BNSGCNCommunication
 
 
 @hookimpl
-def gnnbench_communication() -> list[type[Communication]]:
+def gnnbench_parts() -> list[type[Part]]:
     return [BNSGCNCommunication]
 
 

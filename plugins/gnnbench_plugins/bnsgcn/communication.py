@@ -9,8 +9,8 @@ import numpy as np
 
 from gnnbench.parts import (
     Bundle,
+    HaloExchange,
     HaloTraffic,
-    SampledExchange,
     Setting,
     TrafficSession,
     option,
@@ -19,7 +19,7 @@ from gnnbench.records import BoolArray, IntArray
 
 
 @dataclass(frozen=True)
-class BNSGCNCommunication(SampledExchange):
+class BNSGCNCommunication(HaloExchange):
     """A sample of the halo: BNS-GCN's Algorithm 1.
 
     In each epoch every device keeps each row of its halo, its boundary set B_i, with probability p,

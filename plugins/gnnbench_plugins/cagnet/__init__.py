@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
-from gnnbench.parts import Communication, FullGraphSampler, MiniBatchSampler
+from gnnbench.parts import Part
 from gnnbench.records import Parts, Strategy
 from gnnbench_plugins.cagnet.card import CARD
 from gnnbench_plugins.cagnet.communication import BroadcastCommunication
@@ -14,13 +14,8 @@ from gnnbench_plugins.cagnet.sampler import RandomPartitionSampler
 
 
 @hookimpl
-def gnnbench_sampler() -> list[type[MiniBatchSampler] | type[FullGraphSampler]]:
-    return [RandomPartitionSampler]
-
-
-@hookimpl
-def gnnbench_communication() -> list[type[Communication]]:
-    return [BroadcastCommunication]
+def gnnbench_parts() -> list[type[Part]]:
+    return [RandomPartitionSampler, BroadcastCommunication]
 
 
 @hookimpl

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gnnbench.parts import Broadcast
+from gnnbench.parts import HaloExchange
 
 
 @dataclass(frozen=True)
-class BroadcastCommunication(Broadcast):
+class BroadcastCommunication(HaloExchange):
     """A broadcast of all rows of each partition to all devices at every layer, needed or not.
 
     This is CAGNET's 1D algorithm: every device has a block of rows of the adjacency matrix and of
@@ -21,3 +21,4 @@ class BroadcastCommunication(Broadcast):
 
     name: ClassVar[str] = "cagnet"
     summary: ClassVar[str] = "every partition's rows broadcast to all devices at every layer"
+    broadcasts: ClassVar[bool] = True

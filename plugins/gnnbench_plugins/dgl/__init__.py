@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
-from gnnbench.parts import Kernel, MiniBatchSampler
+from gnnbench.parts import Part
 from gnnbench.records import Parts, Strategy
 from gnnbench_plugins.dgl.card import CARD
 from gnnbench_plugins.dgl.kernel import DGLKernel
@@ -11,13 +11,8 @@ from gnnbench_plugins.dgl.sampler import DGLSampler
 
 
 @hookimpl
-def gnnbench_sampler() -> list[type[MiniBatchSampler]]:
-    return [DGLSampler]
-
-
-@hookimpl
-def gnnbench_kernel() -> list[type[Kernel]]:
-    return [DGLKernel]
+def gnnbench_parts() -> list[type[Part]]:
+    return [DGLSampler, DGLKernel]
 
 
 @hookimpl

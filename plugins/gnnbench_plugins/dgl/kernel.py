@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gnnbench.constants import Bound
 from gnnbench.datasets.dgl_library import find_dgl, load_dgl
-from gnnbench.errors import MissingDependency
+from gnnbench.errors import MissingDependencyError
 from gnnbench.machines.costs import Library, Operation, read_library
 from gnnbench.machines.costs.aggregation import Aggregation
 from gnnbench.machines.costs.passes import Passes
@@ -124,7 +124,7 @@ class DGLAdjacency(Adjacency):
         try:
             return graph.to(self._device)
         except self._dgl.DGLError as error:
-            raise MissingDependency(
+            raise MissingDependencyError(
                 f"kernel 'dgl' is to run on {self._device}, and this build of DGL has no support "
                 f"for it; install DGL's CUDA build from its own wheel index."
             ) from error
@@ -184,7 +184,7 @@ class DGLKernel(Kernel):
         A layer with values on edges also has their ends in 64 bits.
         """
         size = 2 * 4 * (block.num_dst + 1 + 2 * block.num_edges) + itemsize * block.num_dst
-        if layer.edge_features:
+        if layer.on_edges.kept:
             size += 16 * block.num_edges
         return size + (4 * block.num_dst if block.own else 0)
 

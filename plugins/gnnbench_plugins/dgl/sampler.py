@@ -12,10 +12,9 @@ import torch
 
 from gnnbench.datasets.dgl_library import load_dgl
 from gnnbench.machines.costs import Library, read_library
-from gnnbench.parts import Setting, option
+from gnnbench.parts import UNIFORM, MiniBatchSampler, Setting, option
 from gnnbench.records import Block, IntArray, Loading
 from gnnbench_plugins.dgl.kernel import LIBRARY
-from gnnbench_plugins.reference.sampler import NeighbourSampler
 
 if TYPE_CHECKING:
     from dgl import DGLGraph
@@ -34,7 +33,7 @@ def as_block(drawn: DGLGraph, source_ids: torch.Tensor) -> Block:
 
 
 @dataclass
-class DGLSampler(NeighbourSampler):
+class DGLSampler(MiniBatchSampler):
     """``dgl.dataloading.NeighborSampler``, seeded for every batch.
 
     The seed comes from the workload's seed, the epoch and the batch's first vertex, which is unique
@@ -45,6 +44,7 @@ class DGLSampler(NeighbourSampler):
 
     name: ClassVar[str] = "dgl"
     summary: ClassVar[str] = "Deep Graph Library's NeighborSampler"
+    law: ClassVar[str] = UNIFORM
     split_invariant: ClassVar[bool] = False
     library: ClassVar[Library] = read_library(LIBRARY)
     loading: ClassVar[Loading] = "staged"
@@ -77,9 +77,8 @@ class DGLSampler(NeighbourSampler):
 
     def notes(self) -> tuple[str, ...]:
         if not self.repeatable:
-            return (*super().notes(), "DGL's draws differ from run to run.")
+            return ("DGL's draws differ from run to run.",)
         return (
-            *super().notes(),
             "DGL drew the neighbours on one thread: with more, its draws differ from run to run.",
         )
 

@@ -7,14 +7,14 @@ prefetches (``hyscale``'s communication). Sampling and features on the host are 
 from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
-from gnnbench.parts import Placement
+from gnnbench.parts import Part
 from gnnbench.records import Parts, Strategy
 from gnnbench_plugins.distdgl.card import DISTDGL, DISTDGL_V2
 from gnnbench_plugins.distdgl.placement import DistDGLPlacement, DistDGLv2Placement
 
 
 @hookimpl
-def gnnbench_placement() -> list[type[Placement]]:
+def gnnbench_parts() -> list[type[Part]]:
     return [DistDGLPlacement, DistDGLv2Placement]
 
 

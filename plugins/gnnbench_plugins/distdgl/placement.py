@@ -10,8 +10,8 @@ import numpy as np
 
 from gnnbench.datasets.partitioning import choose_partitioner, partition
 from gnnbench.machines.machine import Device, Platform
-from gnnbench.parts import Bundle, Handed, SeedPlacement, SeedSession, Setting, option
-from gnnbench.records import BatchProfile, HostThreads, IntArray, Share
+from gnnbench.parts import MINI_BATCHES, Bundle, Handed, Placement, SeedSession, Setting, option
+from gnnbench.records import BatchProfile, HostThreads, IntArray, Mode, Share
 
 
 class PartitionShares(SeedSession):
@@ -35,7 +35,7 @@ class PartitionShares(SeedSession):
 
 
 @dataclass(frozen=True)
-class DistDGLPlacement(SeedPlacement):
+class DistDGLPlacement(Placement):
     """One partition for each accelerator, or for the host without accelerators, trains its seeds.
 
     A round's seeds are drawn from all partitions at once, so that every strategy takes the same
@@ -46,15 +46,17 @@ class DistDGLPlacement(SeedPlacement):
 
     name: ClassVar[str] = "distdgl"
     summary: ClassVar[str] = "accelerators train the seeds of their own METIS partitions"
+    modes: ClassVar[frozenset[Mode]] = MINI_BATCHES
 
     accelerators: int = option(0, "how many accelerators to use; 0 = all", tried=(0, 1, 2))
 
     def open(
         self, setting: Setting, profiles: Sequence[BatchProfile], prefetch: Literal[0, 1, 2]
     ) -> SeedSession:
-        return self._share_partitions(setting, HostThreads())
+        return self.share_partitions(setting, HostThreads())
 
-    def _share_partitions(self, setting: Setting, threads: HostThreads) -> PartitionShares:
+    def share_partitions(self, setting: Setting, threads: HostThreads) -> PartitionShares:
+        """Return the shares of a run, each trainer's from its own partition."""
         return PartitionShares(
             self._partition(setting), len(self.owners(setting.platform)), threads
         )
@@ -109,7 +111,7 @@ class StaticMapping(SeedSession):
 
 
 @dataclass(frozen=True)
-class DistDGLv2Placement(DistDGLPlacement):
+class DistDGLv2Placement(Placement):
     """DistDGL's placement, in which the CPU also trains a fixed part of every partition's seeds.
 
     It follows HyScale-GNN's description of DistDGLv2 (section VI-E2): it uses "both the processor
@@ -120,7 +122,9 @@ class DistDGLv2Placement(DistDGLPlacement):
 
     name: ClassVar[str] = "distdgl-v2"
     summary: ClassVar[str] = "METIS partitions' seeds on accelerators, a fixed part on the CPU"
+    modes: ClassVar[frozenset[Mode]] = MINI_BATCHES
 
+    accelerators: int = option(0, "how many accelerators to use; 0 = all", tried=(0, 1, 2))
     cpu_share: float = option(
         0.1, "part of every round's seeds that the CPU trains, from 0 to 1", tried=(0.0, 0.1, 0.3)
     )
@@ -130,9 +134,14 @@ class DistDGLv2Placement(DistDGLPlacement):
             return f"placement.cpu_share is {self.cpu_share}; give a part of the seeds, 0 to 1."
         return None
 
+    @property
+    def _partitions(self) -> DistDGLPlacement:
+        """The placement of partitions on the accelerators alone."""
+        return DistDGLPlacement(self.accelerators)
+
     def trainers(self, platform: Platform) -> tuple[Device, ...]:
         """Return the accelerators, followed by the host."""
-        owners = self.owners(platform)
+        owners = self._partitions.owners(platform)
         return owners if platform.host in owners else (*owners, platform.host)
 
     def open(
@@ -140,10 +149,13 @@ class DistDGLv2Placement(DistDGLPlacement):
     ) -> SeedSession:
         platform = setting.platform
         threads = divide_cores(platform.host) if prefetch else HostThreads()
-        shares = self._share_partitions(setting, threads)
-        if self.trainers(platform) == self.owners(platform):
+        shares = self._partitions.share_partitions(setting, threads)
+        if self.trainers(platform) == self._partitions.owners(platform):
             return shares
         return StaticMapping(shares, self.cpu_share)
+
+    def sockets(self, setting: Setting, owner: IntArray) -> IntArray:
+        return self._partitions.sockets(setting, owner)
 
 
 def divide_cores(host: Device) -> HostThreads:

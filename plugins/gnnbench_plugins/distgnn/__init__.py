@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
-from gnnbench.parts import Communication, Placement
+from gnnbench.parts import Part
 from gnnbench.records import Parts, Strategy
 from gnnbench_plugins.distgnn.card import CARD
 from gnnbench_plugins.distgnn.communication import DistGNNCommunication
@@ -14,13 +14,8 @@ from gnnbench_plugins.distgnn.placement import DistGNNPlacement
 
 
 @hookimpl
-def gnnbench_placement() -> list[type[Placement]]:
-    return [DistGNNPlacement]
-
-
-@hookimpl
-def gnnbench_communication() -> list[type[Communication]]:
-    return [DistGNNCommunication]
+def gnnbench_parts() -> list[type[Part]]:
+    return [DistGNNPlacement, DistGNNCommunication]
 
 
 @hookimpl

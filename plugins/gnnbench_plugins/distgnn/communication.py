@@ -9,10 +9,10 @@ import numpy as np
 
 from gnnbench.parts import (
     Bundle,
+    HaloExchange,
     HaloTraffic,
     PeerData,
     Setting,
-    StaleExchange,
     TrafficSession,
     option,
 )
@@ -20,7 +20,7 @@ from gnnbench.records import BoolArray, IntArray
 
 
 @dataclass(frozen=True)
-class DistGNNCommunication(StaleExchange):
+class DistGNNCommunication(HaloExchange):
     """Delayed halos: DistGNN's cd-r.
 
     The rows that a node reads from each peer are divided into r bins. One bin is sent in each epoch

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from gnnbench.machines.machine import Device, Platform
-from gnnbench.parts import PartitionPlacement, option
+from gnnbench.parts import FULL_GRAPHS, Placement, option
+from gnnbench.records import Mode
 
 
 @dataclass(frozen=True)
-class DistGNNPlacement(PartitionPlacement):
+class DistGNNPlacement(Placement):
     """Training on the platform's CPU nodes, or on its host, with all sockets as one.
 
     Other accelerators are unused.
@@ -18,6 +19,7 @@ class DistGNNPlacement(PartitionPlacement):
 
     name: ClassVar[str] = "distgnn"
     summary: ClassVar[str] = "one partition per CPU node, or everything on the host"
+    modes: ClassVar[frozenset[Mode]] = FULL_GRAPHS
 
     nodes: int = option(0, "m: how many CPU nodes to use; 0 = all")
 

@@ -9,13 +9,7 @@
 from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
-from gnnbench.parts import (
-    Communication,
-    FullGraphSampler,
-    Memory,
-    MiniBatchSampler,
-    Placement,
-)
+from gnnbench.parts import Part
 from gnnbench.records import Ablation, Parts, Strategy
 from gnnbench.reproduce.studies import Planner
 from gnnbench_plugins.hongtu.card import HONGTU, HONGTU_IM
@@ -34,23 +28,18 @@ from gnnbench_plugins.hongtu.sampler import HongTuSampler, WholePartitionSampler
 
 
 @hookimpl
-def gnnbench_sampler() -> list[type[MiniBatchSampler] | type[FullGraphSampler]]:
-    return [HongTuSampler, WholePartitionSampler]
-
-
-@hookimpl
-def gnnbench_placement() -> list[type[Placement]]:
-    return [HongTuPlacement]
-
-
-@hookimpl
-def gnnbench_communication() -> list[type[Communication]]:
-    return [HongTuCommunication, DeduplicatedCommunication]
-
-
-@hookimpl
-def gnnbench_memory() -> list[type[Memory]]:
-    return [HongTuMemory, RecomputingMemory, CachingMemory, InMemory]
+def gnnbench_parts() -> list[type[Part]]:
+    return [
+        HongTuSampler,
+        WholePartitionSampler,
+        HongTuPlacement,
+        HongTuCommunication,
+        DeduplicatedCommunication,
+        HongTuMemory,
+        RecomputingMemory,
+        CachingMemory,
+        InMemory,
+    ]
 
 
 @hookimpl

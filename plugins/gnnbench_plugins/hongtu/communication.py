@@ -13,8 +13,8 @@ from gnnbench.kernels.reference.sets import Bitmaps
 from gnnbench.kernels.slabs import Slab
 from gnnbench.parts import (
     Bundle,
+    HostLoading,
     OffloadingMemory,
-    RowSharing,
     Setting,
     TrafficSession,
     option,
@@ -25,8 +25,10 @@ _NOTHING: IntArray = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
-class Deduplication(RowSharing):
-    """Deduplication: each vertex of a round crosses the host link once, to its partition's device.
+class Deduplication:
+    """The options of deduplication.
+
+    Each vertex of a round crosses the host link once, to its partition's device.
 
     The union of a round's neighbour sets is divided by owner into transition sets T_ij. A device
     keeps the rows that it already has from the round before (T_ij ∩ T_i,j-1). It fetches its other
@@ -35,6 +37,7 @@ class Deduplication(RowSharing):
     """
 
     all_reduce: ClassVar[Literal["host", "ring"]] = "ring"
+    shares_rows: ClassVar[bool] = True
 
     p2p: bool = option(True, "share rows between devices (+P2P)", tried=(True, False))
     reuse: bool = option(True, "keep rows between neighbouring rounds (+RU)", tried=(True, False))
@@ -49,7 +52,7 @@ class Deduplication(RowSharing):
 
 
 @dataclass(frozen=True)
-class HongTuCommunication(Deduplication):
+class HongTuCommunication(Deduplication, HostLoading):
     """Deduplicated communication between successive rounds.
 
     The ``overlap`` of rounds of full graphs is an extension: the paper does not mention it.

@@ -18,7 +18,7 @@ from gnnbench.lowering.homes import Homes
 from gnnbench.lowering.host_plan import HostRows, PeerCopy, UnitPlan
 from gnnbench.lowering.shards import Read, Shards, ShardUnit
 from gnnbench.machines.machine import Platform
-from gnnbench.parts import Communication, RowSharing
+from gnnbench.parts import Communication, HostLoading
 from gnnbench.records import BlockSize, BufferRows, IntArray
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
 
@@ -169,7 +169,7 @@ class PartitionHomes:
     def place(self, rows: IntArray, slot: int) -> HostRows:
         """Return rows by partition as rows that the device ``slot`` exchanges with the hosts."""
         if self._spread:
-            total, count = int(rows.sum()), self._platform.host.sockets
+            total, count = int(rows.sum()), self._platform.host.memory.sockets
             return HostRows((total,), total * (count - 1) // count)
         near = self._hosts == self._hosts[slot]
         remote = near & (self._sockets != self._sockets[slot])
@@ -203,7 +203,8 @@ def _size_chunks(counts: ChunkCounts, communication: Communication) -> list[list
 
     A buffer holds N_ij and T_ij together, and is as large as the largest batch needs.
     """
-    rows, shares = counts.neighbours.sum(axis=2), isinstance(communication, RowSharing)
+    rows = counts.neighbours.sum(axis=2)
+    shares = isinstance(communication, HostLoading) and communication.shares_rows
     if isinstance(communication, HongTuCommunication) and communication.p2p:
         rows = rows + counts.transition - np.einsum("jii->ji", counts.neighbours)
     # A kernel gets a buffer up to the last occupied row: rows keep their places between batches.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from gnnbench.errors import IncompatibleParts
+from gnnbench.errors import IncompatiblePartsError
 from gnnbench.parts import Bundle
 from gnnbench.records import Cell, Dataset, PartKind, Table, TableRow
 from gnnbench.reproduce.studies import Planner, PlanRequest
@@ -57,7 +57,7 @@ class InMemoryProspect(Prospect):
             isinstance(bundle.communication, HaloCommunication)
             and isinstance(bundle.memory, InMemory)
         ):
-            raise IncompatibleParts(
+            raise IncompatiblePartsError(
                 "a plan for hongtu-im needs communication 'halo' and memory 'hongtu-im'."
             )
 

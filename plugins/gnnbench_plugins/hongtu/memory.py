@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gnnbench.parts import DeviceMemory, Intermediates, LayerShape, OffloadingMemory, OfFullGraphs
+from gnnbench.parts import FULL_GRAPHS, DeviceMemory, Intermediates, LayerShape, OffloadingMemory
+from gnnbench.records import Mode
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,9 @@ class CachingMemory(OffloadingMemory):
 
 
 @dataclass(frozen=True)
-class InMemory(OfFullGraphs, DeviceMemory):
+class InMemory(DeviceMemory):
     """HongTu-IM (§7.1): every device keeps all tensors of its partition."""
 
     name: ClassVar[str] = "hongtu-im"
     summary: ClassVar[str] = "vertex data and intermediates stay on the devices, by partition"
+    modes: ClassVar[frozenset[Mode]] = FULL_GRAPHS

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from gnnbench.errors import DeviceOutOfMemory, UsageError
+from gnnbench.errors import DeviceOutOfMemoryError, UsageError
 from gnnbench.lowering import choose_lowering
 from gnnbench.lowering.device_resident import DeviceResidentLowering
 from gnnbench.lowering.host_resident import HostResidentLowering
@@ -23,7 +23,6 @@ from gnnbench.parts import (
     Kernel,
     LayerClass,
     OffloadingMemory,
-    PartitionPlacement,
     Setting,
 )
 from gnnbench.price.dry_run import price_epoch
@@ -105,7 +104,7 @@ def foresee(counts: ChunkCounts, bundle: Bundle, setting: Setting) -> Outlook:
         tight = Ledger({**unbounded, **capacity})
         try:
             price_epoch(lay_out(counts, bundle, setting, tight), tight)
-        except DeviceOutOfMemory as error:
+        except DeviceOutOfMemoryError as error:
             reason = str(error)
     return Outlook(epoch.epoch_s, stages_s, path, host_bytes, roomy.peak_bytes, reason)
 
@@ -153,8 +152,6 @@ def lay_out(
         shards.lay_out(ledger, plan_shards(counts))
         return shards
     placement = bundle.placement
-    if not isinstance(placement, PartitionPlacement):
-        raise TypeError("vertex data on the host takes placements of partitions")
     chunks = choose_lowering(bundle)(bundle, setting, model.stack)
     if not isinstance(chunks, HostResidentLowering):
         raise TypeError("vertex data on the host takes memories that offload")

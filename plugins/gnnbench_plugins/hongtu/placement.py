@@ -8,12 +8,12 @@ from typing import ClassVar
 import numpy as np
 
 from gnnbench.machines.machine import Device, Platform
-from gnnbench.parts import PartitionPlacement, Setting, option
-from gnnbench.records import IntArray
+from gnnbench.parts import FULL_GRAPHS, Placement, Setting, option
+from gnnbench.records import IntArray, Mode
 
 
 @dataclass(frozen=True)
-class HongTuPlacement(PartitionPlacement):
+class HongTuPlacement(Placement):
     """A placement of one partition's chunks on every accelerator, or on the host without one.
 
     A partition's rows lie at the socket of its accelerator. A row that crosses the host link to the
@@ -24,6 +24,7 @@ class HongTuPlacement(PartitionPlacement):
 
     name: ClassVar[str] = "hongtu"
     summary: ClassVar[str] = "one partition per device, its chunks one after the other"
+    modes: ClassVar[frozenset[Mode]] = FULL_GRAPHS
 
     accelerators: int = option(0, "m: how many accelerators to use; 0 = all", tried=(0, 1, 2))
     numa_aware: bool = option(True, "a partition's rows at its accelerator's socket, or anywhere")

@@ -16,7 +16,7 @@ import psutil
 
 from gnnbench.constants import Bound
 from gnnbench.datasets.partitioning import cut_ranges
-from gnnbench.errors import IncompatibleParts, UsageError
+from gnnbench.errors import IncompatiblePartsError, UsageError
 from gnnbench.kernels.dispatch import (
     ChunkMarks,
     RmatStream,
@@ -49,7 +49,7 @@ from gnnbench_plugins.hongtu.communication import HongTuCommunication
 from gnnbench_plugins.hongtu.counts import ChunkCounts, PartitionHomes, plan_units
 from gnnbench_plugins.hongtu.outlook import STAGES, Outlook, foresee, make_setting
 from gnnbench_plugins.hongtu.placement import HongTuPlacement
-from gnnbench_plugins.hongtu.sampler import HongTuSampler
+from gnnbench_plugins.hongtu.sampler import TwoLevelPartition
 
 #: Table 3 goes up to 512 partitions.
 FINEST: Bound[int] = 512
@@ -105,8 +105,8 @@ class Prospect:
 
     def __init__(self, bundle: Bundle, request: PlanRequest) -> None:
         sampler, placement = bundle.sampler, bundle.placement
-        if not (isinstance(sampler, HongTuSampler) and isinstance(placement, HongTuPlacement)):
-            raise IncompatibleParts("a plan for hongtu needs hongtu's sampler and placement.")
+        if not (isinstance(sampler, TwoLevelPartition) and isinstance(placement, HongTuPlacement)):
+            raise IncompatiblePartsError("a plan for hongtu needs hongtu's sampler and placement.")
         self.bundle, self.request, self.sampler = bundle, request, sampler
         self.devices = placement.trainers(request.platform)
         self.shapes = build(request.workload, model=request.model).shapes
@@ -121,7 +121,7 @@ class Prospect:
         """Raise if the parts' row traffic does not follow from counts."""
         communication = self.bundle.communication
         if not isinstance(communication, HongTuCommunication):
-            raise IncompatibleParts("a plan for hongtu needs hongtu's communication.")
+            raise IncompatiblePartsError("a plan for hongtu needs hongtu's communication.")
         counted = placement.numa_aware and communication.buffers == "merged"
         if not (counted or isinstance(self.request.graph, Dataset)):
             raise UsageError(
@@ -260,7 +260,7 @@ def count_dataset(dataset: Dataset, prospect: Prospect) -> Counted:
     setting = Setting(dataset, request.platform, request.workload, prospect.shapes, request.model)
     reason = prospect.bundle.refusal(setting)
     if reason is not None:
-        raise IncompatibleParts(reason)
+        raise IncompatiblePartsError(reason)
     prospect.check_size(graph.num_vertices, max(sampler.chunks_per_partition, 1))
     prospect.check_memory(graph.num_vertices, FINEST)
     prospect.bundle = prospect.bundle.begin(setting)
@@ -326,7 +326,7 @@ def label_ranges(graph: Graph, owner: IntArray, partitions: int, ranges: int) ->
 # --------------------------------------------------------------------------- a stream
 
 
-def _check_ranges(sampler: HongTuSampler, m: int, finest: int) -> None:
+def _check_ranges(sampler: TwoLevelPartition, m: int, finest: int) -> None:
     """Refuse chunks that are not made of the ``finest`` ranges, and partitioners."""
     n = sampler.chunks_per_partition
     if n < 0 or (n == 0 and finest % m):

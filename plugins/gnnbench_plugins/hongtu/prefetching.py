@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from gnnbench.parts import HostLoading
 from gnnbench_plugins.hongtu.communication import Deduplication
 from gnnbench_plugins.reference.communication import StagedPrefetching
 
 
 @dataclass(frozen=True)
-class DeduplicatedCommunication(StagedPrefetching, Deduplication):
+class DeduplicatedCommunication(StagedPrefetching, Deduplication, HostLoading):
     """HongTu's deduplication between concurrent and successive mini-batches, prefetched.
 
     A row crosses once a round, and not at all if a device has it from the round before. These rows

@@ -32,22 +32,10 @@ SEARCHED_CHUNKS: Bound[int] = 256
 
 
 @dataclass(frozen=True)
-class HongTuSampler(FullGraphSampler):
-    """A sampler that cuts m partitions, with few edges between them, into n chunks each.
+class TwoLevelPartition:
+    """The options of samplers that cut m partitions into n chunks each, and the cut."""
 
-    Chunks are consecutive vertices with balanced edges, regrouped into batches so that Equation 4
-    costs least. Two orders are candidates: the ranges', and Algorithm 4's, which is greedy and can
-    be worse. The cheaper one is kept, and a local search continues from it.
-    """
-
-    name: ClassVar[str] = "hongtu"
-    summary: ClassVar[str] = "two-level partition: METIS, then ranges of balanced edges"
-
-    chunks_per_partition: int = option(
-        4,
-        "n: chunks that each device works through; 0 = the least that fit its memory",
-        tried=(0, 1, 2, 4, 8, 16),
-    )
+    chunks_per_partition: int
     search: Literal["none", "greedy", "local", "full"] = option(
         "local",
         "batches of chunks: ranges as cut, Algorithm 4, after it a local search that is bounded, "
@@ -136,7 +124,26 @@ class HongTuSampler(FullGraphSampler):
 
 
 @dataclass(frozen=True)
-class WholePartitionSampler(HongTuSampler):
+class HongTuSampler(TwoLevelPartition, FullGraphSampler):
+    """A sampler that cuts m partitions, with few edges between them, into n chunks each.
+
+    Chunks are consecutive vertices with balanced edges, regrouped into batches so that Equation 4
+    costs least. Two orders are candidates: the ranges', and Algorithm 4's, which is greedy and can
+    be worse. The cheaper one is kept, and a local search continues from it.
+    """
+
+    name: ClassVar[str] = "hongtu"
+    summary: ClassVar[str] = "two-level partition: METIS, then ranges of balanced edges"
+
+    chunks_per_partition: int = option(
+        4,
+        "n: chunks that each device works through; 0 = the least that fit its memory",
+        tried=(0, 1, 2, 4, 8, 16),
+    )
+
+
+@dataclass(frozen=True)
+class WholePartitionSampler(TwoLevelPartition, FullGraphSampler):
     """A one-level partition, unless more chunks are asked for.
 
     HongTu-IM (§7.1) holds a whole partition on its device anyway, and chunks would only read some
@@ -248,11 +255,11 @@ def throughputs(setting: Setting) -> Throughputs:
     platform = setting.platform
     row = setting.dataset.num_features * setting.workload.itemsize
     if not platform.accelerators:
-        memory = platform.host.memory_bandwidth_bytes_per_s / row
+        memory = platform.host.hardware.memory_bandwidth_bytes_per_s / row
         return Throughputs(memory, memory, memory)
     first = platform.accelerators[0]
     host = platform.link(platform.host.name, first.name).bandwidth_bytes_per_s
     peers = host
     if len(platform.accelerators) > 1:
         peers = platform.link(first.name, platform.accelerators[1].name).bandwidth_bytes_per_s
-    return Throughputs(host / row, peers / row, first.memory_bandwidth_bytes_per_s / row)
+    return Throughputs(host / row, peers / row, first.hardware.memory_bandwidth_bytes_per_s / row)

@@ -11,7 +11,7 @@ modules are the strategy's parts.
 from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
-from gnnbench.parts import Communication, FullGraphSampler, Kernel, MiniBatchSampler, Placement
+from gnnbench.parts import Part
 from gnnbench.records import Parts, Strategy
 from gnnbench.reproduce.studies import Planner
 from gnnbench_plugins.hpgnn.card import CARD
@@ -27,23 +27,15 @@ from gnnbench_plugins.hpgnn.sampler import (
 
 
 @hookimpl
-def gnnbench_sampler() -> list[type[MiniBatchSampler] | type[FullGraphSampler]]:
-    return [HpgnnSampler, HpgnnSaintSampler, HpgnnLayerwiseSampler]
-
-
-@hookimpl
-def gnnbench_placement() -> list[type[Placement]]:
-    return [HpgnnPlacement]
-
-
-@hookimpl
-def gnnbench_communication() -> list[type[Communication]]:
-    return [HpgnnCommunication]
-
-
-@hookimpl
-def gnnbench_kernel() -> list[type[Kernel]]:
-    return [HpgnnKernel]
+def gnnbench_parts() -> list[type[Part]]:
+    return [
+        HpgnnSampler,
+        HpgnnSaintSampler,
+        HpgnnLayerwiseSampler,
+        HpgnnPlacement,
+        HpgnnCommunication,
+        HpgnnKernel,
+    ]
 
 
 @hookimpl

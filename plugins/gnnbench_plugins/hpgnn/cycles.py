@@ -34,10 +34,10 @@ import numpy as np
 
 from gnnbench.constants import Bound
 from gnnbench.kernels.dispatch import fpga
-from gnnbench.kernels.reference.fpga import Aggregation, Machine, first_rows
+from gnnbench.kernels.reference.fpga import Aggregation, Channel, Machine, first_rows
 from gnnbench.parts import LayerShape
 from gnnbench.records import IntArray
-from gnnbench_plugins.hpgnn.boards import Board
+from gnnbench_plugins.hpgnn.boards import Board, BoardMemory
 from gnnbench_plugins.hpgnn.layout import EdgeStream, LaidOutBlock
 from gnnbench_plugins.hpgnn.resources import (
     WORD_BYTES,
@@ -76,7 +76,6 @@ class Pass:
 
 def make_machine(board: Board, design: Design) -> Machine:
     """Return the aggregate kernels of a design on a board, in ticks of a picosecond."""
-    channel_bytes_per_s = board.bandwidth_bytes_per_s / board.channels
     return Machine(
         dies=board.dies,
         pes=design.n,
@@ -84,14 +83,22 @@ def make_machine(board: Board, design: Design) -> Machine:
         fifo_updates=board.fifo_updates,
         buffer_words=buffer_words(board),
         cycle_ticks=round(TICKS_PER_S / board.clock_hz),
-        burst_ticks=round(TICKS_PER_S * WORD_BYTES / channel_bytes_per_s),
-        miss_ticks=round(TICKS_PER_S * board.page_miss_s),
-        latency_ticks=round(TICKS_PER_S * board.access_s),
+        channel=_make_channel(board.memory),
+    )
+
+
+def _make_channel(memory: BoardMemory) -> Channel:
+    channel_bytes_per_s = memory.bandwidth_bytes_per_s / memory.channels
+    burst_ticks = round(TICKS_PER_S * WORD_BYTES / channel_bytes_per_s)
+    miss_ticks = round(TICKS_PER_S * memory.page_miss_s)
+    return Channel(
+        burst_ticks=burst_ticks,
+        miss_ticks=miss_ticks,
+        latency_ticks=round(TICKS_PER_S * memory.access_s),
         # A page is opened once for all of its words.
-        edge_ticks=round(TICKS_PER_S * WORD_BYTES / channel_bytes_per_s)
-        + round(TICKS_PER_S * board.page_miss_s) * WORD_BYTES // board.page_bytes,
-        page_words=board.page_bytes // WORD_BYTES,
-        banks=board.banks,
+        edge_ticks=burst_ticks + miss_ticks * WORD_BYTES // memory.page_bytes,
+        page_words=memory.page_bytes // WORD_BYTES,
+        banks=memory.banks,
     )
 
 
@@ -206,7 +213,7 @@ def seconds_of(cycles: int, machine: Machine) -> float:
 def alpha_of(aggregation: Aggregation, machine: Machine, row_words: int) -> float:
     """Return Equation 8's achieved alpha: the share of the channels' time spent in bursts."""
     busy = int(aggregation.channel_ticks.sum())
-    bursts = int(aggregation.loads.sum()) * row_words * machine.burst_ticks
+    bursts = int(aggregation.loads.sum()) * row_words * machine.channel.burst_ticks
     return bursts / busy if busy else math.nan
 
 
@@ -217,7 +224,7 @@ def _inner(shape: LayerShape) -> int:
 
 def _burst_cycles(words: int, machine: Machine) -> int:
     """Return the cycles in which a die's channel reads or writes ``words`` in sequence."""
-    return -(-words * machine.burst_ticks // machine.cycle_ticks)
+    return -(-words * machine.channel.burst_ticks // machine.cycle_ticks)
 
 
 def _weight_cycles(
@@ -255,7 +262,8 @@ def _aggregate(
     path: Datapath,
 ) -> Aggregation:
     if not path.loads:
-        machine = replace(machine, burst_ticks=0, miss_ticks=0, latency_ticks=0)
+        channel = replace(machine.channel, burst_ticks=0, miss_ticks=0, latency_ticks=0)
+        machine = replace(machine, channel=channel)
     return fpga.simulate_aggregation(
         stream.src,
         stream.dst,

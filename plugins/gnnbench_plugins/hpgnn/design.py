@@ -94,9 +94,9 @@ def aggregate_times(
     rows: float, edges: float, width: int, itemsize: int, n: float, board: Board, *, first: bool
 ) -> tuple[float, float]:
     """Return Equation 8: t_load = |B| f S / (BW alpha), t_compute = |E| f / (n 16 freq)."""
-    alpha = board.alpha_first if first else board.alpha_later
+    alpha = board.coefficients.alpha_first if first else board.coefficients.alpha_later
     return (
-        rows * width * itemsize / (board.bandwidth_bytes_per_s * alpha),
+        rows * width * itemsize / (board.memory.bandwidth_bytes_per_s * alpha),
         edges * width / (n * LANES * board.clock_hz),
     )
 
@@ -216,10 +216,10 @@ def explore(
     LUTs, then DSPs. ``sample_s`` is t_sampling of Equation 4. Raises ``UsageError`` if the batch's
     features do not fit the board, or if no design does.
     """
-    if batch.feature_bytes > board.memory_bytes:
+    if batch.feature_bytes > board.memory.memory_bytes:
         raise UsageError(
             f"the batch's features take {batch.feature_bytes:,.0f} bytes, and {board.name} has "
-            f"{board.memory_bytes:,}; use a smaller batch or fan-out."
+            f"{board.memory.memory_bytes:,}; use a smaller batch or fan-out."
         )
     scope: BoardScope = "die" if convention == "paper" else "board"
     buffers = batch.buffers if convention == "paper" else None

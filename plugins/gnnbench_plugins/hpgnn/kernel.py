@@ -10,7 +10,7 @@ import torch
 from gnnbench.constants import Constant
 from gnnbench.kernels.reference.fpga import Machine
 from gnnbench.machines.machine import Device, DeviceKind
-from gnnbench.parts import Bundle, LayerShape, OfMiniBatches, Setting, option
+from gnnbench.parts import MINI_BATCHES, Bundle, Kernel, LayerShape, Setting, option
 from gnnbench.records import Block, Mode, Work
 from gnnbench_plugins.hpgnn.adjacency import HpgnnAdjacency, Running
 from gnnbench_plugins.hpgnn.boards import Board, find_board
@@ -35,8 +35,8 @@ from gnnbench_plugins.hpgnn.resources import (
     find_excess,
     find_lack,
 )
-from gnnbench_plugins.hpgnn.sampler import HpgnnSampler
-from gnnbench_plugins.reference.native_kernel import NativeKernel
+from gnnbench_plugins.hpgnn.sampler import LaidOut
+from gnnbench_plugins.reference.native_kernel import NativeArithmetic
 
 #: A whole board's design on the U250s of HyScale-GNN, Table IV: "(8, 2048)".
 HYSCALE: Annotated[Design, Constant("", "quoted", "HyScale-GNN, Table IV")] = Design(n=8, m=2048)
@@ -51,7 +51,7 @@ class _Job:
 
 
 @dataclass
-class HpgnnKernel(OfMiniBatches, NativeKernel):
+class HpgnnKernel(NativeArithmetic, Kernel):
     """HP-GNN's hardware templates (section 4.2) on the board and design of placement 'hpgnn'.
 
     Under another placement, such as 'hyscale', every FPGA holds the one design ``n``, ``m``, an
@@ -67,8 +67,8 @@ class HpgnnKernel(OfMiniBatches, NativeKernel):
 
     name: ClassVar[str] = "hpgnn"
     summary: ClassVar[str] = "scatter-gather and systolic array on an FPGA, by equations or cycles"
+    modes: ClassVar[frozenset[Mode]] = MINI_BATCHES
     device_kinds: ClassVar[frozenset[DeviceKind]] = frozenset({"cpu", "fpga"})
-    takes_sparse_features: ClassVar[bool] = False
 
     clock: Literal["equations", "cycles"] = option(
         "cycles", "times by HP-GNN's Equations 8 and 9, or by the cycle model"
@@ -84,7 +84,7 @@ class HpgnnKernel(OfMiniBatches, NativeKernel):
     _running: Running = field(default_factory=Running, init=False, repr=False, compare=False)
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
-        if not isinstance(bundle.sampler, HpgnnSampler):
+        if not isinstance(bundle.sampler, LaidOut):
             return (
                 f"kernel 'hpgnn' reads the edge layout of sampler 'hpgnn', which sampler "
                 f"{bundle.sampler.name!r} does not make; use both together."
@@ -98,8 +98,7 @@ class HpgnnKernel(OfMiniBatches, NativeKernel):
             )
         placement = bundle.placement
         self._placement = placement if isinstance(placement, HpgnnPlacement) else None
-        reason = self._refuse_devices(bundle, setting)
-        return reason or super().refuses(bundle, setting)
+        return self._refuse_devices(bundle, setting)
 
     def _refuse_devices(self, bundle: Bundle, setting: Setting) -> str | None:
         """Refuse other trainers than FPGAs and the host, and FPGAs that cannot hold the design."""
@@ -172,9 +171,6 @@ class HpgnnKernel(OfMiniBatches, NativeKernel):
             return ("activations on the chip (those of no mini-batch fit)",)
         return ()
 
-    def projects_first(self, layer: int, setting: Setting, mode: Mode) -> bool:
-        return False
-
     def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> HpgnnAdjacency:
         return HpgnnAdjacency(block, dtype, device, self._running)
 
@@ -194,10 +190,10 @@ class HpgnnKernel(OfMiniBatches, NativeKernel):
         board, design = self._find_design(device, job)
         path = self._find_path(work, board, design, job.layers)
         if self.clock == "equations":
-            return device.launch_s + self._equation_seconds(work, board, design, path)
+            return device.hardware.launch_s + self._equation_seconds(work, board, design, path)
         machine = make_machine(board, design)
         cycles = self._count_cycles(work, machine, design, job.layers, path)
-        return device.launch_s + seconds_of(cycles, machine)
+        return device.hardware.launch_s + seconds_of(cycles, machine)
 
     def _find_design(self, device: Device, job: _Job) -> tuple[Board, Design]:
         if job.placement is not None:

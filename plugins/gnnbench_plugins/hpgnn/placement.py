@@ -9,16 +9,17 @@ from typing import ClassVar, Literal
 from gnnbench.errors import UsageError
 from gnnbench.machines.machine import Device, Platform
 from gnnbench.parts import (
+    MINI_BATCHES,
     Bundle,
     Handed,
     LayerShape,
-    SeedPlacement,
+    Placement,
     SeedSession,
     Setting,
     hand_out,
     option,
 )
-from gnnbench.records import BatchProfile, HostThreads, IntArray, Share, Workload
+from gnnbench.records import BatchProfile, HostThreads, IntArray, Mode, Share, Workload
 from gnnbench_plugins.hpgnn.boards import Board, find_board, load_board
 from gnnbench_plugins.hpgnn.design import (
     Batch,
@@ -64,7 +65,7 @@ class BoardSession(SeedSession):
 
 
 @dataclass(frozen=True)
-class HpgnnPlacement(SeedPlacement):
+class HpgnnPlacement(Placement):
     """A placement that computes every unit on the first FPGA of the platform.
 
     The host samples, and computes the loss and the weights' update (section 5.1). ``n`` and ``m``
@@ -74,6 +75,7 @@ class HpgnnPlacement(SeedPlacement):
 
     name: ClassVar[str] = "hpgnn"
     summary: ClassVar[str] = "one FPGA trains, its design chosen by design space exploration"
+    modes: ClassVar[frozenset[Mode]] = MINI_BATCHES
     host_takes_loss: ClassVar[bool] = True
 
     scope: Literal["die", "board"] = option(
@@ -165,9 +167,9 @@ class HpgnnPlacement(SeedPlacement):
         self._board.design = point.design
         host = setting.platform.host
         threads = choose_threads(
-            sum(full.edges), host.sampled_edges_per_s, point.propagate_s, host.cores
+            sum(full.edges), host.rates.sampled_edges_per_s, point.propagate_s, host.cores
         )
-        sample_s = sampling_seconds(sum(full.edges), host.sampled_edges_per_s, threads)
+        sample_s = sampling_seconds(sum(full.edges), host.rates.sampled_edges_per_s, threads)
         hidden = (
             ""
             if sample_s < point.propagate_s

@@ -8,14 +8,14 @@ from typing import ClassVar
 
 from gnnbench.errors import UsageError
 from gnnbench.models import build
-from gnnbench.parts import Bundle, Setting
+from gnnbench.parts import Bundle, MiniBatchSampler, Setting
 from gnnbench.records import BatchProfile, Dataset, PartKind, Table, Unit, Workload
 from gnnbench.reproduce.studies import Planner, PlanRequest
 from gnnbench.units import format_si
 from gnnbench_plugins.hpgnn.design import tabulate
 from gnnbench_plugins.hpgnn.placement import HpgnnPlacement
 from gnnbench_plugins.hpgnn.program import Sampler
-from gnnbench_plugins.hpgnn.sampler import HpgnnSampler
+from gnnbench_plugins.hpgnn.sampler import LaidOut
 
 
 class HpgnnPlanner(Planner):
@@ -32,7 +32,9 @@ class HpgnnPlanner(Planner):
 
     def plan(self, bundle: Bundle, request: PlanRequest) -> tuple[Table, ...]:
         placement, sampler = bundle.placement, bundle.sampler
-        if not isinstance(placement, HpgnnPlacement) or not isinstance(sampler, HpgnnSampler):
+        if not (isinstance(sampler, MiniBatchSampler) and isinstance(sampler, LaidOut)) or not (
+            isinstance(placement, HpgnnPlacement)
+        ):
             raise UsageError(
                 "hpgnn plans for its own placement and sampler; leave both as they are."
             )
@@ -48,7 +50,9 @@ class HpgnnPlanner(Planner):
         else:
             profile = bound_profile(sampler, workload)
             stored_bytes = graph.vertices * workload.dims[0] * workload.itemsize
-            limit_bytes = min(board.memory_bytes, bundle.memory.device_bytes or board.memory_bytes)
+            limit_bytes = min(
+                board.memory.memory_bytes, bundle.memory.device_bytes or board.memory.memory_bytes
+            )
             fits = "fit" if stored_bytes <= limit_bytes else "do not fit"
             notes = [
                 "sizes are those of a mini-batch whose neighbours are all distinct",
@@ -63,7 +67,7 @@ class HpgnnPlanner(Planner):
         return (replace(tabulate(sweep), notes=tuple(notes)),)
 
 
-def bound_profile(sampler: HpgnnSampler, workload: Workload) -> BatchProfile:
+def bound_profile(sampler: MiniBatchSampler, workload: Workload) -> BatchProfile:
     """Return the largest mini-batch by its fan-outs; ``UsageError`` for a sampler without any."""
     if not sampler.heeds_fanouts:
         raise UsageError(

@@ -37,7 +37,7 @@ from torch import Tensor
 from gnnbench.constants import Bound, Constant
 from gnnbench.errors import UsageError
 from gnnbench.kernels import dispatch
-from gnnbench.machines.schema import suggest
+from gnnbench.machines.refusals import suggest
 from gnnbench.records import Graph, PartKind, Workload
 from gnnbench_plugins.hpgnn.boards import Board, load_board
 from gnnbench_plugins.hpgnn.design import (

@@ -136,10 +136,10 @@ def usage_of(design: Design, board: Board, buffers: Buffers | None = None) -> Us
     DSP = lambda1 m + lambda2 n; LUT = rho1 m + rho2 n + rho3 n/2 log2 n (the network). Memory is
     counted if ``buffers`` are given.
     """
-    n, m = design.n, design.m
+    n, m, each = design.n, design.m, board.coefficients
     return Usage(
-        dsp=board.lambda1 * m + board.lambda2 * n,
-        lut=board.rho1 * m + board.rho2 * n + board.rho3 * n * 0.5 * math.log2(n),
+        dsp=each.lambda1 * m + each.lambda2 * n,
+        lut=each.rho1 * m + each.rho2 * n + each.rho3 * n * 0.5 * math.log2(n),
         bram=count_bram(design, board, buffers) if buffers is not None else 0.0,
         uram=count_uram(n, board, buffers) if buffers is not None else 0.0,
     )
@@ -198,10 +198,10 @@ def budget_of(board: Board, scope: BoardScope) -> Usage:
     """Return the DSPs, the share of the LUTs, and the memory that one kernel may take."""
     share = board.dies if scope == "die" else 1
     return Usage(
-        dsp=board.dsp / share,
-        lut=board.lut_share * board.lut / share,
-        bram=board.bram / share,
-        uram=URAM_SIDE_BY_SIDE * board.uram_bytes / (WORD_BYTES * URAM_WORDS * share),
+        dsp=board.resources.dsp / share,
+        lut=board.resources.lut_share * board.resources.lut / share,
+        bram=board.resources.bram / share,
+        uram=URAM_SIDE_BY_SIDE * board.resources.uram_bytes / (WORD_BYTES * URAM_WORDS * share),
     )
 
 
@@ -255,7 +255,7 @@ def count_words(width: int, itemsize: int) -> int:
 
 def buffer_words(board: Board) -> int:
     """Return the words of a die's result buffer, which is all of its UltraRAM."""
-    return board.uram_bytes // board.dies // WORD_BYTES
+    return board.resources.uram_bytes // board.dies // WORD_BYTES
 
 
 def activation_words(

@@ -8,7 +8,7 @@ int8.
 from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
-from gnnbench.parts import Communication, Placement
+from gnnbench.parts import Part
 from gnnbench.records import Ablation, PartKind, Parts, Strategy
 from gnnbench_plugins.hyscale.card import CARD
 from gnnbench_plugins.hyscale.communication import (
@@ -29,13 +29,13 @@ _OWN_THREADS: tuple[PartKind, str, str] = ("placement", "own_threads", "true")
 
 
 @hookimpl
-def gnnbench_placement() -> list[type[Placement]]:
-    return [HyScalePlacement]
-
-
-@hookimpl
-def gnnbench_communication() -> list[type[Communication]]:
-    return [HyScaleCommunication, HalfPrecisionCommunication, IntegerCommunication]
+def gnnbench_parts() -> list[type[Part]]:
+    return [
+        HyScalePlacement,
+        HyScaleCommunication,
+        HalfPrecisionCommunication,
+        IntegerCommunication,
+    ]
 
 
 @hookimpl

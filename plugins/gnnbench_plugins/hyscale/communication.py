@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from gnnbench.parts import RoundedLoading, option
+from gnnbench.parts import HostLoading, option
 from gnnbench_plugins.hyscale.rounding import pack_rows, unpack_rows
 from gnnbench_plugins.reference.communication import StagedPrefetching
 
@@ -16,14 +16,10 @@ from gnnbench_plugins.reference.communication import StagedPrefetching
 ROUNDED = "features cross as they are, or rounded to float16, or to int8 with a scale per row"
 
 
-@dataclass(frozen=True)
-class HyScaleCommunication(StagedPrefetching, RoundedLoading):
-    """Two-stage prefetching of every unit's input set."""
+class RoundedFeatures:
+    """The rounding of features that cross, by the option ``precision`` of a communication."""
 
-    name: ClassVar[str] = "hyscale"
-    summary: ClassVar[str] = "features prefetched in two pipeline stages: load, transfer"
-
-    precision: Literal["full", "float16", "int8"] = option("full", ROUNDED)
+    precision: Literal["full", "float16", "int8"]
 
     @property
     def rounds_to(self) -> str:
@@ -37,7 +33,17 @@ class HyScaleCommunication(StagedPrefetching, RoundedLoading):
 
 
 @dataclass(frozen=True)
-class HalfPrecisionCommunication(HyScaleCommunication):
+class HyScaleCommunication(RoundedFeatures, StagedPrefetching, HostLoading):
+    """Two-stage prefetching of every unit's input set."""
+
+    name: ClassVar[str] = "hyscale"
+    summary: ClassVar[str] = "features prefetched in two pipeline stages: load, transfer"
+
+    precision: Literal["full", "float16", "int8"] = option("full", ROUNDED)
+
+
+@dataclass(frozen=True)
+class HalfPrecisionCommunication(RoundedFeatures, StagedPrefetching, HostLoading):
     """HyScale's communication with float16 features, as a separate row of a comparison."""
 
     name: ClassVar[str] = "hyscale-float16"
@@ -47,7 +53,7 @@ class HalfPrecisionCommunication(HyScaleCommunication):
 
 
 @dataclass(frozen=True)
-class IntegerCommunication(HyScaleCommunication):
+class IntegerCommunication(RoundedFeatures, StagedPrefetching, HostLoading):
     """HyScale's communication with int8 features, as a separate row of a comparison."""
 
     name: ClassVar[str] = "hyscale-int8"

@@ -1,7 +1,7 @@
 """HyScale-GNN's performance model: §V, Equations 6 to 13, and the first split derived from it.
 
 "Bandwidth" and N freq are effective rates throughout: the rates of loading, aggregation and update
-that a platform gives for its host (``Device.gather``, ``aggregate``, ``update``). Without these,
+that a platform gives for its host (``TrainerRates``). Without these,
 plain rates are used.
 """
 
@@ -150,7 +150,7 @@ def trainer_seconds(
     """
 
     def combine(aggregate_s: float, update_s: float) -> float:
-        return max(aggregate_s, update_s) if device.pipelined else aggregate_s + update_s
+        return max(aggregate_s, update_s) if device.hardware.pipelined else aggregate_s + update_s
 
     total = 0.0
     for number, layer in enumerate(layers):
@@ -159,14 +159,15 @@ def trainer_seconds(
         sources, destinations = vertices[number], vertices[number + 1]
         if number == 0 and stored is not None:
             sources, destinations = (values / layer.in_features for values in stored)
-        macs = sources * layer.source_macs + destinations * layer.destination_macs
+        macs = sources * layer.early.source_macs
+        macs += destinations * layer.early.destination_macs
         # Attention is over N(v) and v.
-        read = edges[number] + (vertices[number + 1] if layer.loop_features else 0.0)
+        read = edges[number] + (vertices[number + 1] if layer.on_edges.of_loops else 0.0)
         traffic, product_s = read * width * itemsize, macs / macs_per_s
         aggregate_s = traffic / device.aggregate_bytes_per_s(width, threads) + product_s
         update_s = vertices[number + 1] * layer.macs_per_row / macs_per_s
         total += combine(aggregate_s, update_s)
-        if number == 0 and not layer.source_macs:
+        if number == 0 and not layer.early.source_macs:
             total += update_s
             continue
         back_s = traffic / device.aggregate_backward_bytes_per_s(width, threads) + product_s
@@ -237,7 +238,7 @@ def sampling_seconds(
     timed = [profile for profile in profiles if profile.sampling_s]
     if not timed:
         edges = sum(sizes_of(profiles, seeds)[1])
-        return edges / (host.sampled_edges_per_s * threads)
+        return edges / (host.rates.sampled_edges_per_s * threads)
     known = [0.0, *(float(profile.seeds) for profile in timed)]
     taken = []
     for profile in timed:
@@ -336,9 +337,9 @@ def add_described(
     depth, host = len(task.layers), task.platform.host
 
     def launches_s(device: Device) -> float:
-        if device.pipelined:
-            return (2 * depth + 1) * device.launch_s
-        return (4 * depth + bool(task.layers[0].source_macs)) * device.launch_s
+        if device.hardware.pipelined:
+            return (2 * depth + 1) * device.hardware.launch_s
+        return (4 * depth + bool(task.layers[0].early.source_macs)) * device.hardware.launch_s
 
     if not accelerators:
         return replace(prediction, train_cpu_s=prediction.train_cpu_s + launches_s(host))

@@ -11,16 +11,17 @@ from typing import ClassVar, Literal
 
 from gnnbench.machines.machine import Device, Platform
 from gnnbench.parts import (
+    MINI_BATCHES,
     Bundle,
     Handed,
-    SeedPlacement,
+    Placement,
     SeedSession,
     Setting,
     divide_evenly,
     hand_out,
     option,
 )
-from gnnbench.records import BatchProfile, HostThreads, IntArray, Share, StageTimes
+from gnnbench.records import BatchProfile, HostThreads, IntArray, Mode, Share, StageTimes
 from gnnbench.units import format_si
 from gnnbench_plugins.hyscale.drm import Assignment, Balancer, decide
 from gnnbench_plugins.hyscale.performance import (
@@ -36,7 +37,7 @@ from gnnbench_plugins.hyscale.performance import (
 
 
 @dataclass(frozen=True)
-class HyScalePlacement(SeedPlacement):
+class HyScalePlacement(Placement):
     """HyScale-GNN §III-B and §IV-A: the first split from the performance model, then DRM.
 
     The CPU trainer is the last slot. A round of fewer seeds than a full one (the last of an epoch)
@@ -45,6 +46,7 @@ class HyScalePlacement(SeedPlacement):
 
     name: ClassVar[str] = "hyscale"
     summary: ClassVar[str] = "accelerators and the CPU train together; DRM moves work each round"
+    modes: ClassVar[frozenset[Mode]] = MINI_BATCHES
 
     drm: bool = option(True, "rebalance between rounds")
     rule: Literal["algorithm1", "proportional"] = option(
@@ -88,7 +90,7 @@ class HyScalePlacement(SeedPlacement):
             )
         topology_bytes = graph.indptr.nbytes + graph.indices.nbytes
         for device in self.samplers(platform):
-            if not device.sampled_edges_per_s:
+            if not device.rates.sampled_edges_per_s:
                 return (
                     f"placement.accelerator_sampling is on, and platform {platform.name} does not "
                     f"say how fast {device.name} samples; add sampling to its [[accelerators]] "
@@ -397,7 +399,9 @@ def plan_sampling(
     edges = sum(sizes_of(profiles, each)[1])
     own_s = sampling_seconds(host, profiles, split.cpu_seeds, split.threads.sample)
     each_s = sampling_seconds(host, profiles, each, split.threads.sample)
-    there_s = max(edges / (device.sampled_edges_per_s * device.cores) for device in accelerators)
+    there_s = max(
+        edges / (device.rates.sampled_edges_per_s * device.cores) for device in accelerators
+    )
 
     def longest_s(count: int) -> float:
         on_cpu_s = own_s + (len(accelerators) - count) * each_s

@@ -12,7 +12,7 @@ pipeline between the groups (section 3.2.2). ``ordering`` has bandwidths and Pro
 from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
-from gnnbench.parts import Communication, FullGraphSampler, Kernel, MiniBatchSampler, Placement
+from gnnbench.parts import Part
 from gnnbench.records import Ablation, Parts, Strategy
 from gnnbench.reproduce.studies import Planner
 from gnnbench_plugins.mixgcn.card import CARD
@@ -24,23 +24,8 @@ from gnnbench_plugins.mixgcn.sampler import MixGCNSampler
 
 
 @hookimpl
-def gnnbench_sampler() -> list[type[MiniBatchSampler] | type[FullGraphSampler]]:
-    return [MixGCNSampler]
-
-
-@hookimpl
-def gnnbench_placement() -> list[type[Placement]]:
-    return [MixGCNPlacement]
-
-
-@hookimpl
-def gnnbench_communication() -> list[type[Communication]]:
-    return [MixGCNCommunication]
-
-
-@hookimpl
-def gnnbench_kernel() -> list[type[Kernel]]:
-    return [SpuKernel]
+def gnnbench_parts() -> list[type[Part]]:
+    return [MixGCNSampler, MixGCNPlacement, MixGCNCommunication, SpuKernel]
 
 
 @hookimpl

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from gnnbench.parts import OfFullGraphs, ShardExchange
+from gnnbench.parts import FULL_GRAPHS, ShardExchange
+from gnnbench.records import Mode
 
 
 @dataclass(frozen=True)
-class MixGCNCommunication(OfFullGraphs, ShardExchange):
+class MixGCNCommunication(ShardExchange):
     """The all-to-all between devices with a range of features and devices with a range of vertices.
 
     Aggregates go to the latter and representations back; gradients the other way round. An entry
@@ -19,4 +20,5 @@ class MixGCNCommunication(OfFullGraphs, ShardExchange):
 
     name: ClassVar[str] = "mixgcn"
     summary: ClassVar[str] = "all-to-all between ranges of features and ranges of vertices"
+    modes: ClassVar[frozenset[Mode]] = FULL_GRAPHS
     all_reduce: ClassVar[Literal["host", "ring"]] = "ring"

@@ -13,11 +13,11 @@ from gnnbench.kernels.dispatch import SparseMatrix, pack_mask, sort_sources, tra
 from gnnbench.kernels.dispatch.checks import MaskArray
 from gnnbench.machines.costs.passes import RELU, Passes
 from gnnbench.machines.machine import Device, DeviceKind
-from gnnbench.parts import Bundle, OfFullGraphs, Setting, option
+from gnnbench.parts import FULL_GRAPHS, Bundle, Kernel, Setting, option
 from gnnbench.records import Block, Mode, Work
 from gnnbench_plugins.mixgcn.machines import Spu
 from gnnbench_plugins.mixgcn.placement import MixGCNPlacement
-from gnnbench_plugins.reference.native_kernel import NativeAdjacency, NativeKernel
+from gnnbench_plugins.reference.native_kernel import NativeAdjacency, NativeArithmetic
 
 
 def make_spu(device: Device) -> Spu:
@@ -25,8 +25,8 @@ def make_spu(device: Device) -> Spu:
     spu = Spu()
     return replace(
         spu,
-        clock_hz=round(device.flops_per_s / spu.units),
-        bandwidth_bytes_per_s=round(device.memory_bandwidth_bytes_per_s),
+        clock_hz=round(device.hardware.flops_per_s / spu.units),
+        bandwidth_bytes_per_s=round(device.hardware.memory_bandwidth_bytes_per_s),
     )
 
 
@@ -55,7 +55,7 @@ class SpuAdjacency(NativeAdjacency):
 
 
 @dataclass
-class SpuKernel(OfFullGraphs, NativeKernel):
+class SpuKernel(NativeArithmetic, Kernel):
     """A kernel that aggregates on MixGCN's sparse accelerator (section 3.2.1).
 
     Other devices update. A piece of AGGREGATE takes the time of ``machines.Spu`` on its block. With
@@ -69,8 +69,8 @@ class SpuKernel(OfFullGraphs, NativeKernel):
 
     name: ClassVar[str] = "spu"
     summary: ClassVar[str] = "S-SpMM on MixGCN's sparse accelerators, by their cycle model"
+    modes: ClassVar[frozenset[Mode]] = FULL_GRAPHS
     device_kinds: ClassVar[frozenset[DeviceKind]] = frozenset({"cpu", "gpu", "sparse"})
-    takes_sparse_features: ClassVar[bool] = False
     #: Dense devices update, with a pass for ReLU.
     hidden_passes: ClassVar[Bound[Passes]] = RELU
 
@@ -111,7 +111,7 @@ class SpuKernel(OfFullGraphs, NativeKernel):
                 f"kernel 'spu' has adders and no multipliers, and model "
                 f"{setting.workload.model!r} computes on every edge; choose gcn, sage or gin."
             )
-        return super().refuses(bundle, setting)
+        return None
 
     def begin(self, setting: Setting) -> None:
         self.limit_sources(setting.dataset.graph.num_vertices)
@@ -122,9 +122,6 @@ class SpuKernel(OfFullGraphs, NativeKernel):
     def limit_sources(self, vertices: int) -> None:
         """Set the number of vertices: no work reads more different rows."""
         self._vertices = vertices
-
-    def projects_first(self, layer: int, setting: Setting, mode: Mode) -> bool:
-        return False
 
     def masks_gradients(self) -> bool:
         return self.masked
@@ -141,22 +138,22 @@ class SpuKernel(OfFullGraphs, NativeKernel):
         if work.op != "aggregate" or device.kind != "sparse":
             return super().seconds(work, device)
         if not work.features:
-            return device.launch_s
+            return device.hardware.launch_s
         spu = make_spu(device)
         block, backward = self._running.block, self._running.backward
         if block is None or (block.num_edges, block.num_dst) != (work.edges, work.rows):
-            return device.launch_s + self.estimate_seconds(work, spu)
+            return device.hardware.launch_s + self.estimate_seconds(work, spu)
         wanted = self._running.wanted
         if wanted is not None and wanted.shape[1] == -(-work.features // 8):
             # This mask is ReLU's, which changes every epoch.
             matrix = self._read(block, backward=backward)
-            return device.launch_s + spu.run(matrix, work.features, wanted).seconds
+            return device.hardware.launch_s + spu.run(matrix, work.features, wanted).seconds
         key = (block, backward, work.features, spu)
         if key not in self._seconds:
             matrix = self._read(block, backward=backward)
             mask = self._draw_mask(matrix.num_dst, work.features)
             self._seconds[key] = spu.run(matrix, work.features, mask).seconds
-        return device.launch_s + self._seconds[key]
+        return device.hardware.launch_s + self._seconds[key]
 
     def estimate_seconds(self, work: Work, spu: Spu) -> float:
         """Estimate the time from the work's size alone.

@@ -8,15 +8,15 @@ from typing import ClassVar, Literal
 
 from gnnbench.lowering.shardings import Piece
 from gnnbench.machines.machine import Device, Platform
-from gnnbench.parts import Bundle, Part, Setting, ShardPlacement, divide_evenly, option
-from gnnbench.records import Shard
+from gnnbench.parts import FULL_GRAPHS, Bundle, Part, Placement, Setting, divide_evenly, option
+from gnnbench.records import Mode, Shard
 from gnnbench.units import format_si
 from gnnbench_plugins.mixgcn.outlook import foresee, share_out
 from gnnbench_plugins.mixgcn.sampler import MixGCNSampler
 
 
 @dataclass(frozen=True)
-class MixGCNPlacement(ShardPlacement):
+class MixGCNPlacement(Placement):
     """A placement with AGGREGATE by ranges of features and UPDATE by ranges of vertices.
 
     They are lines 7 and 11 of Algorithm 2. Both groups may be the same devices. If not, sparse
@@ -31,6 +31,8 @@ class MixGCNPlacement(ShardPlacement):
 
     name: ClassVar[str] = "mixgcn"
     summary: ClassVar[str] = "AGGREGATE by ranges of features, UPDATE by ranges of vertices"
+    modes: ClassVar[frozenset[Mode]] = FULL_GRAPHS
+    by_features: ClassVar[bool] = True
 
     accelerators: int = option(0, "how many accelerators to use besides sparse ones; 0 = all")
     sparse: Literal["auto", "shared", "host", "sparse", "apart"] = option(

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from gnnbench.errors import IncompatibleParts
+from gnnbench.errors import IncompatiblePartsError
 from gnnbench.kernels.dispatch import RmatStream
 from gnnbench.lowering.feature_shards import (
     AGGREGATE_GRADIENTS,
@@ -63,7 +63,7 @@ def take_parts(bundle: Bundle) -> tuple[MixGCNSampler, MixGCNPlacement]:
     """Return the parts that the plan is based on."""
     sampler, placement = bundle.sampler, bundle.placement
     if not (isinstance(sampler, MixGCNSampler) and isinstance(placement, MixGCNPlacement)):
-        raise IncompatibleParts("a plan for mixgcn needs mixgcn's sampler and placement.")
+        raise IncompatiblePartsError("a plan for mixgcn needs mixgcn's sampler and placement.")
     return sampler, placement
 
 
@@ -112,8 +112,8 @@ def foresee_stream(
     """Return predictions of the schedules, the chosen prediction, and the parts.
 
     The schedules are the requested one, or else one stage and several; the choice is training's.
-    The parts have the chosen number of devices set apart. Raises ``IncompatibleParts`` if training
-    would be refused.
+    The parts have the chosen number of devices set apart. Raises ``IncompatiblePartsError`` if
+    training would be refused.
     """
     workload, sampler, placement = request.workload, *take_parts(bundle)
     layers = build(workload, model=request.model).shapes
@@ -121,7 +121,7 @@ def foresee_stream(
     setting = Setting(counted, request.platform, workload, layers, request.model)
     reason = bundle.refusal(setting)
     if reason is not None:
-        raise IncompatibleParts(reason)
+        raise IncompatiblePartsError(reason)
     bundle.kernel.begin(setting)
     counts = {"naive": 1, "staged": choose_stages(sampler.stages, stream.vertices, None)}
     if sampler.schedule == "naive":

@@ -15,9 +15,9 @@ from gnnbench.parts import (
     Bundle,
     Chunks,
     DeviceCapacity,
+    FullGraphSampler,
     Part,
     Setting,
-    StagedSampler,
     option,
 )
 from gnnbench.records import Block, BlockSize, Graph, Round, Unit
@@ -39,7 +39,7 @@ MOST_STAGES: Bound[int] = 64
 
 
 @dataclass(frozen=True)
-class MixGCNSampler(StagedSampler):
+class MixGCNSampler(FullGraphSampler):
     """A sampler with a round for each stage of the fine-grain pipeline, of equal vertex counts.
 
     ``naive`` has one stage, so that sparse and dense operations of a layer take turns (Figure 5a).
@@ -54,6 +54,7 @@ class MixGCNSampler(StagedSampler):
 
     name: ClassVar[str] = "mixgcn"
     summary: ClassVar[str] = "vertices in stages of a pipeline, in an order of small bandwidth"
+    staged: ClassVar[bool] = True
 
     schedule: Literal["auto", "naive", "pipelined", "reordered"] = option(
         "auto",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
-from gnnbench.parts import Kernel
+from gnnbench.parts import Part
 from gnnbench.records import Parts, Strategy
 from gnnbench_plugins.native.card import CARD
 from gnnbench_plugins.reference.native_kernel import NativeKernel
 
 
 @hookimpl
-def gnnbench_kernel() -> list[type[Kernel]]:
+def gnnbench_parts() -> list[type[Part]]:
     return [NativeKernel]
 
 

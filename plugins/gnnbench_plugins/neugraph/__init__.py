@@ -9,7 +9,7 @@ backward pass needs.
 from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
-from gnnbench.parts import Communication, FullGraphSampler, Memory, MiniBatchSampler
+from gnnbench.parts import Part
 from gnnbench.records import Ablation, Parts, Strategy
 from gnnbench_plugins.neugraph.card import CARD
 from gnnbench_plugins.neugraph.communication import NeuGraphCommunication
@@ -18,18 +18,8 @@ from gnnbench_plugins.neugraph.sampler import NeuGraphSampler
 
 
 @hookimpl
-def gnnbench_sampler() -> list[type[MiniBatchSampler] | type[FullGraphSampler]]:
-    return [NeuGraphSampler]
-
-
-@hookimpl
-def gnnbench_communication() -> list[type[Communication]]:
-    return [NeuGraphCommunication]
-
-
-@hookimpl
-def gnnbench_memory() -> list[type[Memory]]:
-    return [NeuGraphMemory]
+def gnnbench_parts() -> list[type[Part]]:
+    return [NeuGraphSampler, NeuGraphCommunication, NeuGraphMemory]
 
 
 @hookimpl

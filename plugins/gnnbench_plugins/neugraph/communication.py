@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from gnnbench.parts import StreamedLoading, option
+from gnnbench.parts import FULL_GRAPHS, HostLoading, option
+from gnnbench.records import Mode
 
 
 @dataclass(frozen=True)
-class NeuGraphCommunication(StreamedLoading):
+class NeuGraphCommunication(HostLoading):
     """Transfers of only the rows that a piece's edges read, selected by the host.
 
     The rows of a chunk's own vertices stay while its pieces are computed.
@@ -17,6 +18,7 @@ class NeuGraphCommunication(StreamedLoading):
 
     name: ClassVar[str] = "neugraph"
     summary: ClassVar[str] = "the rows that a piece reads, while the device works on the last one"
+    modes: ClassVar[frozenset[Mode]] = FULL_GRAPHS
     all_reduce: ClassVar[Literal["host", "ring"]] = "ring"
 
     overlap: bool = option(

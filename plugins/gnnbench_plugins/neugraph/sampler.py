@@ -12,7 +12,7 @@ import numpy as np
 from gnnbench.constants import Bound
 from gnnbench.datasets.partitioning import choose_partitioner, cut_ranges, partition
 from gnnbench.kernels.dispatch import edge_cut, induce_block
-from gnnbench.parts import Chunks, DeviceCapacity, GridSampler, Setting, option
+from gnnbench.parts import Chunks, DeviceCapacity, FullGraphSampler, Setting, option
 from gnnbench.records import Block, Graph, IndexArray, IntArray, Round, Unit
 
 #: The most chunks that ``chunks_per_device = 0`` tries, by doubling.
@@ -20,7 +20,7 @@ MOST_CHUNKS: Bound[int] = 256
 
 
 @dataclass(frozen=True)
-class NeuGraphSampler(GridSampler):
+class NeuGraphSampler(FullGraphSampler):
     """P chunks of vertices, equally many for each device, with few edges between devices.
 
     The in-edges of a chunk are cut into P pieces, by the chunk of their sources. The first piece
@@ -29,6 +29,7 @@ class NeuGraphSampler(GridSampler):
 
     name: ClassVar[str] = "neugraph"
     summary: ClassVar[str] = "edges in a grid, chunks of destinations by chunks of sources"
+    in_pieces: ClassVar[bool] = True
 
     chunks_per_device: int = option(
         0,

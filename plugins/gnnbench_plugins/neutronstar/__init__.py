@@ -9,14 +9,14 @@ A device computes some remote rows itself and reads the others, whichever is che
 from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
-from gnnbench.parts import FullGraphSampler, MiniBatchSampler
+from gnnbench.parts import Part
 from gnnbench.records import Parts, Strategy
 from gnnbench_plugins.neutronstar.card import CARD
 from gnnbench_plugins.neutronstar.sampler import NeutronStarSampler
 
 
 @hookimpl
-def gnnbench_sampler() -> list[type[MiniBatchSampler] | type[FullGraphSampler]]:
+def gnnbench_parts() -> list[type[Part]]:
     return [NeutronStarSampler]
 
 

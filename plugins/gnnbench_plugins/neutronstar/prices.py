@@ -44,16 +44,16 @@ def price_rows(
     for number, shape in enumerate(layers[:-1]):
         gradients = not (number == 0 and shape.cacheable)
         width = shape.summed_features
-        bandwidth = device.memory_bandwidth_bytes_per_s
-        if device.aggregate is not None:
-            bandwidth = device.aggregate.at(width)
-        flops = device.flops_per_s
-        if device.update is not None:
-            flops = device.update.at(shape.out_features)
+        bandwidth = device.hardware.memory_bandwidth_bytes_per_s
+        if device.rates.aggregate is not None:
+            bandwidth = device.rates.aggregate.at(width)
+        flops = device.hardware.flops_per_s
+        if device.rates.update is not None:
+            flops = device.rates.update.at(shape.out_features)
         products = 3 if gradients else 2
         edge_s.append((1 + gradients) * width * item / bandwidth)
         # Each additional vertex adds one row to each product, wherever it is computed.
-        macs = shape.macs_per_row + shape.source_macs + shape.destination_macs
+        macs = shape.macs_per_row + shape.early.source_macs + shape.early.destination_macs
         vertex_s.append(products * 2 * macs / flops)
     sent_s = np.zeros((len(layers), len(devices)))
     for peer in range(len(devices)):

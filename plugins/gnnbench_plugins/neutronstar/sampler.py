@@ -9,7 +9,7 @@ import numpy as np
 
 from gnnbench.datasets.partitioning import choose_partitioner, partition
 from gnnbench.kernels.dispatch import induce_block
-from gnnbench.parts import Chunks, DeviceCapacity, LayeredSampler, Setting, option
+from gnnbench.parts import Chunks, DeviceCapacity, FullGraphSampler, Setting, option
 from gnnbench.records import Block, IntArray, Round, Unit
 from gnnbench.units import format_si
 from gnnbench_plugins.neutronstar.dependencies import Dependencies, Rules
@@ -17,7 +17,7 @@ from gnnbench_plugins.neutronstar.prices import price_rows
 
 
 @dataclass(frozen=True)
-class NeutronStarSampler(LayeredSampler):
+class NeutronStarSampler(FullGraphSampler):
     """A METIS partition a device, with NeutronStar's hybrid of DepCache and DepComm.
 
     Dependencies that are cheaper to recompute than to read are added to the partition.
@@ -25,6 +25,7 @@ class NeutronStarSampler(LayeredSampler):
 
     name: ClassVar[str] = "neutronstar"
     summary: ClassVar[str] = "one-level partition, and rows of others that are cheaper computed"
+    layered: ClassVar[bool] = True
 
     split: Literal["auto", "cached", "communicated"] = option(
         "auto",

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
-from gnnbench.parts import Communication, Placement
+from gnnbench.parts import Part
 from gnnbench.records import Parts, Strategy
 from gnnbench_plugins.p3.card import CARD
 from gnnbench_plugins.p3.communication import P3Communication
@@ -14,13 +14,8 @@ from gnnbench_plugins.p3.placement import P3Placement
 
 
 @hookimpl
-def gnnbench_placement() -> list[type[Placement]]:
-    return [P3Placement]
-
-
-@hookimpl
-def gnnbench_communication() -> list[type[Communication]]:
-    return [P3Communication]
+def gnnbench_parts() -> list[type[Part]]:
+    return [P3Placement, P3Communication]
 
 
 @hookimpl

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gnnbench.parts import Bundle, OfMiniBatches, Setting, ShardExchange
+from gnnbench.parts import MINI_BATCHES, Bundle, Setting, ShardExchange
+from gnnbench.records import Mode
 
 
 @dataclass(frozen=True)
-class P3Communication(OfMiniBatches, ShardExchange):
+class P3Communication(ShardExchange):
     """Transfers of the first layer's partial products and their gradients.
 
     A device sends its part of every mini-batch's product A X W, all rows of the hidden width, to
@@ -22,6 +23,7 @@ class P3Communication(OfMiniBatches, ShardExchange):
 
     name: ClassVar[str] = "p3"
     summary: ClassVar[str] = "partial products of the first layer cross, features do not"
+    modes: ClassVar[frozenset[Mode]] = MINI_BATCHES
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
         if bundle.by_features:

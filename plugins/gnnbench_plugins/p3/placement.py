@@ -5,21 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gnnbench.machines.machine import Platform
+from gnnbench.machines.machine import Device, Platform
 from gnnbench.parts import (
+    MINI_BATCHES,
     Bundle,
-    ColumnPlacement,
     DeviceMemory,
+    Placement,
     Setting,
     ShardExchange,
     divide_evenly,
+    option,
 )
-from gnnbench.records import Shard
+from gnnbench.records import Mode, Shard
 from gnnbench_plugins.reference.data_parallel import DataParallelPlacement
 
 
 @dataclass(frozen=True)
-class P3Placement(DataParallelPlacement, ColumnPlacement):
+class P3Placement(Placement):
     """The first layer split into even ranges of columns, and the layers above split by seeds.
 
     The devices must be modelled: the push runs on this machine's processor.
@@ -27,6 +29,13 @@ class P3Placement(DataParallelPlacement, ColumnPlacement):
 
     name: ClassVar[str] = "p3"
     summary: ClassVar[str] = "first layer by columns of the features, the others by even shares"
+    modes: ClassVar[frozenset[Mode]] = MINI_BATCHES
+    by_features: ClassVar[bool] = True
+
+    accelerators: int = option(0, "how many accelerators to use; 0 = all", tried=(0, 1, 2))
+
+    def trainers(self, platform: Platform) -> tuple[Device, ...]:
+        return DataParallelPlacement(self.accelerators).trainers(platform)
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
         if not isinstance(bundle.communication, ShardExchange):
@@ -40,7 +49,7 @@ class P3Placement(DataParallelPlacement, ColumnPlacement):
                 f"{bundle.memory.name!r} keeps features on the host; choose memory 'resident'."
             )
         first = setting.layers[0]
-        if not (first.featurewise and first.product_features):
+        if not (first.traits.featurewise and first.product_features):
             return (
                 f"placement 'p3' aggregates and multiplies some columns at a time, and the first "
                 f"layer of model {setting.workload.model!r} needs whole rows; choose gcn, sage, "

@@ -7,14 +7,14 @@ rows from the host, such as HyScale-GNN's. In this strategy only the accelerator
 from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
-from gnnbench.parts import Memory
+from gnnbench.parts import Part
 from gnnbench.records import Parts, Strategy
 from gnnbench_plugins.pagraph.card import CARD
 from gnnbench_plugins.pagraph.memory import PaGraphMemory
 
 
 @hookimpl
-def gnnbench_memory() -> list[type[Memory]]:
+def gnnbench_parts() -> list[type[Part]]:
     return [PaGraphMemory]
 
 

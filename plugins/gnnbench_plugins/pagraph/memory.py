@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from gnnbench.parts import Bundle, CacheSession, PreSampledCache, Setting, option
-from gnnbench.records import IntArray
+from gnnbench.parts import Bundle, CacheMemory, CacheSession, Setting, option
 
 
 @dataclass(frozen=True)
-class PaGraphMemory(PreSampledCache):
+class PaGraphMemory(CacheMemory):
     """Features on the host, and on each accelerator a copy of the most frequently drawn rows.
 
     By ``policy``, these are the vertices that are most often a neighbour, or the vertices that most
@@ -46,12 +45,7 @@ class PaGraphMemory(PreSampledCache):
                 f"memory.presampled is {self.presampled}; draw 1 epoch or more before the run, or "
                 f"cache by degree."
             )
-        return super().refuses(bundle, setting)
+        return None
 
     def open(self, setting: Setting, num_rows: Mapping[int, int]) -> CacheSession:
         return CacheSession.of_hottest(setting.dataset.graph.out_degrees, num_rows)
-
-    def open_sampled(
-        self, setting: Setting, num_rows: Mapping[int, int], drawn: IntArray
-    ) -> CacheSession:
-        return CacheSession.of_hottest(drawn, num_rows)

@@ -8,14 +8,14 @@ that volume and memory grow with the halo (MixGCN, Proposition 3.2). All of its 
 from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
-from gnnbench.parts import FullGraphSampler, MiniBatchSampler
+from gnnbench.parts import Part
 from gnnbench.records import Parts, Strategy
 from gnnbench_plugins.partition.card import DISTDGL_FULL_GRAPH, PARTITION
 from gnnbench_plugins.partition.sampler import MultiHopSampler
 
 
 @hookimpl
-def gnnbench_sampler() -> list[type[MiniBatchSampler] | type[FullGraphSampler]]:
+def gnnbench_parts() -> list[type[Part]]:
     return [MultiHopSampler]
 
 

@@ -9,12 +9,12 @@ import numpy as np
 
 from gnnbench.datasets.partitioning import choose_partitioner, partition
 from gnnbench.kernels import dispatch
-from gnnbench.parts import Chunks, DeviceCapacity, LayeredSampler, Setting
+from gnnbench.parts import Chunks, DeviceCapacity, FullGraphSampler, Setting
 from gnnbench.records import Round, Unit
 
 
 @dataclass(frozen=True)
-class MultiHopSampler(LayeredSampler):
+class MultiHopSampler(FullGraphSampler):
     """A METIS partition a device, with all dependencies of its vertices within L hops.
 
     DistDGL's way of full-graph training "collects all L-hop neighbors (where L is the layer number)
@@ -27,6 +27,7 @@ class MultiHopSampler(LayeredSampler):
     summary: ClassVar[str] = (
         "one-level partition with all neighbours of L hops, computed redundantly"
     )
+    layered: ClassVar[bool] = True
 
     def chunks(
         self, setting: Setting, num_slots: int, capacity: DeviceCapacity | None = None

@@ -7,10 +7,10 @@ from typing import ClassVar, Literal
 
 from gnnbench.parts import (
     Bundle,
+    HaloExchange,
     HaloTraffic,
     PeerData,
     Setting,
-    StaleExchange,
     TrafficSession,
     option,
 )
@@ -18,7 +18,7 @@ from gnnbench.records import IntArray
 
 
 @dataclass(frozen=True)
-class PipeGCNCommunication(StaleExchange):
+class PipeGCNCommunication(HaloExchange):
     """Halos and gradients of the last epoch, at every layer.
 
     A unit reads the rows and gradients that its peers sent in the last epoch. The rows sent now

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
-from gnnbench.parts import Kernel, MiniBatchSampler
+from gnnbench.parts import Part
 from gnnbench.records import Parts, Strategy
 from gnnbench_plugins.pyg.card import PYG, PYG_MULTI_GPU
 from gnnbench_plugins.pyg.kernel import PyGKernel
@@ -14,13 +14,8 @@ from gnnbench_plugins.pyg.sampler import PyGSampler, can_draw
 
 
 @hookimpl
-def gnnbench_sampler() -> list[type[MiniBatchSampler]]:
-    return [PyGSampler]
-
-
-@hookimpl
-def gnnbench_kernel() -> list[type[Kernel]]:
-    return [PyGKernel]
+def gnnbench_parts() -> list[type[Part]]:
+    return [PyGSampler, PyGKernel]
 
 
 @hookimpl

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from gnnbench.constants import Bound
-from gnnbench.errors import MissingDependency
+from gnnbench.errors import MissingDependencyError
 from gnnbench.machines.costs import Library, read_library
 from gnnbench.machines.costs.aggregation import Aggregation
 from gnnbench.machines.costs.passes import Passes
 from gnnbench.machines.machine import DeviceKind
-from gnnbench.parts import Adjacency, Kernel, LayerShape, Setting
+from gnnbench.parts import Adjacency, Kernel, LayerShape, Setting, csr_bytes
 from gnnbench.parts.kernel import PLAIN
 from gnnbench.records import Block, BlockSize, Mode
 
@@ -29,14 +29,14 @@ LIBRARY = Path(__file__).with_name("library.toml")
 
 
 def require_pyg() -> None:
-    """Import PyG; raise ``MissingDependency`` if it cannot be imported."""
+    """Import PyG; raise ``MissingDependencyError`` if it cannot be imported."""
     try:
         with warnings.catch_warnings():
             # A warning of torch about PyG, if torch is newer.
             warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated")
             import gnnbench_plugins.pyg.propagation  # noqa: F401
     except ImportError as error:
-        raise MissingDependency(_say_missing(str(error))) from error
+        raise MissingDependencyError(_say_missing(str(error))) from error
 
 
 def _say_missing(why: str) -> str:
@@ -154,32 +154,19 @@ class PyGAdjacency(Adjacency):
 
 
 @dataclass
-class PyGKernel(Kernel):
-    """A kernel that uses ``MessagePassing``, fused with its aggregation if weights are constant.
-
-    Products with a gradient use ``EdgeIndex``, because torch's product with a sparse CSR tensor
-    transposes it again in each backward pass.
-    """
+class PyGArithmetic:
+    """The numbers and costs of kernels that compute by PyG's ``MessagePassing``."""
 
     name: ClassVar[str] = "pyg"
     summary: ClassVar[str] = "PyTorch Geometric's message passing"
     device_kinds: ClassVar[frozenset[DeviceKind]] = frozenset({"cpu", "gpu"})
     library: ClassVar[Library] = read_library(LIBRARY)
-    #: Sums with constant weights are products of a sparse tensor, which reads a value an edge.
-    #: Attention has trained weights and writes a message for every edge.
-    aggregation: ClassVar[Aggregation] = replace(
-        PLAIN,
-        index_bytes=read_library(LIBRARY).index_bytes,
-        weighted=frozenset({"plain", "scaled", "mean", "plus-own"}),
-        trained_messages=True,
-        calls=1,
-    )
     update_passes: ClassVar[Bound[Passes]] = ((1, 1), (1, 0))
 
     def begin(self, setting: Setting) -> None:
         """Check that PyG is installed; it is imported at the first computation."""
         if importlib.util.find_spec("torch_geometric") is None:
-            raise MissingDependency(_say_missing("it is not installed"))
+            raise MissingDependencyError(_say_missing("it is not installed"))
 
     def projects_first(self, layer: int, setting: Setting, mode: Mode) -> bool:
         """Return whether UPDATE comes first: in ``GCNConv`` always, in ``SAGEConv`` never."""
@@ -192,8 +179,8 @@ class PyGKernel(Kernel):
         transpose. It and the CSR tensor each have ones. A layer with values on edges also has PyG's
         ``edge_index``.
         """
-        size = super().adjacency_bytes(block, layer, itemsize)
-        ends = 16 if layer.edge_features else 0
+        size = csr_bytes(block)
+        ends = 16 if layer.on_edges.kept else 0
         return size + (16 + 8 + ends) * block.num_edges + itemsize * block.num_dst
 
     def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> Adjacency:
@@ -202,7 +189,26 @@ class PyGKernel(Kernel):
 
 
 @dataclass
-class PyGMessages(PyGKernel):
+class PyGKernel(PyGArithmetic, Kernel):
+    """A kernel that uses ``MessagePassing``, fused with its aggregation if weights are constant.
+
+    Products with a gradient use ``EdgeIndex``, because torch's product with a sparse CSR tensor
+    transposes it again in each backward pass.
+    """
+
+    #: Sums with constant weights are products of a sparse tensor, which reads a value an edge.
+    #: Attention has trained weights and writes a message for every edge.
+    aggregation: ClassVar[Aggregation] = replace(
+        PLAIN,
+        index_bytes=read_library(LIBRARY).index_bytes,
+        weighted=frozenset({"plain", "scaled", "mean", "plus-own"}),
+        trained_messages=True,
+        calls=1,
+    )
+
+
+@dataclass
+class PyGMessages(PyGArithmetic, Kernel):
     """PyG over an ``edge_index``, as its samplers return it.
 
     Every sum makes messages, a row an edge, and scatters them. It computes as ``PyGKernel`` does.

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import torch
 
-from gnnbench.errors import MissingDependency
+from gnnbench.errors import MissingDependencyError
 from gnnbench.machines.costs import Library, read_library
-from gnnbench.parts import Bundle, Setting
+from gnnbench.parts import Bundle, MiniBatchSampler, Setting
 from gnnbench.records import Block, IntArray, Loading
 from gnnbench_plugins.pyg.kernel import LIBRARY, require_pyg
-from gnnbench_plugins.reference.sampler import NeighbourSampler
 
 if TYPE_CHECKING:
     from torch_geometric.sampler import NeighborSampler, SamplerOutput
@@ -67,7 +66,7 @@ def blocks_of(output: SamplerOutput, num_seeds: int, num_layers: int) -> tuple[B
 
 
 @dataclass
-class PyGSampler(NeighbourSampler):
+class PyGSampler(MiniBatchSampler):
     """``torch_geometric.sampler.NeighborSampler``, the sampler of ``NeighborLoader``.
 
     Its draws come from torch's generator, seeded for every batch. The seed comes from the
@@ -90,7 +89,7 @@ class PyGSampler(NeighbourSampler):
                 "sampler 'pyg' draws with pyg-lib or torch-sparse and neither is installed here; "
                 + INSTALL
             )
-        return super().refuses(bundle, setting)
+        return None
 
     def begin(self, setting: Setting) -> None:
         super().begin(setting)
@@ -101,7 +100,7 @@ class PyGSampler(NeighbourSampler):
         from torch_geometric.sampler import NeighborSampler
 
         if not (torch_geometric.typing.WITH_PYG_LIB or torch_geometric.typing.WITH_TORCH_SPARSE):
-            raise MissingDependency(
+            raise MissingDependencyError(
                 "sampler 'pyg' draws with pyg-lib or torch-sparse and neither loads with this "
                 "torch; " + INSTALL
             )
@@ -133,9 +132,8 @@ class PyGSampler(NeighbourSampler):
         import torch_geometric.typing
 
         if torch_geometric.typing.WITH_PYG_LIB:
-            return super().notes()
+            return ()
         return (
-            *super().notes(),
             "torch-sparse drew the neighbours: its draw without replacement is biased "
             "(Floyd's algorithm with one value left out).",
         )

@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
-from gnnbench.parts import (
-    Communication,
-    FullGraphSampler,
-    Kernel,
-    Memory,
-    MiniBatchSampler,
-    Placement,
-)
+from gnnbench.parts import Part
 from gnnbench.records import Parts, Strategy
 from gnnbench_plugins.reference.card import DATA_PARALLEL, REFERENCE
 from gnnbench_plugins.reference.communication import (
@@ -27,28 +20,22 @@ from gnnbench_plugins.reference.subgraph import LayerwiseSampler, SaintSampler
 
 
 @hookimpl
-def gnnbench_sampler() -> list[type[MiniBatchSampler] | type[FullGraphSampler]]:
-    return [NeighbourSampler, SaintSampler, LayerwiseSampler, WholeGraphSampler]
-
-
-@hookimpl
-def gnnbench_placement() -> list[type[Placement]]:
-    return [SinglePlacement, HostPlacement, DataParallelPlacement]
-
-
-@hookimpl
-def gnnbench_communication() -> list[type[Communication]]:
-    return [NoCommunication, VanillaCommunication, HaloCommunication]
-
-
-@hookimpl
-def gnnbench_memory() -> list[type[Memory]]:
-    return [HostMemory, ResidentMemory]
-
-
-@hookimpl
-def gnnbench_kernel() -> list[type[Kernel]]:
-    return [TorchKernel]
+def gnnbench_parts() -> list[type[Part]]:
+    return [
+        NeighbourSampler,
+        SaintSampler,
+        LayerwiseSampler,
+        WholeGraphSampler,
+        SinglePlacement,
+        HostPlacement,
+        DataParallelPlacement,
+        NoCommunication,
+        VanillaCommunication,
+        HaloCommunication,
+        HostMemory,
+        ResidentMemory,
+        TorchKernel,
+    ]
 
 
 @hookimpl

@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from gnnbench.parts import (
+    MINI_BATCHES,
     Bundle,
     HaloExchange,
     HostLoading,
     NoTransfer,
-    Prefetching,
     Setting,
     option,
 )
+from gnnbench.records import Mode
 
 
 @dataclass(frozen=True)
@@ -45,12 +46,14 @@ class HaloCommunication(HaloExchange):
 
 
 @dataclass(frozen=True)
-class StagedPrefetching(Prefetching):
-    """Prefetching of rows, rounds ahead (HyScale-GNN §IV-B).
+class StagedPrefetching:
+    """The option of communications that prefetch rows, rounds ahead (HyScale-GNN §IV-B).
 
     Loading and transfer are two pipeline stages, since they use different channels (host memory,
     PCIe).
     """
+
+    modes: ClassVar[frozenset[Mode]] = MINI_BATCHES
 
     stages: int = option(
         2, "prefetch stages: 0 (off), 1 (load and transfer as one) or 2", tried=(0, 1, 2)

@@ -38,7 +38,7 @@ class TorchKernel(Kernel):
         """
         size = super().adjacency_bytes(block, layer, itemsize)
         size += (4 + itemsize) * block.num_edges + itemsize * block.num_dst
-        if layer.edge_features:
+        if layer.on_edges.kept:
             size += 16 * block.num_edges + 8 * (block.num_dst + 1)
         return size
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
 
@@ -20,12 +20,11 @@ from gnnbench.kernels import autograd
 from gnnbench.kernels.autograd import Factors
 from gnnbench.kernels.dispatch.aggregation import SparseMatrix
 from gnnbench.kernels.dispatch.checks import MaskArray
-from gnnbench.machines.costs import Operation
 from gnnbench.machines.costs.aggregation import Aggregation
 from gnnbench.machines.costs.passes import Passes
-from gnnbench.machines.machine import Device, DeviceKind
-from gnnbench.parts import Adjacency, Kernel, LayerShape, Scaling, Setting
-from gnnbench.records import Block, BlockSize, Mode, Work
+from gnnbench.machines.machine import DeviceKind
+from gnnbench.parts import Adjacency, Kernel, LayerShape, Scaling, Setting, csr_bytes
+from gnnbench.records import Block, BlockSize, Mode
 
 
 class NativeAdjacency(Adjacency):
@@ -172,20 +171,10 @@ def _factors(scaling: Scaling, *, own: bool) -> Factors:
 
 
 @dataclass
-class NativeKernel(Kernel):
-    """gnnbench's compiled kernels, which keep rows in registers during products.
+class NativeArithmetic:
+    """The numbers and costs of kernels that compute by gnnbench's compiled kernels."""
 
-    Sparse features stay sparse unless a large share of their values is stored. W comes before the
-    aggregation if that leaves less to aggregate. In a full graph AGGREGATE then has rows as wide as
-    the layer's output, forward and backward. Otherwise they are as wide as its input, and the first
-    layer has no backward pass. In a mini-batch W would multiply many more rows. Only sparse
-    features, with their cheap product, are multiplied first there.
-    """
-
-    name: ClassVar[str] = "native"
-    summary: ClassVar[str] = "gnnbench's own kernels, on the CPU"
-    device_kinds: ClassVar[frozenset[DeviceKind]] = frozenset({"cpu"})
-    takes_sparse_features: ClassVar[bool] = True
+    reuses_outputs: ClassVar[bool] = True
     adds_in_place: ClassVar[bool] = True
     #: Scaling, own rows and biases are in the same pass as the sum or the product.
     aggregation: ClassVar[Aggregation] = Aggregation(
@@ -202,41 +191,19 @@ class NativeKernel(Kernel):
         default_factory=WeakTensorKeyDictionary, init=False, repr=False, compare=False
     )
 
-    def operations(self, work: Work, device: Device) -> tuple[Operation, ...]:
-        """Return the operations, without output allocations for sums, products and UPDATE.
-
-        These kernels keep and reuse that memory; the terms of attention use torch's.
-        """
-        return tuple(
-            replace(each, outputs=0)
-            if work.op == "update" or each.kind in ("aggregate", "product")
-            else each
-            for each in super().operations(work, device)
-        )
-
     def adjacency_bytes(self, block: BlockSize, layer: LayerShape, itemsize: int) -> int:
         """Return the bytes of both CSRs, with 64-bit row pointers and the transpose's edge numbers.
 
         If a layer has values on edges, the edges' ends in 64 bits and a value each are added. If
         own rows stand beside means, the joint transpose of both is added.
         """
-        size = super().adjacency_bytes(block, layer, itemsize)
+        size = csr_bytes(block)
         size += 4 * (block.num_dst + 1 + block.num_src + 1 + block.num_edges)
         if layer.aggregate_features == 2 * layer.in_features and not block.own:
             size += 8 * (block.num_src + 1) + 4 * (block.num_edges + block.num_dst)
-        if layer.edge_features:
+        if layer.on_edges.kept:
             size += 20 * block.num_edges
         return size
-
-    def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> Adjacency:
-        return NativeAdjacency(block, dtype, device)
-
-    def projects_first(self, layer: int, setting: Setting, mode: Mode) -> bool:
-        if layer == 0 and setting.dataset.multiplies_stored:
-            return True
-        shape = setting.layers[layer]
-        passes = 1 if layer == 0 else 2
-        return mode == "full-graph" and 2 * shape.out_features < passes * shape.in_features
 
     def masks_gradients(self) -> bool:
         return True
@@ -257,3 +224,30 @@ class NativeKernel(Kernel):
                 rows.shape[1],
             )
         return autograd.aggregate(self._features[rows], weight, rows.values())
+
+
+@dataclass
+class NativeKernel(NativeArithmetic, Kernel):
+    """gnnbench's compiled kernels, which keep rows in registers during products.
+
+    Sparse features stay sparse unless a large share of their values is stored. W comes before the
+    aggregation if that leaves less to aggregate. In a full graph AGGREGATE then has rows as wide as
+    the layer's output, forward and backward. Otherwise they are as wide as its input, and the first
+    layer has no backward pass. In a mini-batch W would multiply many more rows. Only sparse
+    features, with their cheap product, are multiplied first there.
+    """
+
+    name: ClassVar[str] = "native"
+    summary: ClassVar[str] = "gnnbench's own kernels, on the CPU"
+    device_kinds: ClassVar[frozenset[DeviceKind]] = frozenset({"cpu"})
+    takes_sparse_features: ClassVar[bool] = True
+
+    def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> Adjacency:
+        return NativeAdjacency(block, dtype, device)
+
+    def projects_first(self, layer: int, setting: Setting, mode: Mode) -> bool:
+        if layer == 0 and setting.dataset.multiplies_stored:
+            return True
+        shape = setting.layers[layer]
+        passes = 1 if layer == 0 else 2
+        return mode == "full-graph" and 2 * shape.out_features < passes * shape.in_features

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from gnnbench.machines.machine import Device, Platform
-from gnnbench.parts import Bundle, PartitionPlacement, SeedPlacement, Setting, option
+from gnnbench.parts import Bundle, Placement, Setting, option
 
 
 @dataclass(frozen=True)
-class SinglePlacement(SeedPlacement, PartitionPlacement):
+class SinglePlacement(Placement):
     """A placement that computes every unit on the first GPU, or on the host without one.
 
     Other accelerators run only the kernels built for them, so they compute only when asked.
@@ -43,7 +43,7 @@ class SinglePlacement(SeedPlacement, PartitionPlacement):
 
 
 @dataclass(frozen=True)
-class HostPlacement(SeedPlacement, PartitionPlacement):
+class HostPlacement(Placement):
     """A placement that computes every unit on the host, even beside accelerators."""
 
     name: ClassVar[str] = "host"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -28,33 +27,24 @@ class NeighbourSampler(MiniBatchSampler):
     summary: ClassVar[str] = "uniform neighbour sampling without replacement, a fan-out per layer"
     law: ClassVar[str] = UNIFORM
 
-    _setting: Setting = field(init=False, repr=False, compare=False)
-
-    def begin(self, setting: Setting) -> None:
-        self._setting = setting
-
-    def rounds(self, epoch: int) -> Sequence[IntArray]:
-        """Return the training vertices, shuffled by (seed, epoch), in pieces of the batch size."""
-        workload = self._setting.workload
-        key = np.array([workload.seed, epoch], dtype=np.uint64)
-        shuffled = self._setting.dataset.train_ids
-        np.random.Generator(np.random.Philox(key=key)).shuffle(shuffled)
-        return [
-            shuffled[begin : begin + workload.batch_size]
-            for begin in range(0, len(shuffled), workload.batch_size)
-        ]
-
     def sample(self, seeds: IntArray, epoch: int, threads: int) -> tuple[Block, ...]:
-        graph, workload = self._setting.dataset.graph, self._setting.workload
-        return dispatch.sample_neighbours(
-            graph.indptr,
-            graph.indices,
-            seeds,
-            workload.fanouts,
-            seed=workload.seed,
-            epoch=epoch,
-            threads=threads,
-        )
+        return draw_neighbours(self._setting, seeds, epoch, threads)
+
+
+def draw_neighbours(
+    setting: Setting, seeds: IntArray, epoch: int, threads: int
+) -> tuple[Block, ...]:
+    """Return the blocks that GraphSAGE's sampling draws around seeds, input layer first."""
+    graph, workload = setting.dataset.graph, setting.workload
+    return dispatch.sample_neighbours(
+        graph.indptr,
+        graph.indices,
+        seeds,
+        workload.fanouts,
+        seed=workload.seed,
+        epoch=epoch,
+        threads=threads,
+    )
 
 
 @dataclass(frozen=True)
@@ -64,22 +54,27 @@ class WholeGraphSampler(FullGraphSampler):
     name: ClassVar[str] = "full-graph"
     summary: ClassVar[str] = "the whole graph at once, in one range of balanced edges per device"
 
-    def cut(self, setting: Setting, num_slots: int) -> IntArray:
-        """Return the bounds of the ranges, int64 ``(num_slots+1,)``."""
-        return balance_ranges(setting.dataset.graph, num_slots)
-
     def chunks(
         self, setting: Setting, num_slots: int, capacity: DeviceCapacity | None = None
     ) -> Chunks:
         """Return one unit per slot; a slot without vertices has none."""
-        graph, bounds = setting.dataset.graph, self.cut(setting, num_slots)
-        owner = np.repeat(np.arange(num_slots, dtype=np.int64), np.diff(bounds))
-        units = tuple(
-            Unit(slot=slot, blocks=(_range_block(graph, int(bounds[slot]), int(bounds[slot + 1])),))
-            for slot in range(num_slots)
-            if bounds[slot] < bounds[slot + 1]
-        )
-        return Chunks((Round(index=0, units=units),), owner)
+        graph = setting.dataset.graph
+        return cut_ranges(graph, balance_ranges(graph, num_slots))
+
+
+def cut_ranges(graph: Graph, bounds: IntArray) -> Chunks:
+    """Return one round with a unit for each range of vertices that is not empty.
+
+    ``bounds``, int64, are those of each device's range, by device index.
+    """
+    sizes = np.diff(bounds)
+    owner = np.repeat(np.arange(len(sizes), dtype=np.int64), sizes)
+    units = tuple(
+        Unit(slot=slot, blocks=(_range_block(graph, int(bounds[slot]), int(bounds[slot + 1])),))
+        for slot in range(len(sizes))
+        if sizes[slot]
+    )
+    return Chunks((Round(index=0, units=units),), owner)
 
 
 def balance_ranges(graph: Graph, num_ranges: int) -> IntArray:

@@ -7,7 +7,7 @@ of the round's batch that they reach. A round split over trainers is thus one la
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
@@ -16,9 +16,8 @@ import numpy as np
 from gnnbench.constants import Bound
 from gnnbench.kernels import dispatch
 from gnnbench.kernels.reference.sampling import DoubleArray
-from gnnbench.parts import Bundle, Setting, option
+from gnnbench.parts import Bundle, MiniBatchSampler, Setting, option, shuffle_seeds
 from gnnbench.records import Block, FloatArray, IntArray, Workload
-from gnnbench_plugins.reference.sampler import NeighbourSampler
 
 #: First epoch number of epochs that are drawn before a run, beyond all epochs of the run.
 FIRST_PRESAMPLED: Bound[int] = 1 << 30
@@ -26,8 +25,8 @@ MOST_PRESAMPLED: Bound[int] = 10_000
 
 
 @dataclass
-class RoundSampler(NeighbourSampler):
-    """A sampler that draws once for all seeds of a round.
+class RoundDraws(ABC):
+    """The options and mini-batches of samplers that draw once for all seeds of a round.
 
     Fan-outs have no effect: all edges between the drawn vertices are kept. An edge has its weight
     in the graph. With ``presampled``, the weight is divided by the edge's frequency, given its
@@ -35,13 +34,14 @@ class RoundSampler(NeighbourSampler):
     sampler.
     """
 
+    name: ClassVar[str]
     heeds_fanouts: ClassVar[bool] = False
-    law: ClassVar[str] = ""
 
     presampled: int = option(
         0, "epochs drawn before the run, by which edges are normalised; 0 = edges as they are"
     )
 
+    _setting: Setting = field(init=False, repr=False, compare=False)
     #: An epoch, and each vertex's position among its shuffled seeds, int64 ``(V,)``, -1 for no
     #: seed.
     _places: tuple[int, IntArray] | None = field(
@@ -54,7 +54,7 @@ class RoundSampler(NeighbourSampler):
         """Return a whole round's blocks, without ``own``; ``seeds`` are the last destinations."""
 
     def begin(self, setting: Setting) -> None:
-        super().begin(setting)
+        self._setting = setting
         self._places = None
         self._scales = ()
 
@@ -64,7 +64,7 @@ class RoundSampler(NeighbourSampler):
                 f"sampler.presampled is {self.presampled}; give a number of epochs from 0 to "
                 f"{MOST_PRESAMPLED:,}."
             )
-        return super().refuses(bundle, setting)
+        return None
 
     @property
     def scales_edges(self) -> bool:
@@ -88,7 +88,7 @@ class RoundSampler(NeighbourSampler):
         found: dict[int, tuple[IntArray, IntArray]] = {}
         places: list[int] = []
         for epoch in range(FIRST_PRESAMPLED, FIRST_PRESAMPLED + self.presampled):
-            for number, seeds in enumerate(self.rounds(epoch)):
+            for number, seeds in enumerate(shuffle_seeds(self._setting, epoch)):
                 blocks = self.draw(seeds, epoch, number, workload.threads)
                 places = [blocks.index(block) for block in blocks]
                 for place in set(places):
@@ -117,7 +117,7 @@ class RoundSampler(NeighbourSampler):
         if len(numbers) != 1 or numbers[0] < 0:
             raise ValueError(f"seeds are of {len(numbers)} rounds; pass some of one round's.")
         number = int(numbers[0])
-        whole = self.rounds(epoch)[number]
+        whole = shuffle_seeds(self._setting, epoch)[number]
         blocks = self.draw(whole, epoch, number, threads)
         return blocks if np.array_equal(seeds, whole) else keep_reached(blocks, places % size)
 
@@ -128,20 +128,18 @@ class RoundSampler(NeighbourSampler):
     def notes(self) -> tuple[str, ...]:
         if self.scales_edges:
             return (
-                *super().notes(),
                 f"sampler {self.name!r}: a sum over neighbours weighs each edge by one over how "
                 f"often it came with its destination in {self.presampled:,} epochs drawn before "
                 f"the run; drawing these is no part of an epoch's time.",
             )
         return (
-            *super().notes(),
             f"sampler {self.name!r}: an edge weighs what it does in the graph, however likely it "
             f"was drawn, so GCN's sums are smaller than in evaluation, which has every neighbour.",
         )
 
     def _place_seeds(self, epoch: int) -> IntArray:
         if self._places is None or self._places[0] != epoch:
-            seeds = np.concatenate(self.rounds(epoch))
+            seeds = np.concatenate(shuffle_seeds(self._setting, epoch))
             places = np.full(self._setting.dataset.graph.num_vertices, -1, dtype=np.int64)
             places[seeds] = np.arange(len(seeds))
             self._places = epoch, places
@@ -149,16 +147,13 @@ class RoundSampler(NeighbourSampler):
 
 
 @dataclass
-class SaintSampler(RoundSampler):
+class SaintDraws(RoundDraws):
     """GraphSAINT (Zeng et al. 2020, Algorithm 2): a round's seeds, and a subgraph around them.
 
     All layers but the last compute the whole subgraph. The paper's loss covers all training
     vertices of the subgraph, divided by their probabilities. Here the loss covers the seeds. Every
     training vertex is a seed once an epoch, so all count alike.
     """
-
-    name: ClassVar[str] = "saint"
-    summary: ClassVar[str] = "GraphSAINT's subgraphs, drawn by vertices, edges or random walks"
 
     method: Literal["node", "edge", "walk"] = option(
         "node", "draw vertices by degree, edges, or random walks"
@@ -224,15 +219,20 @@ class SaintSampler(RoundSampler):
 
 
 @dataclass
-class LayerwiseSampler(RoundSampler):
+class SaintSampler(SaintDraws, MiniBatchSampler):
+    """A sampler of GraphSAINT's subgraphs."""
+
+    name: ClassVar[str] = "saint"
+    summary: ClassVar[str] = "GraphSAINT's subgraphs, drawn by vertices, edges or random walks"
+
+
+@dataclass
+class LayerwiseDraws(RoundDraws):
     """LADIES (Zou et al. 2019, Algorithm 1) or FastGCN (Chen, Ma and Xiao 2018, Algorithm 2).
 
     A layer's sources are drawn for all of its destinations together. The papers divide a source's
     weight by its probability. Here ``presampled`` divides an edge's weight by its frequency.
     """
-
-    name: ClassVar[str] = "layerwise"
-    summary: ClassVar[str] = "layer-wise sampling: LADIES, or FastGCN's importance of all vertices"
 
     method: Literal["ladies", "fastgcn"] = option(
         "ladies", "draw among the layer's neighbours, or by one importance for all layers"
@@ -282,6 +282,14 @@ class LayerwiseSampler(RoundSampler):
             importance=self._importance,
             threads=threads,
         ).blocks
+
+
+@dataclass
+class LayerwiseSampler(LayerwiseDraws, MiniBatchSampler):
+    """A sampler of each layer's sources for all of its destinations together."""
+
+    name: ClassVar[str] = "layerwise"
+    summary: ClassVar[str] = "layer-wise sampling: LADIES, or FastGCN's importance of all vertices"
 
 
 def keep_reached(blocks: tuple[Block, ...], rows: IntArray) -> tuple[Block, ...]:

@@ -10,7 +10,7 @@ program that chooses the layers to swap.
 from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
-from gnnbench.parts import FullGraphSampler, Memory, MiniBatchSampler
+from gnnbench.parts import Part
 from gnnbench.records import Parts, Strategy
 from gnnbench_plugins.roc.card import CARD
 from gnnbench_plugins.roc.memory import RocMemory
@@ -18,13 +18,8 @@ from gnnbench_plugins.roc.sampler import RocSampler
 
 
 @hookimpl
-def gnnbench_sampler() -> list[type[MiniBatchSampler] | type[FullGraphSampler]]:
-    return [RocSampler]
-
-
-@hookimpl
-def gnnbench_memory() -> list[type[Memory]]:
-    return [RocMemory]
+def gnnbench_parts() -> list[type[Part]]:
+    return [RocSampler, RocMemory]
 
 
 @hookimpl

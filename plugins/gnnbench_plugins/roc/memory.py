@@ -6,18 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from gnnbench.parts import SwappingMemory, option
+from gnnbench.parts import FULL_GRAPHS, DeviceMemory, option
+from gnnbench.records import Mode
 
 #: The peak of memory beside the kept layers, and the swapped layers.
 _Way = tuple[int, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class RocMemory(SwappingMemory):
+class RocMemory(DeviceMemory):
     """Vertex data on the devices, with the fewest kept bytes swapped to the host that will fit."""
 
     name: ClassVar[str] = "roc"
     summary: ClassVar[str] = "on the devices, intermediates on the host where there is no room"
+    modes: ClassVar[frozenset[Mode]] = FULL_GRAPHS
+    swaps: ClassVar[bool] = True
 
     swap: Literal["auto", "all", "none"] = option(
         "auto",

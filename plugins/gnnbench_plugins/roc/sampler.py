@@ -9,12 +9,12 @@ from typing import ClassVar
 import numpy as np
 
 from gnnbench.constants import Bound
-from gnnbench.errors import DeviceOutOfMemory
-from gnnbench.parts import Bundle, Part, Setting, option
+from gnnbench.errors import DeviceOutOfMemoryError
+from gnnbench.parts import Bundle, Chunks, DeviceCapacity, FullGraphSampler, Part, Setting, option
 from gnnbench.price.dry_run import DryRun
 from gnnbench.records import IntArray
 from gnnbench.reproduce.agreement import format_share
-from gnnbench_plugins.reference.sampler import WholeGraphSampler, balance_ranges
+from gnnbench_plugins.reference.sampler import balance_ranges, cut_ranges
 from gnnbench_plugins.roc.cost import Numbers, cut_evenly, find_features, learn_weights
 
 MOST_LEARNED: Bound[int] = 100
@@ -23,7 +23,7 @@ EVEN: Bound[float] = 0.01
 
 
 @dataclass(frozen=True)
-class RocSampler(WholeGraphSampler):
+class RocSampler(FullGraphSampler):
     """Contiguous ranges of vertices of equal cost, one for each device.
 
     The cost of a vertex is learned from epochs. Each device's time in a layer is a sample, and the
@@ -46,7 +46,7 @@ class RocSampler(WholeGraphSampler):
                 f"sampler.learned is {self.learned}; give a number of epochs from 0 to "
                 f"{MOST_LEARNED}."
             )
-        return super().refuses(bundle, setting)
+        return None
 
     def settle(self, bundle: Bundle, setting: Setting) -> tuple[Part, tuple[str, ...]]:
         count = len(bundle.placement.trainers(setting.platform))
@@ -64,7 +64,7 @@ class RocSampler(WholeGraphSampler):
             sampler = self._cut_at(bounds)
             try:
                 taken = time_layers(replace(bundle, sampler=sampler), setting, count)
-            except DeviceOutOfMemory:
+            except DeviceOutOfMemoryError:
                 break
             busy = taken.sum(axis=0)
             tried.append((busy.max() / busy.mean(), sampler))
@@ -92,10 +92,16 @@ class RocSampler(WholeGraphSampler):
         object.__setattr__(cut, "_bounds", tuple(bounds.tolist()))
         return cut
 
+    def chunks(
+        self, setting: Setting, num_slots: int, capacity: DeviceCapacity | None = None
+    ) -> Chunks:
+        return cut_ranges(setting.dataset.graph, self.cut(setting, num_slots))
+
     def cut(self, setting: Setting, num_slots: int) -> IntArray:
+        """Return the bounds of the ranges, int64 ``(num_slots+1,)``."""
         if len(self._bounds) == num_slots + 1:
             return np.array(self._bounds, dtype=np.int64)
-        return super().cut(setting, num_slots)
+        return balance_ranges(setting.dataset.graph, num_slots)
 
 
 def time_layers(bundle: Bundle, setting: Setting, count: int) -> Numbers:

@@ -8,7 +8,7 @@ parallel training. ``memory`` has a copy of the features on every node.
 from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
-from gnnbench.parts import Communication, Memory, MiniBatchSampler
+from gnnbench.parts import Part
 from gnnbench.records import Ablation, PartKind, Parts, Strategy
 from gnnbench_plugins.salient.card import CARD
 from gnnbench_plugins.salient.communication import SalientCommunication
@@ -19,18 +19,8 @@ _BLOCKING: tuple[PartKind, str, str] = ("communication", "pipelined", "false")
 
 
 @hookimpl
-def gnnbench_sampler() -> list[type[MiniBatchSampler]]:
-    return [SalientSampler]
-
-
-@hookimpl
-def gnnbench_communication() -> list[type[Communication]]:
-    return [SalientCommunication]
-
-
-@hookimpl
-def gnnbench_memory() -> list[type[Memory]]:
-    return [SalientMemory]
+def gnnbench_parts() -> list[type[Part]]:
+    return [SalientSampler, SalientCommunication, SalientMemory]
 
 
 @hookimpl

@@ -8,12 +8,13 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from gnnbench.parts import Prefetching, RingReduction, RoundedLoading, option
+from gnnbench.parts import MINI_BATCHES, HostLoading, option
+from gnnbench.records import Mode
 from gnnbench_plugins.reference.rounding import round_to_half
 
 
 @dataclass(frozen=True)
-class SalientCommunication(Prefetching, RoundedLoading, RingReduction):
+class SalientCommunication(HostLoading):
     """A transfer of every unit's input rows that overlaps training on the last mini-batch.
 
     A transfer has a separate stream, and the training stream waits only for its end. A device
@@ -25,6 +26,8 @@ class SalientCommunication(Prefetching, RoundedLoading, RingReduction):
 
     name: ClassVar[str] = "salient"
     summary: ClassVar[str] = "rows transferred while others are trained on, gradients in a ring"
+    modes: ClassVar[frozenset[Mode]] = MINI_BATCHES
+    batch_all_reduce: ClassVar[Literal["host", "ring"]] = "ring"
     keeps_packed: ClassVar[bool] = True
 
     pipelined: bool = option(

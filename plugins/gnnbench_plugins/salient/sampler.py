@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gnnbench.parts import Bundle, Setting, option
-from gnnbench_plugins.reference.sampler import NeighbourSampler
+from gnnbench.parts import UNIFORM, Bundle, MiniBatchSampler, Setting, option
+from gnnbench.records import Block, IntArray
+from gnnbench_plugins.reference.sampler import draw_neighbours
 
 
 @dataclass
-class SalientSampler(NeighbourSampler):
+class SalientSampler(MiniBatchSampler):
     """GraphSAGE's sampling, like the reference's, but done by other threads.
 
     Each device has dedicated threads on the host. A thread takes the next mini-batch, draws it,
@@ -20,6 +21,7 @@ class SalientSampler(NeighbourSampler):
 
     name: ClassVar[str] = "salient"
     summary: ClassVar[str] = "uniform neighbour sampling, a whole mini-batch by each thread"
+    law: ClassVar[str] = UNIFORM
 
     workers: int = option(
         0, "threads that prepare mini-batches for each device; 0 = the cores that it has"
@@ -37,7 +39,10 @@ class SalientSampler(NeighbourSampler):
                     f"{host.name!r} of platform {platform.name} has {host.cores} cores; give 1 to "
                     f"{max(1, host.cores // devices)}, or 0 for all."
                 )
-        return super().refuses(bundle, setting)
+        return None
+
+    def sample(self, seeds: IntArray, epoch: int, threads: int) -> tuple[Block, ...]:
+        return draw_neighbours(self._setting, seeds, epoch, threads)
 
     def preparers(self, cores: int) -> int:
         return self.workers or cores

@@ -7,14 +7,14 @@ already: random parts of the graph (MixGCN, section 4.3), one a device.
 from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
-from gnnbench.parts import Communication
+from gnnbench.parts import Part
 from gnnbench.records import Parts, Strategy
 from gnnbench_plugins.sancus.card import CARD
 from gnnbench_plugins.sancus.communication import SancusCommunication
 
 
 @hookimpl
-def gnnbench_communication() -> list[type[Communication]]:
+def gnnbench_parts() -> list[type[Part]]:
     return [SancusCommunication]
 
 

@@ -8,9 +8,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from gnnbench.parts import (
-    AdaptiveExchange,
-    Broadcast,
     Bundle,
+    HaloExchange,
     HaloTraffic,
     PeerData,
     Setting,
@@ -21,7 +20,7 @@ from gnnbench.records import BoolArray, IntArray
 
 
 @dataclass(frozen=True)
-class SancusCommunication(Broadcast, AdaptiveExchange):
+class SancusCommunication(HaloExchange):
     """A broadcast of all rows of each partition to all devices, unless copies are recent enough.
 
     A broadcast to m - 1 peers takes m - 1 copies of the shard. A layer therefore costs (m - 1) |V|
@@ -44,6 +43,7 @@ class SancusCommunication(Broadcast, AdaptiveExchange):
 
     name: ClassVar[str] = "sancus"
     summary: ClassVar[str] = "every partition's rows broadcast to all devices, or a copy used again"
+    broadcasts: ClassVar[bool] = True
 
     metric: Literal["epochs", "embeddings"] = option(
         "epochs", "what a copy's staleness is bounded in: epochs, or the change of its embeddings"

@@ -11,7 +11,17 @@ from gnnbench.errors import PluginError
 from gnnbench.machines import load_platform
 from gnnbench.machines.costs import Library
 from gnnbench.machines.costs.bounds import Peaks, find_peaks, least_seconds
-from gnnbench.machines.machine import Device, LibraryRates, Platform, RateCurve
+from gnnbench.machines.machine import (
+    Device,
+    EdgeRates,
+    Hardware,
+    LibraryRates,
+    Platform,
+    RateCurve,
+    SumRates,
+    TrainerRates,
+)
+from gnnbench.machines.tables import replace_fields
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Work
 from gnnbench_plugins.reference.kernel import TorchKernel
@@ -26,8 +36,15 @@ PEAKS = Peaks(
     drawn_edges_per_s=20.0,
     skips=False,
 )
-GPU = Device("gpu0", "gpu", "made by hand", 1e12, 1e9, 10**9, cache_bytes=1e3)
-HOST = Device("host", "cpu", "made by hand", 1e11, 1e8, 10**9, cores=4, sampled_edges_per_s=1e4)
+GPU = Device("gpu0", "gpu", "made by hand", Hardware(1e12, 1e9, 10**9, cache_bytes=1e3))
+HOST = Device(
+    "host",
+    "cpu",
+    "made by hand",
+    Hardware(1e11, 1e8, 10**9),
+    cores=4,
+    rates=TrainerRates(sampled_edges_per_s=1e4),
+)
 PLATFORM = Platform("tiny", "", HOST, (GPU,), ())
 SUM = Work("aggregate", edges=4000, rows=1000, features=10, sources=3000)
 UPDATE = Work("update", macs=10**9, rows=1000, features=10)
@@ -73,7 +90,7 @@ def test_the_largest_rates_of_a_device_are_its_peaks():
     """Of its kind the cache's, 2.5 times the memory's on a GPU, and five times on a CPU."""
     assert find_peaks(GPU) == Peaks(1e9, 2.5e9, 1e3, 1e12, 2.5e8, skips=False)
     assert find_peaks(HOST) == Peaks(1e8, 5e8, 4 * 2.4e6, 1e11, 2.5e7, skips=False)
-    board = Device("fpga0", "fpga", "made by hand", 1e12, 1e9, 10**9)
+    board = Device("fpga0", "fpga", "made by hand", Hardware(1e12, 1e9, 10**9))
     assert find_peaks(board) == Peaks(1e9, 1e9, 0.0, 1e12, 2.5e8, skips=False)
 
 
@@ -81,16 +98,17 @@ def test_what_a_platform_states_beyond_a_devices_own_rates_is_believed():
     def curve(rate):
         return RateCurve((4, 64), (rate / 2, rate), (1.0, 1.0))
 
-    assert find_peaks(replace(GPU, aggregate=curve(3e9))).bytes_per_s == 3e9
-    assert find_peaks(replace(GPU, aggregate_backward=curve(4e9))).bytes_per_s == 4e9
-    assert find_peaks(replace(GPU, update=curve(2e12))).operations_per_s == 2e12
+    assert find_peaks(replace_fields(GPU, aggregate=curve(3e9))).bytes_per_s == 3e9
+    assert find_peaks(replace_fields(GPU, aggregate_backward=curve(4e9))).bytes_per_s == 4e9
+    assert find_peaks(replace_fields(GPU, update=curve(2e12))).operations_per_s == 2e12
     rates = LibraryRates(
-        aggregate=curve(5e9), cached=curve(8e9), written=curve(6e9), update=curve(3e12),
-        sampled_edges_per_s=1e9,
-    )  # fmt: skip
+        sums=SumRates(aggregate=curve(5e9), cached=curve(8e9), written=curve(6e9)),
+        update=curve(3e12),
+        edges=EdgeRates(sampled_edges_per_s=1e9),
+    )
     peaks = find_peaks(replace(HOST, libraries={"some": rates}))
     assert peaks == Peaks(6e9, 8e9, 4 * 2.4e6, 3e12, 4e9, skips=False)
-    assert find_peaks(replace(HOST, sampled_edges_per_s=1e7)).drawn_edges_per_s == 4e7
+    assert find_peaks(replace_fields(HOST, sampled_edges_per_s=1e7)).drawn_edges_per_s == 4e7
 
 
 @dataclass
@@ -174,7 +192,7 @@ def test_edges_are_drawn_no_faster_than_they_are_written():
 
 
 def test_what_the_platform_says_of_drawing_is_believed():
-    fast = replace(HOST, sampled_edges_per_s=1e9)
+    fast = replace_fields(HOST, sampled_edges_per_s=1e9)
     assert draw(fast) == pytest.approx(1e6 / 4e9)
-    measured = {"drawing": LibraryRates(sampled_edges_per_s=2e9)}
+    measured = {"drawing": LibraryRates(edges=EdgeRates(sampled_edges_per_s=2e9))}
     assert draw(replace(HOST, libraries=measured)) == pytest.approx(1e6 / 8e9)

@@ -22,13 +22,24 @@ from gnnbench.machines.costs.loading import limit_rate, price_rows, price_sampli
 from gnnbench.machines.costs.measured import price_measured
 from gnnbench.machines.costs.passes import weigh_edges
 from gnnbench.machines.costs.roofline import mapping_seconds
-from gnnbench.machines.machine import Device, LibraryRates, RateCurve
+from gnnbench.machines.machine import (
+    CallTimes,
+    Device,
+    EdgeRates,
+    Hardware,
+    LibraryRates,
+    RateCurve,
+    SumRates,
+)
+from gnnbench.machines.tables import replace_fields
 from gnnbench.plugins import load
 from gnnbench.records import Block, Work
 from gnnbench_plugins.pyg.kernel import PyGMessages
 
-GPU = Device("gpu0", "gpu", "", 15e12, 900e9, 10**10, launch_s=1e-5, cache_bytes=6e6)
-CPU = Device("host", "cpu", "", 2e12, 100e9, 10**11, launch_s=5e-6, cores=20, cache_bytes=40e6)
+GPU = Device("gpu0", "gpu", "", Hardware(15e12, 900e9, 10**10, launch_s=1e-5, cache_bytes=6e6))
+CPU = Device(
+    "host", "cpu", "", Hardware(2e12, 100e9, 10**11, launch_s=5e-6, cache_bytes=40e6), cores=20
+)
 RATES = read_devices()
 #: 3 million edges from 200,000 rows of 64 values to 100,000.
 SUM = Work("aggregate", edges=3_000_000, rows=100_000, features=64, sources=200_000)
@@ -201,7 +212,7 @@ def test_backward_a_product_is_one_for_the_weights_and_one_for_the_rows():
 
 def test_relu_is_in_place_and_its_gradient_is_a_tensor_of_its_own():
     """Of 400 bytes from 100 on: the product, and ReLU's gradient, are mapped; ReLU is not."""
-    here = replace(CPU, mapped_from_bytes=300.0, fresh_bandwidth_bytes_per_s=10.0)
+    here = replace_fields(CPU, mapped_from_bytes=300.0, fresh_bandwidth_bytes_per_s=10.0)
     work = Work("update", rows=10, features=10, macs=10 * 5 * 10, form="relu")
     for name, mapped in (("torch", (40.0, 0.0)), ("dgl", (40.0, 40.0, 0.0)), ("native", (0.0,))):
         operations = kernel(name).operations(work, here)
@@ -216,7 +227,7 @@ def test_messages_are_mapped_where_one_of_them_alone_is_large():
     """Backward the picked gradients, those of the rows, and their products with the rows, each a
     row of 256 bytes an edge."""
     size = SUM.edges * 256.0
-    here = replace(CPU, mapped_from_bytes=size, fresh_bandwidth_bytes_per_s=size)
+    here = replace_fields(CPU, mapped_from_bytes=size, fresh_bandwidth_bytes_per_s=size)
     work = SUM._replace(form="attention", backward=True)
     assert work.features * work.itemsize == 256
     operations = kernel("pyg").operations(work, here)
@@ -224,7 +235,7 @@ def test_messages_are_mapped_where_one_of_them_alone_is_large():
 
 
 def test_native_kernels_keep_memory_for_sums_and_products_and_torch_makes_the_rest():
-    here = replace(CPU, mapped_from_bytes=1e6, fresh_bandwidth_bytes_per_s=1e9)
+    here = replace_fields(CPU, mapped_from_bytes=1e6, fresh_bandwidth_bytes_per_s=1e9)
     work = SUM._replace(form="attention", macs=200_000 * 32 * 64, backward=True)
     made = {name: kernel(name).operations(work, here) for name in ("native", "torch")}
     found = {
@@ -271,7 +282,7 @@ def test_weights_of_edges_are_not_on_the_path_of_vector_instructions_of_a_cpu():
     assert kinds == ["scalar", "aggregate"]
     rate = kernel("dgl").library.scalar_values_per_s
     assert kernel("dgl").seconds(weighted, CPU) == pytest.approx(
-        EDGES * 64 / (20 * rate) + CPU.launch_s + kernel("dgl").library.call_s
+        EDGES * 64 / (20 * rate) + CPU.hardware.launch_s + kernel("dgl").library.call_s
     )
 
 
@@ -330,12 +341,14 @@ def test_dgl_counts_degrees_by_one_core_for_every_mean():
 def test_an_accelerators_host_goes_on_and_a_cpu_does_not():
     library = Library(call_s=0.5)
     work = Operation("stream", read_bytes=900e9, launches=3, calls=1)
-    busy_s = 1 / RATES["gpu"].stream
+    busy_s = 1 / RATES["gpu"].reached.stream
     assert price_operations([work], GPU, library) == pytest.approx(busy_s)
-    assert price_operations([work], replace(GPU, launch_s=2.0), library) == pytest.approx(6.5)
+    assert price_operations([work], replace_fields(GPU, launch_s=2.0), library) == pytest.approx(
+        6.5
+    )
     work = replace(work, read_bytes=100e9)
     assert price_operations([work], CPU, library) == pytest.approx(
-        1 / RATES["cpu"].stream + 3 * 5e-6 + 0.5
+        1 / RATES["cpu"].reached.stream + 3 * 5e-6 + 0.5
     )
 
 
@@ -354,13 +367,13 @@ def test_a_dot_product_waits_for_its_rows_and_a_sum_goes_on():
 
 def test_values_of_edges_take_as_long_where_sums_were_measured():
     library = Library(scalar_values_per_s=1e9, dot_values_per_s=2e9)
-    measured = LibraryRates(aggregate=RateCurve((4,), (2e9,), (1e9,)))
+    measured = LibraryRates(sums=SumRates(aggregate=RateCurve((4,), (2e9,), (1e9,))))
     passes = Operation("scalar", read_bytes=8, written_bytes=8, flops=1e9)
-    launched_s = CPU.launch_s
+    launched_s = CPU.hardware.launch_s
     assert price_measured([passes], CPU, library, measured, 2) == pytest.approx(0.5 + launched_s)
     dot = Operation("dot", picked_rows=1e6, distinct_rows=1e9, row_bytes=400, flops=1e8)
     assert price_measured([dot], CPU, library, measured, 2) == pytest.approx(
-        1e6 * 400 / measured.aggregate.at(100, 2) + 1e8 / 4e9 + launched_s
+        1e6 * 400 / measured.sums.aggregate.at(100, 2) + 1e8 / 4e9 + launched_s
     )
 
 
@@ -377,12 +390,14 @@ def test_rows_that_fit_in_the_cache_come_from_there():
     rates = RATES["gpu"]
     picked = Operation("aggregate", picked_rows=1e7, distinct_rows=1e4, row_bytes=400.0)
     sectors = 13 * 32.0  # 400 bytes
-    cached_s = 1e7 * sectors / (900e9 * rates.cache_times)
+    cached_s = 1e7 * sectors / (900e9 * rates.cache.cache_times)
     assert price_operation(picked, GPU, Library()) == pytest.approx(cached_s)
     missed = replace(picked, distinct_rows=1e6)
-    kept = (6e6 / 400e6) ** rates.skew
+    kept = (6e6 / 400e6) ** rates.cache.skew
     lost = 1e6 + 9e6 * (1 - kept)
-    expected = sectors / 900e9 * (lost / rates.gather + (1e7 - lost) / rates.cache_times)
+    expected = (
+        sectors / 900e9 * (lost / rates.reached.gather + (1e7 - lost) / rates.cache.cache_times)
+    )
     assert price_operation(missed, GPU, Library()) == pytest.approx(expected)
 
 
@@ -391,7 +406,7 @@ def test_a_core_waits_for_each_row_that_it_picks():
     wide = Operation("aggregate", picked_rows=1e7, distinct_rows=1e7, row_bytes=64.0)
     few_s = price_operation(wide, CPU, Library(), threads=1)
     first = 1e7  # more than fits goes through
-    assert few_s == pytest.approx(first * rates.row_s)
+    assert few_s == pytest.approx(first * rates.cache.row_s)
     assert price_operation(wide, CPU, Library()) == pytest.approx(few_s / 20)
 
 
@@ -400,8 +415,8 @@ def test_a_line_that_comes_from_memory_has_more_narrow_rows_than_one():
     cache, so that each comes from memory once; they fit there, and are in it from then on."""
     rates = RATES["cpu"]
     values = Operation("gather", read_bytes=4e7, picked_rows=1e7, distinct_rows=1e5, row_bytes=4.0)
-    index_s = 4e7 / (CPU.bandwidth_bytes_per_s(1) * rates.stream)
-    waited_s = 6_250 * rates.row_s + (1e7 - 6_250) * rates.line_s
+    index_s = 4e7 / (CPU.bandwidth_bytes_per_s(1) * rates.reached.stream)
+    waited_s = 6_250 * rates.cache.row_s + (1e7 - 6_250) * rates.cache.line_s
     taken_s = price_operation(values, CPU, Library(), threads=1)
     assert taken_s == pytest.approx(index_s + waited_s)
 
@@ -411,18 +426,20 @@ def test_larger_tensors_than_the_allocator_keeps_are_mapped_anew():
     kept = Operation("stream", written_bytes=32 * 2**20 - 1)
     mapped = replace(kept, written_bytes=32 * 2**20)
     assert price_operation(kept, CPU, Library()) == pytest.approx(
-        kept.written_bytes / (100e9 * rates.stream)
+        kept.written_bytes / (100e9 * rates.reached.stream)
     )
     assert price_operation(mapped, CPU, Library()) == pytest.approx(
-        mapped.written_bytes / rates.fresh_bytes_per_s
+        mapped.written_bytes / rates.pages.fresh_bytes_per_s
     )
     # A machine may say how fast one process fills new memory, and a core of it.
-    measured = replace(CPU, fresh_bandwidth_bytes_per_s=3e9, core_fresh_bandwidth_bytes_per_s=1e9)
+    measured = replace_fields(
+        CPU, fresh_bandwidth_bytes_per_s=3e9, core_fresh_bandwidth_bytes_per_s=1e9
+    )
     for threads, rate in ((1, 1e9), (2, 2e9), (7, 3e9), (0, 3e9)):
         assert price_operation(mapped, measured, Library(), threads) == pytest.approx(
             mapped.written_bytes / rate
         )
-    alone = replace(measured, core_fresh_bandwidth_bytes_per_s=0.0)
+    alone = replace_fields(measured, core_fresh_bandwidth_bytes_per_s=0.0)
     assert price_operation(mapped, alone, Library(), 1) == pytest.approx(mapped.written_bytes / 3e9)
     # Two tensors of half the size are both kept.
     assert price_operation(replace(mapped, launches=2), CPU, Library()) < 1e-3
@@ -430,8 +447,8 @@ def test_larger_tensors_than_the_allocator_keeps_are_mapped_anew():
 
 def test_a_narrow_product_reaches_less_of_the_peak():
     rates = RATES["gpu"]
-    wide = Operation("product", flops=15e12, width=rates.half_width)
-    assert price_operation(wide, GPU, Library()) == pytest.approx(2 / rates.product)
+    wide = Operation("product", flops=15e12, width=rates.reached.half_width)
+    assert price_operation(wide, GPU, Library()) == pytest.approx(2 / rates.reached.product)
     assert price_operation(replace(wide, width=1), GPU, Library()) > 20
 
 
@@ -451,9 +468,12 @@ def test_other_accelerators_keep_equations_11_and_12(kind):
 
 def test_a_measured_curve_stands_for_all_of_a_step():
     slow = RateCurve((1,), (2e9,), (1e9,))
-    device = replace(CPU, aggregate=RateCurve((1,), (4e9,), (2e9,)))
+    device = replace_fields(CPU, aggregate=RateCurve((1,), (4e9,), (2e9,)))
     assert kernel("dgl").seconds(SUM, device) == pytest.approx(5e-6 + EDGES * ROW / 4e9)
-    own = replace(device, libraries={"dgl": LibraryRates(aggregate=slow, call_s=0.5)})
+    own = replace(
+        device,
+        libraries={"dgl": LibraryRates(sums=SumRates(aggregate=slow), calls=CallTimes(call_s=0.5))},
+    )
     assert kernel("dgl").seconds(SUM, own) == pytest.approx(0.5 + 5e-6 + EDGES * ROW / 2e9)
     assert kernel("pyg").seconds(SUM, own) == pytest.approx(5e-6 + EDGES * ROW / 4e9)
 
@@ -465,16 +485,19 @@ def test_staged_rows_are_picked_into_new_memory_and_cross_as_fast_as_the_driver_
     rates = RATES["cpu"]
     rows = Work("copy", rows=10**6, features=128, bytes=512 * 10**6)
     staged = rows._replace(loading="staged")
-    assert price_rows(staged, CPU) == pytest.approx(512e6 / rates.fresh_bytes_per_s)
+    assert price_rows(staged, CPU) == pytest.approx(512e6 / rates.pages.fresh_bytes_per_s)
     assert price_rows(rows, CPU) < price_rows(staged, CPU)
-    described = replace(CPU, fresh_bandwidth_bytes_per_s=2e9)
+    described = replace_fields(CPU, fresh_bandwidth_bytes_per_s=2e9)
     assert price_rows(staged, described) == pytest.approx(512e6 / 2e9)
     four = staged._replace(processes=4)
     assert price_rows(four, CPU) == pytest.approx(
-        max(price_rows(rows, CPU), 512e6 / rates.fresh_bytes_per_s / 4**rates.side_by_side)
+        max(
+            price_rows(rows, CPU),
+            512e6 / rates.pages.fresh_bytes_per_s / 4**rates.pages.side_by_side,
+        )
     )
     assert price_rows(rows._replace(loading="in-place"), CPU) == 0
-    assert limit_rate("staged", 12e9, CPU, GPU) == rates.staged_bytes_per_s
+    assert limit_rate("staged", 12e9, CPU, GPU) == rates.pages.staged_bytes_per_s
     assert limit_rate("staged", 1e9, CPU, GPU) == 1e9
     assert limit_rate("in-place", 12e9, CPU, GPU) == 12e9 * RATES["gpu"].in_place
 
@@ -482,7 +505,9 @@ def test_staged_rows_are_picked_into_new_memory_and_cross_as_fast_as_the_driver_
 @pytest.mark.parametrize(("loading", "fresh"), [("staged", False), ("blocks", True)])
 def test_where_it_was_measured_rows_are_mapped_if_allocators_do_not_keep_as_many(loading, fresh):
     """32 MiB are, whoever picks them and how many do; rows into memory that stays never are."""
-    here = replace(CPU, gather=RateCurve((1,), (50e9,), (5e9,)), fresh_bandwidth_bytes_per_s=2e9)
+    here = replace_fields(
+        CPU, gather=RateCurve((1,), (50e9,), (5e9,)), fresh_bandwidth_bytes_per_s=2e9
+    )
     rows = Work(
         "copy", rows=2**17, features=64, bytes=2**25, loading=loading, fresh=fresh, processes=3
     )
@@ -494,7 +519,7 @@ def test_where_it_was_measured_rows_are_mapped_if_allocators_do_not_keep_as_many
 
 def test_a_described_gather_rate_stands():
     rows = Work("copy", rows=10**6, features=128, bytes=512 * 10**6)
-    described = replace(CPU, gather=RateCurve((1,), (50e9,), (5e9,)))
+    described = replace_fields(CPU, gather=RateCurve((1,), (50e9,), (5e9,)))
     assert price_rows(rows, described) == pytest.approx(512e6 / 50e9)
 
 
@@ -508,9 +533,9 @@ def test_a_sampler_takes_its_calls_and_its_own_rate_shared_by_its_workers():
     assert price_sampling(work._replace(threads=0), CPU, library) == pytest.approx(0.53 / 20)
     assert price_sampling(work._replace(starts=2), CPU, library) == pytest.approx(1 + 0.53 / 4)
     assert price_sampling(work, GPU, library) == pytest.approx(0.03 + 0.01)
-    measured = LibraryRates(sampled_edges_per_s=1e6)
+    measured = LibraryRates(edges=EdgeRates(sampled_edges_per_s=1e6))
     assert price_sampling(work, CPU, library, measured) == pytest.approx(1.03 / 4)
-    plain = replace(CPU, sampled_edges_per_s=5e6)
+    plain = replace_fields(CPU, sampled_edges_per_s=5e6)
     assert price_sampling(work, plain, Library()) == pytest.approx(1 / 5 / 4)
 
 
@@ -519,7 +544,9 @@ def test_cores_that_were_measured_together_draw_one_mini_batch_no_faster_than_th
     are made once for all."""
     library = Library(worker_start_s=0.5)
     measured = LibraryRates(
-        sampled_edges_per_s=1e6, jointly_sampled_edges_per_s=2.5e6, sampling_call_s=0.01
+        edges=EdgeRates(
+            sampled_edges_per_s=1e6, jointly_sampled_edges_per_s=2.5e6, sampling_call_s=0.01
+        )
     )
     work = Work("sample", edges=10**6, layers=3)
     for threads, drawn_s in ((1, 1.0), (2, 0.5), (3, 0.4), (0, 0.4)):
@@ -527,7 +554,7 @@ def test_cores_that_were_measured_together_draw_one_mini_batch_no_faster_than_th
         assert taken_s == pytest.approx(0.03 + drawn_s)
     started = price_sampling(work._replace(starts=2), CPU, library, measured)
     assert started == pytest.approx(1.0 + 0.03 + 0.4)
-    on_gpu = replace(measured, sampled_edges_per_s=1e8)
+    on_gpu = replace_fields(measured, sampled_edges_per_s=1e8)
     assert price_sampling(work, GPU, library, on_gpu) == pytest.approx(0.03 + 0.01)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,7 +18,17 @@ from gnnbench.check.graphs import (
 )
 from gnnbench.machines.costs import Library, Operation, price_calls, price_measured
 from gnnbench.machines.costs.loading import price_sampling
-from gnnbench.machines.machine import Device, LibraryRates, RateCurve
+from gnnbench.machines.machine import (
+    CallTimes,
+    Device,
+    EdgeRates,
+    Hardware,
+    LibraryRates,
+    MemoryRates,
+    RateCurve,
+    SumRates,
+)
+from gnnbench.machines.tables import replace_fields
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.price.dry_run import DryRun
@@ -31,21 +42,23 @@ def flat(rate: float) -> RateCurve:
 
 
 RATES = LibraryRates(
-    aggregate=flat(1e3),
-    cached=flat(4e3),
-    written=flat(2e3),
+    sums=SumRates(aggregate=flat(1e3), cached=flat(4e3), written=flat(2e3)),
     update=flat(5e3),
-    call_s=0.5,
-    fresh_call_s=0.75,
-    update_call_s=0.25,
-    batch_s=3.0,
-    bound_edges_per_s=100.0,
-    transposed_edges_per_s=50.0,
-    sampled_edges_per_s=1000.0,
-    sampling_call_s=0.1,
+    calls=CallTimes(call_s=0.5, fresh_call_s=0.75, update_call_s=0.25, batch_s=3.0),
+    edges=EdgeRates(
+        bound_edges_per_s=100.0,
+        transposed_edges_per_s=50.0,
+        sampled_edges_per_s=1000.0,
+        sampling_call_s=0.1,
+    ),
 )
 CPU = Device(
-    "host", "cpu", "", 1e9, 1e9, 1, cores=2, core_bandwidth_bytes_per_s=1e9, cache_bytes=7040.0
+    "host",
+    "cpu",
+    "",
+    Hardware(1e9, 1e9, 1, cache_bytes=7040.0),
+    cores=2,
+    memory=MemoryRates(core_bandwidth_bytes_per_s=1e9),
 )
 #: 1,000 rows of 64 bytes are picked, 100 of them different, and 10 written: 110 are in the cache.
 SUM = Operation(
@@ -84,7 +97,7 @@ def test_what_is_written_puts_out_of_the_cache_what_was_there_before() -> None:
 
 
 def test_what_the_cache_does_not_hold_is_written_no_faster_than_the_memory_takes_it() -> None:
-    slow = replace(CPU, memory_bandwidth_bytes_per_s=500.0, core_bandwidth_bytes_per_s=500.0)
+    slow = replace_fields(CPU, memory_bandwidth_bytes_per_s=500.0, core_bandwidth_bytes_per_s=500.0)
     assert price_measured([SUM], slow, Library(), RATES, 1) == pytest.approx(price(SUM))
     more = replace(SUM, written_bytes=704.0)
     later_s = price_measured([more], slow, Library(), RATES, 1) - price(more)
@@ -103,17 +116,19 @@ class KnownOrder:
 
 def test_where_the_order_is_known_the_cache_has_what_comes_again_soon_enough() -> None:
     """It has room for 110 rows of 64 bytes: for all of them, or for some."""
-    far = replace(SUM, distinct_rows=400, order=KnownOrder(0.75))
+    far = replace(SUM, distinct_rows=400, kept=KnownOrder(0.75).kept)
     assert price(far) == pytest.approx(0.75 * 64_000 / 4e3 + 0.25 * 64_000 / 1e3 + 640 / 2e3)
-    assert price(replace(far, backward=True)) == pytest.approx(64_000 / 1e3 + 640 / 2e3)
+    assert price(replace(far, kept=partial(KnownOrder(0.75).kept, backward=True))) == pytest.approx(
+        64_000 / 1e3 + 640 / 2e3
+    )
     assert price(replace(far, distinct_rows=100)) == price(SUM)
 
 
 def test_sums_too_large_to_be_kept_are_mapped_anew_besides() -> None:
-    mapped = replace(CPU, mapped_from_bytes=640.0, fresh_bandwidth_bytes_per_s=160.0)
+    mapped = replace_fields(CPU, mapped_from_bytes=640.0, fresh_bandwidth_bytes_per_s=160.0)
     taken_s = price_measured([SUM], mapped, Library(), RATES, 1)
     assert taken_s == pytest.approx(price(SUM) + 640 / 160)
-    kept = replace(mapped, mapped_from_bytes=641.0)
+    kept = replace_fields(mapped, mapped_from_bytes=641.0)
     assert price_measured([SUM], kept, Library(), RATES, 1) == pytest.approx(price(SUM))
 
 
@@ -121,7 +136,7 @@ def test_sums_with_a_weight_an_edge_have_rates_of_their_own_where_they_are_not_v
     """Of a library whose own file says less, and of another that sums all rows alike."""
     library = Library(scalar_values_per_s=1e3)
     weighted = replace(SUM, kind="scalar", flops=32_000.0)
-    rates = replace(RATES, weighted=flat(200.0), weighted_cached=flat(400.0))
+    rates = replace_fields(RATES, weighted=flat(200.0), weighted_cached=flat(400.0))
     for threads in (1, 2):
         taken_s = price_measured([weighted], CPU, library, rates, threads)
         assert taken_s == pytest.approx((64_000 / 400 + 640 / 2e3) / threads)
@@ -139,7 +154,7 @@ def test_gradients_of_weights_have_rates_of_their_own_where_they_are_not_vectors
     are told apart or not."""
     library = Library(dot_values_per_s=1e3)
     dots = replace(SUM, kind="dot", flops=16_000.0)
-    rates = replace(RATES, dotted=flat(160.0), dotted_cached=flat(320.0))
+    rates = replace_fields(RATES, dotted=flat(160.0), dotted_cached=flat(320.0))
     for threads in (1, 2):
         for picked in (1000, 2000):
             either = replace(dots, picked_rows=picked)
@@ -157,7 +172,7 @@ def test_a_product_goes_as_fast_as_the_library_multiplies() -> None:
 
 
 def test_what_a_product_makes_is_mapped_besides_where_nobody_keeps_it() -> None:
-    mapped = replace(CPU, mapped_from_bytes=640.0, fresh_bandwidth_bytes_per_s=160.0)
+    mapped = replace_fields(CPU, mapped_from_bytes=640.0, fresh_bandwidth_bytes_per_s=160.0)
     product = Operation("product", written_bytes=640.0, flops=20_000.0, width=16.0, launches=1)
     for made, more_s in ((product, 4.0), (replace(product, outputs=0), 0.0)):
         taken_s = price_measured([made], mapped, Library(), RATES, 1)
@@ -177,14 +192,14 @@ def test_calls_are_those_of_the_step_and_a_new_block_is_made_ready() -> None:
     attends = again._replace(form="attention")
     assert price_calls(attends, RATES) == 0.5
     assert price_calls(attends._replace(fresh=True), RATES) == 0.75 + 2.0
-    rates = replace(RATES, attention_call_s=0.6, attention_fresh_call_s=0.9)
+    rates = replace_fields(RATES, attention_call_s=0.6, attention_fresh_call_s=0.9)
     assert price_calls(again, rates) == 0.5
     assert price_calls(attends, rates) == 0.6
     assert price_calls(attends._replace(fresh=True, backward=True), rates) == 0.9 + 4.0
     update, loss = Work("update"), Work("update", form="loss")
     assert price_calls(update, RATES) == price_calls(update._replace(fresh=True), RATES) == 0.25
     assert price_calls(loss, RATES) == price_calls(loss._replace(fresh=True), RATES) == 3.0
-    rates = replace(RATES, update_fresh_call_s=0.4, fresh_batch_s=5.0)
+    rates = replace_fields(RATES, update_fresh_call_s=0.4, fresh_batch_s=5.0)
     assert (price_calls(update, rates), price_calls(loss, rates)) == (0.25, 3.0)
     assert price_calls(update._replace(fresh=True), rates) == 0.4
     assert price_calls(loss._replace(fresh=True), rates) == 5.0
@@ -196,7 +211,7 @@ def test_a_measured_kernel_is_priced_by_what_it_does_at_its_own_rates() -> None:
     here = replace(CPU, libraries={"torch": RATES})
     taken_s = TorchKernel().seconds(work, here)
     assert taken_s == pytest.approx(64_000 / 4e3 + 640 / 2e3 + 0.5)
-    faster = replace(here, libraries={"torch": replace(RATES, cached=flat(8e3))})
+    faster = replace(here, libraries={"torch": replace_fields(RATES, cached=flat(8e3))})
     assert TorchKernel().seconds(work, faster) == pytest.approx(8.0 + 0.32 + 0.5)
     assert TorchKernel().seconds(work, replace(here, libraries={"dgl": RATES})) < 0.1
 
@@ -254,7 +269,10 @@ def list_bundles():
 def price_epoch(registry, strategy, mode, batch_s, options=None):
     """Return an epoch's seconds where a batch's loss and update take ``batch_s``."""
     bundle = plugins.assemble(registry, registry.strategy(strategy).bundles[mode], options or {})
-    rates = dict.fromkeys([bundle.kernel.name], LibraryRates(aggregate=flat(1e9), batch_s=batch_s))
+    rates = dict.fromkeys(
+        [bundle.kernel.name],
+        LibraryRates(sums=SumRates(aggregate=flat(1e9)), calls=CallTimes(batch_s=batch_s)),
+    )
     for platform in (make_platform(2), make_this_host()):
         platform = replace(
             platform,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gnnbench.machines.machine import Device, RateCurve
+from gnnbench.machines.machine import Device, Hardware, MemoryRates, RateCurve
 
 #: A value takes 1/40 s in rows of 10 and 1/100 s in rows of 100; a core alone takes longer.
 CURVE = RateCurve((10, 100), (40.0, 100.0), (8.0, 25.0))
@@ -37,7 +37,14 @@ def test_a_curve_of_three_widths_is_met_at_each_and_between_its_neighbours():
 
 
 def test_a_device_without_curves_has_its_plain_rates():
-    plain = Device("x", "cpu", "", 100.0, 50.0, 1, cores=4, core_bandwidth_bytes_per_s=20.0)
+    plain = Device(
+        "x",
+        "cpu",
+        "",
+        Hardware(100.0, 50.0, 1),
+        cores=4,
+        memory=MemoryRates(core_bandwidth_bytes_per_s=20.0),
+    )
     assert plain.gather_bytes_per_s(3) == 50.0
     assert plain.gather_bytes_per_s(3, threads=2) == 40.0
     assert plain.aggregate_backward_bytes_per_s(3, threads=1) == 20.0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gnnbench import plugins
-from gnnbench.parts import SampledExchange, option_fields
+from gnnbench.parts import HaloExchange, option_fields
 from gnnbench.records import PART_KINDS
 from tests.systems.training import registry
 
@@ -48,7 +48,8 @@ def test_a_card_says_something_under_each_heading_and_whose_maths_are_others(nam
     assert any("not a published system" in clause for clause in every) == (name in NOT_PUBLISHED)
 
     bundles = [plugins.assemble(registry(), parts, {}) for parts in strategy.bundles.values()]
-    sampled = any(isinstance(bundle.communication, SampledExchange) for bundle in bundles)
+    links = [bundle.communication for bundle in bundles]
+    sampled = any(isinstance(each, HaloExchange) and each.samples for each in links)
     stale = any(bundle.stale for bundle in bundles)
     told = [clause for clause in every if "other maths" in clause]
     assert len(told) == (stale or sampled)

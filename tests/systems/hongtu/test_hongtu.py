@@ -119,7 +119,7 @@ def test_throughputs_are_the_first_device_s_links_and_memory():
     platform, row = setting.platform, setting.dataset.num_features * 8  # float64
     first, second, _ = platform.accelerators
     rates = [platform.link(end, first.name).bandwidth_bytes_per_s for end in ("host", second.name)]
-    expected = (*rates, first.memory_bandwidth_bytes_per_s)
+    expected = (*rates, first.hardware.memory_bandwidth_bytes_per_s)
     assert throughputs(setting) == Throughputs(*(rate / row for rate in expected))
 
 

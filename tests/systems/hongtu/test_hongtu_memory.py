@@ -11,7 +11,8 @@ from functools import cache
 
 import pytest
 
-from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts, PlatformError
+from gnnbench.errors import DeviceOutOfMemoryError, IncompatiblePartsError, PlatformError
+from gnnbench.machines.tables import replace_fields
 from gnnbench.price.folds import digest
 from gnnbench.price.metrics import summarise
 from gnnbench.records import Parts
@@ -29,7 +30,7 @@ def parts_for(memory):
 
 @cache
 def with_disk(setting, bandwidth=1e9):
-    host = dataclasses.replace(setting.platform.host, disk_bandwidth_bytes_per_s=bandwidth)
+    host = replace_fields(setting.platform.host, disk_bandwidth_bytes_per_s=bandwidth)
     platform = dataclasses.replace(setting.platform, host=host)
     return dataclasses.replace(setting, platform=platform)
 
@@ -148,10 +149,10 @@ def test_nothing_is_left_behind_by_a_run_that_fails(tmp_path, monkeypatch):
 
 def test_memory_and_disks_that_do_not_serve_are_refused(tmp_path):
     setting = with_disk(setting_for("gcn", 2))
-    with pytest.raises(DeviceOutOfMemory) as caught:
+    with pytest.raises(DeviceOutOfMemoryError) as caught:
         run("hongtu", setting, host_bytes=5_000)
     assert caught.value.device == "host"
-    with pytest.raises(IncompatibleParts, match="is not a directory; name one that exists"):
+    with pytest.raises(IncompatiblePartsError, match="is not a directory; name one that exists"):
         run("hongtu", setting, spill_dir=tmp_path / "none")
     unknown = with_disk(setting_for("gcn", 2), 0.0)
     with pytest.raises(PlatformError, match="add disk_bandwidth to its"):

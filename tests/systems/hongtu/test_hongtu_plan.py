@@ -10,9 +10,9 @@ import pytest
 
 from gnnbench import datasets
 from gnnbench.comparison import Request, compare
+from gnnbench.comparison.planning import SilentPasses
 from gnnbench.datasets.partitioning import cut_ranges
-from gnnbench.errors import IncompatibleParts
-from gnnbench.jobs.planning import SilentPasses
+from gnnbench.errors import IncompatiblePartsError
 from gnnbench.kernels.dispatch import RmatStream
 from gnnbench.kernels.reference.streams import draw_edges
 from gnnbench.machines import describe
@@ -149,7 +149,10 @@ def test_a_plan_in_memory_has_the_bytes_and_the_time_of_training(name, model, ac
     devices = values(plan(dataset, dims, "hongtu-im", model, **options)["devices"])
     assert len(devices) == accelerators
     for label, (vertices, _, halo, needed, limit, _) in devices.items():
-        assert (needed, limit) == (trace.peak_bytes[label], PLATFORM.device(label).memory_bytes)
+        assert (needed, limit) == (
+            trace.peak_bytes[label],
+            PLATFORM.device(label).hardware.memory_bytes,
+        )
         assert vertices
         assert bool(halo) == (accelerators > 1)
     halo_bytes = sum(row[2] or 0 for row in devices.values()) * workload.itemsize
@@ -180,5 +183,5 @@ def test_a_plan_in_memory_says_what_does_not_fit():
         full = [label for label, size in needed.items() if size > limit]
         told_of = [note.split()[0] for note in tight["memory"].notes]
         assert told_of == full[:1]
-    with pytest.raises(IncompatibleParts, match="needs communication 'halo'"):
+    with pytest.raises(IncompatiblePartsError, match="needs communication 'halo'"):
         InMemoryPlanner().plan(bundle_of("hongtu"), ask(stream, (64, 32, 8)))

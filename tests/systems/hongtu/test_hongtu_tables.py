@@ -13,6 +13,7 @@ from gnnbench.errors import UsageError
 from gnnbench.lowering.host_plan import HostRows
 from gnnbench.machines import load_platform
 from gnnbench.machines.machine import RateCurve
+from gnnbench.machines.tables import replace_fields
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.price.folds import Digest, digest
@@ -90,8 +91,8 @@ class Run:
 
 def follow_equations(device):
     """Return the device with its peak as AGGREGATE's rate, so that Equation 11 holds."""
-    peak = device.memory_bandwidth_bytes_per_s
-    return replace(device, aggregate=RateCurve((1,), (peak,), (peak,)))
+    peak = device.hardware.memory_bandwidth_bytes_per_s
+    return replace_fields(device, aggregate=RateCurve((1,), (peak,), (peak,)))
 
 
 @cache
@@ -224,7 +225,7 @@ def test_rows_of_other_sockets_cost_what_lies_there():
         / servers.PARTITIONS
     )
     moved = rows * 4 * (graph.features + 2 * graph.hidden)
-    between = server.platform.host.socket_bandwidth_bytes_per_s
+    between = server.platform.host.memory.socket_bandwidth_bytes_per_s
     expected_s = moved / between - moved / server.link_bytes_per_s
     assert server.epoch_s(case) - free.epoch_s(case) == pytest.approx(expected_s, rel=1e-3)
     # With rows shared each comes from the memory of its own device's socket.
@@ -239,7 +240,7 @@ def test_gradients_are_added_at_the_rate_of_rows_that_lie_apart():
     graph = FRIENDSTER
     rows = graph.vertices * (graph.original - graph.between - graph.reused)
     added_s = rows * graph.hidden * 4 * 3 / servers.added_rate(server)
-    nominal = server.platform.host.memory_bandwidth_bytes_per_s
+    nominal = server.platform.host.hardware.memory_bandwidth_bytes_per_s
     in_order_s = graph.vertices * 4 * (2 * graph.classes + graph.hidden) / nominal
     found = server.stages_s(Case(graph))[servers.HOST_STAGE]
     assert found == pytest.approx(added_s + in_order_s, rel=1e-3)
@@ -267,16 +268,18 @@ def test_one_constant_is_fitted_on_the_shares_of_the_cpu():
     server = fitted_server()
     assert servers.share_of_host(server) == pytest.approx(GCN_CPU, rel=2e-3)
     assert GCN_CPU == 28.5
-    assert 0 < servers.added_rate(server) < server.platform.host.memory_bandwidth_bytes_per_s
+    assert (
+        0 < servers.added_rate(server) < server.platform.host.hardware.memory_bandwidth_bytes_per_s
+    )
 
 
 def test_attention_moves_the_rows_of_both_ends():
     """By hand: seven rows of the output's width and ten values for each edge."""
     device = load_platform(PLATFORM).accelerators[0]
     work = Work("aggregate", edges=1000, rows=10, features=64)
-    seconds = AttentionEngine().seconds(work, device) - device.launch_s
+    seconds = AttentionEngine().seconds(work, device) - device.hardware.launch_s
     assert seconds == pytest.approx(1000 * (7 * 64 + 10) * 4 / 2039e9)
-    twice = AttentionEngine(edge_traffic=2.0).seconds(work, device) - device.launch_s
+    twice = AttentionEngine(edge_traffic=2.0).seconds(work, device) - device.hardware.launch_s
     assert twice == pytest.approx(2 * seconds)
 
 

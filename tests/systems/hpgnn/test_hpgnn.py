@@ -14,12 +14,13 @@ import pytest
 
 from gnnbench import datasets, plugins
 from gnnbench.comparison import Request, compare
+from gnnbench.comparison.planning import SilentPasses
 from gnnbench.datasets.synthetic import RMAT_QUADRANTS
-from gnnbench.errors import IncompatibleParts, UsageError
-from gnnbench.jobs.planning import SilentPasses
+from gnnbench.errors import IncompatiblePartsError, UsageError
 from gnnbench.kernels.dispatch import RmatStream, fpga
-from gnnbench.kernels.reference.fpga import Machine
+from gnnbench.kernels.reference.fpga import Channel, Machine
 from gnnbench.machines import load_platform
+from gnnbench.machines.tables import replace_fields
 from gnnbench.models import MODELS, build
 from gnnbench.parts import LayerShape, Setting
 from gnnbench.plugins import Registry, assemble
@@ -155,7 +156,7 @@ def test_a_host_too_small_to_hide_sampling_is_reported():
     assert generated.sample_s == pytest.approx(281_600 / 2e6)
     assert not generate_design(Program(sampler, model)).board_waits
     platform = load_platform(FPGAS)
-    slow = replace(platform, host=replace(platform.host, cores=2, sampled_edges_per_s=1e6))
+    slow = replace(platform, host=replace_fields(platform.host, cores=2, sampled_edges_per_s=1e6))
     setting = make_setting(dataset=SMALL, dims=(64, 32, 8))
     for machine, waits in ((platform, False), (slow, True)):
         request = Request(("hpgnn",), setting.dataset, setting.workload, machine, check=False)
@@ -177,12 +178,14 @@ def test_every_number_of_a_board_has_a_source():
         for number in re.findall(r"= (\{.*\})", path.read_text()):
             assert re.search(r'source = ".+"', number), number
     # 512-bit words in UltraRAM: eight blocks side by side, 4,096 deep.
-    words = {name: load_board(name).uram_bytes // 64 for name in ("u250", "u200")}
+    words = {name: load_board(name).resources.uram_bytes // 64 for name in ("u250", "u200")}
     assert words == {"u250": 1280 // 8 * 4096, "u200": 960 // 8 * 4096}
     for name in ("u250", "u200"):
-        assert load_board(name).bandwidth_bytes_per_s == pytest.approx(4 * 2400e6 * 8, rel=0.01)
+        assert load_board(name).memory.bandwidth_bytes_per_s == pytest.approx(
+            4 * 2400e6 * 8, rel=0.01
+        )
     u200 = load_board("u200")
-    assert (u200.dies, u200.dsp, u200.lut) == (3, 6840, 1_182_000)
+    assert (u200.dies, u200.resources.dsp, u200.resources.lut) == (3, 6840, 1_182_000)
     assert explore(SUBGRAPH, u200).best.design == Design(4, 256)
 
 
@@ -198,9 +201,9 @@ def test_a_board_of_ones_own(tmp_path: Path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("dsp =", "dps =", "unknown key 'dps'; did you mean 'dsp'"),
-        ("dsp =", "# dsp =", "it has no dsp; add it"),
-        ("value = 12288", 'value = "many"', "dsp.value is 'many'"),
+        ("dsp =", "dps =", "unknown key 'dps' in the file; did you mean 'dsp'"),
+        ("dsp =", "# dsp =", "the file has no dsp; add dsp = "),
+        ("value = 12288", 'value = "many"', "dsp of the file is 'many'; it must be a whole number"),
         ('unit = "MHz"', 'unit = "Mhz"', "is not one of hertz"),
         ("value = 8192", "value = 8000", "page_bytes is 8000"),
         ("channels = { value = 4", "channels = { value = 2", "4 dies and 2 channels"),
@@ -229,7 +232,7 @@ def test_a_batch_that_does_not_fit_the_board_is_refused():
     with pytest.raises(UsageError, match=r"features take .* u250 has 64,000,000,000"):
         explore(replace(NEIGHBOURS, vertices=(10**9, 9000, 1024)), U250)
     with pytest.raises(UsageError, match="no design fits a die of u250"):
-        explore(NEIGHBOURS, replace(U250, lut=1000))
+        explore(NEIGHBOURS, replace_fields(U250, lut=1000))
 
 
 @pytest.mark.parametrize(
@@ -245,13 +248,13 @@ def test_a_board_too_small_is_refused_before_anything_runs(tmp_path, uram, given
     path = tmp_path / "small.toml"
     path.write_text(text.replace(old, f"uram_bytes = {{ value = {uram}"))
     options = {"placement": {"board": str(path), **given}}
-    with pytest.raises(IncompatibleParts, match=message):
+    with pytest.raises(IncompatiblePartsError, match=message):
         run_compare("hpgnn", dataset=SMALL, dims=(64, 256, 8), options=options)
 
 
 def test_a_small_result_buffer_bounds_the_exploration():
     """Room for two rows of 128 floats a die: designs of one and two PEs are left."""
-    board = replace(U250, uram_bytes=4 * 2 * 128 * 4)
+    board = replace_fields(U250, uram_bytes=4 * 2 * 128 * 4)
     assert {point.design.n for point in explore(SUBGRAPH, board).points} == {1, 2}
 
 
@@ -388,9 +391,16 @@ def test_systolic_array_fills_and_drains():
 
 
 ONE_PE = Machine(
-    dies=1, pes=1, adder_cycles=4, fifo_updates=2, buffer_words=100, cycle_ticks=1,
-    burst_ticks=1, miss_ticks=3, latency_ticks=0, edge_ticks=0, page_words=4, banks=2,
-)  # fmt: skip
+    dies=1,
+    pes=1,
+    adder_cycles=4,
+    fifo_updates=2,
+    buffer_words=100,
+    cycle_ticks=1,
+    channel=Channel(
+        burst_ticks=1, miss_ticks=3, latency_ticks=0, edge_ticks=0, page_words=4, banks=2
+    ),
+)
 ONE_EDGE = EdgeStream(np.zeros(1, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int64), 1)
 
 
@@ -404,7 +414,7 @@ def test_a_layer_by_hand():
     seen = run_forward(stream, shape, machine, 1)
     assert (seen.aggregate_cycles, seen.cycles) == (14, 47)
     # The edge's word comes after the weights and before the row, which is one cycle later then.
-    reading = replace(machine, edge_ticks=1)
+    reading = replace_fields(machine, edge_ticks=1)
     seen = run_forward(stream, shape, reading, 1)
     assert (seen.aggregate_cycles, seen.cycles) == (15, 48)
     # Two words of sums and one of results are written from 14 on: that is hidden behind the update.
@@ -419,7 +429,7 @@ def test_rows_that_stay_on_the_chip_by_hand():
     Backward the array has the gradient's products at 132 and hands them on at 133; W's own product
     is done at 165.
     """
-    machine, shape = replace(ONE_PE, burst_ticks=50), LayerShape(32, 1, 32, 33, 32, True)
+    machine, shape = replace_fields(ONE_PE, burst_ticks=50), LayerShape(32, 1, 32, 33, 32, True)
 
     def count(run, **path) -> tuple[int, int]:
         seen = run(ONE_EDGE, shape, machine, 1, path=Datapath(**path))
@@ -441,7 +451,7 @@ def test_w_in_tiles_is_read_again_by_hand():
     The first tile is there at 200, the row at 603, its sum at 610. Four groups of rows share a
     reading of both tiles: a group takes 100 cycles and not the 32 of its products, and 1 more.
     """
-    machine, shape = replace(ONE_PE, burst_ticks=200), LayerShape(32, 1, 32, 33, 32, True)
+    machine, shape = replace_fields(ONE_PE, burst_ticks=200), LayerShape(32, 1, 32, 33, 32, True)
     path = Datapath(sums=False, results=False)
     seen = run_forward(ONE_EDGE, shape, machine, 1, path=path, tile=16)
     assert (seen.aggregate_cycles, seen.cycles) == (610, 711)
@@ -466,9 +476,9 @@ def test_alpha_comes_out():
             words = count_words(width, 4)
             seen = fpga.simulate_aggregation(src, dst, address, 1000, words, machine)
             alphas[name, width] = alpha_of(seen, machine, words)
-    assert alphas["random", 64] == pytest.approx(U250.alpha_first, abs=0.05)
+    assert alphas["random", 64] == pytest.approx(U250.coefficients.alpha_first, abs=0.05)
     assert all(
-        alphas["sequential", width] == pytest.approx(U250.alpha_later, abs=0.05)
+        alphas["sequential", width] == pytest.approx(U250.coefficients.alpha_later, abs=0.05)
         for width in (64, 128, 256, 512)
     )
     # Longer bursts waste less.
@@ -520,7 +530,7 @@ def test_times_are_those_of_the_blocks_that_are_trained():
     (run,) = run_compare("hpgnn", dataset=SMALL, epochs=1, options=given)
     setting = make_setting(dataset=SMALL, dims=(64, 32, 8))
     machine = make_machine(U250, Design(2, 64))
-    launch_s = setting.platform.accelerators[0].launch_s
+    launch_s = setting.platform.accelerators[0].hardware.launch_s
     passes, _ = run_iteration(sample(setting), setting.layers, machine, 64)
     spans = {
         (entry.span.label, entry.span.layer): entry.span.seconds

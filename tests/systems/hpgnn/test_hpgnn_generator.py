@@ -21,6 +21,7 @@ from gnnbench.kernels import dispatch
 from gnnbench.kernels.dispatch import fpga
 from gnnbench.kernels.reference.fpga import first_rows
 from gnnbench.machines import load_platform
+from gnnbench.machines.tables import replace_fields
 from gnnbench.models import BoundBlock, Degrees, build
 from gnnbench.parts import Setting
 from gnnbench.records import Dataset, RunResult, Workload
@@ -74,7 +75,7 @@ def generate(model: str = "GCN", design: Design | None = None, **changes) -> Gen
     sampler = Sampler("NeighborSampler", L=2, budgets=[5, 10], targets=64)
     operators, law = changes.pop("operators", None), changes.pop("edge_weight", "one")
     generated = generate_design(Program(sampler, GNN(model, WIDTHS, operators, law)))
-    board = replace(generated.board, **changes)
+    board = replace_fields(generated.board, **changes)
     if design is not None:
         point = evaluate(generated.abstraction.batch, design, board, "paper")
         generated = replace(generated, sweep=Sweep(board.name, "paper", (point,), point, (point,)))
@@ -572,7 +573,7 @@ def test_functions_without_a_place_in_a_kernel_are_refused(role, function, messa
 def test_a_design_over_the_resources_is_refused(tmp_path):
     with pytest.raises(UsageError, match="LUTs, and a die of u250 has 345,600 for it; use fewer"):
         generate("GCN", Design(16, 256)).write(tmp_path)
-    narrow = replace(U250, uram_bytes=4 * 64 * 8)
+    narrow = replace_fields(U250, uram_bytes=4 * 64 * 8)
     with pytest.raises(UsageError, match="a gather PE of u250 keeps 2; use fewer PEs or narrower"):
         rows_per_launch(replace(generate("GCN", Design(4, 64)), board=narrow), 40)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 
+from gnnbench.machines.tables import replace_fields
 from gnnbench_plugins.hpgnn.boards import load_board
 from gnnbench_plugins.hpgnn.design import Batch, explore
 from gnnbench_plugins.hpgnn.program import GNN, Program, Sampler, generate_design
@@ -126,7 +126,7 @@ def test_block_ram_bounds_the_exploration():
     message = find_excess(Design(4, 256), U250, "die", buffers)
     assert message is not None
     assert re.search(r"takes \d+ block RAMs, and a die of u250 has 672 for it", message)
-    roomy = replace(U250, bram=2 * U250.bram)
+    roomy = replace_fields(U250, bram=2 * U250.resources.bram)
     assert explore(generated.abstraction.batch, roomy).best.design == Design(4, 256)
 
 

@@ -16,7 +16,7 @@ import torch
 from gnnbench import datasets, plugins
 from gnnbench.check.faults import find_unit_fault
 from gnnbench.comparison import Request, Variant, compare
-from gnnbench.errors import IncompatibleParts, UsageError
+from gnnbench.errors import IncompatiblePartsError, UsageError
 from gnnbench.machines import load_platform
 from gnnbench.models import build
 from gnnbench.parts import LayerShape, Setting
@@ -191,7 +191,7 @@ def test_a_sampler_that_draws_anew_for_a_share_is_not_split(tmp_path):
     known = plugins.load(["gnnbench_plugins.hyscale", str(tmp_path / "anew.py")])
     swaps = (("sampler", "anew"),)
     run("reference", known, swaps=swaps)
-    with pytest.raises(IncompatibleParts, match="splits rounds over 5 devices"):
+    with pytest.raises(IncompatiblePartsError, match="splits rounds over 5 devices"):
         run("hyscale", known, swaps=swaps)
 
 
@@ -365,7 +365,7 @@ def test_hyscales_boards_by_cycles_and_by_equations():
         work = span.work
         rate = device.aggregate_bytes_per_s(work.features, work.threads)
         traffic = work.edges * work.features * work.itemsize
-        assert span.seconds == pytest.approx(device.launch_s + traffic / rate)
+        assert span.seconds == pytest.approx(device.hardware.launch_s + traffic / rate)
 
 
 def test_what_goes_through_memory_beside_the_chip(monkeypatch):

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from gnnbench import datasets
 from gnnbench.machines import load_platform
-from gnnbench.machines.machine import Device, Link, Platform
+from gnnbench.machines.machine import Device, Hardware, Link, MemoryRates, Platform, TrainerRates
+from gnnbench.machines.tables import replace_fields
 from gnnbench.parts import LayerShape, Setting
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import BatchProfile, HostThreads, StageTimes, Workload
@@ -318,12 +319,12 @@ def slow_down(platform: Platform, factor: float) -> Platform:
     """Divide every plain rate, so that a small graph weighs as much as a larger one."""
 
     def slow(device: Device) -> Device:
-        return replace(
+        return replace_fields(
             device,
-            flops_per_s=device.flops_per_s / factor,
-            memory_bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s / factor,
-            core_bandwidth_bytes_per_s=device.core_bandwidth_bytes_per_s / factor,
-            sampled_edges_per_s=device.sampled_edges_per_s / factor,
+            flops_per_s=device.hardware.flops_per_s / factor,
+            memory_bandwidth_bytes_per_s=device.hardware.memory_bandwidth_bytes_per_s / factor,
+            core_bandwidth_bytes_per_s=device.memory.core_bandwidth_bytes_per_s / factor,
+            sampled_edges_per_s=device.rates.sampled_edges_per_s / factor,
         )
 
     return replace(
@@ -398,10 +399,15 @@ def test_what_a_stage_took_beyond_the_prediction_is_a_fixed_cost():
 # --------------------------------------------------------------------------- the performance model
 
 HOST = Device(
-    "host", "cpu", "four cores", flops_per_s=80.0, memory_bandwidth_bytes_per_s=100.0,
-    memory_bytes=10**9, cores=4, core_bandwidth_bytes_per_s=40.0, sampled_edges_per_s=2.0,
-)  # fmt: skip
-GPU = Device("gpu0", "gpu", "accelerator", 40.0, 200.0, memory_bytes=10**9)
+    "host",
+    "cpu",
+    "four cores",
+    Hardware(flops_per_s=80.0, memory_bandwidth_bytes_per_s=100.0, memory_bytes=10**9),
+    cores=4,
+    memory=MemoryRates(core_bandwidth_bytes_per_s=40.0),
+    rates=TrainerRates(sampled_edges_per_s=2.0),
+)
+GPU = Device("gpu0", "gpu", "accelerator", Hardware(40.0, 200.0, memory_bytes=10**9))
 LAYERS = (LayerShape(3, 2, 3, 8, 6, True), LayerShape(2, 2, 2, 6, 4, True))
 PROFILES = [BatchProfile(4, (20, 8, 4), (30, 10)), BatchProfile(8, (32, 14, 8), (56, 20))]
 SPLIT = Split(cpu_seeds=4, threads=HostThreads(sample=1, load=1, train=2))
@@ -451,7 +457,7 @@ def test_equations_8_9_and_13_are_of_the_slowest_accelerator(tiny, slow):
     platform = tiny.platform
     links, gpus = list(platform.links), list(platform.accelerators)
     links[slow] = replace(links[slow], bandwidth_bytes_per_s=15.0, latency_s=0.5)
-    gpus[slow] = replace(
+    gpus[slow] = replace_fields(
         GPU, name=f"gpu{slow}", flops_per_s=8.0, memory_bandwidth_bytes_per_s=40.0, launch_s=2.0
     )
     platform = replace(platform, links=tuple(links), accelerators=tuple(gpus))
@@ -526,11 +532,11 @@ def test_equations_10_to_12_on_a_gpu_add_up_and_on_an_fpga_overlap(prediction):
     update = [4 * 3 * 2 / 20, 2 * 2 * 2 / 20]  # 1.2 and 0.4
     added = sum(aggregate) + sum(update) + update[0] + aggregate[1] + update[1]
     assert prediction.train_accelerator_s == pytest.approx(added) == pytest.approx(4.5)
-    fpga = replace(GPU, pipelined=True)
+    fpga = replace_fields(GPU, pipelined=True)
     overlapped = trainer_seconds(fpga, 0, [10, 4, 2], [15, 5], LAYERS, 4)
     assert overlapped == pytest.approx(1.2 + 0.4 + 1.2 + 0.4)
     # Where aggregation is the longer, it is what counts, but for the first layer's backward.
-    slow_memory = replace(fpga, memory_bandwidth_bytes_per_s=20.0)
+    slow_memory = replace_fields(fpga, memory_bandwidth_bytes_per_s=20.0)
     overlapped = trainer_seconds(slow_memory, 0, [10, 4, 2], [15, 5], LAYERS, 4)
     assert overlapped == pytest.approx(9.0 + 2.0 + 1.2 + 2.0)
 

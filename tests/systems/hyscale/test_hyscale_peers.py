@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnbench import datasets
-from gnnbench.errors import StageFailed
+from gnnbench.errors import StageFailedError
 from gnnbench.lowering.footprint import mini_batch_bytes
+from gnnbench.machines.tables import replace_fields
 from gnnbench.parts import EverythingCrosses, Setting
 from gnnbench.price.dry_run import DryRun
 from gnnbench.price.model_clock import ModelClock
@@ -234,7 +235,7 @@ def test_a_row_that_no_device_has_is_not_reused(graph):
 
     setting = setting_for(graph)
     bundle = replace(bundle_of("pyg-multi-gpu"), communication=Wishful())
-    with pytest.raises(StageFailed, match="must bring every row that is not there"):
+    with pytest.raises(StageFailedError, match="must bring every row that is not there"):
         train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
 
 
@@ -268,7 +269,7 @@ def make_room(graph):
 
     def make(more):
         accelerators = tuple(
-            replace(device, memory_bytes=3 * least + (50 + rows) * ROW)
+            replace_fields(device, memory_bytes=3 * least + (50 + rows) * ROW)
             for device, rows in zip(setting.platform.accelerators, more, strict=True)
         )
         return replace(setting, platform=replace(setting.platform, accelerators=accelerators))

@@ -16,14 +16,23 @@ import torch
 
 from gnnbench import datasets
 from gnnbench.errors import (
-    DeviceOutOfMemory,
-    IncompatibleParts,
+    DeviceOutOfMemoryError,
+    IncompatiblePartsError,
     Interrupted,
-    MissingDependency,
-    StageFailed,
+    MissingDependencyError,
+    StageFailedError,
 )
 from gnnbench.lowering.mini_batch import MiniBatchLowering
-from gnnbench.machines.machine import Device, Link, Platform, RateCurve
+from gnnbench.machines.machine import (
+    Device,
+    Hardware,
+    Link,
+    MemoryRates,
+    Platform,
+    RateCurve,
+    TrainerRates,
+)
+from gnnbench.machines.tables import replace_fields
 from gnnbench.parts import hand_out
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.price.wall_clock import WallClock
@@ -58,29 +67,30 @@ def make_machine(accelerators, *, real=False, memory_bytes=10**8, sampled_edges_
         name="host",
         kind="cpu",
         model="eight cores",
-        flops_per_s=1e9,
-        memory_bandwidth_bytes_per_s=1e8,
-        memory_bytes=10**9,
+        hardware=Hardware(flops_per_s=1e9, memory_bandwidth_bytes_per_s=1e8, memory_bytes=10**9),
         cores=8,
-        core_bandwidth_bytes_per_s=1e8 / 8,
-        sampled_edges_per_s=1e5,
+        memory=MemoryRates(core_bandwidth_bytes_per_s=1e8 / 8),
+        rates=TrainerRates(
+            sampled_edges_per_s=1e5, gather=curve(1e8), aggregate=curve(1e8), update=curve(1e9)
+        ),
         virtual=not real,
-        gather=curve(1e8),
-        aggregate=curve(1e8),
-        update=curve(1e9),
     )
     gpus = tuple(
         Device(
             name=f"gpu{number}",
             kind="gpu",
             model="accelerator",
-            flops_per_s=part * 1e9,
-            memory_bandwidth_bytes_per_s=part * 1e8,
-            memory_bytes=memory_bytes,
-            sampled_edges_per_s=sampled_edges_per_s,
+            hardware=Hardware(
+                flops_per_s=part * 1e9,
+                memory_bandwidth_bytes_per_s=part * 1e8,
+                memory_bytes=memory_bytes,
+            ),
+            rates=TrainerRates(
+                sampled_edges_per_s=sampled_edges_per_s,
+                aggregate=curve(1e8, part),
+                update=curve(1e9, part),
+            ),
             virtual=not real,
-            aggregate=curve(1e8, part),
-            update=curve(1e9, part),
         )
         for number, part in enumerate(parts)
     )
@@ -230,7 +240,7 @@ def test_stages_have_the_threads_they_were_given(small_graph, real):
 # --------------------------------------------------------------------------- failures
 
 
-class Injected(Exception):
+class InjectedError(Exception):
     """What a stage raises in these tests."""
 
 
@@ -256,26 +266,26 @@ def inject(monkeypatch, fate):
 def test_an_error_names_its_stage_round_and_device(monkeypatch, small_graph, stage, real):
     def fate(at, index, slot):
         if at == stage and index == 3 and slot in (-1, 1):
-            raise Injected("no luck")
+            raise InjectedError("no luck")
 
     inject(monkeypatch, fate)
     device = "gpu1" if stage == "propagate" else "host"
-    with pytest.raises(StageFailed) as caught:
+    with pytest.raises(StageFailedError) as caught:
         run(small_graph, make_machine(2, real=real))
     error = caught.value
     assert (error.stage, error.round, error.device, error.exit_status) == (stage, 3, device, 3)
     assert str(error) == (
-        f"stage {stage} of round 3 failed on {device}: Injected: no luck; run with --debug for "
-        f"the traceback."
+        f"stage {stage} of round 3 failed on {device}: InjectedError: no luck; run with --debug "
+        f"for the traceback."
     )
-    assert isinstance(error.__cause__, Injected)
+    assert isinstance(error.__cause__, InjectedError)
     assert error.also == ()
 
 
 @pytest.mark.parametrize("real", [False, True], ids=["in-turn", "threads"])
 def test_a_full_device_says_at_which_stage(small_graph, real):
     platform = make_machine(2, real=real, memory_bytes=5_000)
-    with pytest.raises(DeviceOutOfMemory) as caught:
+    with pytest.raises(DeviceOutOfMemoryError) as caught:
         run(small_graph, platform, placement_cpu_trainer="false")
     error = caught.value
     assert (error.stage, error.round, error.capacity_bytes) == ("transfer", 0, 5_000)
@@ -290,10 +300,10 @@ def test_a_missing_library_stays_what_it_is(small_graph):
     def sample(*args):
         if threading.current_thread() is threading.main_thread():
             return drawn(*args)
-        raise MissingDependency("it is not installed.")
+        raise MissingDependencyError("it is not installed.")
 
     bundle.sampler.sample = sample
-    with pytest.raises(MissingDependency, match="it is not installed"):
+    with pytest.raises(MissingDependencyError, match="it is not installed"):
         train(bundle, setting, WallClock())
 
 
@@ -312,7 +322,7 @@ def test_a_broken_placement_is_refused(small_graph, shares, said):
 
     bundle, setting = prepare(small_graph, make_machine(1, real=True))
     on_open(bundle.placement, deal)
-    with pytest.raises(StageFailed, match=said):
+    with pytest.raises(StageFailedError, match=said):
         train(bundle, setting, WallClock())
 
 
@@ -393,7 +403,7 @@ SAMPLING = {"placement_accelerator_sampling": "true", "placement_drm": "false"}
 def test_accelerators_draw_what_the_host_would_draw(small_graph):
     """Same mini-batches, priced by their own rate; V^0 crosses for the feature loader."""
     platform = make_machine(3, sampled_edges_per_s=1e6)
-    slow = replace(platform.host, sampled_edges_per_s=1e3)
+    slow = replace_fields(platform.host, sampled_edges_per_s=1e3)
     platform = replace(platform, host=slow)
     plain, drawn = (
         run(small_graph, platform, placement_cpu_trainer="false", **options)
@@ -425,7 +435,7 @@ def test_drm_moves_sampling_to_whoever_is_faster(small_graph, rate, expected, ru
     platform = make_machine(4, sampled_edges_per_s=rate)
     platform = replace(
         platform,
-        host=replace(platform.host, sampled_edges_per_s=1e3),
+        host=replace_fields(platform.host, sampled_edges_per_s=1e3),
         links=tuple(replace(link, bandwidth_bytes_per_s=1e10) for link in platform.links),
     )
     bundle, setting = prepare(
@@ -475,5 +485,5 @@ def test_a_sampler_that_would_not_pay_is_left_alone():
     ],
 )
 def test_sampling_that_cannot_be_is_refused(small_graph, platform, reason):
-    with pytest.raises(IncompatibleParts, match=reason):
+    with pytest.raises(IncompatiblePartsError, match=reason):
         run(small_graph, platform, **SAMPLING)

@@ -15,6 +15,7 @@ from gnnbench.comparison import run as comparison_run
 from gnnbench.lowering.footprint import sparse_bytes
 from gnnbench.machines import load_platform
 from gnnbench.machines.machine import Platform, RateCurve
+from gnnbench.machines.tables import replace_fields
 from gnnbench.parts import LayerShape, Setting
 from gnnbench.records import BatchProfile, HostThreads, StageTimes, Workload
 from gnnbench.reproduce.agreement import measure_agreement
@@ -85,8 +86,8 @@ def test_effective_rates_stand_in_equations_11_and_12():
     host = load_platform(FPGAS).host
     edges, rows, threads = 1e6, 1e5, 64
     seconds = trainer_seconds(host, threads, (2e5, rows), (edges,), (SHAPE,), 4)
-    aggregate_s = edges * 100 * 4 / host.aggregate.at(100, threads)
-    update_s = rows * 25_600 / (host.update.at(100, threads) / 2)
+    aggregate_s = edges * 100 * 4 / host.rates.aggregate.at(100, threads)
+    update_s = rows * 25_600 / (host.rates.update.at(100, threads) / 2)
     assert seconds == pytest.approx(aggregate_s + 2 * update_s)
 
 
@@ -94,7 +95,7 @@ def test_sampling_is_timed_in_the_design_phase_where_it_can_be():
     host = load_platform(FPGAS).host
     plain = [BatchProfile(100, (900, 100), (1000,))]
     timed = [replace(plain[0], sampling_s=((1, 4e-3), (4, 1e-3)))]
-    assert sampling_seconds(host, plain, 100, 2) == 1000 / (host.sampled_edges_per_s * 2)
+    assert sampling_seconds(host, plain, 100, 2) == 1000 / (host.rates.sampled_edges_per_s * 2)
     assert sampling_seconds(host, timed, 100, 1) == 4e-3
     assert sampling_seconds(host, timed, 50, 1) == 2e-3
     assert sampling_seconds(host, timed, 100, 2) == pytest.approx(3e-3)
@@ -197,7 +198,7 @@ def test_sparse_features_are_predicted_as_training_has_them(kernel, model):
     graph = datasets.load("sbm:vertices=300,edges=2400,features=40,classes=4")
     values = graph.features * (np.random.default_rng(3).random(graph.features.shape) < 0.1)
     graph = replace(graph, features=sp.csr_matrix(values.astype(np.float32)))
-    host = replace(load_platform(FPGAS).host, launch_s=0.0)
+    host = replace_fields(load_platform(FPGAS).host, launch_s=0.0)
     platform = Platform("alone", "a host", host, (), ())
     count = len(graph.train_ids)
     workload = Workload(model, (40, 32, 4), 1, count, (5, 3), 0, threads=1)
@@ -265,9 +266,9 @@ def with_rates_of_steps(platform):
             return device
         aggregate, update = (
             RateCurve((1,), (rate,), (rate,))
-            for rate in (device.memory_bandwidth_bytes_per_s, device.flops_per_s)
+            for rate in (device.hardware.memory_bandwidth_bytes_per_s, device.hardware.flops_per_s)
         )
-        return replace(device, aggregate=aggregate, update=update)
+        return replace_fields(device, aggregate=aggregate, update=update)
 
     return replace(platform, accelerators=tuple(map(give, platform.accelerators)))
 
@@ -281,8 +282,8 @@ def test_what_a_description_adds_is_what_training_records(name):
     assert found.transfer_s > plain.transfer_s
     assert found.transfer_s == pytest.approx(times.transfer, rel=1e-12)
     (device,) = platform.accelerators
-    assert device.launch_s > 0
-    free = replace(platform, accelerators=(replace(device, launch_s=0.0),))
+    assert device.hardware.launch_s > 0
+    free = replace(platform, accelerators=(replace_fields(device, launch_s=0.0),))
     _, without, _ = train_a_round(free)
     launches_s = times.train_accelerator - without.train_accelerator
     assert launches_s > 0
@@ -308,7 +309,7 @@ def test_a_machine_of_ones_own_is_predicted_from_a_design_phase(monkeypatch):
     """It trains a model of its own on other mini-batches, and the run is what it is without."""
     monkeypatch.setattr(comparison_run, "ENOUGH_SAMPLES", 1)
     rates = {"sampled_edges_per_s": 1e6, "virtual": False, "cores": 1}
-    host = replace(load_platform(GPUS).host, name="host", **rates)
+    host = replace_fields(load_platform(GPUS).host, name="host", **rates)
     platform = Platform("local", "a host", host, (), ())
     plain, (probed,) = train_small(platform, design="false")
     designed, (measured,) = train_small(platform)

@@ -14,6 +14,7 @@ from gnnbench import datasets
 from gnnbench.check.graphs import make_dataset, make_platform, make_workload
 from gnnbench.lowering.feature_shards import ring_steps
 from gnnbench.lowering.shardings import find_shard_fault
+from gnnbench.machines.tables import replace_fields
 from gnnbench.parts import divide_evenly
 from gnnbench.price.folds import digest, imbalance
 from gnnbench.price.model_clock import ModelClock
@@ -100,10 +101,10 @@ def test_the_split_set_apart_is_the_best_there_is():
 def slowed(setting, factor):
     platform = setting.platform
     accelerators = tuple(
-        dataclasses.replace(
+        replace_fields(
             device,
-            flops_per_s=device.flops_per_s / factor,
-            memory_bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s / factor,
+            flops_per_s=device.hardware.flops_per_s / factor,
+            memory_bandwidth_bytes_per_s=device.hardware.memory_bandwidth_bytes_per_s / factor,
         )
         for device in platform.accelerators
     )

@@ -18,6 +18,7 @@ from gnnbench.kernels.dispatch import SparseMatrix, induce_block, pack_mask, spm
 from gnnbench.kernels.dispatch.checks import MaskArray
 from gnnbench.kernels.reference.spmm import ReductionEngine
 from gnnbench.machines import load_platform
+from gnnbench.machines.tables import replace_fields
 from gnnbench.records import Block, Parts, RunResult, Work, Workload
 from gnnbench.reproduce.agreement import find_error, measure_agreement
 from gnnbench_plugins.mixgcn.kernel import SpuKernel, make_spu
@@ -154,7 +155,7 @@ def test_smoothing_keeps_all_work():
 
 def test_cpu_by_hand():
     """HyScale-GNN's Equation 11 and the passes around it."""
-    host = replace(
+    host = replace_fields(
         load_platform(accelerators.PLATFORM).host, memory_bandwidth_bytes_per_s=1e9, power_w=100.0
     )
     matrix = make_matrix([[0, 1], [1, 2]], 3)
@@ -165,7 +166,7 @@ def test_cpu_by_hand():
     masked = Cpu(host).run(matrix, 8, np.zeros((2, 1), dtype=np.uint8))
     assert masked.total_bytes == 232 + 2 + 64 + 64
     with pytest.raises(ValueError, match="has no stated power"):
-        Cpu(replace(host, power_w=None)).run(matrix, 8)
+        Cpu(replace_fields(host, power_w=None)).run(matrix, 8)
 
 
 # --------------------------------------------------------------------------- tiles
@@ -359,7 +360,7 @@ def test_spu_prices_the_block_it_aggregated():
     run = train()
     spu = load_platform(accelerators.PLATFORM).device("spu0")
     seconds = [item.span.seconds for item in run.timeline if item.span.stage == "aggregate"]
-    assert all(each > spu.launch_s for each in seconds)
+    assert all(each > spu.hardware.launch_s for each in seconds)
     assert len(set(seconds)) > 1
     options = {
         "placement": {"sparse_devices": "2", "accelerators": "2"},
@@ -387,7 +388,7 @@ def test_spu_prices_the_direction_that_it_is_told_of():
     assert spu.run(there, 4).seconds != spu.run(back, 4).seconds
     for backward, matrix in ((False, there), (True, back), (False, there)):
         kernel.expect(block, backward=backward)
-        expected = device.launch_s + spu.run(matrix, 4).seconds
+        expected = device.hardware.launch_s + spu.run(matrix, 4).seconds
         assert kernel.seconds(work, device) == expected
 
 
@@ -411,7 +412,7 @@ def test_work_done_elsewhere_is_priced_by_its_size():
     kernel = SpuKernel()
 
     def moved_s(read: int) -> float:
-        return device.launch_s + 4 * (4 * (read + 100) + 1000) / 1024e9
+        return device.hardware.launch_s + 4 * (4 * (read + 100) + 1000) / 1024e9
 
     assert kernel.seconds(work, device) == pytest.approx(moved_s(1000))
     spu = make_spu(device)

@@ -16,6 +16,7 @@ from gnnbench.datasets.topology import symmetrise
 from gnnbench.errors import UsageError
 from gnnbench.machines import load_platform
 from gnnbench.machines.machine import Platform
+from gnnbench.machines.tables import replace_fields
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Setting
 from gnnbench.records import Graph, Workload
@@ -142,7 +143,7 @@ def prepare() -> tuple[Bundle, Platform]:
         for link in platform.links
     )
     devices = tuple(
-        dataclasses.replace(device, memory_bandwidth_bytes_per_s=1e30)
+        replace_fields(device, memory_bandwidth_bytes_per_s=1e30)
         for device in platform.accelerators
         if device.name in ("gpu0", "spu0")
     )

@@ -9,8 +9,8 @@ import pytest
 
 from gnnbench import datasets, plugins
 from gnnbench.comparison import Request, compare
+from gnnbench.comparison.planning import SilentPasses
 from gnnbench.datasets.partitioning import choose_partitioner, partition
-from gnnbench.jobs.planning import SilentPasses
 from gnnbench.kernels.dispatch import RmatStream
 from gnnbench.machines import load_platform
 from gnnbench.machines.machine import Platform
@@ -173,7 +173,7 @@ def test_graphs_are_those_of_table_2():
 def test_eight_slices_make_a_node_and_every_gpu_has_one_beside_it():
     host = load_platform(CLUSTER).host
     cores = take_cores(host, 8)
-    assert 8 * cores.memory_bandwidth_bytes_per_s == pytest.approx(614.4e9)
+    assert 8 * cores.hardware.memory_bandwidth_bytes_per_s == pytest.approx(614.4e9)
     assert (cores.kind, cores.cores) == ("cpu", 8)
     platform, placement = lay_out("MixGCN-CPU")
     gpus, slices = placement.updaters(platform), placement.aggregators(platform)

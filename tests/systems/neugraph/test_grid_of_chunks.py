@@ -7,7 +7,7 @@ import pytest
 
 from gnnbench.check.graphs import make_platform
 from gnnbench.datasets import load
-from gnnbench.errors import DeviceOutOfMemory
+from gnnbench.errors import DeviceOutOfMemoryError
 from gnnbench.kernels.dispatch import edge_cut
 from gnnbench.lowering.footprint import size_of
 from gnnbench.lowering.working_sets import StreamedSets
@@ -190,7 +190,7 @@ def test_the_least_chunks_that_fit_are_cut():
         found = plan(0, device_bytes=size)
         (note,) = [note for note in found.notes if note.startswith("a grid of")]
         assert note.startswith(f"a grid of {DEVICES * count} by {DEVICES * count} chunks")
-        with pytest.raises(DeviceOutOfMemory):
+        with pytest.raises(DeviceOutOfMemoryError):
             plan(count, device_bytes=size - 1)
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from gnnbench.lowering.shards import ShardPlan
 from gnnbench.machines.machine import RateCurve
+from gnnbench.machines.tables import replace_fields
 from gnnbench.models import build
 from gnnbench.parts import Chunks, HaloTraffic, LayerShape
 from gnnbench.price.dry_run import DryRun
@@ -309,7 +310,7 @@ def test_prices_are_what_the_model_adds_for_a_row_more():
     setting, slot = setting_for("sage"), 1
     curve = RateCurve((1, 64), (2e11, 8e11), (2e11, 8e11))
     first, own, last = setting.platform.accelerators
-    device = dataclasses.replace(own, aggregate=curve, update=curve)
+    device = replace_fields(own, aggregate=curve, update=curve)
     platform = dataclasses.replace(setting.platform, accelerators=(first, device, last))
     prices = price_rows(setting.layers, platform, platform.accelerators, slot, ITEM)
     kernel, clock = bundle_of().kernel, ModelClock(platform, bundle_of().kernel)
@@ -339,9 +340,11 @@ def test_a_vertex_of_a_layer_that_multiplies_first_has_a_price_too():
     device, prices = devices[1], price_rows(setting.layers, setting.platform, devices, 1, ITEM)
     for number, layer in enumerate(setting.layers[:-1], start=1):
         macs = 3 * layer.in_features * layer.out_features
-        assert prices.vertex_s[number] == pytest.approx(2 * macs / device.flops_per_s)
+        assert prices.vertex_s[number] == pytest.approx(2 * macs / device.hardware.flops_per_s)
         read = 2 * layer.out_features * ITEM
-        assert prices.edge_s[number] == pytest.approx(read / device.memory_bandwidth_bytes_per_s)
+        assert prices.edge_s[number] == pytest.approx(
+            read / device.hardware.memory_bandwidth_bytes_per_s
+        )
 
 
 @pytest.mark.parametrize("split", SPLITS)

@@ -22,7 +22,7 @@ from gnnbench import check as conformance
 from gnnbench import models
 from gnnbench.check.graphs import make_dataset, make_platform
 from gnnbench.datasets import dgl_library as importing
-from gnnbench.errors import MissingDependency
+from gnnbench.errors import MissingDependencyError
 from gnnbench.models import BoundBlock, Degrees
 from gnnbench.parts import Bundle, Kernel, Setting
 from gnnbench.records import Block, BoolArray, Workload
@@ -473,7 +473,7 @@ def test_pyg_sampler_needs_a_library_that_loads(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(torch_geometric.typing, "WITH_PYG_LIB", False)
     monkeypatch.setattr(torch_geometric.typing, "WITH_TORCH_SPARSE", False)
-    with pytest.raises(MissingDependency, match="neither loads"):
+    with pytest.raises(MissingDependencyError, match="neither loads"):
         PyGSampler().begin(small_setting())
 
 
@@ -521,7 +521,7 @@ PROGRAM = """
 import json, sys, warnings
 import gnnbench_plugins.dgl, gnnbench_plugins.pyg
 for plugin in (gnnbench_plugins.pyg, gnnbench_plugins.dgl):
-    plugin.gnnbench_sampler(), plugin.gnnbench_kernel(), plugin.gnnbench_strategy()
+    plugin.gnnbench_parts(), plugin.gnnbench_strategy()
 offered = [name for name in ("dgl", "torch_geometric") if name in sys.modules]
 warnings.simplefilter("error")
 from gnnbench.datasets.dgl_library import AbsentGraphBolt, load_dgl
@@ -580,10 +580,10 @@ def test_missing_libraries_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     importing.load_dgl.cache_clear()
     monkeypatch.delitem(sys.modules, "dgl", raising=False)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingDependency, match="pip install dgl"):
+    with pytest.raises(MissingDependencyError, match="pip install dgl"):
         DGLKernel().begin(small_setting())
 
     monkeypatch.setitem(sys.modules, "gnnbench_plugins.pyg.propagation", None)
-    with pytest.raises(MissingDependency, match="pip install torch-geometric"):
+    with pytest.raises(MissingDependencyError, match="pip install torch-geometric"):
         pyg_kernel.require_pyg()
     assert not pyg_sampler.can_draw()

@@ -11,8 +11,9 @@ import pytest
 
 from gnnbench.check.graphs import make_platform
 from gnnbench.datasets import from_arrays
-from gnnbench.errors import DeviceOutOfMemory
-from gnnbench.parts import SwappingMemory
+from gnnbench.errors import DeviceOutOfMemoryError
+from gnnbench.machines.tables import replace_fields
+from gnnbench.parts import DeviceMemory
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.program import Free, Hold
 from gnnbench.records import Graph
@@ -118,7 +119,7 @@ def busiest_over_mean(trace, devices):
 def test_learned_cuts_are_evener_than_balanced_edges():
     # Devices are equal, as ROC's are. Launches are no vertex's, and the graph is small.
     platform = make_platform(4)
-    devices = tuple(dataclasses.replace(each, launch_s=0.0) for each in platform.accelerators)
+    devices = tuple(replace_fields(each, launch_s=0.0) for each in platform.accelerators)
     platform = dataclasses.replace(platform, accelerators=devices)
     setting = make_setting(lopsided(), platform, "gcn", 3, 1, dims=(256, 12, 10, 4))
     names = [device.name for device in devices]
@@ -274,7 +275,7 @@ def test_as_little_is_swapped_as_makes_room():
         assert max(peaks_of(trace, setting)) <= capacity
         crossed.append(trace.epochs[0].bytes["device_to_host"])
     assert crossed[0] == 0 < crossed[1] <= crossed[2] <= crossed[3]
-    with pytest.raises(DeviceOutOfMemory):
+    with pytest.raises(DeviceOutOfMemoryError):
         run(setting, memory={"device_bytes": least // 2})
 
 
@@ -303,8 +304,9 @@ def test_a_host_that_trains_has_nothing_to_swap():
 
 
 @dataclasses.dataclass(frozen=True)
-class Wrong(SwappingMemory):
+class Wrong(DeviceMemory):
     name = "wrong"
+    swaps = True
 
     def choose_swapped(self, kept, working, rows, free_bytes):
         return frozenset({2})

@@ -16,7 +16,7 @@ import torch
 from rich.console import Console
 from torch.autograd import Function
 
-from gnnbench.errors import IncompatibleParts
+from gnnbench.errors import IncompatiblePartsError
 from gnnbench.lowering.shards import Read
 from gnnbench.machines import load_platform
 from gnnbench.price.dry_run import DryRun
@@ -278,7 +278,9 @@ def test_rows_are_read_and_aggregated_when_all_changes_are_known():
 
 def test_a_plan_refuses_what_rests_on_values():
     bundle = bundle_of("sancus", metric="embeddings")
-    with pytest.raises(IncompatibleParts, match="a plan computes no values; plan with a bound in"):
+    with pytest.raises(
+        IncompatiblePartsError, match="a plan computes no values; plan with a bound in"
+    ):
         DryRun(bundle, setting_for())
     # A device alone sends nothing to anybody.
     (epoch,) = [epoch for epoch, _ in DryRun(bundle, setting_for(devices=1)).run_epochs(1)]

@@ -62,7 +62,7 @@ def list_assumptions(server: Server) -> tuple[Assumption[Server], ...]:
         ),
         Assumption(
             "a GPU's share of the link between sockets",
-            platform.host.socket_bandwidth_bytes_per_s, "B/s",
+            platform.host.memory.socket_bandwidth_bytes_per_s, "B/s",
             sources.get("host.socket_bandwidth", "assumed").partition(":")[0], _scale_sockets,
         ),
         Assumption(
@@ -70,8 +70,8 @@ def list_assumptions(server: Server) -> tuple[Assumption[Server], ...]:
             _scale_additions,
         ),
         Assumption(
-            "the GPUs' memory", gpu.memory_bandwidth_bytes_per_s, "B/s", "datasheet",
-            partial(_scale_gpus, scale_field("memory_bandwidth_bytes_per_s")),
+            "the GPUs' memory", gpu.hardware.memory_bandwidth_bytes_per_s, "B/s", "datasheet",
+            partial(_scale_gpus, scale_field("hardware.memory_bandwidth_bytes_per_s")),
         ),
         Assumption(
             "the traffic of GAT's edges", server.edge_traffic, "", "counted from Equation 3",

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Annotated, Literal
 
 from gnnbench.constants import Bound, Constant
-from gnnbench.errors import DeviceOutOfMemory
+from gnnbench.errors import DeviceOutOfMemoryError
 from gnnbench.records import Cell
 from gnnbench_plugins.studies.hongtu.quoted import PARTITIONS, PaperGraph
 from gnnbench_plugins.studies.validation.groups import list_fits
@@ -85,5 +85,5 @@ def _predict_overflow(system: str, model: str, graph: PaperGraph, layers: int) -
     )
     try:
         return Cell(predict_full_graph_s(machine, kernel, task), "s", quoted_text=OVERFLOW)
-    except DeviceOutOfMemory:
+    except DeviceOutOfMemoryError:
         return Cell(text=OVERFLOW, quoted_text=OVERFLOW)

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from gnnbench.constants import Constant
 from gnnbench.machines import load_platform
 from gnnbench.machines.machine import Link, Platform, RateCurve
+from gnnbench.machines.tables import replace_fields
 from gnnbench.parts import Bundle, Communication, Kernel, Memory, Setting
 from gnnbench.records import Workload
 from gnnbench.reproduce.sensitivity import find_factor
@@ -182,13 +183,15 @@ def make_kernel(model: str, edge_traffic: float = 1.0) -> Kernel:
 
 def add_at(platform: Platform, rate: float) -> Platform:
     """Return the platform with a host that goes through scattered rows at ``rate`` bytes/s."""
-    return replace(platform, host=replace(platform.host, gather=RateCurve((1,), (rate,), (rate,))))
+    return replace(
+        platform, host=replace_fields(platform.host, gather=RateCurve((1,), (rate,), (rate,)))
+    )
 
 
 def scale_sockets(platform: Platform, factor: float) -> Platform:
     """Return the platform with the rate between two sockets multiplied."""
-    rate = factor * platform.host.socket_bandwidth_bytes_per_s
-    return replace(platform, host=replace(platform.host, socket_bandwidth_bytes_per_s=rate))
+    rate = factor * platform.host.memory.socket_bandwidth_bytes_per_s
+    return replace(platform, host=replace_fields(platform.host, socket_bandwidth_bytes_per_s=rate))
 
 
 def change_links(platform: Platform, change: Callable[[Link], Link]) -> Platform:
@@ -264,7 +267,7 @@ def share_of_host(server: Server) -> float:
 def fitted_server() -> Server:
     """Fit ``ADDED_BYTES_PER_S`` to the CPU's mean share of GCN's epochs in section 7.4."""
     platform = load_platform(PLATFORM)
-    nominal = platform.host.memory_bandwidth_bytes_per_s
+    nominal = platform.host.hardware.memory_bandwidth_bytes_per_s
 
     def predict(factor: float) -> float:
         return share_of_host(Server(add_at(platform, factor * nominal)))
@@ -278,7 +281,7 @@ def fitted_server() -> Server:
 def note_additions() -> str:
     """Say what the host's rate of additions was fitted on, as its record has it."""
     server = fitted_server()
-    nominal = server.platform.host.memory_bandwidth_bytes_per_s
+    nominal = server.platform.host.hardware.memory_bandwidth_bytes_per_s
     (number,) = (each for each in list_constants() if each.name == "ADDED_BYTES_PER_S")
     return (
         f"{number.mark} on {', '.join(number.fitted_on)}: the host adds gradients to rows that lie "

@@ -130,13 +130,14 @@ def explain_memory() -> tuple[str, ...]:
     for depth in DEPTHS:
         for graph, layers in list_depths(depth):
             found = foresee_case(Case(graph, "gcn", layers))
-            if found.peak_bytes[host.name] <= host.memory_bytes:
+            if found.peak_bytes[host.name] <= host.hardware.memory_bytes:
                 continue
             most = sorted(found.host_bytes.items(), key=lambda item: -item[1])[:4]
             named = ", ".join(f"{name} {size / 1e9:.0f} GB" for name, size in most)
             notes.append(
-                f"the host's {host.memory_bytes / 1e9:.0f} GB do not hold {layers}-layer GCN on "
-                f"{graph.label}: {named}. The paper ran it; its time is predicted as if it fitted"
+                f"the host's {host.hardware.memory_bytes / 1e9:.0f} GB do not hold {layers}-layer "
+                f"GCN on {graph.label}: {named}. The paper ran it; its time is predicted as if it "
+                f"fitted"
             )
     return (
         "a GPU of HongTu-IM holds what training's ledger has for a partition as one chunk: rows, "
@@ -151,7 +152,7 @@ def _sockets_note() -> str:
     shares = [
         f"{format_share(1 - 1 / graph.replication(PARTITIONS))} ({graph.name})" for graph in LARGE
     ]
-    between = host.socket_bandwidth_bytes_per_s
+    between = host.memory.socket_bandwidth_bytes_per_s
     return (
         f"without deduplication {', '.join(shares)} of the rows lie at other sockets, what others' "
         f"rows are of a partition's neighbour set (Table 3, 4 partitions); they cross at "
@@ -271,7 +272,10 @@ def tabulate_memory(depth: str, system: str, quoted: Seconds) -> list[TableRow]:
         found = foresee_case(Case(graph, "gcn", layers, OURS[system]))
         gpu.append(Cell(fullest_bytes(found.peak_bytes, platform), "B"))
         host.append(Cell(found.peak_bytes[platform.host.name], "B"))
-        over = found.reason or found.peak_bytes[platform.host.name] > platform.host.memory_bytes
+        over = (
+            found.reason
+            or found.peak_bytes[platform.host.name] > platform.host.hardware.memory_bytes
+        )
         verdicts.append(
             Cell(text=OVERFLOW if over else FITS, quoted_text=OVERFLOW if seconds is None else FITS)
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import Annotated, ClassVar
 
 from gnnbench import datasets
@@ -79,12 +80,12 @@ class Draw:
 def list_assumptions(board: Board) -> tuple[Assumption[Board], ...]:
     """Return the numbers of the board that the gains rest on."""
     fields = (
-        ("the board's memory", "bandwidth_bytes_per_s", "B/s"),
-        ("opening a page of it", "page_miss_s", "s"),
+        ("the board's memory", "memory.bandwidth_bytes_per_s", "B/s"),
+        ("opening a page of it", "memory.page_miss_s", "s"),
         ("the board's clock", "clock_hz", "Hz"),
     )
     return tuple(
-        Assumption(label, getattr(board, name), unit, "the board's file", scale_field(name))
+        Assumption(label, attrgetter(name)(board), unit, "the board's file", scale_field(name))
         for label, name, unit in fields
     )
 

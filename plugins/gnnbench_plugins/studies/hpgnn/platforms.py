@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from operator import attrgetter
 from statistics import geometric_mean
 from typing import Annotated, ClassVar
 
@@ -161,11 +162,11 @@ def host_seconds(host: Device, batch: Batch) -> float:
     itemsize = batch.itemsize
     logits_bytes = 2 * batch.vertices[-1] * batch.widths[-1] * itemsize
     weight_bytes = 3 * sum(batch.macs_per_row) * itemsize
-    return (logits_bytes + weight_bytes) / host.memory_bandwidth_bytes_per_s
+    return (logits_bytes + weight_bytes) / host.hardware.memory_bandwidth_bytes_per_s
 
 
 def _sample_s(host: Device, case: Case) -> float:
-    return sum(make_batch(case).edges) / (host.sampled_edges_per_s * host.cores)
+    return sum(make_batch(case).edges) / (host.rates.sampled_edges_per_s * host.cores)
 
 
 def _load_s(host: Device, case: Case) -> float:
@@ -210,7 +211,7 @@ def assumptions(bench: Bench) -> tuple[Assumption[Bench], ...]:
     def of_board(label: str, name: str, unit: str, source: str) -> Assumption[Bench]:
         scale: Callable[[Board, float], Board] = scale_field(name)
         return Assumption(
-            label, getattr(bench.board, name), unit, source,
+            label, attrgetter(name)(bench.board), unit, source,
             lambda bench, factor: replace(bench, board=scale(bench.board, factor)),
         )  # fmt: skip
 
@@ -219,10 +220,10 @@ def assumptions(bench: Bench) -> tuple[Assumption[Bench], ...]:
         *host_assumptions(bench.platform, _on_platform, "the CPU"),
         *accelerator_assumptions(bench.platform, "gpu", _on_platform),
         of_board(
-            "the board's memory bandwidth", "bandwidth_bytes_per_s", "B/s",
+            "the board's memory bandwidth", "memory.bandwidth_bytes_per_s", "B/s",
             f"{script}; Xilinx DS962",
         ),
-        of_board("alpha of the first layer", "alpha_first", "", script),
+        of_board("alpha of the first layer", "coefficients.alpha_first", "", script),
         of_board("the board's clock", "clock_hz", "Hz", script),
     )  # fmt: skip
 

@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar
 from gnnbench.constants import Bound, Constant
 from gnnbench.machines import load_platform
 from gnnbench.machines.machine import Device, Platform
+from gnnbench.machines.tables import replace_fields
 from gnnbench.records import Cell, Table, TableRow
 from gnnbench.reproduce.sensitivity import Assumption, Quantity, find_contradictions, scale_field
 from gnnbench.reproduce.studies import Reproduction
@@ -73,7 +74,7 @@ def predict_described(count: int, model: str, omitted: Omitted) -> tuple[float, 
     platform, prediction, split = _predict_on(count, model)
 
     def launched(device: Device) -> Device:
-        return replace(device, launch_s=omitted.launches * device.launch_s)
+        return replace_fields(device, launch_s=omitted.launches * device.hardware.launch_s)
 
     machine = replace(
         platform,
@@ -105,8 +106,8 @@ def _omissions() -> tuple[Assumption[Omitted], ...]:
     group = device.name.rstrip("0123456789")
     return (
         Assumption(
-            "the launch of a kernel", device.launch_s, "s", platform.sources[f"{group}.launch"],
-            scale_field("launches"),
+            "the launch of a kernel", device.hardware.launch_s, "s",
+            platform.sources[f"{group}.launch"], scale_field("launches"),
         ),
         Assumption(
             "the latency of a link", link.latency_s, "s",

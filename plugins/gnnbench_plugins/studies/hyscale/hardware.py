@@ -37,8 +37,13 @@ class Built:
         """Return the used percentage of the board's resources."""
         board = self.board if self.kernels > 1 else self.board.as_one_die()
         used = usage_of(self.design, board, self.batch.buffers)
-        uram = board.uram_bytes / (32 * 1024)
-        there = {"LUTs": board.lut, "DSPs": board.dsp, "URAM": uram, "BRAM": board.bram}
+        uram = board.resources.uram_bytes / (32 * 1024)
+        there = {
+            "LUTs": board.resources.lut,
+            "DSPs": board.resources.dsp,
+            "URAM": uram,
+            "BRAM": board.resources.bram,
+        }
         taken = {"LUTs": used.lut, "DSPs": used.dsp, "URAM": used.uram, "BRAM": used.bram}
         return {name: 100 * self.kernels * taken[name] / there[name] for name in QUOTED}
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
 from gnnbench.machines.machine import Device, Platform, RateCurve
+from gnnbench.machines.tables import replace_fields
 from gnnbench.reproduce.sensitivity import Assumption, scale_field
 
 M = TypeVar("M")
@@ -22,21 +23,20 @@ Scaling: TypeAlias = Callable[[Platform, float], Platform]
 
 def scale_curve(curve: RateCurve | None, factor: float) -> RateCurve | None:
     """Return a device's curve with all its rates multiplied, where it has one."""
-    if curve is None:
-        return None
-    return replace(
-        curve,
-        rates=tuple(factor * rate for rate in curve.rates),
-        core_rates=tuple(factor * rate for rate in curve.core_rates),
-    )
+    return None if curve is None else curve.map_rates(lambda rate: factor * rate)
+
+
+def scale_loading(device: Device, factor: float) -> Device:
+    """Scale Equation 7 of a host."""
+    return replace_fields(device, gather=scale_curve(device.rates.gather, factor))
 
 
 def scale_trainer(device: Device, factor: float) -> Device:
     """Scale Equations 11 and 12 of a CPU trainer."""
-    return replace(
+    return replace_fields(
         device,
-        aggregate=scale_curve(device.aggregate, factor),
-        update=scale_curve(device.update, factor),
+        aggregate=scale_curve(device.rates.aggregate, factor),
+        update=scale_curve(device.rates.update, factor),
     )
 
 
@@ -72,15 +72,15 @@ def host_assumptions(
 ) -> tuple[Assumption[M], ...]:
     """List loading, sampling and training of a host, called ``trainer``, as assumptions."""
     host, sources = platform.host, platform.sources
-    loading = _of_host(lambda each, factor: replace(each, gather=scale_curve(each.gather, factor)))
+    sampling: Callable[[Device, float], Device] = scale_field("rates.sampled_edges_per_s")
     return (
         Assumption(
             "the rate at which the host loads rows", host.gather_bytes_per_s(1), "B/s",
-            sources["host.gather"], _within(apply, loading),
+            sources["host.gather"], _within(apply, _of_host(scale_loading)),
         ),
         Assumption(
-            "the rate at which a core samples", host.sampled_edges_per_s, "edges/s",
-            sources["host.sampling"], _within(apply, _of_host(scale_field("sampled_edges_per_s"))),
+            "the rate at which a core samples", host.rates.sampled_edges_per_s, "edges/s",
+            sources["host.sampling"], _within(apply, _of_host(sampling)),
         ),
         Assumption(
             f"{trainer}'s aggregation and update", host.aggregate_bytes_per_s(1), "B/s",
@@ -101,12 +101,12 @@ def accelerator_assumptions(
 
     return (
         Assumption(
-            f"the {name}'s memory bandwidth", device.memory_bandwidth_bytes_per_s, "B/s",
-            sources[f"{group}.memory_bandwidth"], scale("memory_bandwidth_bytes_per_s"),
+            f"the {name}'s memory bandwidth", device.hardware.memory_bandwidth_bytes_per_s, "B/s",
+            sources[f"{group}.memory_bandwidth"], scale("hardware.memory_bandwidth_bytes_per_s"),
         ),
         Assumption(
-            f"the {name}'s arithmetic rate", device.flops_per_s, "FLOP/s",
-            sources[f"{group}.flops"], scale("flops_per_s"),
+            f"the {name}'s arithmetic rate", device.hardware.flops_per_s, "FLOP/s",
+            sources[f"{group}.flops"], scale("hardware.flops_per_s"),
         ),
         Assumption(
             f"the {name}'s PCIe link", platform.host_link(device).bandwidth_bytes_per_s, "B/s",

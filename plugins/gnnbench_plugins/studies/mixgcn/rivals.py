@@ -272,7 +272,7 @@ class Cpu:
     def run(self, matrix: SparseMatrix, width: int, mask: MaskArray | None = None) -> Simulation:
         """Compute A H ⊙ M in two passes. Raises ``ValueError`` without the processor's power."""
         device = self.device
-        if device.power_w is None:
+        if device.hardware.power_w is None:
             raise ValueError(f"{device.model} has no stated power; add power to its platform file.")
         outputs = matrix.num_dst * width * FLOAT_BYTES
         kinds = {
@@ -283,8 +283,8 @@ class Cpu:
         }
         adds = matrix.num_edges * width
         seconds = max(
-            sum(kinds.values()) / device.memory_bandwidth_bytes_per_s,
-            2 * adds / device.flops_per_s,
+            sum(kinds.values()) / device.hardware.memory_bandwidth_bytes_per_s,
+            2 * adds / device.hardware.flops_per_s,
         )
-        capacity = device.flops_per_s / 2 * seconds
-        return Simulation(seconds, adds, capacity, kinds, device.power_w * seconds)
+        capacity = device.hardware.flops_per_s / 2 * seconds
+        return Simulation(seconds, adds, capacity, kinds, device.hardware.power_w * seconds)

@@ -18,10 +18,11 @@ from gnnbench import datasets
 from gnnbench.constants import Bound, Constant
 from gnnbench.datasets import STAND_INS
 from gnnbench.datasets.partitioning import choose_partitioner, partition
-from gnnbench.errors import DeviceOutOfMemory
+from gnnbench.errors import DeviceOutOfMemoryError
 from gnnbench.lowering.shardings import Piece
 from gnnbench.machines import load_platform
 from gnnbench.machines.machine import Device, Link, Platform
+from gnnbench.machines.tables import replace_fields
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Communication, Setting
 from gnnbench.price.epochs import price_epochs
@@ -125,13 +126,13 @@ def pair_workers(cluster: Platform, like: Device, kind: str) -> Platform:
 def take_cores(host: Device, cores: int) -> Device:
     """Return ``cores`` of a node, with an equal share of its rates and memory."""
     share = cores / host.cores
-    return replace(
+    return replace_fields(
         host,
         cores=cores,
-        flops_per_s=host.flops_per_s * share,
-        memory_bandwidth_bytes_per_s=host.memory_bandwidth_bytes_per_s * share,
-        memory_bytes=round(host.memory_bytes * share),
-        cache_bytes=host.cache_bytes * share,
+        flops_per_s=host.hardware.flops_per_s * share,
+        memory_bandwidth_bytes_per_s=host.hardware.memory_bandwidth_bytes_per_s * share,
+        memory_bytes=round(host.hardware.memory_bytes * share),
+        cache_bytes=host.hardware.cache_bytes * share,
     )
 
 
@@ -195,7 +196,7 @@ def price_peer(name: str, graph: Sized) -> float | None:
     setting = Setting(dataset, platform, workload, build(workload).shapes)
     try:
         epochs = price_epochs(bundle, setting, count)[-last:]
-    except DeviceOutOfMemory:
+    except DeviceOutOfMemoryError:
         return None
     return sum(epoch.epoch_s for epoch in epochs) / last / scale
 
@@ -212,7 +213,7 @@ def _price_distdgl(graph: Sized) -> float | None:
     )  # fmt: skip
     try:
         alone_s = predict_full_graph_s(CLUSTER, "torch", task)
-    except DeviceOutOfMemory:
+    except DeviceOutOfMemoryError:
         return None
     cluster = load_platform(CLUSTER)
     network = cluster.link("node0_gpu0", "node1_gpu0").bandwidth_bytes_per_s

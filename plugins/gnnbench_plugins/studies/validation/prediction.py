@@ -7,6 +7,7 @@ of the ledger.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import ClassVar
@@ -15,9 +16,10 @@ from gnnbench.constants import Bound
 from gnnbench.machines import load_platform
 from gnnbench.machines.costs.passes import Passes, count_degrees
 from gnnbench.machines.costs.roofline import price_operations, rates_of
-from gnnbench.machines.machine import LibraryRates, Platform
+from gnnbench.machines.machine import CallTimes, LibraryRates, Platform
+from gnnbench.machines.tables import replace_fields
 from gnnbench.models import build
-from gnnbench.parts import Bundle, Kernel, Setting
+from gnnbench.parts import Bundle, Kernel, MiniBatchSampler, Setting
 from gnnbench.price.epochs import EpochPrice, price_epochs
 from gnnbench.records import BatchProfile, BlockSize, Dataset, Form, Work, Workload
 from gnnbench_plugins.dgl.kernel import DGLKernel
@@ -32,6 +34,7 @@ from gnnbench_plugins.reference.memory import HostMemory, ResidentMemory
 from gnnbench_plugins.reference.native_kernel import NativeKernel
 from gnnbench_plugins.reference.placement import SinglePlacement
 from gnnbench_plugins.reference.sampler import WholeGraphSampler
+from gnnbench_plugins.salient.communication import SalientCommunication
 from gnnbench_plugins.salient.memory import SalientMemory
 from gnnbench_plugins.sancus.communication import SancusCommunication
 from gnnbench_plugins.studies.validation.mini_batches import Draw, find_profile
@@ -66,7 +69,7 @@ KERNELS: dict[str, type[Kernel]] = {
     "dgl": DGLKernel,
     "native": NativeKernel,
 }
-SAMPLERS: dict[str, type[SizedMiniBatches]] = {
+SAMPLERS: dict[str, Callable[..., MiniBatchSampler]] = {
     "pyg": PyGMiniBatches,
     "pyg-messages": PyGMiniBatches,
     "dgl": DGLMiniBatches,
@@ -74,11 +77,11 @@ SAMPLERS: dict[str, type[SizedMiniBatches]] = {
     "native": SizedMiniBatches,
 }
 #: Loaders of programs that draw by PyG, and of systems that draw by DGL.
-PYG_LOADERS: dict[str, type[SizedMiniBatches]] = {
+PYG_LOADERS: dict[str, Callable[..., MiniBatchSampler]] = {
     "pinned": PyGMiniBatchesPinned,
     "persistent": PyGMiniBatchesPersistent,
 }
-LOADERS: dict[str, type[SizedMiniBatches]] = {
+LOADERS: dict[str, Callable[..., MiniBatchSampler]] = {
     "pinned": DGLMiniBatchesPinned,
     "in-place": DGLMiniBatchesInPlace,
 }
@@ -167,7 +170,7 @@ def _setting(dataset: Dataset, platform: Platform, workload: Workload) -> Settin
 def predict_full_graph_s(machine: str, kernel: str, task: FullGraphEpoch) -> float:
     """Return the seconds of the epochs that a number is of.
 
-    Raises ``DeviceOutOfMemory`` where a memory cannot hold them.
+    Raises ``DeviceOutOfMemoryError`` where a memory cannot hold them.
     """
     vertices, edges = round(task.vertices * task.scale), round(task.edges * task.scale)
     dataset = make_dataset(task.graph, vertices, edges, task.dims, vertices)
@@ -185,15 +188,16 @@ def shrink(platform: Platform, scale: float) -> Platform:
     A share of a graph then takes as large a share of the time.
     """
     fronts = {
-        name: LibraryRates(call_s=kernel.library.call_s * scale) for name, kernel in KERNELS.items()
+        name: LibraryRates(calls=CallTimes(call_s=kernel.library.call_s * scale))
+        for name, kernel in KERNELS.items()
     }
     host, *accelerators = (
-        replace(
+        replace_fields(
             device,
-            memory_bytes=round(device.memory_bytes * scale),
-            launch_s=device.launch_s * scale,
-            cache_bytes=device.cache_bytes * scale,
-            mapped_from_bytes=rates_of(device).fresh_from_bytes * scale,
+            memory_bytes=round(device.hardware.memory_bytes * scale),
+            launch_s=device.hardware.launch_s * scale,
+            cache_bytes=device.hardware.cache_bytes * scale,
+            mapped_from_bytes=rates_of(device).pages.fresh_from_bytes * scale,
             libraries=fronts,
         )
         for device in platform.devices
@@ -290,7 +294,7 @@ def _price_rounds(machine: str, kernel: str, task: MiniBatchEpoch, count: int) -
         bundle = Bundle(
             SalientMiniBatches(profile=profile, count=count, workers=loader.workers),
             DataParallelPlacement(accelerators=devices),
-            SalientRowsCross(precision="half"),
+            SalientRowsCross(SalientCommunication(precision="half")),
             SalientMemory(),
             chosen,
         )

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import numpy as np
+from torch import Tensor
 
 from gnnbench.machines.costs import Library
 from gnnbench.machines.machine import Device, Platform
 from gnnbench.parts import (
+    MINI_BATCHES,
     UNIFORM,
     Chunks,
     DeviceCapacity,
@@ -22,7 +24,7 @@ from gnnbench.parts import (
     Handed,
     HostLoading,
     MiniBatchSampler,
-    SeedPlacement,
+    Placement,
     SeedSession,
     Setting,
     TrafficSession,
@@ -38,6 +40,7 @@ from gnnbench.records import (
     HostThreads,
     IntArray,
     Loading,
+    Mode,
     Round,
     RoundTraffic,
     Share,
@@ -105,13 +108,13 @@ class SizedPartitions(FullGraphSampler):
 
 
 @dataclass
-class SizedMiniBatches(MiniBatchSampler):
-    """``count`` rounds of equal mini-batches, with the sizes of ``profile``.
+class SizedRounds:
+    """``count`` rounds of equal mini-batches, without training.
 
-    Sizes are in proportion for fewer seeds, and no larger for more. No mini-batch is trained on.
+    A mini-batch is the one of ``profile`` for as many seeds, in proportion for fewer, and no larger
+    for more.
     """
 
-    name: ClassVar[str] = "sized-mini-batches"
     summary: ClassVar[str] = "mini-batches of which the sizes are known"
     law: ClassVar[str] = UNIFORM
 
@@ -147,7 +150,17 @@ class SizedMiniBatches(MiniBatchSampler):
 
 
 @dataclass
-class DGLMiniBatches(SizedMiniBatches):
+class SizedMiniBatches(SizedRounds, MiniBatchSampler):
+    """``count`` rounds of equal mini-batches, with the sizes of ``profile``.
+
+    Sizes are in proportion for fewer seeds, and no larger for more. No mini-batch is trained on.
+    """
+
+    name: ClassVar[str] = "sized-mini-batches"
+
+
+@dataclass
+class DGLMiniBatches(SizedRounds, MiniBatchSampler):
     """Mini-batches that DGL draws and loads."""
 
     name: ClassVar[str] = "sized-mini-batches-of-dgl"
@@ -156,23 +169,25 @@ class DGLMiniBatches(SizedMiniBatches):
 
 
 @dataclass
-class DGLMiniBatchesInPlace(DGLMiniBatches):
+class DGLMiniBatchesInPlace(SizedRounds, MiniBatchSampler):
     """Mini-batches that DGL draws, whose rows accelerators read in place."""
 
     name: ClassVar[str] = "sized-mini-batches-in-place"
+    library: ClassVar[Library] = DGLSampler.library
     loading: ClassVar[Loading] = "in-place"
 
 
 @dataclass
-class DGLMiniBatchesPinned(DGLMiniBatches):
+class DGLMiniBatchesPinned(SizedRounds, MiniBatchSampler):
     """Mini-batches that DGL draws, whose rows a loader picks into pinned memory."""
 
     name: ClassVar[str] = "sized-mini-batches-pinned"
+    library: ClassVar[Library] = DGLSampler.library
     loading: ClassVar[Loading] = "blocks"
 
 
 @dataclass
-class PyGMiniBatches(SizedMiniBatches):
+class PyGMiniBatches(SizedRounds, MiniBatchSampler):
     """Mini-batches that PyG draws and loads."""
 
     name: ClassVar[str] = "sized-mini-batches-of-pyg"
@@ -181,7 +196,7 @@ class PyGMiniBatches(SizedMiniBatches):
 
 
 @dataclass
-class SalientMiniBatches(SizedMiniBatches):
+class SalientMiniBatches(SizedRounds, MiniBatchSampler):
     """Mini-batches that SALIENT's threads draw and load, a whole one each."""
 
     name: ClassVar[str] = "sized-mini-batches-of-salient"
@@ -193,19 +208,21 @@ class SalientMiniBatches(SizedMiniBatches):
 
 
 @dataclass
-class PyGMiniBatchesPinned(PyGMiniBatches):
+class PyGMiniBatchesPinned(SizedRounds, MiniBatchSampler):
     """Mini-batches that PyG draws, whose rows the training process picks into pinned memory."""
 
     name: ClassVar[str] = "sized-mini-batches-of-pyg-pinned"
+    library: ClassVar[Library] = PyGSampler.library
     loading: ClassVar[Loading] = "blocks"
 
 
 @dataclass
-class PyGMiniBatchesPersistent(PyGMiniBatchesPinned):
+class PyGMiniBatchesPersistent(SizedRounds, MiniBatchSampler):
     """And whose workers stay from one epoch to the next."""
 
     name: ClassVar[str] = "sized-mini-batches-of-pyg-persistent"
     library: ClassVar[Library] = replace(PyGSampler.library, worker_start_s=0.0)
+    loading: ClassVar[Loading] = "blocks"
 
 
 class _AscendingRows(TrafficSession):
@@ -229,10 +246,26 @@ class AllRowsCross(StagedPrefetching, HostLoading):
 
 
 @dataclass(frozen=True)
-class SalientRowsCross(SalientCommunication):
-    """The same as SALIENT has it."""
+class SalientRowsCross(HostLoading):
+    """Every unit's input rows cross as ``salient`` has it."""
 
     name: ClassVar[str] = "all-rows-cross-as-salient"
+    modes: ClassVar[frozenset[Mode]] = MINI_BATCHES
+    batch_all_reduce: ClassVar[Literal["host", "ring"]] = SalientCommunication.batch_all_reduce
+    keeps_packed: ClassVar[bool] = SalientCommunication.keeps_packed
+
+    salient: SalientCommunication
+
+    @property
+    def prefetch(self) -> Literal[0, 1, 2]:
+        return self.salient.prefetch
+
+    @property
+    def rounds_to(self) -> str:
+        return self.salient.rounds_to
+
+    def pack(self, rows: Tensor) -> tuple[Tensor, ...]:
+        return self.salient.pack(rows)
 
     def open(self, owner: IntArray) -> TrafficSession:
         return _AscendingRows(owner)
@@ -259,7 +292,7 @@ class _LibraryShares(SeedSession):
 
 
 @dataclass(frozen=True)
-class LibraryPlacement(SeedPlacement):
+class LibraryPlacement(Placement):
     """Data parallelism of libraries: even shares of the seeds on ``devices`` accelerators.
 
     If ``devices`` is 0, all seeds are on the host. ``workers`` threads of the host sample, 0
@@ -268,6 +301,7 @@ class LibraryPlacement(SeedPlacement):
 
     name: ClassVar[str] = "library"
     summary: ClassVar[str] = "even shares of the seeds, sampled by workers or on the accelerators"
+    modes: ClassVar[frozenset[Mode]] = MINI_BATCHES
 
     devices: int = 1
     workers: int = 0

@@ -10,9 +10,9 @@ from gnnbench.comparison import PlannedRow, Request, Variant, make_setting, plan
 from gnnbench.comparison.planned import plan_run
 from gnnbench.comparison.request import Options
 from gnnbench.datasets.synthetic import RMAT_QUADRANTS, parse_count
-from gnnbench.errors import IncompatibleParts, UsageError
+from gnnbench.errors import IncompatiblePartsError, UsageError
+from gnnbench.jobs.job import PlanJob
 from gnnbench.jobs.preparation import (
-    PlanJob,
     load_dataset,
     load_machine,
     make_workload,
@@ -77,26 +77,26 @@ class SilentPasses:
 def prepare_plan(job: PlanJob, registry: Registry) -> PlannedJob:
     """Look up a job's parts, its graph, and a machine that has the devices they need.
 
-    Raises ``UsageError`` for unknown names and unplannable jobs, ``IncompatibleParts`` for parts or
-    a machine that do not fit.
+    Raises ``UsageError`` for unknown names and unplannable jobs, ``IncompatiblePartsError`` for
+    parts or a machine that do not fit.
     """
-    offered = registry.strategy(job.strategy)
+    offered = registry.strategy(job.name)
     drawn = job.sizes is not None
     found = registry.planner(offered.name) if drawn else registry.planners.get(offered.name)
     planner = None if found is None else found()
-    model = registry.model(job.model)
+    model = registry.model(job.model_name)
     if job.mode is not None and job.mode not in offered.bundles:
         raise UsageError(
             f"strategy {offered.name!r} does not train in mode {job.mode}; leave the mode out."
         )
     row = plan_row(
-        Variant(job.strategy, job.swaps), offered, job.mode or offered.default_mode, registry
+        Variant(job.name, job.swaps), offered, job.mode or offered.default_mode, registry
     )
-    bundle = assemble(registry, row.parts, job.options)
+    bundle = assemble(registry, row.parts, job.settings)
     machine = load_machine(job.platform, placements=(bundle.placement,), own=offered.platform)
     reason = bundle.placement.refuse_counts(machine) or bundle.refuse_devices(machine)
     if reason is not None:
-        raise IncompatibleParts(f"{offered.name}: {reason}")
+        raise IncompatiblePartsError(f"{offered.name}: {reason}")
     reason = planner.refuses(bundle) if planner is not None and drawn else None
     if reason is not None:
         raise UsageError(reason)
@@ -104,7 +104,7 @@ def prepare_plan(job: PlanJob, registry: Registry) -> PlannedJob:
     if isinstance(graph, Dataset):
         graph = note_unused_weights(graph, model)
     workload = make_workload(job, graph if isinstance(graph, Dataset) else None, model)
-    return PlannedJob(row, bundle, machine, graph, workload, model, job.options, planner)
+    return PlannedJob(row, bundle, machine, graph, workload, model, job.settings, planner)
 
 
 def make_plan(
@@ -132,7 +132,8 @@ def _note_error(tables: tuple[Table, ...], job: PlannedJob, edges: int) -> tuple
     """Note on the first table with modelled seconds how far these may be off.
 
     The tables are of a drawn graph. An epoch aggregates over ``edges``, summed over layers. All
-    trainers together decide the kind of machine."""
+    trainers together decide the kind of machine.
+    """
     trainers = [device.name for device in job.bundle.placement.trainers(job.machine)]
     for place, table in enumerate(tables):
         cells = [cell for row in table.rows for cell in row.cells]
@@ -184,7 +185,8 @@ def _count_besides(
 ) -> tuple[Table, ...]:
     """Return the planner's own tables.
 
-    For a plan ``over`` a dataset, a planner that cannot count gives a note instead."""
+    For a plan ``over`` a dataset, a planner that cannot count gives a note instead.
+    """
     if not over:
         return planner.plan(bundle, request)
     try:

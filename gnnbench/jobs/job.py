@@ -1,0 +1,215 @@
+"""The job records: each option of ``compare``, ``plan`` and ``advise`` is a field of one record.
+
+The command line, the functions of Python, sweeps and the reference of options are derived from
+them (``options.py``). Positional parameters come from the bases of a record, last base first.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeAlias
+
+from gnnbench.errors import UsageError
+from gnnbench.jobs.capacity import check_dims
+from gnnbench.jobs.groups import MAY, Choice, Named, Training, Trials
+from gnnbench.jobs.limits import (
+    COUNT,
+    FLAG,
+    MODEL_NAMES,
+    MOST_LEARNING_RATE,
+    SCALINGS,
+    TARGETS,
+    OneOf,
+    Parsed,
+    Real,
+    Whole,
+    Wholes,
+)
+from gnnbench.jobs.options import Option, OptionConflictError, defaults
+from gnnbench.jobs.words import read_size, read_swaps
+
+if TYPE_CHECKING:
+    from gnnbench.datasets import ScalingChoice
+    from gnnbench.jobs.words import StrategyLike
+    from gnnbench.records import PartKind
+
+#: The quantity that advice minimises.
+Target: TypeAlias = Literal["time", "memory", "traffic"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job(Trials, Training, Choice):
+    """A comparison, as it was asked for."""
+
+    required: ClassVar[tuple[str, ...]] = ("strategies",)
+
+    learning_rate: Annotated[
+        float | None,
+        Option(
+            "Adam's learning rate.",
+            Real(0.0, MOST_LEARNING_RATE),
+            usual="the model's, 0.001 for gin and ggcn, else 0.01",
+            sweep=MAY,
+        ),
+    ] = None
+    scaling: Annotated[
+        "ScalingChoice",
+        Option(
+            "Bring features to one scale: rows to length 2, or columns to mean 0 and deviation 1. "
+            "auto takes rows for sparse features, and columns for others unless they are so "
+            "already.",
+            OneOf(SCALINGS),
+            by_command={
+                ("datasets",): "How features are scaled in a folder, which has them as they are "
+                "trained on."
+            },
+            usual={("datasets",): "auto"},
+            flag="--scale-features",
+            sweep=MAY,
+        ),
+    ] = "auto"
+
+    list_strategies = Choice.list_strategies
+
+    def refuse(self) -> None:
+        """Refuse values that contradict each other, or that this machine cannot hold."""
+        Training.refuse(self)
+        if self.checked_updates is not None and not self.check:
+            raise UsageError(
+                f"checked_updates is {self.checked_updates:,}, and nothing is checked; leave it "
+                f"out, or check runs."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanJob(Training, Named):
+    """A plan, as it was asked for, over a data set or a graph to draw."""
+
+    vertices: Annotated[
+        int | str | None,
+        Option(
+            "Plan for an R-MAT graph of so many vertices that is drawn, never stored; 64M is 64 "
+            "million.",
+            Parsed(str),
+            metavar="N",
+        ),
+    ] = None
+    edges: Annotated[
+        int | str | None,
+        Option(
+            "Its undirected edges, each of which counts in both directions; 1G is a billion.",
+            Parsed(str),
+            metavar="M",
+        ),
+    ] = None
+    dims: Annotated[
+        Sequence[int] | None,
+        Option(
+            "Widths of the features, of each hidden layer, and of the output.",
+            Wholes(COUNT, "256,128,64", least=2),
+            usual="the dataset's features, the width of hidden layers, its classes",
+            metavar="F,F[,F...]",
+        ),
+    ] = None
+
+    @property
+    def sizes(self) -> tuple[int | str, int | str] | None:
+        """The vertices and edges of a graph to draw; None if a data set is named instead."""
+        if self.vertices is None or self.edges is None:
+            return None
+        return self.vertices, self.edges
+
+    @property
+    def name(self) -> str:
+        """The name of the strategy."""
+        return self.chosen[0][0]
+
+    @property
+    def swaps(self) -> "tuple[tuple[PartKind, str], ...]":
+        """The parts that replace the strategy's own."""
+        return (*self.chosen[0][1], *read_swaps(self.swap))
+
+    def list_strategies(self) -> "tuple[StrategyLike, ...]":
+        """Return the strategy as it was given."""
+        return (self.strategy,)
+
+    def refuse(self) -> None:
+        """Refuse values that contradict each other, or that this machine cannot hold."""
+        drawn = self.vertices is not None
+        if len(self.chosen) != 1:
+            raise UsageError(f"strategy is {self.strategy!r}; give one name.")
+        if (self.dataset is not None) == drawn or drawn != (self.edges is not None):
+            raise OptionConflictError("give either {dataset}, or both {vertices} and {edges}.")
+        if drawn and self.dims is None:
+            raise OptionConflictError("say how wide the layers are, such as {dims} 256,128,64.")
+        Training.refuse(self)
+
+    def refuse_ignored(self, given: Collection[str]) -> None:
+        """Refuse options that were ``given`` and have no effect beside others."""
+        if self.dims is not None and not {"layers", "hidden"}.isdisjoint(given):
+            raise OptionConflictError("give either {dims}, or {layers} and {hidden}.")
+
+    def count_layers(self) -> int:
+        """Return the number of the model's layers."""
+        return len(self.dims) - 1 if self.dims else self.layers
+
+    def list_widths(self, features: int, classes: int) -> tuple[int, ...]:
+        """Return the widths f^0 .. f^L on a data set."""
+        return tuple(self.dims) if self.dims else Training.list_widths(self, features, classes)
+
+    def check_size(self, features: int, classes: int) -> None:
+        """Refuse a model that this machine cannot hold. Raises ``UsageError``."""
+        if self.dims:
+            check_dims(self.dims, dense=self.model_name in MODEL_NAMES)
+        else:
+            Training.check_size(self, features, classes)
+
+
+@dataclass(frozen=True, kw_only=True)
+@defaults(epochs=1)
+class AdviceJob(Choice, Training):
+    """The request of ``advise`` and ``matrix``."""
+
+    required: ClassVar[tuple[str, ...]] = ("dataset",)
+
+    target: Annotated[
+        Target, Option("What is to be least.", OneOf(TARGETS), commands=("advise",))
+    ] = "time"
+    device_memory: Annotated[
+        int | float | str | None,
+        Option(
+            "As if each accelerator had so much memory, such as 24GB.",
+            Parsed(read_size),
+            metavar="SIZE",
+        ),
+    ] = None
+    train: Annotated[
+        int | None,
+        Option(
+            "Really train the best K of each mode.",
+            Whole(0),
+            usual="2 where times are measured and the graph is small, else 0",
+            metavar="K",
+            commands=("advise",),
+        ),
+    ] = None
+    changes: Annotated[
+        bool,
+        Option(
+            "Look for what would change the answer.",
+            FLAG,
+            negated="Do not look for what would change the answer.",
+            commands=("advise",),
+        ),
+    ] = True
+
+    @property
+    def device_bytes(self) -> int | None:
+        """The bytes of ``device_memory``."""
+        return read_size(self.device_memory)
+
+    def refuse(self) -> None:
+        """Refuse values that contradict each other, or that this machine cannot hold."""
+        for name, swaps in self.chosen:
+            if swaps:
+                raise UsageError(f"advice is of whole strategies; name {name!r} and use swap.")
+        Training.refuse(self)
