@@ -67,6 +67,7 @@ def test_a_ratio_agrees_by_its_lead(ours: float, quoted: float, agrees: str) -> 
 
 def test_a_lead_that_vanishes_contradicts_the_claim() -> None:
     assert verdict(Cell(0.95, "x", quoted=12.6)) == ("no", "the lead vanishes: 0.95x for 12.6x")
+    assert verdict(Cell(6.6, "x", quoted=55.7)) == ("no", "6.6x for 55.7x")
     low, high = Cell(1.0, "%", quoted_text="32-80"), Cell(60.0, "%", quoted_text="32-80")
     found = verdict(low, high)
     assert found == ("no", "the lead vanishes: 1 % for 32 %; 1 of 2 numbers are off")

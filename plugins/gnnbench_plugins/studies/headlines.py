@@ -24,7 +24,7 @@ from gnnbench_plugins.studies.mixgcn.accelerators import Figure12 as MixGCNFigur
 from gnnbench_plugins.studies.mixgcn.tables import Table4 as MixGCNTable4
 from gnnbench_plugins.studies.mixgcn.throughput import Figure7 as MixGCNFigure7
 
-#: A lead that keeps at most this share of what a paper claims beyond 1 has vanished.
+#: A lead has vanished if it keeps at most this share of the claimed one, and is below ``NO_LEAD``.
 VANISHED: Bound[float] = 0.25
 #: A claimed ratio up to this is no lead: both are as fast.
 NO_LEAD: Bound[float] = 1.25
@@ -267,7 +267,7 @@ def _miss(cell: Cell, unit: str) -> str:
     ours = cell.value - 1.0 if unit == "x" else cell.value
     if unit == "x" and nearest <= NO_LEAD:
         lead, ours = nearest, cell.value
-    elif ours <= VANISHED * lead:
+    elif ours <= VANISHED * lead and ours <= (NO_LEAD - 1.0) * (1.0 if unit == "x" else 100.0):
         return f"the lead vanishes: {_show_one(cell.value, unit)} for {_show_one(nearest, unit)}"
     if abs(ours / lead - 1.0) <= CLOSE:
         return ""
