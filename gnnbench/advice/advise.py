@@ -19,7 +19,7 @@ from gnnbench.errors import IncompatiblePartsError, UsageError
 from gnnbench.jobs.progress import Progress
 from gnnbench.kernels.pages import keep_pages
 from gnnbench.machines.describe import LOCAL, local_path
-from gnnbench.price.model_error import error_of
+from gnnbench.price.model_error import error_of, find_run_path
 from gnnbench.records import Comparison, Mode, RunResult
 
 
@@ -27,8 +27,8 @@ from gnnbench.records import Comparison, Mode, RunResult
 class Choice:
     """A combination that was planned to the end, or a strategy that does not fit.
 
-    ``interval_s`` is where the epoch is expected, by the model's errors on that kind of machine. It
-    is None if there is no measurement of that kind. ``trained`` is its run, if it was trained.
+    ``interval_s`` is where the epoch is expected, by the model's errors of that kind of path. It is
+    None if these have no basis. ``trained`` is its run, if it was trained.
     """
 
     row: PlannedRow
@@ -134,7 +134,7 @@ def advise(
         if not found:
             raise IncompatiblePartsError(explain_nothing(pricer))
         changes = vary_platform(question, found, target, recall, watch) if vary else {}
-    answers = [make_answer(question, each, changes.get(each.space.mode, ())) for each in found]
+    answers = [make_answer(each, changes.get(each.space.mode, ())) for each in found]
     trained = None
     if train:
         answers, trained = train_best(question, answers, train, progress)
@@ -162,15 +162,14 @@ def explain_nothing(pricer: Pricer) -> str:
     return f"no combination of {sum(counted.values()):,} works; {count:,} of them: {why}"
 
 
-def make_answer(question: Question, found: Found, changes: tuple[str, ...]) -> Answer:
+def make_answer(found: Found, changes: tuple[str, ...]) -> Answer:
     """Return the results of a search, with reasons and intervals."""
     base = found.as_it_comes
     ranked = [
-        make_choice(question, final, explain_choice(final, base, found.finals))
-        for final in found.finals
+        make_choice(final, explain_choice(final, base, found.finals)) for final in found.finals
     ]
-    too_large = [make_choice(question, each, explain_unfit(each[1])) for each in found.too_large]
-    as_it_comes = None if base is None else make_choice(question, base, "as it comes")
+    too_large = [make_choice(each, explain_unfit(each[1])) for each in found.too_large]
+    as_it_comes = None if base is None else make_choice(base, "as it comes")
     space = found.space
     return Answer(
         space.mode,
@@ -185,18 +184,20 @@ def make_answer(question: Question, found: Found, changes: tuple[str, ...]) -> A
     )
 
 
-def make_choice(question: Question, final: Final, reason: str) -> Choice:
+def make_choice(final: Final, reason: str) -> Choice:
     """Make a choice with the interval of its run."""
     row, run = final
-    return Choice(row, run, find_interval(question, run), reason)
+    return Choice(row, run, find_interval(run), reason)
 
 
-def find_interval(question: Question, run: RunResult) -> tuple[float, float] | None:
-    """Return the interval in which a run's epoch is expected; None without a measured kind."""
-    if run.work is None or run.work.kind is None:
+def find_interval(run: RunResult) -> tuple[float, float] | None:
+    """Return the interval in which a run's epoch is expected; None if there is no basis for it."""
+    path = find_run_path(run)
+    error = None if path is None else error_of(path)
+    if error is None:
         return None
-    factor, epoch_s = error_of(run.work.kind).factor, read_metric(run, "epoch_time")
-    return epoch_s / factor, epoch_s * factor
+    epoch_s = read_metric(run, "epoch_time")
+    return epoch_s / error.factor, epoch_s * error.factor
 
 
 # --------------------------------------------------------------------------- what would change it

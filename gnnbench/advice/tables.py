@@ -8,6 +8,7 @@ from gnnbench.advice.advise import Advice, Answer, Choice
 from gnnbench.advice.pricing import LINK_METRICS, read_metric
 from gnnbench.advice.sentences import describe_row
 from gnnbench.comparison.ranking import MODE_TITLES
+from gnnbench.price.model_error import describe_errors, find_run_path
 from gnnbench.records import Cell, Table, TableRow
 from gnnbench.report.results.frames import Value, describe_run, describe_setting
 from gnnbench.report.results.schema import RunEntry, describe_runs
@@ -35,8 +36,9 @@ def summarise(answer: Answer) -> list[str]:
             f"It has parts of different systems, and is {answer.gain:.2f} times as fast as the "
             f"best strategy as it comes, {answer.as_it_comes.row.label}."
         )
-    if best.interval_s is None:
-        said.append("How wrong that may be is not known: no measurement is of such devices.")
+    path = find_run_path(best.run)
+    if path is not None:
+        said.append(f"The model's error: {describe_errors([path])}.")
     if best.trained is not None:
         said.append(describe_training(best))
     return said

@@ -13,6 +13,7 @@ from gnnbench.plugins import Registry, assemble
 from gnnbench.price.dry_run import DryRun
 from gnnbench.price.folds import Digest
 from gnnbench.price.metrics import summarise, with_error
+from gnnbench.price.model_error import find_path
 from gnnbench.records import EpochTrace, RunResult
 
 
@@ -37,6 +38,7 @@ def plan_run(request: Request, row: PlannedRow, setting: Setting, registry: Regi
         trace, digests, "modelled", [host.name for host in setting.platform.hosts], None
     )
     work = state_work(bundle, setting, trace)
+    path = find_path(work.kind, row.parts.kernel, row.mode, work.edges)
     predicted = note_predictions(dry.predicted_epochs(), metrics["epoch_time"].value)
     return RunResult(
         strategy=row.strategy,
@@ -49,7 +51,7 @@ def plan_run(request: Request, row: PlannedRow, setting: Setting, registry: Regi
         work=work,
         metrics={
             name: metric
-            for name, metric in with_error(metrics, work.kind).items()
+            for name, metric in with_error(metrics, path).items()
             if metric.provenance == "modelled"
         },
         stages=stages,

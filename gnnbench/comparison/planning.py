@@ -22,13 +22,13 @@ from gnnbench.kernels.dispatch import RmatStream
 from gnnbench.machines.machine import Platform
 from gnnbench.parts import Bundle, LayerClass
 from gnnbench.plugins import Registry, assemble
-from gnnbench.price.model_error import describe_error, find_kind
+from gnnbench.price.model_error import describe_errors, find_kind, find_path, find_run_path
 from gnnbench.records import (
     BYTE_KINDS,
     Cell,
     Dataset,
-    MachineKind,
     Metric,
+    PathKind,
     RunResult,
     Table,
     TableRow,
@@ -122,29 +122,32 @@ def make_plan(
             job.graph, job.workload, job.machine, job.model, progress or SilentPasses()
         )
         counted = _count_besides(job.planner, job.bundle, request, over=not drawn)
-        tables += _note_error(counted, job) if drawn else counted
+        if isinstance(job.graph, RmatStream):
+            counted = _note_error(counted, job, 2 * job.graph.edges * (len(job.workload.dims) - 1))
+        tables += counted
     return runs, tables
 
 
-def _note_error(tables: tuple[Table, ...], job: PlannedJob) -> tuple[Table, ...]:
+def _note_error(tables: tuple[Table, ...], job: PlannedJob, edges: int) -> tuple[Table, ...]:
     """Note on the first table with modelled seconds how far these may be off.
 
-    The tables are of a drawn graph. All trainers together decide the kind of machine.
+    The tables are of a drawn graph. An epoch aggregates over ``edges``, summed over layers. All
+    trainers together decide the kind of machine.
     """
     trainers = [device.name for device in job.bundle.placement.trainers(job.machine)]
     for place, table in enumerate(tables):
         cells = [cell for row in table.rows for cell in row.cells]
         if any(cell.unit == "s" and cell.provenance == "modelled" for cell in cells):
-            noted = replace(
-                table, notes=(_describe_trust(find_kind(job.machine, trainers)), *table.notes)
-            )
+            kind, kernel = find_kind(job.machine, trainers), job.bundle.kernel.name
+            path = find_path(kind, kernel, "full-graph", edges)
+            noted = replace(table, notes=(*_describe_trust(path), *table.notes))
             return (*tables[:place], noted, *tables[place + 1 :])
     return tables
 
 
-def _describe_trust(kind: MachineKind) -> str:
-    """Describe how far a modelled time on a kind of machine may be off, with the source."""
-    return f"good to {describe_error(kind)} (reproduce validation)"
+def _describe_trust(path: PathKind | None) -> tuple[str, ...]:
+    """Describe how far a modelled time of a kind of path may be off, with the source."""
+    return () if path is None else (f"{describe_errors([path])} (reproduce validation)",)
 
 
 def _draw(sizes: tuple[str | int, str | int], seed: int) -> RmatStream:
@@ -214,8 +217,7 @@ def tabulate_run(run: RunResult, machine: Platform) -> tuple[Table, ...]:
         row_of("fullest device", metrics["peak_device_bytes"]),
         row_of("host", metrics["peak_host_bytes"]),
     ]
-    kind = run.work.kind if run.work is not None else None
-    believed = () if kind is None else (_describe_trust(kind),)
+    believed = _describe_trust(find_run_path(run))
     title = f"one epoch on {machine.name}"
     tables = [Table("run time", title, ("seconds",), tuple(times), believed)]
     if traffic:

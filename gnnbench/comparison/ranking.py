@@ -15,16 +15,22 @@ from statistics import median
 
 from gnnbench.parts import UNIFORM, UNSHUFFLED
 from gnnbench.price.metrics import YARDSTICK
-from gnnbench.price.model_error import COVERAGE, DEVIATIONS, error_of
+from gnnbench.price.model_error import (
+    COVERAGE,
+    DEVIATIONS,
+    describe_errors,
+    error_of,
+    find_run_path,
+)
 from gnnbench.records import (
     STAGES,
     Comparison,
     EpochWork,
     Equivalence,
-    MachineKind,
     Metric,
     Mode,
     PartKind,
+    PathKind,
     Provenance,
     RunResult,
     Stage,
@@ -366,8 +372,13 @@ def find_difference(row: Row, base: Row) -> Difference | None:
 
 
 def _doubt_range(found: Difference, row: Row, base: Row) -> Difference:
-    """Widen the range over modelled epochs by the model's own error."""
+    """Widen the range over modelled epochs by the model's own error.
+
+    Without a basis for that error, nothing is shown.
+    """
     doubt = find_doubt(row, base)
+    if doubt is None:
+        return replace(found, low=0.0, high=math.inf, why_not=explain_no_basis((row, base)))
     wide = replace(found, low=found.low / doubt, high=found.high * doubt)
     if wide.shown or not found.shown:
         return wide
@@ -418,10 +429,11 @@ def level_of(provenance: Provenance) -> float:
     return CONFIDENCE if provenance == "measured" else COVERAGE
 
 
-def find_doubt(row: Row, base: Row) -> float:
+def find_doubt(row: Row, base: Row) -> float | None:
     """Return the factor between two modelled epochs that the model's own error may make.
 
-    It is 1 for measured epochs, and if no error is known. Rows of one comparison share the platform
+    It is None if the error of one of them has no basis. It is 1 for measured epochs, and if the
+    kind of machine is unknown. Rows of one comparison share the platform
     and the graph. They share a stage's error if the same parts and devices do the stage, for as
     many seconds as both have in it. The rest of their epochs, the shares o, is off independently.
     So the logarithm of their ratio has the variance
@@ -431,23 +443,34 @@ def find_doubt(row: Row, base: Row) -> float:
     where the kernel's error (:mod:`gnnbench.price.model_error`) counts if they have different
     kernels. Rows on different kinds of machine share nothing.
     """
-    ours, theirs = (_modelled_on(each) for each in (row, base))
+    ours, theirs = (find_row_path(each) for each in (row, base))
     if ours is None or theirs is None:
         return 1.0
     one, other = error_of(ours), error_of(theirs)
-    if ours != theirs:
+    if one is None or other is None:
+        return None
+    if ours.machine != theirs.machine:
         return math.exp(DEVIATIONS * math.hypot(one.total, other.total))
     unlike = _named(row, "kernel") != _named(base, "kernel")
-    each = math.hypot(one.own, one.kernel if unlike else 0.0)
-    apart = math.hypot(_share_apart(row, base), _share_apart(base, row))
-    return math.exp(DEVIATIONS * each * apart)
+    parts = (
+        math.hypot(error.own, error.kernel if unlike else 0.0) * _share_apart(*pair)
+        for error, pair in ((one, (row, base)), (other, (base, row)))
+    )
+    return math.exp(DEVIATIONS * math.hypot(*parts))
 
 
-def _modelled_on(row: Row) -> MachineKind | None:
-    """Return the kind of machine of a row with modelled epochs of known error, else None."""
+def find_row_path(row: Row) -> PathKind | None:
+    """Return the kind of path of a row with modelled epochs, None if its machine is unknown."""
     epoch = row.metric("epoch_time")
-    known = epoch is not None and epoch.error_factor is not None
-    return row.work.kind if known and row.work is not None else None
+    modelled = epoch is not None and epoch.provenance == "modelled" and row.done
+    return find_run_path(row.done[0]) if modelled else None
+
+
+def explain_no_basis(rows: Sequence[Row]) -> str:
+    """Return why the errors of some of the rows have no basis; empty if all have one."""
+    paths = [path for row in rows if (path := find_row_path(row)) is not None]
+    missing = [path for path in paths if error_of(path) is None]
+    return describe_errors(missing) if missing else ""
 
 
 def _share_apart(row: Row, base: Row) -> float:

@@ -49,7 +49,7 @@ from gnnbench.price.clocks import clock_for
 from gnnbench.price.design_phase import with_design_phase
 from gnnbench.price.folds import Digest, digest
 from gnnbench.price.metrics import summarise, with_error
-from gnnbench.price.model_error import find_kind
+from gnnbench.price.model_error import find_kind, find_path
 from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import (
     EpochTrace,
@@ -281,6 +281,7 @@ class Run:
         )
         evidence = None if self._examination is None else self._examination.evidence
         work = state_work(self._bundle, setting, trace, evidence)
+        path = find_path(work.kind, row.parts.kernel, row.mode, work.edges)
         return replace(
             empty_result(row, self._repeat, "done", ""),
             loss=tuple(epoch.loss for epoch in trace.epochs[: setting.workload.epochs]),
@@ -290,7 +291,7 @@ class Run:
             else self._examination.conclude(checked, work.sampling),
             other_maths=self._other_maths,
             work=work,
-            metrics=self._paces.state(with_error(metrics, work.kind), warmup),
+            metrics=self._paces.state(with_error(metrics, path), warmup),
             stages=stages,
             timeline=self._digests[-1].timeline,
             notes=tuple(self._note(trace, metrics["epoch_time"].value)),

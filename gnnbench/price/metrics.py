@@ -19,8 +19,8 @@ from gnnbench.records import (
     BYTE_KINDS,
     STAGES,
     EpochTrace,
-    MachineKind,
     Metric,
+    PathKind,
     Provenance,
     Stage,
     Trace,
@@ -94,14 +94,15 @@ def summarise(
     return metrics, _summarise_stages(digests, provenance, warmup)
 
 
-def with_error(metrics: Mapping[str, Metric], kind: MachineKind | None) -> dict[str, Metric]:
-    """Return the metrics, with the error factor of a modelled epoch on that kind of machine.
+def with_error(metrics: Mapping[str, Metric], path: PathKind | None) -> dict[str, Metric]:
+    """Return the metrics, with the error factor of a modelled epoch of that kind of path.
 
-    If the kind is unknown, they are unchanged."""
+    If the kind is unknown, or its error has no basis, they are unchanged."""
     epoch = metrics["epoch_time"]
-    if kind is None or epoch.provenance != "modelled":
+    error = None if path is None or epoch.provenance != "modelled" else error_of(path)
+    if error is None:
         return dict(metrics)
-    return {**metrics, "epoch_time": replace(epoch, error_factor=error_of(kind).factor)}
+    return {**metrics, "epoch_time": replace(epoch, error_factor=error.factor)}
 
 
 def _summarise_stages(

@@ -1,4 +1,8 @@
-"""The error factor of modelled times, estimated from the ledger's untouched predictions.
+"""The error of modelled times, by kind of path, estimated from held-out measurements of the ledger.
+
+A path is the kind of machine, the library, the kind of work, and the size of an epoch. The ledger's
+epochs of the same kind of path give its band. With fewer than ``FEWEST_GROUPS`` independent
+groups there is no band, and the error has no basis.
 
 Errors are logarithms of predicted over measured. One part of an error is shared by all measurements
 of the same source, machine, graph, model and kernel; the rest is an entry's own. Half the mean
@@ -12,6 +16,7 @@ graph and a model, so that only those two parts can put them in the wrong order.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,34 +24,45 @@ from functools import cache
 from itertools import combinations
 from pathlib import Path
 from statistics import NormalDist, fmean
-from typing import get_args
+from typing import cast
 
 import numpy as np
 
 from gnnbench.constants import Bound
 from gnnbench.host.toml import read_toml
 from gnnbench.machines.machine import Platform
-from gnnbench.records import LedgerEntry, MachineKind
+from gnnbench.price.held_out import find_group_factors, list_held_out, log_error
+from gnnbench.records import (
+    LedgerEntry,
+    MachineKind,
+    Mode,
+    PathKind,
+    RunResult,
+    SizeClass,
+    WorkKind,
+)
 
 FILE = Path(__file__).with_name("model_error.toml")
-#: The share of the measurements that are predicted within the factor.
+#: The share of the held-out groups that are predicted within the factor.
 COVERAGE: Bound[float] = 0.8
 #: This many standard deviations to either side hold that share of a normal distribution.
 DEVIATIONS = NormalDist().inv_cdf((1.0 + COVERAGE) / 2.0)
-#: With fewer untouched entries of a kind, the entries of all kinds stand in. With fewer pairs of
-#: entries, the shared parts are not estimated.
-FEWEST_ENTRIES: Bound[int] = 8
+#: With fewer held-out groups of a kind of path, the error has no basis. With fewer pairs of
+#: entries, the shared parts are those of all kinds.
+FEWEST_GROUPS: Bound[int] = 8
 FEWEST_PAIRS: Bound[int] = 8
+#: Epochs that aggregate over more edges are large.
+LARGE_EDGES: Bound[float] = 100e6
 
 
 @dataclass(frozen=True, slots=True)
 class ModelError:
-    """The error of the model: ``COVERAGE`` of ``entries`` measurements are within ``factor``.
+    """The error of the model: ``COVERAGE`` of ``groups`` held-out groups are within ``factor``.
 
     ``own`` is the standard deviation of the own part of an error's logarithm, ``kernel`` that of
     the kernel's part."""
 
-    entries: int
+    groups: int
     factor: float
     own: float
     kernel: float
@@ -55,6 +71,9 @@ class ModelError:
     def total(self) -> float:
         """The standard deviation of the whole error, for a normal distribution with ``factor``."""
         return math.log(self.factor) / DEVIATIONS
+
+
+# --------------------------------------------------------------------------- kinds of paths
 
 
 def find_kind(platform: Platform, devices: Iterable[str]) -> MachineKind:
@@ -76,38 +95,62 @@ def find_kind(platform: Platform, devices: Iterable[str]) -> MachineKind:
     return "gpu" if len(beside) == 1 else "multi-gpu"
 
 
+def find_path(
+    kind: MachineKind | None, kernel: str, mode: Mode | None, edges: float
+) -> PathKind | None:
+    """Return the kind of path of an epoch over ``edges``, summed over layers.
+
+    Return None if the kind of machine is unknown. A ``mode`` of None is a part of an epoch."""
+    if kind is None:
+        return None
+    work: WorkKind = "part"
+    if mode is not None:
+        work = "full graph" if mode == "full-graph" else "sampled"
+    size: SizeClass = "large" if edges > LARGE_EDGES else "small"
+    return PathKind(kind, kernel.partition("-")[0], work, size)
+
+
+def find_run_path(run: RunResult) -> PathKind | None:
+    """Return the kind of path of a run; None without parts, work or a known machine."""
+    if run.work is None or run.parts is None:
+        return None
+    return find_path(run.work.kind, run.parts.kernel, run.mode, run.work.edges)
+
+
+def describe_path(path: PathKind) -> str:
+    """Describe a kind of path: ``"gpu, dgl, sampled, up to 100 M edges per epoch"``."""
+    size = "over" if path.size == "large" else "up to"
+    edges = f"{size} {LARGE_EDGES / 1e6:.0f} M edges per epoch"
+    return f"{path.machine}, {path.library}, {path.work}, {edges}"
+
+
 # --------------------------------------------------------------------------- estimated
 
 
-def log_error(entry: LedgerEntry) -> float:
-    """Return ln of the predicted time over the measured one; rates are inverted."""
-    error = math.log(entry.predicted / entry.measured)
-    return -error if entry.unit.endswith("/s") else error
+def estimate_errors(entries: Sequence[LedgerEntry]) -> dict[PathKind, ModelError]:
+    """Estimate errors by kind of path, from held-out epochs.
 
-
-def estimate_errors(entries: Sequence[LedgerEntry]) -> dict[str, ModelError]:
-    """Estimate errors by kind of machine, and for ``all``, from entries nothing was fitted on."""
-    untouched = [entry for entry in entries if not entry.fitted_on]
-    pooled = _estimate(untouched, 0.0, 0.0)
-    errors = {"all": pooled}
-    for kind in get_args(MachineKind):
-        chosen = [entry for entry in untouched if entry.kind == kind]
-        if len(chosen) >= FEWEST_ENTRIES:
-            errors[kind] = _estimate(chosen, pooled.own, pooled.kernel)
+    A kind with fewer than ``FEWEST_GROUPS`` groups is among them, with its number of groups."""
+    held_out = list_held_out(entries)
+    own, kernel = _find_parts(held_out, 0.0, 0.0)
+    errors = {}
+    for path in sorted({entry.path for entry in held_out if entry.path.work != "part"}, key=str):
+        chosen = [entry for entry in held_out if entry.path == path]
+        factors = list(find_group_factors(chosen).values())
+        factor = float(np.quantile(factors, COVERAGE, method="higher"))
+        errors[path] = ModelError(len(factors), factor, *_find_parts(chosen, own, kernel))
     return errors
 
 
-def _estimate(entries: Sequence[LedgerEntry], own: float, kernel: float) -> ModelError:
-    """Estimate the error; ``own`` and ``kernel`` are defaults for too few pairs."""
-    errors = [abs(log_error(entry)) for entry in entries]
-    factor = math.exp(float(np.quantile(errors, COVERAGE, method="higher")))
-    alike = _pair_variance(entries, lambda one, other: one.kernel == other.kernel)
-    unlike = _pair_variance(entries, lambda one, other: one.kernel != other.kernel)
+def _find_parts(entries: Sequence[LedgerEntry], own: float, kernel: float) -> tuple[float, float]:
+    """Return the own and the kernel's part; ``own`` and ``kernel`` are those for too few pairs."""
+    alike = _pair_variance(entries, lambda one, other: one.subject.kernel == other.subject.kernel)
+    unlike = _pair_variance(entries, lambda one, other: one.subject.kernel != other.subject.kernel)
     if alike is not None:
         own = math.sqrt(alike)
     if unlike is not None:
         kernel = math.sqrt(max(0.0, unlike - own * own))
-    return ModelError(len(entries), factor, own, kernel)
+    return own, kernel
 
 
 def _pair_variance(
@@ -125,54 +168,72 @@ def _pair_variance(
 
 
 def _share(entry: LedgerEntry) -> tuple[str, ...]:
-    return (entry.kind, entry.source, entry.machine, entry.graph, entry.model)
+    return (entry.kind, entry.source, entry.machine, entry.subject.graph, entry.subject.model)
 
 
 # --------------------------------------------------------------------------- kept
 
 
-def write_errors(errors: Mapping[str, ModelError], path: Path = FILE) -> None:
+def write_errors(errors: Mapping[PathKind, ModelError], path: Path = FILE) -> None:
     """Write errors with four digits each, which rounding of a machine does not change."""
-    heading = "# Rewritten by python -m tests.ledger --write; see model_error.py."
-    tables = [
-        f"[{kind}]\nentries = {error.entries}\nfactor = {error.factor:.4g}\n"
-        f"own = {error.own:.4g}\nkernel = {error.kernel:.4g}"
-        for kind, error in errors.items()
-    ]
-    path.write_text("\n\n".join([heading, *tables]) + "\n", encoding="utf-8")
+    tables = ["# Rewritten by python -m tests.ledger --write; see model_error.py."]
+    for kind, error in errors.items():
+        names = {"machine": kind.machine, "library": kind.library, "work": kind.work}
+        lines = [
+            f"{key} = {json.dumps(text)}" for key, text in (*names.items(), ("size", kind.size))
+        ]
+        lines += [f"groups = {error.groups}", f"factor = {error.factor:.4g}"]
+        lines += [f"own = {error.own:.4g}", f"kernel = {error.kernel:.4g}"]
+        tables.append("\n".join(["[[path]]", *lines]))
+    path.write_text("\n\n".join(tables) + "\n", encoding="utf-8")
 
 
-def read_errors(path: Path = FILE) -> dict[str, ModelError]:
+def read_errors(path: Path = FILE) -> dict[PathKind, ModelError]:
     """Read the errors that were written."""
+    tables = read_toml(path).get("path", ())
     errors = {}
-    for kind, table in read_toml(path).items():
-        if isinstance(table, dict):
-            own, kernel = float(table["own"]), float(table["kernel"])
-            errors[kind] = ModelError(int(table["entries"]), float(table["factor"]), own, kernel)
+    for table in tables if isinstance(tables, list) else ():
+        kind = PathKind(
+            cast("MachineKind", table["machine"]),
+            table["library"],
+            cast("WorkKind", table["work"]),
+            cast("SizeClass", table["size"]),
+        )
+        own, kernel = float(table["own"]), float(table["kernel"])
+        errors[kind] = ModelError(int(table["groups"]), float(table["factor"]), own, kernel)
     return errors
 
 
 _read_kept = cache(read_errors)
 
 
-def error_of(kind: MachineKind) -> ModelError:
-    """Return the error for a kind of machine, or for all kinds if too few were measured."""
-    errors = _read_kept()
-    return errors.get(kind, errors["all"])
+def error_of(path: PathKind) -> ModelError | None:
+    """Return the error of a kind of path; None if too few held-out groups are of that kind."""
+    error = _read_kept().get(path)
+    return None if error is None or error.groups < FEWEST_GROUPS else error
 
 
-def describe_error(kind: MachineKind) -> str:
-    """Describe an error as ``"x/÷ 1.4, within which 4 in 5 of 49 untouched measurements ..."``."""
-    error, known = error_of(kind), kind in _read_kept()
-    of = f"on {kind}" if known else f"of all kinds (too few are on {kind})"
-    counted = f"{describe_share()} of {error.entries} untouched measurements {of} are predicted"
-    return f"{format_factor(error.factor)}, within which {counted}"
+def describe_errors(paths: Iterable[PathKind]) -> str:
+    """Describe the errors of kinds of paths, each once, or say that they have no basis.
 
-
-def describe_share() -> str:
-    """Return ``COVERAGE`` in words."""
-    whole = round(1.0 / (1.0 - COVERAGE))
-    return f"{whole - 1} in {whole}"
+    Every screen that prints the error of a modelled time prints this text."""
+    kept, told, missing = _read_kept(), [], []
+    for path in dict.fromkeys(paths):
+        error = error_of(path)
+        if error is not None:
+            told.append(
+                f"{100 * COVERAGE:.0f} % of {error.groups} held-out measurements of this kind "
+                f"({describe_path(path)}) lie within {error.factor:.2g}x"
+            )
+        else:
+            found = kept[path].groups if path in kept else 0
+            missing.append(f"{found} ({describe_path(path)})")
+    if missing:
+        told.append(
+            f"no basis: {FEWEST_GROUPS} held-out measurements of a kind are needed, and there are "
+            f"{', '.join(missing)}"
+        )
+    return "; ".join(told)
 
 
 def format_factor(factor: float) -> str:

@@ -7,6 +7,53 @@ from typing import Literal
 
 #: Kinds of machines: CPUs, one accelerator or several, several hosts.
 MachineKind = Literal["cpu", "gpu", "multi-gpu", "multi-node", "fpga"]
+#: What a time is of: an epoch of mini-batches, an epoch of a whole graph, or a part of an epoch.
+WorkKind = Literal["sampled", "full graph", "part"]
+#: The class of an epoch by the edges that it aggregates over, summed over layers.
+SizeClass = Literal["small", "large"]
+
+
+@dataclass(frozen=True, slots=True)
+class PathKind:
+    """A kind of priced path; the model's errors are known by kind of path.
+
+    ``library`` is the family of the kernel part: ``pyg`` for both kernels of PyG.
+    """
+
+    machine: MachineKind
+    library: str
+    work: WorkKind
+    size: SizeClass
+
+    def __str__(self) -> str:
+        return f"{self.machine}, {self.library}, {self.work}, {self.size}"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The software, graph and model of a measurement; ``kernel`` models the library."""
+
+    library: str
+    kernel: str
+    graph: str = ""
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The origin of a measurement.
+
+    ``quote`` is the wording of the ``source``, ``conditions`` how it was measured, ``doubts`` the
+    uncertainties, and ``inferred`` the facts that are not in the source. ``sizes`` is the origin of
+    the sizes behind the prediction.
+    """
+
+    source: str
+    quote: str
+    conditions: str = ""
+    doubts: str = ""
+    inferred: tuple[str, ...] = ()
+    sizes: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,31 +61,32 @@ class LedgerEntry:
     """A published measurement and this project's prediction, both in ``unit``, unprefixed.
 
     ``machine`` names the platform that describes the measured machine. ``what`` names the quantity
-    and the training. ``quote`` is the wording of the ``source``, ``conditions`` how it was
-    measured, ``doubts`` the uncertainties, and ``inferred`` the facts that are not in the source.
-    ``sizes`` is the origin of the sizes behind the prediction, and ``kernel`` the part that models
-    the library. ``fitted_on`` names the model's constants fitted on this very measurement; such an
-    entry proves nothing.
+    and the training. Entries of one ``group`` are not independent of each other. ``fitted_on``
+    names the constants fitted on this very measurement, and the readings chosen in view of it. Such
+    an entry proves nothing, and neither does its group.
     """
 
     id: str
-    source: str
-    library: str
+    group: str
     machine: str
-    kind: MachineKind
     what: str
     measured: float
     predicted: float
     unit: str
-    quote: str
-    conditions: str = ""
-    doubts: str = ""
-    inferred: tuple[str, ...] = ()
-    sizes: str = ""
-    graph: str = ""
-    model: str = ""
-    kernel: str = ""
+    path: PathKind
+    subject: Subject
+    origin: Origin
     fitted_on: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> str:
+        """The source of the measurement."""
+        return self.origin.source
+
+    @property
+    def kind(self) -> MachineKind:
+        """The kind of machine."""
+        return self.path.machine
 
     @property
     def error(self) -> float:

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from gnnbench.comparison.ranking import Group, Row, group_runs, level_of, list_devices
-from gnnbench.price.model_error import describe_error
+from gnnbench.price.model_error import describe_errors, find_run_path
 from gnnbench.records import STAGES, Comparison, Provenance, RunResult
 from gnnbench.report.columns import (
     ALL_PROVENANCES,
@@ -170,14 +170,13 @@ def provenance_line(comparison: Comparison) -> str:
 
 def error_line(runs: Sequence[RunResult]) -> str:
     """Return the error of modelled epochs, and how much of it rows share."""
-    works = [run.work for run in runs if run.status == "done" and run.work is not None]
-    kinds = dict.fromkeys(work.kind for work in works if work.kind is not None)
-    if not kinds:
+    found = [find_run_path(run) for run in runs if run.status == "done"]
+    paths = [path for path in found if path is not None]
+    if not paths:
         return "The model's own error is not known."
-    known = "; ".join(map(describe_error, kinds))
     return (
-        f"A modelled epoch is good to {known} (reproduce validation); rows share that error "
-        f"as far as the same parts and devices do the same work."
+        f"The model's error: {describe_errors(paths)} (reproduce validation). Rows share that "
+        f"error as far as the same parts and devices do the same work."
     )
 
 

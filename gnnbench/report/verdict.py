@@ -11,6 +11,7 @@ from gnnbench.comparison.ranking import (
     Group,
     Row,
     compare_reaching,
+    explain_no_basis,
     find_difference,
     level_of,
     list_level,
@@ -92,6 +93,15 @@ def _summarise(ranked: Sequence[Row], provenance: Provenance) -> str:
         stage = longest_stage(winner)
         busy = f" (the longest stage is {stage[0]}, {format_si(stage[1], 's')})" if stage else ""
         return f"{winner.label} takes {seconds}{busy}; there is no other row to compare it with."
+    missing = explain_no_basis(ranked)
+    if missing:
+        ratio = find_difference(winner, others[0])
+        return (
+            f"{winner.label} has the shortest modelled epoch, {seconds}, "
+            f"{tell_times(ratio, provenance)} as fast as {others[0].label}"
+            f"{_tell_devices(winner, others[0])}{explain_lead(winner, others[0])}; "
+            f"no winner is named ({missing})."
+        )
     level = list_level(ranked)
     if level:
         reasons = [
@@ -231,6 +241,9 @@ def _tell_first(ranked: Sequence[Row], provenance: Provenance) -> str:
         return f"; {first.label} is first, {tell_times(found[0][1], provenance)} as fast as " + (
             found[0][0].label
         )
+    missing = explain_no_basis((first, *level))
+    if missing:
+        return f"; none is named as the first ({missing})"
     seeds = min(len(row.reached) for row in (first, *level))
     few = "" if seeds >= FEWEST_SEEDS else f" (ask for --repeats {FEWEST_SEEDS} or more)"
     return f"; no difference is shown between {_join([first, *level])}{few}"

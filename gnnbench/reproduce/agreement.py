@@ -124,16 +124,25 @@ def measure_agreement(cells: Iterable[Cell]) -> Agreement:
     )
 
 
+def find_range(cell: Cell) -> tuple[float, float] | None:
+    """Return the ends of a paper's range, or its number twice; None without either."""
+    ends = _RANGE.fullmatch(cell.quoted_text)
+    if ends is None:
+        return None if cell.quoted is None else (cell.quoted, cell.quoted)
+    low, high = (float(end.replace(",", "")) for end in ends.groups())
+    return low, high
+
+
 def find_error(cell: Cell) -> float | None:
     """Return a number's relative error.
 
     Beside a range, such as "1.2-3.4", it is 0 within the range and taken against the nearer end
     outside.
     """
-    ends = _RANGE.fullmatch(cell.quoted_text)
-    if cell.value is None or ends is None:
+    ends = find_range(cell)
+    if cell.value is None or ends is None or not cell.quoted_text:
         return cell.error
-    low, high = (float(end.replace(",", "")) for end in ends.groups())
+    low, high = ends
     nearest = min(max(cell.value, low), high)
     return (cell.value - nearest) / nearest if nearest else None
 

@@ -12,6 +12,7 @@ import pytest
 
 from gnnbench import comparison, datasets
 from gnnbench.advice import Question, advise, find_cheapest, make_matrix
+from gnnbench.advice.advise import find_interval
 from gnnbench.advice.documents import describe_question
 from gnnbench.advice.matrix import find_front
 from gnnbench.advice.pricing import LINK_METRICS, Pricer, read_metric
@@ -34,7 +35,8 @@ from gnnbench.machines import load_platform
 from gnnbench.machines.tables import replace_fields
 from gnnbench.parts import Bundle, list_tried, option_fields, parse_option
 from gnnbench.plugins import load
-from gnnbench.price.model_error import read_errors
+from gnnbench.price import model_error
+from gnnbench.price.model_error import FEWEST_GROUPS, ModelError, describe_errors, find_run_path
 from gnnbench.records import Graph, Parts, Workload
 from gnnbench.units import format_si
 from suites.advised import check_choices, find_fault, make_question
@@ -259,7 +261,8 @@ def test_reasons_are_ratios_to_the_best_strategy_as_it_comes(found):
         if abs(ratio - 1.0) <= SAME:
             expected = f"It takes as long as {describe_row(base.row)} as it comes"
         else:
-            assert choice.reason.startswith(f"It is {ratio:.2f} times (80 %: ")
+            # Without a basis for the model's error there is no interval.
+            assert choice.reason.startswith(f"It is {ratio:.2f} times as fast as ")
         assert expected in choice.reason
         links = f"moves {tell_links(choice)} over links against {tell_links(base)}"
         assert f"{links}." in choice.reason or f"{links}; a difference is not" in choice.reason
@@ -285,7 +288,7 @@ def test_the_answer_says_what_to_use_and_how_many_times_as_fast_it_is(found):
         assert use.endswith("(1,234 plans, of 5,678 combinations that fit and are ranked)")
         assert len(gain) == count
         assert all("is 3.00 times as fast as the best strategy" in each for each in gain)
-        assert "How wrong that may be is not known" in unknown
+        assert unknown == f"The model's error: {describe_errors([find_run_path(best.run)])}."
 
 
 def test_the_table_has_each_choice_s_figures_in_their_columns(found):
@@ -300,13 +303,16 @@ def test_the_table_has_each_choice_s_figures_in_their_columns(found):
 
     (answer,) = found.answers
     answer = replace(answer, choices=tuple(map(number, answer.choices)))
+    first, *others = answer.choices
+    answer = replace(answer, choices=(replace(first, interval_s=(0.5, 2.0)), *others))
     table = make_table(answer)
     assert table.columns == ("epoch", "at least", "at most", "peak device", "links")
     for row, choice in zip(table.rows, answer.choices, strict=True):
         metrics = choice.run.metrics
         assert "reused_bytes" in metrics
         links = [each.value for name, each in metrics.items() if CROSSING.fullmatch(name)]
-        figures = [choice.epoch_s, *choice.interval_s, metrics["peak_device_bytes"].value]
+        within = choice.interval_s or (None, None)
+        figures = [choice.epoch_s, *within, metrics["peak_device_bytes"].value]
         assert [cell.value for cell in row.cells] == [*figures, sum(links)]
 
 
@@ -409,11 +415,18 @@ def test_what_is_measured_is_ranked_by_that_and_not_by_a_first_epoch(ask, monkey
     assert all(1 <= epoch.warmup < len(epoch.samples) for epoch in trained)
 
 
-def test_the_interval_is_the_epoch_by_the_factor_of_its_kind(found):
+def know_errors(monkeypatch, run, groups=FEWEST_GROUPS):
+    """Let so many held-out groups of a run's kind of path be within a factor of 2."""
+    known = {find_run_path(run): ModelError(groups, 2.0, 0.1, 0.1)}
+    monkeypatch.setattr(model_error, "_read_kept", lambda: known)
+
+
+def test_the_interval_is_the_epoch_by_the_factor_of_its_kind(found, monkeypatch):
     best = found.answers[0].best
-    factor = read_errors()[best.run.work.kind].factor
-    assert factor > 1
-    assert best.interval_s == (best.epoch_s / factor, best.epoch_s * factor)
+    know_errors(monkeypatch, best.run)
+    assert find_interval(best.run) == (best.epoch_s / 2.0, best.epoch_s * 2.0)
+    know_errors(monkeypatch, best.run, FEWEST_GROUPS - 1)
+    assert find_interval(best.run) is None
 
 
 def test_variations_differ_in_one_thing(ask):
@@ -457,7 +470,10 @@ def test_the_cheapest_is_the_first_by_power_that_ends_in_time(ask, monkeypatch):
     enough = find_cheapest(question, machines, 1e9)
     assert len(enough) == 1
     assert enough[0].in_time
-    assert enough[0].sure
+    assert not enough[0].sure
+    know_errors(monkeypatch, enough[0].answer.best.run)
+    (sure,) = find_cheapest(question, [enough[0].platform], 1e9)
+    assert sure.sure
     watts = [offer.power_w for offer in find_cheapest(question, machines, 1e-12)]
     powers = [[d.hardware.power_w for d in each.devices] for each in machines]
     assert watts == sorted(sum(each) for each in powers if None not in each)

@@ -13,26 +13,34 @@ from gnnbench.comparison.ranking import find_difference, find_doubt, group_runs
 from gnnbench.machines import load_platform
 from gnnbench.price import model_error
 from gnnbench.price.model_error import (
+    FEWEST_GROUPS,
     ModelError,
+    describe_errors,
+    error_of,
     estimate_errors,
     find_kind,
+    find_path,
     read_errors,
     write_errors,
 )
-from gnnbench.records import EpochWork, LedgerEntry, Metric
+from gnnbench.records import EpochWork, LedgerEntry, Metric, Origin, PathKind, Subject
 from gnnbench.report.comparison import provenance_line
 from gnnbench.report.results.schema import dump_json, to_document
 from gnnbench.report.verdict import summarise
 from tests.report.example_comparison import make_comparison, make_run
 
+GPU = PathKind("gpu", "torch", "full graph", "large")
+
 
 def make_entry(number, error, unit="s", fitted_on=(), **fields):
     """A measurement of 2 that is predicted ``exp(error)`` times as long."""
     predicted = 2.0 * math.exp(-error if unit.endswith("/s") else error)
-    given = {"source": "a", "machine": "m", "graph": "g", "model": "gcn", "kernel": "dgl", **fields}
+    given = {"source": "a", "group": str(number), "kernel": "dgl", "path": GPU, **fields}
     return LedgerEntry(
-        id=str(number), library="l", kind=given.pop("kind", "gpu"), what="w", measured=2.0,
-        predicted=predicted, unit=unit, quote="q", fitted_on=fitted_on, **given,
+        id=str(number), group=given["group"], machine="m", what="w", measured=2.0,
+        predicted=predicted, unit=unit, path=given["path"],
+        subject=Subject("l", given["kernel"], "g", "gcn"), origin=Origin(given["source"], "q"),
+        fitted_on=fitted_on,
     )  # fmt: skip
 
 
@@ -60,9 +68,9 @@ def make_ledger(own, kernel, shared, *, sources=60, each=4):
 @pytest.mark.parametrize(("own", "kernel", "shared"), [(0.1, 0.3, 1.0), (0.4, 0.0, 0.5)])
 def test_planted_parts_of_errors_are_found(own, kernel, shared):
     errors = estimate_errors(make_ledger(own, kernel, shared))
-    found = errors["gpu"]
-    assert found == errors["all"]
-    assert found.entries == 480
+    found = errors[GPU]
+    assert list(errors) == [GPU]
+    assert found.groups == 480
     assert found.own == pytest.approx(own, rel=0.15)
     assert found.kernel == pytest.approx(kernel, rel=0.3, abs=0.1)
     # Four fifths of a normal distribution lie within 1.2816 deviations.
@@ -77,16 +85,46 @@ def test_what_was_fitted_on_is_left_out():
     assert estimate_errors([*ledger, *fitted]) == estimate_errors(ledger)
 
 
-def test_of_a_kind_with_few_measurements_nothing_is_said():
-    few = [make_entry(number, 3.0, kind="fpga") for number in range(7)]
-    errors = estimate_errors([*make_ledger(0.1, 0.1, 0.1), *few])
-    assert list(errors) == ["all", "gpu"]
-    assert errors["all"].entries == 487
-    assert "fpga" in estimate_errors([*few, make_entry("one more", 3.0, kind="fpga"), *few])
+def test_below_eight_groups_of_a_kind_of_path_there_is_no_basis(monkeypatch):
+    """Multiples of one measurement are one group; an epoch of other size or mode is another
+    kind, and a part of an epoch is none."""
+    sampled = PathKind("gpu", "torch", "sampled", "large")
+    few = [make_entry(number, 0.5, path=sampled) for number in range(FEWEST_GROUPS - 1)]
+    few += [make_entry(f"multiple {number}", 0.5, path=sampled, group="0") for number in range(9)]
+    few += [make_entry("small", 0.5, path=replace(sampled, size="small"))]
+    few += [make_entry("part", 0.5, path=replace(sampled, work="part"))]
+    few += [make_entry("another", 0.5, path=replace(sampled, library="dgl"))]
+    monkeypatch.setattr(model_error, "_read_kept", lambda: estimate_errors(few))
+    assert error_of(sampled) is None
+    assert describe_errors([sampled]) == (
+        "no basis: 8 held-out measurements of a kind are needed, and there are 7 (gpu, torch, "
+        "sampled, over 100 M edges per epoch)"
+    )
+    few.append(make_entry("one more", 0.5, path=sampled))
+    assert error_of(sampled).factor == pytest.approx(math.exp(0.5))
+    assert describe_errors([sampled, sampled]) == (
+        "80 % of 8 held-out measurements of this kind (gpu, torch, sampled, over 100 M edges per "
+        "epoch) lie within 1.6x"
+    )
+    both = describe_errors([sampled, GPU])
+    assert both.startswith("80 % of 8")
+    assert both.endswith("there are 0 (gpu, torch, full graph, over 100 M edges per epoch)")
+    few.append(make_entry("fitted", 0.0, path=sampled, fitted_on=("a rate",), group="3"))
+    assert error_of(sampled) is None
+
+
+def test_the_kind_of_path_is_machine_library_work_and_size():
+    found = find_path("cpu", "pyg-messages", "mini-batch", 100e6)
+    assert found == PathKind("cpu", "pyg", "sampled", "small")
+    assert find_path("cpu", "dgl", None, 101e6) == PathKind("cpu", "dgl", "part", "large")
+    assert find_path(None, "dgl", "full-graph", 1) is None
 
 
 def test_errors_are_kept_and_read_back(tmp_path):
-    errors = {"all": ModelError(12, 1.5, 0.25, 0.125), "cpu": ModelError(9, 12.0, 0.5, 0.0)}
+    errors = {
+        GPU: ModelError(12, 1.5, 0.25, 0.125),
+        replace(GPU, machine="cpu"): ModelError(9, 12.0, 0.5, 0.0),
+    }
     write_errors(errors, tmp_path / "errors.toml")
     assert read_errors(tmp_path / "errors.toml") == errors
 
@@ -116,9 +154,11 @@ def test_the_devices_at_work_say_which_kind_of_machine_it_is(platform, devices, 
 def known(monkeypatch, tmp_path):
     """Errors of which half a deviation is a row's own, and a quarter the kernel's."""
     path = tmp_path / "errors.toml"
-    write_errors(
-        {"all": ModelError(99, 9.0, 1.0, 1.0), "gpu": ModelError(20, 3.0, 0.5, 0.25)}, path
-    )
+    known = ModelError(20, 3.0, 0.5, 0.25)
+    errors = {GPU: known, replace(GPU, library="dgl"): known}
+    errors[replace(GPU, machine="multi-gpu")] = ModelError(99, 9.0, 1.0, 1.0)
+    errors[replace(GPU, machine="cpu")] = ModelError(7, 1.1, 0.1, 0.1)
+    write_errors(errors, path)
     errors = read_errors(path)
     monkeypatch.setattr(model_error, "_read_kept", lambda: errors)
 
@@ -171,7 +211,7 @@ OWN, BOTH = 0.5, math.hypot(0.5, 0.25)
         # Other kinds of machine share nothing.
         (
             {"update": 1.0},
-            {"update": 1.0, "kind": "fpga"},
+            {"update": 1.0, "kind": "multi-gpu"},
             math.hypot(math.log(3.0), math.log(9.0)) / 1.28155,
         ),
     ],
@@ -208,10 +248,26 @@ def test_fastest_needs_a_gap_larger_than_what_the_errors_share_out_to():
     assert shown
 
 
+def test_without_a_basis_no_winner_is_named():
+    """Seven held-out groups of such CPUs are too few, however far apart the rows are."""
+    sentence, shown = judge(
+        *(row(label, s, kind="cpu", update=s) for label, s in (("a", 1.0), ("b", 9.0)))
+    )
+    assert not shown
+    assert (
+        "a has the shortest modelled epoch, 1.00 s an epoch [modelled], 9.00 times as fast as b"
+        in sentence
+    )
+    assert "no winner is named (no basis: 8 held-out measurements of a kind are needed" in sentence
+    assert "there are 7 (cpu, torch, full graph" in sentence
+    assert "fastest" not in sentence
+
+
 def test_the_factor_stands_once_in_the_column_and_in_the_file():
     comparison = make_comparison(row("a", 1.0, update=1.0), row("b", 2.4, transfer=2.4))
     line = provenance_line(comparison)
-    assert "good to x/÷ 3.0, within which 4 in 5 of 20 untouched measurements on gpu are" in line
+    assert line.count("80 % of 20 held-out measurements of this kind (gpu, torch, full graph") == 1
+    assert "lie within 3x (reproduce validation)" in line
     document = to_document(comparison)
     assert [run.metrics["epoch_time"].error_factor for run in document.runs] == [3.0, 3.0]
     assert [run.work.kind for run in document.runs] == ["gpu", "gpu"]

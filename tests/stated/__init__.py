@@ -21,12 +21,11 @@ from click.testing import CliRunner
 
 from gnnbench import plugins
 from gnnbench.cli import main
-from gnnbench.price.model_error import describe_share, format_factor, read_errors
+from gnnbench.price.model_error import describe_errors, read_errors
 from gnnbench.report.tables import sum_up_agreement
 from gnnbench_plugins.studies import list_constants
 from gnnbench_plugins.studies.validation.constants import count_marks
-from gnnbench_plugins.studies.validation.ledger import make_entry, sum_up
-from gnnbench_plugins.studies.validation.published import read_sources
+from gnnbench_plugins.studies.validation.ledger import make_entries, sum_up
 from tests.ledger import load
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,22 +78,13 @@ def print_screen() -> str:
 
 def tell_ledger() -> str:
     """How near the predictions of the baseline are."""
-    predicted = load()
-    return sum_up(
-        [
-            make_entry(published, cell, predicted[cell.id])
-            for published in read_sources()
-            for cell in published.cell
-        ]
-    )
+    return sum_up(make_entries(load()))
 
 
 def tell_model_error() -> str:
-    """The factors that modelled times are printed with."""
-    told = [f"{kind} {format_factor(error.factor)}" for kind, error in read_errors().items()]
-    return (
-        f"{describe_share()} of the untouched measurements are predicted within {', '.join(told)}."
-    )
+    """The error of modelled times, by every kind of path that the ledger has."""
+    text = describe_errors(read_errors())
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def tell_constants() -> str:

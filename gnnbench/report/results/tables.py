@@ -9,6 +9,8 @@ from numbers import Integral
 from pydantic import JsonValue
 
 from gnnbench.constants import MarkedNumber
+from gnnbench.price.held_out import list_held_out
+from gnnbench.price.model_error import describe_path
 from gnnbench.records import Cell, LedgerEntry, Table
 from gnnbench.reproduce.agreement import find_error, measure_agreement
 
@@ -20,11 +22,12 @@ def make_document(tables: Sequence[Table]) -> dict[str, JsonValue]:
 
 def describe_entries(entries: Sequence[LedgerEntry]) -> JsonValue:
     """Return a ledger's entries as a document has them, under ``cells``."""
+    held_out = {entry.id for entry in list_held_out(entries)}
     return [
         {
             "id": entry.id,
             "source": entry.source,
-            "library": entry.library,
+            "library": entry.subject.library,
             "machine": entry.machine,
             "kind": entry.kind,
             "what": entry.what,
@@ -32,16 +35,19 @@ def describe_entries(entries: Sequence[LedgerEntry]) -> JsonValue:
             "predicted": _finite(entry.predicted),
             "unit": entry.unit,
             "fitted_on": list(entry.fitted_on),
+            "group": entry.group,
+            "held_out": entry.id in held_out,
             "error": _finite(entry.error),
             "factor": _finite(entry.factor),
-            "sizes": entry.sizes,
-            "graph": entry.graph,
-            "model": entry.model,
-            "kernel": entry.kernel,
-            "inferred": list(entry.inferred),
-            "quote": entry.quote,
-            "conditions": entry.conditions,
-            "doubts": entry.doubts,
+            "path": describe_path(entry.path),
+            "graph": entry.subject.graph,
+            "model": entry.subject.model,
+            "kernel": entry.subject.kernel,
+            "quote": entry.origin.quote,
+            "conditions": entry.origin.conditions,
+            "doubts": entry.origin.doubts,
+            "inferred": list(entry.origin.inferred),
+            "sizes": entry.origin.sizes,
         }
         for entry in entries
     ]

@@ -29,13 +29,21 @@ def list_constants() -> tuple[MarkedNumber, ...]:
 
 
 @cache
-def find_fitted(result: str, others: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Return ``others`` and the names of the constants that were fitted on a result.
+def find_fitted(result: str) -> tuple[str, ...]:
+    """Return the names of the constants that were fitted on a result.
 
     ``result`` is the id of a cell of the ledger, or a table's name with what of it in parentheses.
     """
-    found = (number.name for number in list_constants() if result in number.fitted_on)
-    return tuple(dict.fromkeys((*others, *found)))
+    found = (_name(number) for number in list_constants() if result in number.fitted_on)
+    return tuple(dict.fromkeys(found))
+
+
+def _name(number: MarkedNumber) -> str:
+    """Name a constant of a library or a platform with its folder or file: ``"dgl.call_s"``."""
+    path = Path(number.place)
+    if path.suffix != ".toml" or path.name == "devices.toml":
+        return number.name
+    return f"{path.parent.name if path.name == 'library.toml' else path.stem}.{number.name}"
 
 
 def _folder(package: ModuleType) -> Path:

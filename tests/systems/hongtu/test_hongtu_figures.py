@@ -72,3 +72,7 @@ def test_a_headline_has_the_extremes_of_untouched_pairs_that_ran_in_both() -> No
     assert (least.quoted, most.quoted) == (1.25, 2.0)
     stated = judge_ratios("slower", pair_systems(rows, "HongTu", "DGL"), (1.3, 3.8)).cells
     assert [cell.quoted for cell in stated] == [1.3, 3.8]
+    assert not least.fitted_on
+    # If all pairs are touched, their extremes stand there and prove nothing.
+    alone = judge_ratios("slower", [(Cell(6.0, quoted=6.0), touched)]).cells
+    assert [(cell.value, cell.fitted_on) for cell in alone] == [(0.1, ("x",))] * 2

@@ -31,16 +31,25 @@ def judge_ratios(label: str, pairs: Pairs, stated: Range | None = None) -> Table
     """Return the least and the largest ratio of pairs of epochs that ran in the paper and here.
 
     Without a ``stated`` range the paper's ends follow from its own cells. A pair is left out if a
-    constant was fitted on one of its cells.
+    constant was fitted on one of its cells, or a reading chosen in view of one. If that is so of
+    all pairs, they stand here, and count as fitted.
     """
-    theirs, ours = [], []
+    theirs: list[float] = []
+    ours: list[float] = []
+    touched: list[float] = []
+    fits: dict[str, None] = {}
     for one, other in pairs:
         if one.value and other.value and one.quoted and other.quoted:
             theirs.append(one.quoted / other.quoted)
-            if not one.fitted_on and not other.fitted_on:
-                ours.append(one.value / other.value)
+            fitted = (*one.fitted_on, *other.fitted_on)
+            (touched if fitted else ours).append(one.value / other.value)
+            fits.update(dict.fromkeys(fitted))
     low, high = stated or (min(theirs), max(theirs))
-    return TableRow(label, (Cell(min(ours), "x", quoted=low), Cell(max(ours), "x", quoted=high)))
+    found, names = (ours, ()) if ours else (touched, tuple(fits))
+    ends = ((min(found), low), (max(found), high))
+    return TableRow(
+        label, tuple(Cell(value, "x", quoted=quoted, fitted_on=names) for value, quoted in ends)
+    )
 
 
 def count_host_bytes(method: Method, case: Case) -> float:

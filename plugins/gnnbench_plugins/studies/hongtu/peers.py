@@ -13,8 +13,8 @@ from typing import Annotated, Literal
 from gnnbench.constants import Bound, Constant
 from gnnbench.errors import DeviceOutOfMemoryError
 from gnnbench.records import Cell
-from gnnbench_plugins.studies import find_fitted
 from gnnbench_plugins.studies.hongtu.quoted import PARTITIONS, PaperGraph
+from gnnbench_plugins.studies.validation.groups import list_fits
 from gnnbench_plugins.studies.validation.prediction import predict, predict_full_graph_s
 from gnnbench_plugins.studies.validation.published import (
     FullGraphEpoch,
@@ -60,8 +60,9 @@ def predict_peer(
         cell = _find_published(f"hongtu-{table}-{name}{ending}")
         if cell is None:
             return Cell(quoted, "s", "quoted")
-        fits = find_fitted(cell.id, cell.fitted_on)
-        return Cell(predict(cell), "s", quoted=quoted, fitted_on=fits, uncounted=IN_LEDGER)
+        return Cell(
+            predict(cell), "s", quoted=quoted, fitted_on=list_fits(cell), uncounted=IN_LEDGER
+        )
     if system not in MACHINES:
         return Cell(provenance="quoted", text=OVERFLOW)
     return _predict_overflow(system, model, graph, layers)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from gnnbench.constants import Bound
-from gnnbench.datasets.standins import find_stand_in
+from gnnbench.datasets.standins import USUAL_EXPONENT, find_stand_in
 from gnnbench.host.toml import read_toml
 from gnnbench.records import BatchProfile, IntArray
 from gnnbench_plugins.studies.hyscale.neighbourhoods import (
@@ -62,6 +62,7 @@ LAWS: Mapping[str, PowerLaw] = {
     "twitter": _symmetric("twitter"),
     "it-2004": _symmetric("it-2004"),
     "friendster": _symmetric("friendster"),
+    "uk-2006-05": PowerLaw(77_741_046, 2_965_197_340 / 77_741_046, USUAL_EXPONENT),
 }
 
 
@@ -95,6 +96,10 @@ DRAWS = (
     Draw("twitter", (15, 10, 5), 8000),
     Draw("twitter", (10, 25), 8000),
     Draw("ogbn-papers100M both ways", (15, 10, 5), 1024),
+    Draw("ogbn-products", (15, 10, 5), 1000),
+    Draw("ogbn-products", (25, 10), 1000),
+    Draw("ogbn-papers100M", (25, 10), 1000),
+    Draw("uk-2006-05", (10, 25), 8000),
 )
 
 

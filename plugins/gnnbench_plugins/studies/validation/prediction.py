@@ -44,6 +44,7 @@ from gnnbench_plugins.studies.validation.published import (
     LayerForward,
     MiniBatchEpoch,
     PublishedCell,
+    Task,
 )
 from gnnbench_plugins.studies.validation.sizes import (
     AllRowsCross,
@@ -123,10 +124,12 @@ def predict(cell: PublishedCell) -> float:
     if isinstance(task, LayerForward):
         return _layer_s(cell, task)
     if isinstance(task, FullGraphEpoch):
-        return predict_full_graph_s(cell.machine, cell.kernel, task, cell.regularisers)
-    priced = _price_mini_batches(cell.machine, cell.kernel, cell.regularisers, task)
-    if cell.stages:
-        return sum(priced.stages_s.get(stage, 0.0) for stage in cell.stages)
+        return predict_full_graph_s(cell.machine, cell.stack.kernel, task)
+    # Cells of an epoch's stages share its price.
+    whole = task.model_copy(update={"stages": ()})
+    priced = _price_mini_batches(cell.machine, cell.stack.kernel, whole)
+    if task.stages:
+        return sum(priced.stages_s.get(stage, 0.0) for stage in task.stages)
     return priced.epoch_s
 
 
@@ -137,12 +140,12 @@ def _aggregate_s(cell: PublishedCell, task: Aggregation) -> float:
     device = SinglePlacement().trainers(load_platform(cell.machine))[0]
     form: Form = "weighted" if task.weighted else "plain"
     work = AggregateWork(task.edges, task.rows, task.width, itemsize=ITEMSIZE, form=form)
-    return make_kernel(cell.kernel, cell.regularisers).seconds(work, device)
+    return make_kernel(cell.stack.kernel).seconds(work, device)
 
 
 def _layer_s(cell: PublishedCell, task: LayerForward) -> float:
     device = SinglePlacement().trainers(load_platform(cell.machine))[0]
-    kernel = make_kernel(cell.kernel, cell.regularisers)
+    kernel = make_kernel(cell.stack.kernel)
     layer = build(_workload(task.model, task.dims, 1, ())).stack[0]
     block = BlockSize(task.vertices, task.vertices, task.edges)
     seconds = kernel.seconds(layer.aggregate_work(block, ITEMSIZE), device)
@@ -164,18 +167,19 @@ def _setting(dataset: Dataset, platform: Platform, workload: Workload) -> Settin
 
 
 @cache
-def predict_full_graph_s(
-    machine: str, kernel: str, task: FullGraphEpoch, regularisers: int = 0
-) -> float:
-    """Return the seconds of an epoch. Raises ``DeviceOutOfMemoryError``."""
+def predict_full_graph_s(machine: str, kernel: str, task: FullGraphEpoch) -> float:
+    """Return the seconds of the epochs that a number is of.
+
+    Raises ``DeviceOutOfMemoryError`` where a memory cannot hold them.
+    """
     vertices, edges = round(task.vertices * task.scale), round(task.edges * task.scale)
     dataset = make_dataset(task.graph, vertices, edges, task.dims, vertices)
     platform = shrink(load_platform(machine), task.scale)
     setting = _setting(dataset, platform, _workload(task.model, task.dims, 1, ()))
-    epochs = price_epochs(
-        _full_graph_bundle(make_kernel(kernel, regularisers), task, vertices), setting, EPOCHS
-    )
-    return sum(epoch.epoch_s for epoch in epochs[1:]) / (EPOCHS - 1) / task.scale
+    chosen = make_kernel(kernel, task.regularisers)
+    epochs = price_epochs(_full_graph_bundle(chosen, task, vertices), setting, EPOCHS)
+    epoch_s = sum(epoch.epoch_s for epoch in epochs[1:]) / (EPOCHS - 1) / task.scale
+    return task.epochs * epoch_s
 
 
 def shrink(platform: Platform, scale: float) -> Platform:
@@ -224,11 +228,12 @@ def profile_of(task: MiniBatchEpoch) -> BatchProfile:
 
     Real neighbourhoods that share more vertices than the stand-in's do so at every hop alike.
     """
-    drawn = find_profile(Draw(task.graph, task.fanouts, task.seeds))
-    if not task.inputs:
+    batches = task.batches
+    drawn = find_profile(Draw(task.graph, batches.fanouts, batches.seeds))
+    if not batches.inputs:
         return drawn
     hops = len(drawn.edges)
-    share = (task.inputs / drawn.vertices[0]) ** (1.0 / hops)
+    share = (batches.inputs / drawn.vertices[0]) ** (1.0 / hops)
     shares = [share ** (hops - number) for number in range(hops)]
     inner = [
         round(part * count) for part, count in zip(shares[1:], drawn.vertices[1:], strict=False)
@@ -239,24 +244,36 @@ def profile_of(task: MiniBatchEpoch) -> BatchProfile:
     ]
     return replace(
         drawn,
-        vertices=(task.inputs, *inner, drawn.vertices[-1]),
+        vertices=(batches.inputs, *inner, drawn.vertices[-1]),
         edges=tuple(edges),
     )
 
 
+def count_epoch_edges(task: Task) -> float:
+    """Return the edges that a task aggregates over, summed over layers, rounds and devices."""
+    if isinstance(task, MiniBatchEpoch):
+        return sum(profile_of(task).edges) * count_rounds(task) * max(1, task.devices)
+    layers = len(task.dims) - 1 if isinstance(task, FullGraphEpoch) else 1
+    return task.edges * layers
+
+
+def count_rounds(task: MiniBatchEpoch) -> float:
+    """Return the rounds of mini-batches that a number is of."""
+    batches = task.batches
+    return batches.count or batches.train / (batches.seeds * max(1, task.devices))
+
+
 @cache
-def _price_mini_batches(
-    machine: str, kernel: str, regularisers: int, task: MiniBatchEpoch
-) -> EpochPrice:
+def _price_mini_batches(machine: str, kernel: str, task: MiniBatchEpoch) -> EpochPrice:
     """Price an epoch, or the rounds of the task, from ``FEW`` and ``MORE`` of its rounds.
 
     Both counts are larger if threads have several rounds under way, so that the first rounds are
     over.
     """
-    under_way = task.workers if task.system == "salient" else 0
+    under_way = task.loader.workers if task.system == "salient" else 0
     counts = 2 * under_way + FEW, 3 * under_way + MORE
-    few, more = (_price_rounds(machine, kernel, regularisers, task, count) for count in counts)
-    rounds = task.batches or task.train / (task.seeds * max(1, task.devices))
+    few, more = (_price_rounds(machine, kernel, task, count) for count in counts)
+    rounds = count_rounds(task)
 
     def extend(first: float, second: float) -> float:
         return second + (rounds - counts[1]) * (second - first) / (counts[1] - counts[0])
@@ -267,16 +284,15 @@ def _price_mini_batches(
     return EpochPrice(extend(few.epoch_s, more.epoch_s), stages_s)
 
 
-def _price_rounds(
-    machine: str, kernel: str, regularisers: int, task: MiniBatchEpoch, count: int
-) -> EpochPrice:
+def _price_rounds(machine: str, kernel: str, task: MiniBatchEpoch, count: int) -> EpochPrice:
     profile, platform = profile_of(task), load_platform(machine)
+    batches, loader = task.batches, task.loader
     devices = task.described or max(1, task.devices)
-    chosen = make_kernel(kernel, regularisers)
+    chosen = make_kernel(kernel, task.regularisers)
     memory = SalientMemory() if platform.other_hosts else HostMemory()
     if task.system == "salient":
         bundle = Bundle(
-            SalientMiniBatches(profile=profile, count=count, workers=task.workers),
+            SalientMiniBatches(profile=profile, count=count, workers=loader.workers),
             DataParallelPlacement(accelerators=devices),
             SalientRowsCross(SalientCommunication(precision="half")),
             SalientMemory(),
@@ -284,18 +300,18 @@ def _price_rounds(
         )
     else:
         loaders = PYG_LOADERS if kernel.startswith("pyg") else LOADERS
-        sampler = SAMPLERS[kernel] if task.loader == "library" else loaders[task.loader]
+        sampler = SAMPLERS[kernel] if loader.rows == "library" else loaders[loader.rows]
         bundle = Bundle(
             sampler(profile=profile, count=count),
             LibraryPlacement(
-                min(task.devices, devices), task.workers, task.sampled_by == "devices"
+                min(task.devices, devices), loader.workers, loader.sampled_by == "devices"
             ),
-            AllRowsCross(stages=task.prefetch),
+            AllRowsCross(stages=loader.prefetch),
             memory,
             chosen,
         )
     # All that is read of the graph itself is how far vertices are numbered.
-    seeds = devices * task.seeds
+    seeds = devices * batches.seeds
     dataset = make_dataset(task.graph, max(profile.vertices[0], seeds), 0, task.dims, seeds)
-    workload = _workload(task.model, task.dims, seeds, task.fanouts)
+    workload = _workload(task.model, task.dims, seeds, batches.fanouts)
     return price_epochs(bundle, _setting(dataset, platform, workload), 1)[0]

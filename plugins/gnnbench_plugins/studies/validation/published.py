@@ -1,12 +1,14 @@
-"""What others have published: measurements of training and of kernels, a file a source.
+"""Published measurements of training and of kernels, a file for each source.
 
-A file of ``cells/`` says where its measurements were taken from, and has a table ``[[cell]]`` for
-each: the number as the source quotes it, in an unprefixed unit; the platform that describes the
-machine; and, in one further table, what was computed, which is all that a prediction is made from.
+A file of ``cells/`` names its source and has a table ``[[cell]]`` for each measurement. The table
+``defaults`` holds for every cell of the file that does not say otherwise. A cell has the number in
+an unprefixed unit, its quote, the platform that describes the machine, and what was computed. A
+prediction is made from the last alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
@@ -22,10 +24,15 @@ FOLDER = Path(__file__).with_name("cells")
 Text = Annotated[str, Field(min_length=1)]
 Size = Annotated[int, Field(gt=0)]
 Sizes = Annotated[tuple[Size, ...], Field(min_length=1)]
+Count = Annotated[int, Field(ge=0)]
+Widths = Annotated[tuple[Size, ...], Field(min_length=2)]
 
 
 class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+# --------------------------------------------------------------------------- what was computed
 
 
 class Aggregation(_Table):
@@ -35,20 +42,22 @@ class Aggregation(_Table):
     ``weighted`` says that an edge has a value.
     """
 
+    of: Literal["aggregation"]
     graph: Text
     rows: Size
     edges: Size
     width: Size
     weighted: bool = False
-    operations: Annotated[int, Field(ge=0)] = 0
+    operations: Count = 0
 
 
 class LayerForward(_Table):
     """A layer's forward pass over a whole graph, of the widths ``dims``.
 
-    ``degrees`` says that it counts the degrees of its vertices, where ``model`` does not.
+    ``degrees`` says that it counts those of its vertices, where ``model`` does not.
     """
 
+    of: Literal["layer"]
     graph: Text
     model: Text
     vertices: Size
@@ -63,124 +72,164 @@ class FullGraphEpoch(_Table):
     A ``system`` partitions it over ``devices``, each of which reads the rows of others: all of them
     where it broadcasts, or as many as the ``replication`` factor alpha says, which counts the
     copies of a vertex and the vertex. ``scale`` is the share of the graph that is gone through, on
-    as large a share of the machine's memories, and the time is divided by it.
+    as large a share of the machine's memories, and the time is divided by it. ``regularisers``
+    counts the modules between two layers besides ReLU: dropout, batch normalisation. The number is
+    of ``epochs`` of them.
     """
 
+    of: Literal["full-graph"] = "full-graph"
     graph: Text
     model: Text
-    dims: Annotated[tuple[Size, ...], Field(min_length=2)]
+    dims: Widths
     vertices: Size
     edges: Size
     system: Literal["library", "sancus", "distgnn"] = "library"
     devices: Size = 1
     replication: Annotated[float, Field(ge=1)] = 1.0
     scale: Annotated[float, Field(gt=0, le=1)] = 1.0
+    regularisers: Count = 0
+    epochs: Size = 1
 
 
-class MiniBatchEpoch(_Table):
-    """An epoch of mini-batches of ``seeds`` training vertices for each of the ``devices``.
+class MiniBatches(_Table):
+    """Mini-batches of ``seeds`` of the ``train`` training vertices for each device.
 
-    0 devices are the host. ``fanouts`` go from the seeds outwards. ``inputs`` is |V^0| where it is
-    published, and else 0. Rows come by the ``library``'s ``loader``, or by a program's own loader.
-    That one picks them into ``pinned`` memory, or accelerators read them ``in-place``. Its workers
-    start in every epoch or are ``persistent``. ``workers`` of the host's threads sample, 0 meaning
-    all, or the ``devices`` do. ``prefetch`` is the number of stages that work ahead, as in
-    ``Communication.prefetch``. ``batches`` is the number of measured mini-batches, and 0 for an
-    epoch.
-
-    If ``system`` is salient, each device has ``workers`` threads that prepare a whole mini-batch
-    each. If nodes are alike, the platform has ``described`` of the devices, and a round is computed
-    for these alone; 0 is all devices.
+    ``fanouts`` go from the seeds outwards. ``inputs`` is |V^0| where that is published, and else 0.
+    ``count`` is how many mini-batches the number is of, and 0 an epoch.
     """
 
-    graph: Text
-    model: Text
-    dims: Annotated[tuple[Size, ...], Field(min_length=2)]
     fanouts: Sizes
     seeds: Size
     train: Size
-    devices: Annotated[int, Field(ge=0)] = 1
-    workers: Annotated[int, Field(ge=0)] = 0
-    sampled_by: Literal["host", "devices"] = "host"
-    prefetch: Literal[0, 1, 2] = 0
-    inputs: Annotated[int, Field(ge=0)] = 0
-    loader: Literal["library", "pinned", "persistent", "in-place"] = "library"
-    batches: Annotated[int, Field(ge=0)] = 0
-    system: Literal["library", "salient"] = "library"
-    described: Annotated[int, Field(ge=0)] = 0
+    inputs: Count = 0
+    count: Count = 0
 
 
-Task = Aggregation | LayerForward | FullGraphEpoch | MiniBatchEpoch
+class Loader(_Table):
+    """How mini-batches reach a device.
 
-
-class PublishedCell(_Table):
-    """A measurement, and what it is of; see ``LedgerEntry`` for the fields that both have.
-
-    ``kernel`` is the part that stands for the library's aggregation. ``stages`` are those that the
-    number is the sum of; none is all of an epoch. ``regularisers`` is how many modules there are
-    between two layers besides ReLU: dropout, batch normalisation.
+    Rows come by the ``library``'s loader or by a program's own. A program picks them into
+    ``pinned`` memory, by workers that start in every epoch or are ``persistent``. Accelerators may
+    read them ``in-place``. ``workers`` of the host's threads sample, 0 meaning all, or the devices
+    do. ``prefetch`` is how many stages work ahead, as in ``Communication.prefetch``.
     """
 
-    id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
+    rows: Literal["library", "pinned", "persistent", "in-place"] = "library"
+    workers: Count = 0
+    sampled_by: Literal["host", "devices"] = "host"
+    prefetch: Literal[0, 1, 2] = 0
+
+
+class MiniBatchEpoch(_Table):
+    """An epoch of mini-batches on ``devices`` accelerators; 0 of them is the host.
+
+    ``stages`` are those that the number is the sum of; none is all of an epoch. ``regularisers`` is
+    as in :class:`FullGraphEpoch`. A loader of the ``system`` salient has threads that prepare a
+    whole mini-batch each. Where nodes are alike, ``described`` is how many of the devices the
+    platform has, in whose place a round is gone through; 0 is all of them.
+    """
+
+    of: Literal["mini-batch"] = "mini-batch"
+    graph: Text
+    model: Text
+    dims: Widths
+    batches: MiniBatches
+    loader: Loader = Loader()
+    devices: Count = 1
+    system: Literal["library", "salient"] = "library"
+    described: Count = 0
+    stages: tuple[Stage, ...] = ()
+    regularisers: Count = 0
+
+
+Task = Annotated[
+    Aggregation | LayerForward | FullGraphEpoch | MiniBatchEpoch, Field(discriminator="of")
+]
+
+# --------------------------------------------------------------------------- cells
+
+
+class Stack(_Table):
+    """The software that was measured; ``kernel`` is the part that stands for its aggregation."""
+
     library: Text
     version: Text
     kernel: Literal["torch", "pyg", "pyg-messages", "dgl", "native"]
+
+
+class Reading(_Table):
+    """The parts of a measurement that its source leaves open.
+
+    ``doubts`` are uncertainties, and ``inferred`` the facts that are not in the source. ``chosen``
+    are readings that were chosen with the measurement in view, or may have been. Such a cell proves
+    as little as a fitted one.
+    """
+
+    doubts: str = ""
+    inferred: tuple[Text, ...] = ()
+    chosen: tuple[Text, ...] = ()
+
+
+class PublishedCell(_Table):
+    """A measurement, and what it is of.
+
+    Cells of one ``group`` are not independent: multiples, sums or neighbours of each other, or the
+    same quantity measured again.
+    """
+
+    id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
+    group: Text
     machine: Text
     kind: MachineKind
     what: Text
     measured: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    unit: Literal["s", "B", "edges/s", "FLOP/s"]
+    unit: Literal["s", "FLOP/s"]
     quote: Text
-    doubts: str = ""
-    inferred: tuple[Text, ...] = ()
-    fitted_on: tuple[Text, ...] = ()
-    stages: tuple[Stage, ...] = ()
-    regularisers: Annotated[int, Field(ge=0)] = 0
-    aggregation: Aggregation | None = None
-    layer: LayerForward | None = None
-    full_graph: FullGraphEpoch | None = None
-    mini_batch: MiniBatchEpoch | None = None
+    stack: Stack
+    reading: Reading = Reading()
+    task: Task
 
     @model_validator(mode="after")
     def _check(self) -> PublishedCell:
-        tasks = (self.aggregation, self.layer, self.full_graph, self.mini_batch)
-        given = [task for task in tasks if task is not None]
-        if len(given) != 1:
-            raise ValueError(
-                f"cell {self.id} says {len(given)} times what was computed; give it one of "
-                f"aggregation, layer, full_graph and mini_batch"
-            )
-        if self.stages and self.mini_batch is None:
-            raise ValueError(f"cell {self.id} is of stages, which mini-batches alone have")
-        counted = self.aggregation is not None and self.aggregation.operations > 0
-        if (self.unit == "FLOP/s") != counted or self.unit not in ("s", "FLOP/s"):
+        counted = isinstance(self.task, Aggregation) and self.task.operations > 0
+        if (self.unit == "FLOP/s") != counted:
             raise ValueError(
                 f"cell {self.id} is in {self.unit}; a prediction is in seconds, or of an "
                 f"aggregation whose operations are counted in FLOP/s"
             )
         return self
 
-    @property
-    def task(self) -> Task:
-        """What was computed."""
-        task = self.aggregation or self.layer or self.full_graph or self.mini_batch
-        if task is None:
-            raise ValueError(f"cell {self.id} does not say what was computed")
-        return task
-
 
 class PublishedSource(_Table):
-    """A file of cells; ``about`` says what holds for all of them."""
+    """A file of cells; ``about`` holds for all of them.
+
+    ``omitted`` says which rows of a used table are not here, and why.
+    """
 
     source: Text
     about: str = ""
+    omitted: tuple[Text, ...] = ()
     cell: Annotated[tuple[PublishedCell, ...], Field(min_length=1)]
 
 
+def merge(defaults: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
+    """Return ``given`` with what it lacks from ``defaults``, table by table."""
+    merged = dict(defaults)
+    for key, value in given.items():
+        base = merged.get(key)
+        both = isinstance(base, Mapping) and isinstance(value, Mapping)
+        merged[key] = merge(base, value) if both else value  # type: ignore[arg-type]
+    return merged
+
+
 def read_source(path: Path) -> PublishedSource:
-    """Read the measurements of one file. Raises ``UsageError`` for any other document."""
+    """Return the measurements of one file; raise ``UsageError`` where it says something else."""
+    table = dict(read_toml(path))
+    defaults, cells = table.pop("defaults", {}), table.get("cell", ())
+    if isinstance(defaults, Mapping) and isinstance(cells, list):
+        table["cell"] = [merge(defaults, cell) for cell in cells if isinstance(cell, Mapping)]
     try:
-        return PublishedSource.model_validate(read_toml(path))
+        return PublishedSource.model_validate(table)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
@@ -189,5 +238,5 @@ def read_source(path: Path) -> PublishedSource:
 
 @cache
 def read_sources() -> tuple[PublishedSource, ...]:
-    """Read all files, by their names."""
+    """Return all files, by their names."""
     return tuple(read_source(path) for path in sorted(FOLDER.glob("*.toml")))
