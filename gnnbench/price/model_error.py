@@ -2,7 +2,8 @@
 
 A path is the kind of machine, the library, the kind of work, and the size of an epoch. The ledger's
 epochs of the same kind of path give its band. With fewer than ``FEWEST_GROUPS`` independent
-groups there is no band, and the error has no basis.
+groups the kind has no basis, and all epochs on the same kind of machine give the band. If these are
+too few as well, there is none.
 
 Errors are logarithms of predicted over measured. One part of an error is shared by all measurements
 of the same source, machine, graph, model and kernel; the rest is an entry's own. Half the mean
@@ -100,7 +101,8 @@ def find_path(
 ) -> PathKind | None:
     """Return the kind of path of an epoch over ``edges``, summed over layers.
 
-    Return None if the kind of machine is unknown. A ``mode`` of None is a part of an epoch."""
+    Return None if the kind of machine is unknown. A ``mode`` of None is a part of an epoch.
+    """
     if kind is None:
         return None
     work: WorkKind = "part"
@@ -117,8 +119,15 @@ def find_run_path(run: RunResult) -> PathKind | None:
     return find_path(run.work.kind, run.parts.kernel, run.mode, run.work.edges)
 
 
+def widen(path: PathKind) -> PathKind:
+    """Return the kind of all epochs on the same kind of machine."""
+    return PathKind(path.machine, "any", "any", "any")
+
+
 def describe_path(path: PathKind) -> str:
     """Describe a kind of path: ``"gpu, dgl, sampled, up to 100 M edges per epoch"``."""
+    if path == widen(path):
+        return f"{path.machine}, all epochs"
     size = "over" if path.size == "large" else "up to"
     edges = f"{size} {LARGE_EDGES / 1e6:.0f} M edges per epoch"
     return f"{path.machine}, {path.library}, {path.work}, {edges}"
@@ -130,12 +139,16 @@ def describe_path(path: PathKind) -> str:
 def estimate_errors(entries: Sequence[LedgerEntry]) -> dict[PathKind, ModelError]:
     """Estimate errors by kind of path, from held-out epochs.
 
-    A kind with fewer than ``FEWEST_GROUPS`` groups is among them, with its number of groups."""
+    All epochs on a kind of machine are a kind as well. A kind with fewer than ``FEWEST_GROUPS``
+    groups is among them, with its number of groups.
+    """
     held_out = list_held_out(entries)
     own, kernel = _find_parts(held_out, 0.0, 0.0)
     errors = {}
-    for path in sorted({entry.path for entry in held_out if entry.path.work != "part"}, key=str):
-        chosen = [entry for entry in held_out if entry.path == path]
+    epochs = [entry for entry in held_out if entry.path.work != "part"]
+    paths = {path for entry in epochs for path in (entry.path, widen(entry.path))}
+    for path in sorted(paths, key=str):
+        chosen = [entry for entry in epochs if path in (entry.path, widen(entry.path))]
         factors = list(find_group_factors(chosen).values())
         factor = float(np.quantile(factors, COVERAGE, method="higher"))
         errors[path] = ModelError(len(factors), factor, *_find_parts(chosen, own, kernel))
@@ -207,27 +220,40 @@ def read_errors(path: Path = FILE) -> dict[PathKind, ModelError]:
 _read_kept = cache(read_errors)
 
 
+def find_basis(path: PathKind) -> PathKind | None:
+    """Return the kind whose measurements give the error of a path.
+
+    It is the path's kind, or else all epochs on its kind of machine. Return None if both have too
+    few held-out groups.
+    """
+    kept = _read_kept()
+    kinds = (path, widen(path))
+    return next((k for k in kinds if k in kept and kept[k].groups >= FEWEST_GROUPS), None)
+
+
 def error_of(path: PathKind) -> ModelError | None:
-    """Return the error of a kind of path; None if too few held-out groups are of that kind."""
-    error = _read_kept().get(path)
-    return None if error is None or error.groups < FEWEST_GROUPS else error
+    """Return the error of a kind of path by its basis; None without one."""
+    basis = find_basis(path)
+    return None if basis is None else _read_kept()[basis]
 
 
 def describe_errors(paths: Iterable[PathKind]) -> str:
-    """Describe the errors of kinds of paths, each once, or say that they have no basis.
+    """Describe the errors of kinds of paths, each once, and name those without a basis.
 
-    Every screen that prints the error of a modelled time prints this text."""
-    kept, told, missing = _read_kept(), [], []
-    for path in dict.fromkeys(paths):
-        error = error_of(path)
-        if error is not None:
-            told.append(
-                f"{100 * COVERAGE:.0f} % of {error.groups} held-out measurements of this kind "
-                f"({describe_path(path)}) lie within {error.factor:.2g}x"
-            )
-        else:
-            found = kept[path].groups if path in kept else 0
-            missing.append(f"{found} ({describe_path(path)})")
+    Every screen that prints the error of a modelled time prints this text.
+    """
+    kept = _read_kept()
+    bases = {path: find_basis(path) for path in paths}
+    told = [
+        f"{100 * COVERAGE:.0f} % of {kept[basis].groups} held-out measurements of this kind "
+        f"({describe_path(basis)}) lie within {kept[basis].factor:.2g}x"
+        for basis in dict.fromkeys(basis for basis in bases.values() if basis is not None)
+    ]
+    missing = [
+        f"{kept[path].groups if path in kept else 0} ({describe_path(path)})"
+        for path, basis in bases.items()
+        if basis != path
+    ]
     if missing:
         told.append(
             f"no basis: {FEWEST_GROUPS} held-out measurements of a kind are needed, and there are "

@@ -7,10 +7,11 @@ from typing import Literal
 
 #: Kinds of machines: CPUs, one accelerator or several, several hosts.
 MachineKind = Literal["cpu", "gpu", "multi-gpu", "multi-node", "fpga"]
-#: What a time is of: an epoch of mini-batches, an epoch of a whole graph, or a part of an epoch.
-WorkKind = Literal["sampled", "full graph", "part"]
+#: The work of a time: an epoch of mini-batches, an epoch of a whole graph, or a part of an epoch.
+#: ``any`` stands for both kinds of epoch.
+WorkKind = Literal["sampled", "full graph", "part", "any"]
 #: The class of an epoch by the edges that it aggregates over, summed over layers.
-SizeClass = Literal["small", "large"]
+SizeClass = Literal["small", "large", "any"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,11 @@ from gnnbench.price.model_error import (
     describe_errors,
     error_of,
     estimate_errors,
+    find_basis,
     find_kind,
     find_path,
     read_errors,
+    widen,
     write_errors,
 )
 from gnnbench.records import EpochWork, LedgerEntry, Metric, Origin, PathKind, Subject
@@ -69,7 +71,8 @@ def make_ledger(own, kernel, shared, *, sources=60, each=4):
 def test_planted_parts_of_errors_are_found(own, kernel, shared):
     errors = estimate_errors(make_ledger(own, kernel, shared))
     found = errors[GPU]
-    assert list(errors) == [GPU]
+    assert list(errors) == [widen(GPU), GPU]
+    assert errors[widen(GPU)] == found
     assert found.groups == 480
     assert found.own == pytest.approx(own, rel=0.15)
     assert found.kernel == pytest.approx(kernel, rel=0.3, abs=0.1)
@@ -91,14 +94,22 @@ def test_below_eight_groups_of_a_kind_of_path_there_is_no_basis(monkeypatch):
     sampled = PathKind("gpu", "torch", "sampled", "large")
     few = [make_entry(number, 0.5, path=sampled) for number in range(FEWEST_GROUPS - 1)]
     few += [make_entry(f"multiple {number}", 0.5, path=sampled, group="0") for number in range(9)]
-    few += [make_entry("small", 0.5, path=replace(sampled, size="small"))]
     few += [make_entry("part", 0.5, path=replace(sampled, work="part"))]
-    few += [make_entry("another", 0.5, path=replace(sampled, library="dgl"))]
+    few += [make_entry("cpu", 0.5, path=replace(sampled, machine="cpu"))]
     monkeypatch.setattr(model_error, "_read_kept", lambda: estimate_errors(few))
     assert error_of(sampled) is None
     assert describe_errors([sampled]) == (
         "no basis: 8 held-out measurements of a kind are needed, and there are 7 (gpu, torch, "
         "sampled, over 100 M edges per epoch)"
+    )
+    # All epochs on such a machine stand in, and the kind is still without a basis.
+    few += [make_entry("small", 3.0, path=replace(sampled, size="small"))]
+    few += [make_entry("another", 3.0, path=replace(sampled, library="dgl"))]
+    assert error_of(sampled).factor == pytest.approx(math.exp(3.0))
+    assert describe_errors([sampled]) == (
+        "80 % of 9 held-out measurements of this kind (gpu, all epochs) lie within 20x; no basis: 8 "
+        "held-out measurements of a kind are needed, and there are 7 (gpu, torch, sampled, over "
+        "100 M edges per epoch)"
     )
     few.append(make_entry("one more", 0.5, path=sampled))
     assert error_of(sampled).factor == pytest.approx(math.exp(0.5))
@@ -110,7 +121,7 @@ def test_below_eight_groups_of_a_kind_of_path_there_is_no_basis(monkeypatch):
     assert both.startswith("80 % of 8")
     assert both.endswith("there are 0 (gpu, torch, full graph, over 100 M edges per epoch)")
     few.append(make_entry("fitted", 0.0, path=sampled, fitted_on=("a rate",), group="3"))
-    assert error_of(sampled) is None
+    assert find_basis(sampled) == widen(sampled)
 
 
 def test_the_kind_of_path_is_machine_library_work_and_size():
