@@ -107,8 +107,8 @@ def test_below_eight_groups_of_a_kind_of_path_there_is_no_basis(monkeypatch):
     few += [make_entry("another", 3.0, path=replace(sampled, library="dgl"))]
     assert error_of(sampled).factor == pytest.approx(math.exp(3.0))
     assert describe_errors([sampled]) == (
-        "80 % of 9 held-out measurements of this kind (gpu, all epochs) lie within 20x; no basis: 8 "
-        "held-out measurements of a kind are needed, and there are 7 (gpu, torch, sampled, over "
+        "80 % of 9 held-out measurements of this kind (gpu, all epochs) lie within 20x; no basis: "
+        "8 held-out measurements of a kind are needed, and there are 7 (gpu, torch, sampled, over "
         "100 M edges per epoch)"
     )
     few.append(make_entry("one more", 0.5, path=sampled))
