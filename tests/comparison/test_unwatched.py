@@ -208,12 +208,12 @@ def test_a_law_of_the_same_name_by_another_plugin_is_another(registry):
 def test_the_verdict_says_whose_modelled_times_are_a_plugins_own(registry):
     def tell(*strategies, **fields):
         groups = group_runs(compare(request(*strategies, **fields), registry))
-        return [sentence for sentence in summarise(groups) if "own parts" in sentence]
+        return [sentence for sentence in summarise(groups) if "plugins state" in sentence]
 
     (kernel,) = tell("reference", "knowing", mode="full-graph", measured=False)
-    assert kernel.endswith("say they cost: knowing (kernel knowing).")
+    assert kernel.endswith("state for their parts: knowing (kernel knowing).")
     (sampler,) = tell("reference", "tired", measured=False)
-    assert sampler.endswith("say they cost: tired (sampler tired).")
+    assert sampler.endswith("state for their parts: tired (sampler tired).")
     assert not tell("reference", "tired")
 
 

@@ -281,7 +281,7 @@ def test_groups_count_once_and_only_if_nothing_was_fitted_on_them():
     )
     sentence = sum_up(entries)
     assert sentence.startswith("7 measurements of 2 sources are 4 independent groups; 3 groups")
-    assert "within a factor of 4 in the median, 33 % of them within 2x" in sentence
+    assert "Their median factor is 4, and 33 % are within 2x." in sentence
     assert "cpu 2.8x of 2, gpu 20x of 1" in sentence
     assert "none of which is held out" in sum_up(entries[-2:])
     summary = tabulate(entries, ())[0]

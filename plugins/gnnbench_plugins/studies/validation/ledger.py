@@ -252,9 +252,9 @@ def sum_up(entries: Sequence[LedgerEntry]) -> str:
     ]
     by_kind = [f"{kind} {median(each):.2g}x of {len(each)}" for kind, each in kinds if each]
     return (
-        f"{head}; {len(factors)} groups are held out of every fit. These are predicted within a "
-        f"factor of {median(factors):.2g} in the median, {100 * share_within(factors, NEAR):.0f} % "
-        f"of them within {NEAR:g}x. By kind the median factor is {', '.join(by_kind)}."
+        f"{head}; {len(factors)} groups are held out of every fit. Their median factor is "
+        f"{median(factors):.2g}, and {100 * share_within(factors, NEAR):.0f} % are within "
+        f"{NEAR:g}x. By kind the median factor is {', '.join(by_kind)}."
     )
 
 
