@@ -14,11 +14,11 @@ from gnnbench.check.graphs import make_platform
 from gnnbench.errors import UsageError
 from gnnbench.host.rank import Place, read_place
 from gnnbench.machines.nodes import NETWORK_BYTES_PER_S, Node, join_nodes
+from gnnbench.machines.ranks import assign_ranks
 from gnnbench.machines.workers import divide_machine
 from gnnbench.run import network
 from gnnbench.run.collectives import HOST, Processes
 from gnnbench.run.joining import bind_device, choose_backend
-from gnnbench.run.ranks import assign_ranks
 
 GPUS = 4
 
