@@ -19,8 +19,9 @@ from gnnbench.records import BatchProfile, Block, BlockSize, BufferRows
 
 @dataclass(frozen=True, slots=True)
 class ChunkSize:
-    """The size of one chunk: |N_ij| sources (including its destinations), |V_ij| destinations and
-    |E_ij| edges.
+    """The size of one chunk: |N_ij| sources, |V_ij| destinations and |E_ij| edges.
+
+    Sources include the destinations.
 
     If ``buffered``, its input rows stand in a buffer that its device keeps over the rounds. The
     buffer has ``relayed`` rows more than the chunk reads. ``transition`` rows for peers stand
@@ -42,8 +43,10 @@ class ChunkSize:
 
     @property
     def topology_bytes(self) -> int:
-        """The bytes of the local CSR with 32-bit indices, and of the destinations' positions in a
-        buffer."""
+        """The bytes of the local CSR with 32-bit indices.
+
+        They include the destinations' positions in a buffer.
+        """
         positions = self.num_dst if self.buffered else 0
         return 4 * (self.num_dst + 1 + self.num_edges + positions)
 
@@ -54,8 +57,10 @@ STAGED_BYTES: Bound[int] = 1 << 20
 
 
 def staged_rows(rows: int, row_bytes: int) -> int:
-    """Return how many of a buffer's ``rows`` cross at a time: ``STAGED_BYTES``, or an eighth of
-    them."""
+    """Return how many of a buffer's ``rows`` are transferred at a time.
+
+    They are ``STAGED_BYTES``, or an eighth of the rows.
+    """
     return max(1, min(-(-rows // 8), STAGED_BYTES // max(1, row_bytes)))
 
 
@@ -80,9 +85,11 @@ def staging_bytes(rows: int, row_bytes: int) -> int:
 def adjacency_bytes(
     layers: Sequence[LayerShape], chunk: ChunkSize, itemsize: int, kernel: Kernel
 ) -> int:
-    """Return the bytes of a chunk's topology that a device keeps for the whole run. They are the
-    kernel's adjacency, and the constants of sources, destinations and edges, which all layers of a
-    model share."""
+    """Return the bytes of a chunk's topology that a device keeps for the whole run.
+
+    They are the kernel's adjacency, and the constants of sources, destinations and edges, which all
+    layers of a model share.
+    """
 
     def size_of(shape: LayerShape) -> BlockSize:
         loops = chunk.num_dst if shape.on_edges.of_loops else 0
@@ -98,17 +105,21 @@ def adjacency_bytes(
 
 
 def reads_topology(policy: Intermediates, shape: LayerShape, *, first: bool) -> bool:
-    """Return whether a layer's backward pass needs the topology. It does not if the aggregate is
-    still there and the features' gradient is unused."""
+    """Return whether a layer's backward pass needs the topology.
+
+    It does not if the aggregate is still there and the features' gradient is unused.
+    """
     return not (first and shape.cacheable and policy in ("cache", "keep"))
 
 
 def crossing_topology_bytes(
     shape: LayerShape, chunk: ChunkSize, itemsize: int, *, backward: bool
 ) -> int:
-    """Return the bytes that cross for a chunk's topology that is not on its device: the CSR and the
-    constants of its vertices and edges. The backward pass adds the transpose and the edge of each
-    of its entries."""
+    """Return the bytes that are transferred for a chunk's topology that is not on its device.
+
+    They are the CSR and the constants of its vertices and edges. The backward pass adds the
+    transpose and the edge of each of its entries.
+    """
     loops = chunk.num_dst if shape.on_edges.of_loops else 0
     size = chunk.topology_bytes + 4 * loops
     factors = shape.factors.sources * chunk.num_src + shape.factors.destinations * chunk.num_dst
@@ -125,9 +136,11 @@ MESSAGE_GRADIENTS: Bound[int] = 3
 
 
 def message_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int) -> int:
-    """Return the bytes of a row for each edge and added self loop, in a kernel that writes messages
-    before it sums them. Messages are kept as gathered, and weighted once more while they are
-    summed."""
+    """Return the bytes of a row for each edge, in a kernel that writes messages.
+
+    Self-loops that a layer adds count as edges. Messages are kept as gathered, and weighted once
+    more while they are summed.
+    """
     loops = chunk.num_dst if shape.on_edges.of_loops else 0
     return (chunk.num_edges + loops) * shape.on_edges.messages * itemsize
 
@@ -149,8 +162,9 @@ def intermediate_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int) -> in
 
 
 def gradient_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int, *, first: bool) -> int:
-    """Return the bytes of gradients in the backward pass of a chunk, without its input rows'
-    gradients.
+    """Return the bytes of gradients in the backward pass of a chunk.
+
+    The gradients of its input rows are not included.
 
     They are the output's gradient, before and after the activation's backward pass, the gradient
     between UPDATE's products, and the aggregate's, if it is used.
@@ -168,15 +182,19 @@ def gradient_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int, *, first:
 
 
 def saved_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int) -> int:
-    """Return the most bytes that autograd saves of a layer with parameters in AGGREGATE. They are
-    the input rows, a second copy of the destinations' own rows, and the intermediates."""
+    """Return the most bytes that autograd saves of a layer with parameters in AGGREGATE.
+
+    They are the input rows, a second copy of the destinations' own rows, and the intermediates.
+    """
     rows = (chunk.rows + chunk.num_dst) * shape.in_features * itemsize
     return rows + intermediate_bytes(shape, chunk, itemsize)
 
 
 def adds_apart(shape: LayerShape, chunk: ChunkSize, kernel: Kernel) -> bool:
-    """Return whether the gradients of a chunk's input rows are made outside the buffer that they
-    are added to. Autograd does so, and kernels that do not add in place."""
+    """Return whether the gradients of a chunk's input rows are made outside their buffer.
+
+    They are then added to the buffer. Autograd does so, and kernels that do not add in place.
+    """
     return chunk.buffered and not (shape.cacheable and kernel.adds_in_place)
 
 
@@ -186,9 +204,10 @@ def adds_apart(shape: LayerShape, chunk: ChunkSize, kernel: Kernel) -> bool:
 def kept_bytes(
     shape: LayerShape, chunks: Iterable[ChunkSize], itemsize: int, *, copied: bool
 ) -> int:
-    """Return the bytes of a layer that a device keeps from forward to backward, if vertex data is
-    on the devices. They are the intermediates of all its chunks, and the input rows that autograd
-    needs.
+    """Return the bytes of a layer that a device keeps from forward to backward.
+
+    Vertex data is on the devices. The bytes are the intermediates of all its chunks, and the input
+    rows that autograd needs.
 
     ``copied`` says that input rows were assembled for each chunk from several shards.
     """
@@ -201,8 +220,10 @@ def kept_bytes(
 
 
 def mask_bytes(num_rows: int, width: int) -> int:
-    """Return the bytes of a mask with a bit for each element; rows begin at bytes. A set bit
-    requests an output of AGGREGATE."""
+    """Return the bytes of a mask with a bit for each element; rows begin at bytes.
+
+    A set bit requests an output of AGGREGATE.
+    """
     return num_rows * -(-width // 8)
 
 
@@ -275,8 +296,9 @@ def host_tensors(
     itemsize: int,
     own_features: bool,
 ) -> tuple[HostTensor, ...]:
-    """Return the tensors of Algorithm 1, line 3, and §4.2: h^0 .. h^L, two gradient buffers, and
-    cached aggregates or saved intermediates.
+    """Return the tensors of Algorithm 1, line 3, and §4.2.
+
+    They are h^0 .. h^L, two gradient buffers, and cached aggregates or saved intermediates.
 
     ``num_sources`` is the sum of |N_ij| over all chunks, (1 + alpha)|V|. The backward pass reads
     layer l + 1's gradients while it accumulates layer l's. These are unused before and after, so
@@ -310,8 +332,10 @@ def host_tensors(
 def layer_buffers(
     layers: Sequence[LayerShape], num_vertices: int, itemsize: int
 ) -> tuple[HostTensor, ...]:
-    """Return the tensors of a forward pass over the whole graph: two buffers, between which layers
-    alternate."""
+    """Return the two buffers of a forward pass over the whole graph.
+
+    Layers alternate between them.
+    """
     found = []
     for first in (1, 2):
         served = tuple(range(first, len(layers) + 1, 2))
@@ -323,8 +347,9 @@ def layer_buffers(
 
 
 def choose_spilled(tensors: Sequence[HostTensor], budget_bytes: int) -> tuple[HostTensor, ...]:
-    """Return which of ``tensors``, in their order, go to disk so that the rest fits
-    ``budget_bytes``.
+    """Return which of ``tensors`` go to disk so that the rest fits ``budget_bytes``.
+
+    The result is in their order.
 
     Tensors are chosen by ``SPILLING_ORDER``, the larger first, until the rest fits. Then tensors
     that fit after all come back, the last chosen first.
@@ -361,9 +386,12 @@ def sparse_bytes(num_rows: float, num_values: float, itemsize: int) -> float:
 def reserved_bytes(
     layers: Sequence[LayerShape], whole: BatchProfile, itemsize: int, prefetch: int
 ) -> int:
-    """Return the bytes that a device keeps free of a cache for the mini-batches that it holds at
-    once. Each is as large as a ``whole`` round, with an eighth more, since rounds differ. Rows of
-    one mini-batch in flight wait beside the rows already in place."""
+    """Return the bytes that a device keeps free of a cache for mini-batches.
+
+    These are the mini-batches that it holds at once. Each is as large as a ``whole`` round, with an
+    eighth more, since rounds differ. Rows of one mini-batch in flight wait beside the rows already
+    in place.
+    """
     size = mini_batch_bytes(
         layers, whole.vertices, whole.edges, itemsize, prepared=1 + ROUNDS_UNDER_WAY[prefetch]
     )
@@ -373,8 +401,11 @@ def reserved_bytes(
 def layer_bytes(
     shape: LayerShape, chunk: ChunkSize, itemsize: int, *, first: bool
 ) -> tuple[int, int]:
-    """Return the bytes of one layer of a mini-batch: its results that stay for its backward pass,
-    and the gradients in flight during that pass."""
+    """Return the bytes of one layer of a mini-batch.
+
+    They are its results that stay for its backward pass, and the gradients in flight during that
+    pass.
+    """
     below = 0 if first else chunk.rows * shape.in_features * itemsize
     if not shape.cacheable:
         made = intermediate_bytes(shape, chunk, itemsize)
@@ -392,9 +423,10 @@ def mini_batch_bytes(
     *,
     prepared: int,
 ) -> int:
-    """Return the most bytes that a device holds for mini-batches with |V^0| .. |V^L| ``vertices``
-    and the edge counts ``edges`` (|E^1| .. |E^L|). The topology and input rows of ``prepared``
-    mini-batches are held at once.
+    """Return the most bytes that a device holds for mini-batches.
+
+    Their sizes are |V^0| .. |V^L| ``vertices`` and |E^1| .. |E^L| ``edges``. The topology and input
+    rows of ``prepared`` mini-batches are held at once.
 
     The mini-batch in training comes on top. It holds the results of every layer, the logits and
     their gradient, and the largest layer's gradients in flight.

@@ -151,7 +151,8 @@ def with_rates(host: Device, together: DesignPhase, alone: DesignPhase) -> Devic
     """Return the host with the design phase's rates, with every core and with one.
 
     Library rates are dropped except for sampling, since the new rates are of the same kernels on
-    the same graph."""
+    the same graph.
+    """
 
     def curve(all_cores: _Rate, one_core: _Rate) -> RateCurve | None:
         widths = tuple(sorted(all_cores.done))
@@ -180,7 +181,8 @@ def with_rates(host: Device, together: DesignPhase, alone: DesignPhase) -> Devic
 def with_design_phase(setting: Setting, train_epochs: Train, *, alone: bool) -> Setting:
     """Return the setting with the host's rates and a round's fixed cost from a design phase.
 
-    With ``alone`` rates of one core are measured too, for stages that share the cores."""
+    With ``alone`` rates of one core are measured too, for stages that share the cores.
+    """
     platform, cores = setting.platform, setting.platform.host.cores
     threads = min(cores, setting.workload.threads or cores)
     together = run_design_phase(setting, threads, train_epochs, DESIGN_EPOCHS)

@@ -97,7 +97,8 @@ def summarise(
 def with_error(metrics: Mapping[str, Metric], path: PathKind | None) -> dict[str, Metric]:
     """Return the metrics, with the error factor of a modelled epoch of that kind of path.
 
-    If the kind is unknown, or its error has no basis, they are unchanged."""
+    If the kind is unknown, or its error has no basis, they are unchanged.
+    """
     epoch = metrics["epoch_time"]
     error = None if path is None or epoch.provenance != "modelled" else error_of(path)
     if error is None:
@@ -110,7 +111,8 @@ def _summarise_stages(
 ) -> dict[Stage, Metric]:
     """Return the busiest resource's seconds in each stage that any epoch has.
 
-    An epoch without the stage counts as 0."""
+    An epoch without the stage counts as 0.
+    """
     return {
         stage: _time_of([item.stages.get(stage, 0.0) for item in digests], "s", provenance, warmup)
         for stage in STAGES

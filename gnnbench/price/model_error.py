@@ -61,7 +61,8 @@ class ModelError:
     """The error of the model: ``COVERAGE`` of ``groups`` held-out groups are within ``factor``.
 
     ``own`` is the standard deviation of the own part of an error's logarithm, ``kernel`` that of
-    the kernel's part."""
+    the kernel's part.
+    """
 
     groups: int
     factor: float
@@ -81,7 +82,8 @@ def find_kind(platform: Platform, devices: Iterable[str]) -> MachineKind:
     """Return the kind of machine that these devices of a platform are together.
 
     A described accelerator that is no GPU counts as an FPGA, and a CPU beside the host as a node.
-    Devices made of one machine's cores count as its CPU."""
+    Devices made of one machine's cores count as its CPU.
+    """
     hosts = {host.name for host in platform.hosts}
     used = [device for device in platform.devices if device.name in set(devices)]
     beside = [device for device in used if device.name not in hosts]
@@ -171,7 +173,8 @@ def _pair_variance(
 ) -> float | None:
     """Return half the mean square of the difference of two errors, over the wanted pairs.
 
-    Pairs share source, machine, graph and model. Return None if there are too few."""
+    Pairs share source, machine, graph and model. Return None if there are too few.
+    """
     halves = [
         (log_error(one) - log_error(other)) ** 2 / 2.0
         for one, other in combinations(entries, 2)
