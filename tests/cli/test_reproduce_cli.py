@@ -99,7 +99,7 @@ def test_tables_as_a_web_page(run, tmp_path):
 
 NAPS = """
 from gnnbench.hookspecs import hookimpl
-from gnnbench.records import LedgerEntry, Table
+from gnnbench.records import LedgerEntry, Origin, PathKind, Subject, Table
 from gnnbench.reproduce.studies import Ledger
 
 
@@ -108,8 +108,11 @@ class Naps(Ledger):
     summary = "how long others nap"
 
     def entries(self):
-        nap = LedgerEntry("nap", "a thread", "l", "bed", "cpu", "a nap", 4.0, 5.0, "s", "4 s")
-        return (nap,)
+        path = PathKind("cpu", "l", "part", "small")
+        subject, origin = Subject("l", "k", "g", "m"), Origin("a thread", "4 s")
+        return (
+            LedgerEntry("nap", "naps", "bed", "a nap", 4.0, 5.0, "s", path, subject, origin),
+        )
 
     def run(self):
         return (Table(name="naps", title="naps", columns=(), rows=()),)

@@ -195,11 +195,12 @@ def test_rows_are_asked_for_a_round_before(made, monkeypatch):
     monkeypatch.setattr("gnnbench.run.base.ReadAhead", Asked)
     bring, ends, aheads = HostMovement._bring_rows, [], set()
 
-    def note(movement, number, round_index, slot):
+    def note(movement, operation):
+        number, round_index, slot = operation.key
         move, said = movement.moves[round_index, slot], movement._ahead.said
         aheads.add(movement._ahead)
         before = ("asked", move.host_ids.tolist()) in said
-        bring(movement, number, round_index, slot)
+        bring(movement, operation)
         if number == 0:
             assert before == (round_index > 0)
             assert ("walked", move.host_ids.tolist()) in said

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
+from pydantic import TypeAdapter
+
 import gnnbench
 import gnnbench_plugins
 from gnnbench.host.toml import read_toml
@@ -27,6 +29,9 @@ from tests.ledger import load
 TRIED = 7
 #: A prediction that moves by less than this share does not depend on a constant.
 STILL = 0.01
+
+
+ENTRY = TypeAdapter(Entry)
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ def list_fitted() -> list[Fitted]:
         for key in number.name.split("."):
             assert isinstance(table, Mapping)
             table = table[key]
-        entry = Entry.model_validate(table)
+        entry = ENTRY.validate_python(table)
         base = _base_of(number.name)
         low, high = (replace_value(entry, end).to_si(base) for end in entry.plausible)
         found.append(
@@ -79,7 +84,7 @@ def list_fitted() -> list[Fitted]:
 
 
 def replace_value(entry: Entry, value: float) -> Entry:
-    return entry.model_copy(update={"value": value})
+    return replace(entry, value=value)
 
 
 @contextmanager

@@ -23,8 +23,8 @@ from gnnbench.machines.timing import FEWEST_RUNS
 BUNDLED = (
     "c5-9xlarge", "ecs-r5x16", "epyc7543x4-4xa100", "epyc7763x2-4xa5000", "epyc7763x2-4xu250",
     "epyc7763x4-8xa5000", "g5-24xlarge-2n", "m5d-24xlarge", "p3-2xlarge", "r6i-12xlarge",
-    "r6i-16xlarge", "ryzen3990x-a100-u250", "xeon6246r", "xeon8163x2-8xv100",
-    "xeon8462-8xh100-8xspu", "xeon8462x4-32xh100",
+    "r6i-16xlarge", "ryzen3990x-a100-u250", "server-gtx1080ti", "server-p100", "server-rtx3090",
+    "xeon6246r", "xeon8163x2-8xv100", "xeon8462-8xh100-8xspu", "xeon8462x4-32xh100",
 )  # fmt: skip
 #: Rows that are shown and are no numbers.
 TEXTS = ("kind", "model", "pipelined", "via", "shared")

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import torch
 
+from gnnbench.lowering.stages.unit_passes import AggregateForward
 from gnnbench.models.products import projected_layers
 from gnnbench.price.dry_run import DryRun
-from gnnbench.program import Hold
+from gnnbench.program import Hold, Step
 from tests.models.dense_training import train_on
 from tests.systems import training
 from tests.systems.training import assert_same_training, epoch_s, losses, prepare, sent
@@ -224,10 +225,10 @@ def test_an_epoch_computes_on_the_edges_that_are_left_and_holds_their_rows():
     for item in lowering.run_epoch(0):
         if isinstance(item, Hold):
             held.setdefault((item.memory, item.tensor), []).append(item.size_bytes)
-        elif getattr(item, "index_work", None):
-            item.index_work(item)
-        elif getattr(item, "op", "") == "aggregate forward":
-            edges.setdefault(item.device, set()).add(item.edges)
+        elif isinstance(item, Step) and item.index_work is not None:
+            item.index_work()
+        elif isinstance(item, Step) and isinstance(item.operation, AggregateForward):
+            edges.setdefault(item.place.device, set()).add(item.counts.edges)
     for slot, kept in enumerate(draw(setting, rate, 0)):
         inner = np.flatnonzero(owner == slot)
         sources = graph.indices[owner[ends] == slot]

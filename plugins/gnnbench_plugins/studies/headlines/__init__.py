@@ -28,6 +28,8 @@ from gnnbench_plugins.studies.mixgcn.throughput import Figure7 as MixGCNFigure7
 VANISHED: Bound[float] = 0.25
 #: A claimed ratio up to this is no lead: both are as fast.
 NO_LEAD: Bound[float] = 1.25
+#: One, in percent.
+PERCENT: Bound[float] = 100.0
 Tables = Sequence[Table]
 
 
@@ -267,7 +269,7 @@ def _miss(cell: Cell, unit: str) -> str:
     ours = cell.value - 1.0 if unit == "x" else cell.value
     if unit == "x" and nearest <= NO_LEAD:
         lead, ours = nearest, cell.value
-    elif ours <= VANISHED * lead and ours <= (NO_LEAD - 1.0) * (1.0 if unit == "x" else 100.0):
+    elif ours <= VANISHED * lead and ours <= (NO_LEAD - 1.0) * (1.0 if unit == "x" else PERCENT):
         return f"the lead vanishes: {_show_one(cell.value, unit)} for {_show_one(nearest, unit)}"
     if abs(ours / lead - 1.0) <= CLOSE:
         return ""
