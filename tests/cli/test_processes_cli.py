@@ -26,6 +26,13 @@ COMPARE = ["compare", "--plugins", "mixgcn", *WORK]
 HANGING_S = 600
 
 
+@pytest.fixture(autouse=True)
+def no_lasting_watch(monkeypatch):
+    """This process goes on after a command as a rank, so nothing may watch it for signals."""
+    monkeypatch.setattr(signals, "insist", lambda: None)
+    monkeypatch.setattr(signals, "explain_by", lambda find_fault: None)
+
+
 def start_python(*words, **how):
     return subprocess.Popen(
         [sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **how
@@ -184,7 +191,6 @@ def test_ranks_with_other_data_say_so_and_train_nothing(run, monkeypatch, rank, 
 
     pair = Pair(rank=rank, accounting=nullcontext)
     monkeypatch.setattr("gnnbench.run.joining.join", lambda *given: pair)
-    monkeypatch.setattr(signals, "insist", lambda: None)
     monkeypatch.setenv("RANK", str(rank))
     monkeypatch.setenv("WORLD_SIZE", "2")
     result = run(*COMPARE, "--json", "-")

@@ -180,7 +180,7 @@ BREAKS = [
     ("forks", "it left 1 process behind, which was ended"),
     ("garbage", "it wrote 'Epoch 0: training starts' to standard output"),
     ("ends early", "it ended with status 3 before 'epoch_end'; its standard error ends with"),
-    ("two epochs", "before epoch 1 was ordered"),
+    ("two epochs", "was ordered; answer each order once"),
     ("other epoch", "it was asked for epoch 0, and its epoch_end says 1"),
     ("no file", "its parameters cannot be read"),
     ("other shape", "has shape (1, 6), not (8, 6)"),
