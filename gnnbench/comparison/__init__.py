@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 
 import psutil
 
@@ -319,21 +320,16 @@ def _find_rows(
     check_options(rows, request.options, registry)
     found: dict[PlannedRow, _Refusal | None] = {}
 
+    def refuse(row: PlannedRow) -> str | None:
+        bundle = assemble(registry, row.parts, options_for(row, request.options, registry))
+        return bundle.refusal(setting) or _refuse_processes(bundle, setting, processes)
+
     def ask(row: PlannedRow) -> _Refusal | None:
-        try:
-            bundle = assemble(registry, row.parts, options_for(row, request.options, registry))
-            why = bundle.refusal(setting) or _refuse_processes(bundle, setting, processes)
-        except (GnnbenchError, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            if os.environ.get("GNNBENCH_DEBUG"):
-                raise
-            failed = describe_failure(error)
-            return _Refusal("error", f"its parts could not be asked whether they fit: {failed}")
+        why = _ask(row.label, partial(refuse, row), "its parts could not be asked whether they fit")
+        if why is not None and why.status == "error":
+            return why
         altered = guard.restore() if guard is not None else ""
-        if altered:
-            return _Refusal("error", altered)
-        return None if why is None else _Refusal("skipped", f"{row.label}: {why}")
+        return _Refusal("error", altered) if altered else why
 
     def fits(row: PlannedRow) -> bool:
         if row not in found:
@@ -346,7 +342,10 @@ def _find_rows(
         fits(row)
     refused: dict[Row, _Refusal] = {row: why for row in rows if (why := found[row]) is not None}
     for own in own_rows:
-        if (said := _ask_own(own, setting)) is not None:
+        said = _ask(
+            own.label, partial(own.refusal, setting), "it could not be asked whether it can run"
+        )
+        if said is not None:
             refused[own] = said
     return (*rows, *own_rows), refused
 
@@ -369,17 +368,17 @@ def _list_own_rows(request: Request, rows: Sequence[PlannedRow]) -> Sequence[Own
     return found
 
 
-def _ask_own(row: OwnRow, setting: Setting) -> _Refusal | None:
+def _ask(label: str, find: Callable[[], str | None], failed: str) -> _Refusal | None:
+    """Return the refusal of a row by what ``find`` says; foreign code in it may fail."""
     try:
-        why = row.refusal(setting)
+        why = find()
     except (GnnbenchError, KeyboardInterrupt):
         raise
     except BaseException as error:
         if os.environ.get("GNNBENCH_DEBUG"):
             raise
-        failed = describe_failure(error)
-        return _Refusal("error", f"it could not be asked whether it can run: {failed}")
-    return None if why is None else _Refusal("skipped", f"{row.label}: {why}")
+        return _Refusal("error", f"{failed}: {describe_failure(error)}")
+    return None if why is None else _Refusal("skipped", f"{label}: {why}")
 
 
 def serve(request: Request, registry: Registry, processes: Processes) -> None:
