@@ -46,7 +46,9 @@ def test_nodes_train_what_one_process_trains(model, kinds):
 @pytest.mark.parametrize(
     ("model", "names", "kinds"),
     [
-        ("gcn", EVERYTHING, ((2, "2 nodes"), (4, "2 nodes"), (4, "4 nodes"), (8, "4 nodes"))),
+        ("gcn", EVERYTHING, ((2, "2 nodes"), (4, "2 nodes"), (4, "4 nodes"))),
+        # Here no variant: the host's 8 cores are too few for 2 sampling workers in each of 8 ranks.
+        ("gcn", STRATEGIES, ((8, "4 nodes"),)),
         ("sage", STRATEGIES, ((4, "2 nodes"), (4, "4 nodes"))),
         ("gat", STRATEGIES, ((4, "2 nodes"), (4, "4 nodes"))),
     ],
