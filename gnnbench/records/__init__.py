@@ -45,7 +45,15 @@ from gnnbench.records.result import (
     RunResult,
     Status,
 )
-from gnnbench.records.strategy import PART_KINDS, Ablation, Card, PartKind, Parts, Strategy
+from gnnbench.records.strategy import (
+    PART_KINDS,
+    Ablation,
+    Card,
+    PartKind,
+    Parts,
+    Strategy,
+    read_card,
+)
 from gnnbench.records.table import Cell, Contradiction, Table, TableRow
 from gnnbench.records.trace import (
     BYTE_KINDS,
@@ -159,4 +167,5 @@ __all__ = [
     "Workload",
     "begin_digest",
     "count_moved",
+    "read_card",
 ]

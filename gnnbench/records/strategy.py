@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
+from gnnbench.host.toml import read_toml
 from gnnbench.records.data import Mode
 
 PartKind = Literal["sampler", "placement", "communication", "memory", "kernel"]
@@ -70,6 +72,15 @@ class Card:
             "left out": self.left_out,
             "validated": self.validated,
         }
+
+
+def read_card(module: str, strategy: str) -> Card:
+    """Read the card of a strategy from ``cards.toml`` beside the file of a plugin's module.
+
+    Raises ``FileRefusedError`` for a file that cannot be read, and ``KeyError`` without that card.
+    """
+    card: Any = read_toml(Path(module).with_name("cards.toml"))[strategy]
+    return Card(**{heading: tuple(clauses) for heading, clauses in card.items()})
 
 
 @dataclass(frozen=True, slots=True)

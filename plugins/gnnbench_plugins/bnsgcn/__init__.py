@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Parts, Strategy
-from gnnbench_plugins.bnsgcn.card import CARD
+from gnnbench.records import Parts, Strategy, read_card
 from gnnbench_plugins.bnsgcn.communication import BNSGCNCommunication
 
 
@@ -27,6 +26,6 @@ def gnnbench_strategy() -> list[Strategy]:
             "Partition-Parallelism and Random Boundary Node Sampling",
             bundles={"full-graph": Parts("hongtu-im", "hongtu", "bnsgcn", "resident", "torch")},
             plain="partition",
-            card=CARD,
+            card=read_card(__file__, "bnsgcn"),
         )
     ]

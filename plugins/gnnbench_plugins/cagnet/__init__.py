@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Parts, Strategy
-from gnnbench_plugins.cagnet.card import CARD
+from gnnbench.records import Parts, Strategy, read_card
 from gnnbench_plugins.cagnet.communication import BroadcastCommunication
 from gnnbench_plugins.cagnet.sampler import RandomPartitionSampler
 
@@ -28,6 +27,6 @@ def gnnbench_strategy() -> list[Strategy]:
             "algorithm (as MixGCN has it)",
             bundles={"full-graph": Parts("random", "hongtu", "cagnet", "resident", "torch")},
             plain="partition",
-            card=CARD,
+            card=read_card(__file__, "cagnet"),
         )
     ]

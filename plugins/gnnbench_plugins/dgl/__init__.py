@@ -6,8 +6,7 @@ from pathlib import Path
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import CommandProgram, Parts, Strategy
-from gnnbench_plugins.dgl.card import CARD
+from gnnbench.records import CommandProgram, Parts, Strategy, read_card
 from gnnbench_plugins.dgl.kernel import DGLKernel
 from gnnbench_plugins.dgl.sampler import DGLSampler
 
@@ -43,6 +42,6 @@ def gnnbench_strategy() -> list[Strategy]:
                 "full-graph": Parts("full-graph", "single", "none", "resident", "dgl"),
             },
             plain="reference",
-            card=CARD,
+            card=read_card(__file__, "dgl"),
         )
     ]

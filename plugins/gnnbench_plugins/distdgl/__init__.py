@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Parts, Strategy
-from gnnbench_plugins.distdgl.card import DISTDGL, DISTDGL_V2
+from gnnbench.records import Parts, Strategy, read_card
 from gnnbench_plugins.distdgl.placement import DistDGLPlacement, DistDGLv2Placement
 
 
@@ -27,7 +26,7 @@ def gnnbench_strategy() -> list[Strategy]:
             source="DistDGL: Distributed Graph Neural Network Training for Billion-Scale Graphs",
             bundles={"mini-batch": Parts("neighbour", "distdgl", "vanilla", "host", "torch")},
             plain="data-parallel",
-            card=DISTDGL,
+            card=read_card(__file__, "distdgl"),
         ),
         Strategy(
             name="distdgl-v2",
@@ -36,6 +35,6 @@ def gnnbench_strategy() -> list[Strategy]:
             "Billion-Scale Heterogeneous Graphs (as HyScale-GNN, section VI-E2, has it)",
             bundles={"mini-batch": Parts("neighbour", "distdgl-v2", "hyscale", "host", "torch")},
             plain="data-parallel",
-            card=DISTDGL_V2,
+            card=read_card(__file__, "distdgl-v2"),
         ),
     ]

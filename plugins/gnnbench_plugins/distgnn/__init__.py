@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Parts, Strategy
-from gnnbench_plugins.distgnn.card import CARD
+from gnnbench.records import Parts, Strategy, read_card
 from gnnbench_plugins.distgnn.communication import DistGNNCommunication
 from gnnbench_plugins.distgnn.placement import DistGNNPlacement
 
@@ -30,6 +29,6 @@ def gnnbench_strategy() -> list[Strategy]:
             },
             plain="partition",
             platform="ecs-r5x16",
-            card=CARD,
+            card=read_card(__file__, "distgnn"),
         )
     ]

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Ablation, Parts, Strategy
+from gnnbench.records import Ablation, Parts, Strategy, read_card
 from gnnbench.reproduce.studies import Planner
-from gnnbench_plugins.hongtu.card import HONGTU, HONGTU_IM
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
 from gnnbench_plugins.hongtu.in_memory_planner import InMemoryPlanner
 from gnnbench_plugins.hongtu.memory import (
@@ -58,7 +57,7 @@ def gnnbench_strategy() -> list[Strategy]:
                 Ablation("+RU"),
             ),
             platform="epyc7543x4-4xa100",
-            card=HONGTU,
+            card=read_card(__file__, "hongtu"),
         ),
         Strategy(
             name="hongtu-im",
@@ -67,7 +66,7 @@ def gnnbench_strategy() -> list[Strategy]:
             bundles={"full-graph": Parts("hongtu-im", "hongtu", "halo", "hongtu-im", "torch")},
             plain="partition",
             platform="epyc7543x4-4xa100",
-            card=HONGTU_IM,
+            card=read_card(__file__, "hongtu-im"),
         ),
     ]
 

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Parts, Strategy
+from gnnbench.records import Parts, Strategy, read_card
 from gnnbench.reproduce.studies import Planner
-from gnnbench_plugins.hpgnn.card import CARD
 from gnnbench_plugins.hpgnn.communication import HpgnnCommunication
 from gnnbench_plugins.hpgnn.kernel import HpgnnKernel
 from gnnbench_plugins.hpgnn.placement import HpgnnPlacement
@@ -49,7 +48,7 @@ def gnnbench_strategy() -> list[Strategy]:
             bundles={"mini-batch": Parts("hpgnn", "hpgnn", "hpgnn", "resident", "hpgnn")},
             plain="reference",
             platform="epyc7763x2-4xu250",
-            card=CARD,
+            card=read_card(__file__, "hpgnn"),
         )
     ]
 

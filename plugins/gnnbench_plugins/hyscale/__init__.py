@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Ablation, PartKind, Parts, Strategy
-from gnnbench_plugins.hyscale.card import CARD
+from gnnbench.records import Ablation, PartKind, Parts, Strategy, read_card
 from gnnbench_plugins.hyscale.communication import (
     HalfPrecisionCommunication,
     HyScaleCommunication,
@@ -59,6 +58,6 @@ def gnnbench_strategy() -> list[Strategy]:
             ),
             plain="data-parallel",
             platform="epyc7763x2-4xa5000",
-            card=CARD,
+            card=read_card(__file__, "hyscale"),
         )
     ]

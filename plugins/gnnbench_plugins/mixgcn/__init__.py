@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Ablation, Parts, Strategy
+from gnnbench.records import Ablation, Parts, Strategy, read_card
 from gnnbench.reproduce.studies import Planner
-from gnnbench_plugins.mixgcn.card import CARD
 from gnnbench_plugins.mixgcn.communication import MixGCNCommunication
 from gnnbench_plugins.mixgcn.kernel import SpuKernel
 from gnnbench_plugins.mixgcn.placement import MixGCNPlacement
@@ -44,7 +43,7 @@ def gnnbench_strategy() -> list[Strategy]:
                 Ablation("+reordering", options=(("sampler", "schedule", "reordered"),)),
             ),
             plain="partition",
-            card=CARD,
+            card=read_card(__file__, "mixgcn"),
         )
     ]
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Parts, Strategy
-from gnnbench_plugins.native.card import CARD
+from gnnbench.records import Parts, Strategy, read_card
 from gnnbench_plugins.reference.native_kernel import NativeKernel
 
 
@@ -26,6 +25,6 @@ def gnnbench_strategy() -> list[Strategy]:
                 "mini-batch": Parts("neighbour", "host", "vanilla", "host", "native"),
             },
             plain="reference",
-            card=CARD,
+            card=read_card(__file__, "native"),
         )
     ]

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Ablation, Parts, Strategy
-from gnnbench_plugins.neugraph.card import CARD
+from gnnbench.records import Ablation, Parts, Strategy, read_card
 from gnnbench_plugins.neugraph.communication import NeuGraphCommunication
 from gnnbench_plugins.neugraph.memory import NeuGraphMemory
 from gnnbench_plugins.neugraph.sampler import NeuGraphSampler
@@ -35,6 +34,6 @@ def gnnbench_strategy() -> list[Strategy]:
                 Ablation("+own", options=(("communication", "overlap", "false"),)),
                 Ablation("+overlap"),
             ),
-            card=CARD,
+            card=read_card(__file__, "neugraph"),
         )
     ]

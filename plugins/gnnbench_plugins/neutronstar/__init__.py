@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Parts, Strategy
-from gnnbench_plugins.neutronstar.card import CARD
+from gnnbench.records import Parts, Strategy, read_card
 from gnnbench_plugins.neutronstar.sampler import NeutronStarSampler
 
 
@@ -30,6 +29,6 @@ def gnnbench_strategy() -> list[Strategy]:
             source="NeutronStar: Distributed GNN Training with Hybrid Dependency Management",
             bundles={"full-graph": Parts("neutronstar", "hongtu", "halo", "resident", "torch")},
             plain="partition",
-            card=CARD,
+            card=read_card(__file__, "neutronstar"),
         )
     ]

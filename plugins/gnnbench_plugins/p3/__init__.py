@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Parts, Strategy
-from gnnbench_plugins.p3.card import CARD
+from gnnbench.records import Parts, Strategy, read_card
 from gnnbench_plugins.p3.communication import P3Communication
 from gnnbench_plugins.p3.placement import P3Placement
 
@@ -28,6 +27,6 @@ def gnnbench_strategy() -> list[Strategy]:
             "has it)",
             bundles={"mini-batch": Parts("neighbour", "p3", "p3", "resident", "torch")},
             plain="data-parallel",
-            card=CARD,
+            card=read_card(__file__, "p3"),
         )
     ]

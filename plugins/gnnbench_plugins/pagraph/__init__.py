@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Parts, Strategy
-from gnnbench_plugins.pagraph.card import CARD
+from gnnbench.records import Parts, Strategy, read_card
 from gnnbench_plugins.pagraph.memory import PaGraphMemory
 
 
@@ -30,6 +29,6 @@ def gnnbench_strategy() -> list[Strategy]:
                 "mini-batch": Parts("neighbour", "data-parallel", "vanilla", "pagraph", "torch")
             },
             plain="data-parallel",
-            card=CARD,
+            card=read_card(__file__, "pagraph"),
         )
     ]

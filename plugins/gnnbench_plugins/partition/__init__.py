@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Parts, Strategy
-from gnnbench_plugins.partition.card import DISTDGL_FULL_GRAPH, PARTITION
+from gnnbench.records import Parts, Strategy, read_card
 from gnnbench_plugins.partition.sampler import MultiHopSampler
 
 
@@ -27,7 +26,7 @@ def gnnbench_strategy() -> list[Strategy]:
             summary="METIS parts on devices, whose halo crosses at every layer",
             source="MixGCN, Algorithm 1",
             bundles={"full-graph": Parts("hongtu-im", "hongtu", "halo", "resident", "torch")},
-            card=PARTITION,
+            card=read_card(__file__, "partition"),
         ),
         Strategy(
             name="distdgl-full-graph",
@@ -36,6 +35,6 @@ def gnnbench_strategy() -> list[Strategy]:
             "for Billion-Scale Graphs",
             bundles={"full-graph": Parts("multi-hop", "hongtu", "halo", "resident", "torch")},
             plain="partition",
-            card=DISTDGL_FULL_GRAPH,
+            card=read_card(__file__, "distdgl-full-graph"),
         ),
     ]

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Parts, Strategy
-from gnnbench_plugins.pipegcn.card import CARD
+from gnnbench.records import Parts, Strategy, read_card
 from gnnbench_plugins.pipegcn.communication import PipeGCNCommunication
 
 
@@ -27,6 +26,6 @@ def gnnbench_strategy() -> list[Strategy]:
             "Pipelined Feature Communication",
             bundles={"full-graph": Parts("hongtu-im", "hongtu", "pipegcn", "resident", "torch")},
             plain="partition",
-            card=CARD,
+            card=read_card(__file__, "pipegcn"),
         )
     ]

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import CommandProgram, Parts, Strategy
-from gnnbench_plugins.pyg.card import PYG, PYG_MULTI_GPU
+from gnnbench.records import CommandProgram, Parts, Strategy, read_card
 from gnnbench_plugins.pyg.kernel import PyGKernel
 from gnnbench_plugins.pyg.sampler import PyGSampler, can_draw
 
@@ -52,7 +51,7 @@ def gnnbench_strategy() -> list[Strategy]:
             "2019",
             bundles={"mini-batch": mini_batch, "full-graph": full_graph},
             plain="reference",
-            card=PYG,
+            card=read_card(__file__, "pyg"),
         ),
         Strategy(
             name="pyg-multi-gpu",
@@ -61,6 +60,6 @@ def gnnbench_strategy() -> list[Strategy]:
             # PyG's own sampler draws other neighbours of a vertex if a round is split differently.
             bundles={"mini-batch": Parts("neighbour", "data-parallel", "vanilla", "host", "pyg")},
             plain="data-parallel",
-            card=PYG_MULTI_GPU,
+            card=read_card(__file__, "pyg-multi-gpu"),
         ),
     ]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Parts, Strategy
-from gnnbench_plugins.reference.card import DATA_PARALLEL, REFERENCE
+from gnnbench.records import Parts, Strategy, read_card
 from gnnbench_plugins.reference.communication import (
     HaloCommunication,
     NoCommunication,
@@ -49,13 +48,13 @@ def gnnbench_strategy() -> list[Strategy]:
                 "mini-batch": Parts("neighbour", "single", "vanilla", "host", "torch"),
                 "full-graph": Parts("full-graph", "single", "none", "resident", "torch"),
             },
-            card=REFERENCE,
+            card=read_card(__file__, "reference"),
         ),
         Strategy(
             name="data-parallel",
             summary="even shares of the seeds on all accelerators, features on the host",
             source="HyScale-GNN, section VI-E1: the multi-GPU baseline",
             bundles={"mini-batch": Parts("neighbour", "data-parallel", "vanilla", "host", "torch")},
-            card=DATA_PARALLEL,
+            card=read_card(__file__, "data-parallel"),
         ),
     ]

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Parts, Strategy
-from gnnbench_plugins.roc.card import CARD
+from gnnbench.records import Parts, Strategy, read_card
 from gnnbench_plugins.roc.memory import RocMemory
 from gnnbench_plugins.roc.sampler import RocSampler
 
@@ -33,6 +32,6 @@ def gnnbench_strategy() -> list[Strategy]:
             "with Roc",
             bundles={"full-graph": Parts("roc", "hongtu", "halo", "roc", "torch")},
             plain="partition",
-            card=CARD,
+            card=read_card(__file__, "roc"),
         )
     ]

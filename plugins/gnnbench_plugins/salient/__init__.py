@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Ablation, PartKind, Parts, Strategy
-from gnnbench_plugins.salient.card import CARD
+from gnnbench.records import Ablation, PartKind, Parts, Strategy, read_card
 from gnnbench_plugins.salient.communication import SalientCommunication
 from gnnbench_plugins.salient.memory import SalientMemory
 from gnnbench_plugins.salient.sampler import SalientSampler
@@ -40,6 +39,6 @@ def gnnbench_strategy() -> list[Strategy]:
                 Ablation("+pipelined transfers"),
             ),
             plain="pyg-multi-gpu",
-            card=CARD,
+            card=read_card(__file__, "salient"),
         )
     ]

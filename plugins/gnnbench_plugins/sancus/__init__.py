@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Parts, Strategy
-from gnnbench_plugins.sancus.card import CARD
+from gnnbench.records import Parts, Strategy, read_card
 from gnnbench_plugins.sancus.communication import SancusCommunication
 
 
@@ -28,6 +27,6 @@ def gnnbench_strategy() -> list[Strategy]:
             "Training in Large-Scale Graph Neural Networks (as HongTu's Table 2 has it)",
             bundles={"full-graph": Parts("random", "hongtu", "sancus", "resident", "torch")},
             plain="partition",
-            card=CARD,
+            card=read_card(__file__, "sancus"),
         )
     ]
