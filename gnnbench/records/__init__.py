@@ -52,7 +52,7 @@ from gnnbench.records.strategy import (
     PartKind,
     Parts,
     Strategy,
-    read_card,
+    read_strategies,
 )
 from gnnbench.records.table import Cell, Contradiction, Table, TableRow
 from gnnbench.records.trace import (
@@ -167,5 +167,5 @@ __all__ = [
     "Workload",
     "begin_digest",
     "count_moved",
-    "read_card",
+    "read_strategies",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -74,15 +74,6 @@ class Card:
         }
 
 
-def read_card(module: str, strategy: str) -> Card:
-    """Read the card of a strategy from ``cards.toml`` beside the file of a plugin's module.
-
-    Raises ``FileRefusedError`` for a file that cannot be read, and ``KeyError`` without that card.
-    """
-    card: Any = read_toml(Path(module).with_name("cards.toml"))[strategy]
-    return Card(**{heading: tuple(clauses) for heading, clauses in card.items()})
-
-
 @dataclass(frozen=True, slots=True)
 class Strategy:
     """A named bundle of parts, one bundle for each mode it supports, its usual mode first.
@@ -107,3 +98,41 @@ class Strategy:
     def default_mode(self) -> Mode:
         """The first mode that the strategy trains in."""
         return next(iter(self.bundles))
+
+
+def read_strategies(module: str) -> list[Strategy]:
+    """Read the strategies of a plugin from ``strategies.toml`` beside the file of its module.
+
+    Each table has the fields of a :class:`Strategy`, and is called by its name.
+
+    Raises
+    ------
+    FileRefusedError
+        The file cannot be read.
+    KeyError, TypeError
+        A field is missing or unknown.
+    """
+    tables: dict[str, Any] = read_toml(Path(module).with_name("strategies.toml"))
+    return [_make_strategy(name, **table) for name, table in tables.items()]
+
+
+def _make_strategy(
+    name: str,
+    *,
+    bundles: Mapping[Mode, Any],
+    ablation: Sequence[Mapping[str, Any]] = (),
+    card: Mapping[str, Sequence[str]] | None = None,
+    **fields: Any,
+) -> Strategy:
+    def make_step(swaps: Any = (), options: Any = (), **others: Any) -> Ablation:
+        return Ablation(
+            swaps=tuple(map(tuple, swaps)), options=tuple(map(tuple, options)), **others
+        )
+
+    return Strategy(
+        name,
+        bundles={mode: Parts(**parts) for mode, parts in bundles.items()},
+        ablation=tuple(make_step(**step) for step in ablation),
+        card=None if card is None else Card(**{key: tuple(card[key]) for key in card}),
+        **fields,
+    )

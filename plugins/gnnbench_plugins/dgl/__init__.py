@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import CommandProgram, Parts, Strategy, read_card
+from gnnbench.records import CommandProgram, Strategy, read_strategies
 from gnnbench_plugins.dgl.kernel import DGLKernel
 from gnnbench_plugins.dgl.sampler import DGLSampler
 
@@ -32,16 +32,4 @@ def gnnbench_program() -> list[CommandProgram]:
 
 @hookimpl
 def gnnbench_strategy() -> list[Strategy]:
-    return [
-        Strategy(
-            name="dgl",
-            summary="Deep Graph Library on one device",
-            source="Wang et al., Deep Graph Library, 2019",
-            bundles={
-                "mini-batch": Parts("dgl", "single", "vanilla", "host", "dgl"),
-                "full-graph": Parts("full-graph", "single", "none", "resident", "dgl"),
-            },
-            plain="reference",
-            card=read_card(__file__, "dgl"),
-        )
-    ]
+    return read_strategies(__file__)

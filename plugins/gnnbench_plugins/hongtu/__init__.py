@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Ablation, Parts, Strategy, read_card
+from gnnbench.records import Strategy, read_strategies
 from gnnbench.reproduce.studies import Planner
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
 from gnnbench_plugins.hongtu.in_memory_planner import InMemoryPlanner
@@ -43,32 +43,7 @@ def gnnbench_parts() -> list[type[Part]]:
 
 @hookimpl
 def gnnbench_strategy() -> list[Strategy]:
-    return [
-        Strategy(
-            name="hongtu",
-            summary="full-graph training from host memory, deduplicated communication",
-            source="HongTu: Scalable Full-Graph GNN Training on Multiple GPUs (via "
-            "communication-optimized CPU data offloading)",
-            bundles={"full-graph": Parts("hongtu", "hongtu", "hongtu", "hongtu", "torch")},
-            # Figure 9.
-            ablation=(
-                Ablation("vanilla", swaps=(("communication", "vanilla"),)),
-                Ablation("+P2P", options=(("communication", "reuse", "false"),)),
-                Ablation("+RU"),
-            ),
-            platform="epyc7543x4-4xa100",
-            card=read_card(__file__, "hongtu"),
-        ),
-        Strategy(
-            name="hongtu-im",
-            summary="full-graph training in the devices' memories, a partition each",
-            source="HongTu, section 7.1: the in-memory version, HongTu-IM",
-            bundles={"full-graph": Parts("hongtu-im", "hongtu", "halo", "hongtu-im", "torch")},
-            plain="partition",
-            platform="epyc7543x4-4xa100",
-            card=read_card(__file__, "hongtu-im"),
-        ),
-    ]
+    return read_strategies(__file__)
 
 
 @hookimpl

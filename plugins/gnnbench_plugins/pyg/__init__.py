@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import CommandProgram, Parts, Strategy, read_card
+from gnnbench.records import CommandProgram, Strategy, read_strategies
 from gnnbench_plugins.pyg.kernel import PyGKernel
 from gnnbench_plugins.pyg.sampler import PyGSampler, can_draw
 
@@ -35,31 +36,8 @@ def gnnbench_program() -> list[CommandProgram]:
 
 @hookimpl
 def gnnbench_strategy() -> list[Strategy]:
-    mini_batch = Parts(
-        sampler="pyg" if can_draw() else "neighbour",
-        placement="single",
-        communication="vanilla",
-        memory="host",
-        kernel="pyg",
-    )
-    full_graph = Parts("full-graph", "single", "none", "resident", "pyg")
-    return [
-        Strategy(
-            name="pyg",
-            summary="PyTorch Geometric on one device",
-            source="Fey and Lenssen, Fast Graph Representation Learning with PyTorch Geometric, "
-            "2019",
-            bundles={"mini-batch": mini_batch, "full-graph": full_graph},
-            plain="reference",
-            card=read_card(__file__, "pyg"),
-        ),
-        Strategy(
-            name="pyg-multi-gpu",
-            summary="PyTorch Geometric on all accelerators, features on the host",
-            source="HyScale-GNN, section VI-E1 and Figure 10: the multi-GPU baseline",
-            # PyG's own sampler draws other neighbours of a vertex if a round is split differently.
-            bundles={"mini-batch": Parts("neighbour", "data-parallel", "vanilla", "host", "pyg")},
-            plain="data-parallel",
-            card=read_card(__file__, "pyg-multi-gpu"),
-        ),
-    ]
+    single, several = read_strategies(__file__)
+    if can_draw():
+        return [single, several]
+    mini_batch = replace(single.bundles["mini-batch"], sampler="neighbour")
+    return [replace(single, bundles={**single.bundles, "mini-batch": mini_batch}), several]
