@@ -1,4 +1,4 @@
-"""The design phase of ``suites.predict_hyscale``: what it makes of recorded spans, and a cell."""
+"""The design phase: the rates that it finds in recorded spans."""
 
 from dataclasses import replace
 
@@ -7,9 +7,8 @@ import pytest
 from gnnbench import datasets, plugins
 from gnnbench.comparison import make_setting
 from gnnbench.machines.machine import Device, Hardware, Platform
-from gnnbench.machines.tables import replace_fields
 from gnnbench.models import build
-from gnnbench.price.design_phase import summarise_rounds, with_design_phase
+from gnnbench.price.design_phase import summarise_rounds, with_design_phase, with_rates
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import (
     AggregateWork,
@@ -26,11 +25,7 @@ from gnnbench.records import (
     UpdateWork,
 )
 from gnnbench_plugins.hyscale.performance import Split, predict, trainer_seconds
-
-
-@pytest.fixture(scope="module")
-def suite(import_suite):
-    return import_suite("predict_hyscale")
+from suites.epochs import make_request
 
 
 def span(stage, label, seconds, work, layer=-1):
@@ -45,13 +40,13 @@ def host():
 
 
 @pytest.fixture
-def setting(suite, host):
+def setting(host):
     data = datasets.load("sbm:vertices=200,edges=800,features=100,classes=4")
-    request = suite.make_request(data, "local", "mini-batch", "hyscale")
+    request = make_request(data, "local", "mini-batch", "hyscale")
     return make_setting(replace(request, platform=Platform("test", "", host, (), ())))
 
 
-def test_predicted_with_its_own_rates_a_round_takes_what_was_recorded(suite, setting, host):
+def test_predicted_with_its_own_rates_a_round_takes_what_was_recorded(setting, host):
     """Every second of two rounds is found again: in a stage, or in what no equation has."""
     recorded = [
         span("sample", "sample", 0.5, SampleWork(edges=100)),
@@ -72,7 +67,7 @@ def test_predicted_with_its_own_rates_a_round_takes_what_was_recorded(suite, set
     assert found.edges == (80, 20)
     assert found.fixed_s == pytest.approx(7.0 + 9.0 + 5.0)
     designed = replace(
-        setting, platform=replace(setting.platform, host=suite.with_rates(host, found, found))
+        setting, platform=replace(setting.platform, host=with_rates(host, found, found))
     )
     seeds = setting.workload.batch_size
     profile = BatchProfile(seeds, found.vertices, found.edges, ((1, found.sample_s),))
@@ -84,18 +79,7 @@ def test_predicted_with_its_own_rates_a_round_takes_what_was_recorded(suite, set
     assert prediction.epoch_s(2) == pytest.approx(wall_s)
 
 
-def test_a_cell_has_both_predictions_beside_the_clock(suite, monkeypatch, host):
-    monkeypatch.setattr(suite, "DESIGN_EPOCHS", 2)
-    platform = Platform("local", "", replace_fields(host, sampled_edges_per_s=1e6), (), ())
-    graph = "sbm:vertices=2000,edges=8000,features=16,classes=4"
-    cell = suite.compare_with_wall_clock(graph, "gcn", platform, 2)
-    assert cell.predicted_s > 0.0
-    assert cell.probed_s > 0.0
-    assert cell.wall_s > 0.0
-    assert cell.label in suite.describe(cell)
-
-
-def test_a_product_before_the_sum_is_found_again_in_the_time_of_both(suite, setting, host):
+def test_a_product_before_the_sum_is_found_again_in_the_time_of_both(setting, host):
     """Its layer has no UPDATE to speak of, whose seconds are among those besides all stages."""
     workload = replace(setting.workload, dims=(100, 256, 16))
     layers = build(workload, {0}).shapes
@@ -111,7 +95,7 @@ def test_a_product_before_the_sum_is_found_again_in_the_time_of_both(suite, sett
     found = summarise_rounds(few, recorded, 7.25, 1)
     assert found.fixed_s == pytest.approx(1.0)
     assert found.gather.at(100) == 5_000
-    device = suite.with_rates(host, found, found)
+    device = with_rates(host, found, found)
     sizes = ((300.0, 50.0), (80.0,), layers[:1])
     assert trainer_seconds(device, 1, *sizes, 4) == pytest.approx(5.0)
     assert trainer_seconds(device, 1, *sizes, 4, (120.0, 30.0)) == pytest.approx(5.0)
@@ -147,7 +131,7 @@ def test_the_rounds_are_other_ones_on_the_host_alone_and_their_median_counts(set
 
 
 @pytest.mark.parametrize("model", ["gat", "ggcn", "gcn"])
-def test_the_models_clock_takes_what_the_rounds_took(suite, setting, host, model):
+def test_the_models_clock_takes_what_the_rounds_took(setting, host, model):
     """Forward and backward at rates of their own, by as many values an edge as the work counts;
     HyScale-GNN's Equation 10 finds the same seconds, attention's own edges among them."""
     layers = build(replace(setting.workload, model=model, dims=(100, 16, 8))).stack
@@ -165,7 +149,7 @@ def test_the_models_clock_takes_what_the_rounds_took(suite, setting, host, model
     ]
     few = replace(setting, layers=tuple(layer.shape for layer in layers))
     found = summarise_rounds(few, [*forward, *back], 50.0, 1)
-    platform = Platform("", "", suite.with_rates(host, found, found), (), (), round_s=found.fixed_s)
+    platform = Platform("", "", with_rates(host, found, found), (), (), round_s=found.fixed_s)
     kernel = plugins.load().part("kernel", "torch")()
     clock = ModelClock(platform, kernel)
     for each in [*forward, *back]:
