@@ -267,7 +267,6 @@ class ProgressBar:
         self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> ProgressBar:
-        signals.begin_work()
         if sys.stderr.isatty():
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
             from rich.progress import TimeElapsedColumn as Elapsed

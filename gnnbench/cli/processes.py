@@ -177,7 +177,6 @@ def run_ranks(arguments: Sequence[str], processes: int, patience_s: float) -> in
             f"ranks meet at {LOOPBACK}, and no network interface that is up has this address; "
             f"bring the loopback interface up (ip link set lo up)."
         )
-    signals.begin_work()
     ranks: list[Rank] = []
     with ExitStack() as stack:
         stack.callback(_stop, ranks)
