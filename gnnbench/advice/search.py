@@ -214,10 +214,7 @@ class Search:
         self._seen[parts] = self._pricer.plan(self._row(parts), short=True)
 
     def _order(self, seen: Iterable[Parts]) -> list[Parts]:
-        """Return combinations, the best first; equal ones in the order in which they were planned.
-
-        Combinations that run come before those that do not.
-        """
+        """Return combinations, the best first, and equal ones in the order of their plans."""
         return sorted(seen, key=lambda parts: score(self._seen[parts], self._target))
 
     # ------------------------------------------------------------------ settings

@@ -290,10 +290,7 @@ class _Pulse:
         self._felt_s = time.monotonic()
 
     def feel(self) -> None:
-        """Look, if it is time to.
-
-        Raises ``RankFailedError`` once a rank has stood still for ``patience_s``.
-        """
+        """Look, if it is time to."""
         since_s = time.monotonic() - self._felt_s
         if since_s < PULSE_S:
             return

@@ -351,10 +351,7 @@ def _find_rows(
 
 
 def _list_own_rows(request: Request, rows: Sequence[PlannedRow]) -> Sequence[OwnRow]:
-    """Return the rows of programs, in the modes of the other rows.
-
-    Raises ``UsageError`` for a program that has the label of another row.
-    """
+    """Return the rows of programs, in the modes of the other rows."""
     if request.programs is None:
         return ()
     modes = request.modes or tuple(dict.fromkeys(row.mode for row in rows))

@@ -336,10 +336,7 @@ def make_row(label: str, mode: Mode, runs: Sequence[RunResult]) -> Row:
 
 
 def _pool(metrics: Sequence[Metric]) -> Metric | None:
-    """Merge one metric of several repeats: the median of their values, and all samples.
-
-    Return None if there is none, or if their provenance differs.
-    """
+    """Merge one metric of several repeats: the median of their values, and all samples."""
     if not metrics or len({metric.provenance for metric in metrics}) > 1:
         return None
     samples = tuple(v for metric in metrics for v in (metric.steady or (metric.value,)))

@@ -258,10 +258,7 @@ class HostSteps:
     def _between_hosts(
         self, number: int, plan: UnitPlan, rows: HostRows, row_bytes: int, *, home: bool = False
     ) -> Iterator[Step]:
-        """Yield transfers of a unit's rows that lie at hosts other than its device's, host by host.
-
-        They go to the device's host, or from there to their ``home``.
-        """
+        """Yield transfers of a unit's rows at hosts other than its device's, host by host."""
         here = self._hosts[plan.slot]
         for there, count in self._homes.list_abroad(rows.by_host, here):
             place = self._find_place(*((here, there) if home else (there, here)))

@@ -313,10 +313,7 @@ class ShardPlan(Shards):
     def _divide(
         self, inputs: IntArray, held: IntArray, fetch: Fetch
     ) -> tuple[IntArray, list[tuple[int, IntArray]]]:
-        """Return the input rows that a unit's device has, and those that it reads of each peer.
-
-        It reads every row that it does not have from the row's owner.
-        """
+        """Return the input rows that a unit's device has, and those that it reads of each peer."""
         present = self._locate(inputs, held) >= 0
         others = np.sort(inputs[~present])
         owners = self._owner[others]

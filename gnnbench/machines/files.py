@@ -56,10 +56,7 @@ _HOST_KEYS = frozenset(each.key.name for each in list_leaves(MemoryRates).values
 
 @dataclass(frozen=True, slots=True)
 class _Accelerators:
-    """An entry of a file: a device, or a group of ``count`` equal ones.
-
-    The number of links grows with its square.
-    """
+    """An entry of a file: a device, or a group of ``count`` equal ones."""
 
     device: Device
     count: Annotated[int, Field(gt=0, le=1024), Key(unit="")] | None = None

@@ -156,10 +156,7 @@ def _write_numbers(
 
 
 def _device_entries(platform: Platform) -> Iterator[tuple[str, Device, list[Number]]]:
-    """Yield the hosts, and one accelerator for each entry of the file.
-
-    Each comes with its key and its numbers.
-    """
+    """Yield the hosts, and one accelerator for each entry of the file."""
     for host in platform.hosts:
         yield host.name, host, _list_numbers(platform, host.name, host)
     groups: dict[str, list[Device]] = {}

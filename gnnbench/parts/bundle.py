@@ -247,9 +247,10 @@ class Bundle:
 
     def _refuse_kept(self, memory: OffloadingMemory, setting: Setting) -> str | None:
         """Refuse buffers that overwrite input rows of attention's backward pass."""
+        policies = memory.list_intermediates(setting.layers)
         keeps = any(
-            memory.intermediates(layer) == "keep" and not layer.cacheable
-            for layer in setting.layers
+            policy == "keep" and not layer.cacheable
+            for policy, layer in zip(policies, setting.layers, strict=True)
         )
         if not (self.shares_rows and keeps):
             return None
@@ -262,10 +263,7 @@ class Bundle:
 
 
 def _refuse_shards(bundle: Bundle, setting: Setting) -> str | None:
-    """Refuse shards by features without all-to-all, and the reverse.
-
-    Layers that need whole rows are refused too.
-    """
+    """Refuse shards by features without all-to-all, and the reverse."""
     sampler, placement, communication = bundle.sampler, bundle.placement, bundle.communication
     staged = isinstance(sampler, FullGraphSampler) and sampler.staged
     if not bundle.by_features:
@@ -323,14 +321,15 @@ def _refuse_pieces(bundle: Bundle, setting: Setting) -> str | None:
             f"next in buffers; choose communication 'neugraph' or 'vanilla', or sampler "
             f"'hongtu'."
         )
-    for number, layer in enumerate(setting.layers, start=1):
+    policies = memory.list_intermediates(setting.layers)
+    for number, (layer, policy) in enumerate(zip(setting.layers, policies, strict=True), start=1):
         if not layer.cacheable:
             return (
                 f"{cut}, and layer {number} of model {model!r} needs all of them at once, as "
                 f"the softmax of attention does; choose a model that sums rows (gcn, sage, gin "
                 f"or commnet), or sampler 'hongtu'."
             )
-        if memory.intermediates(layer) not in ("cache", "keep"):
+        if policy not in ("cache", "keep"):
             return (
                 f"{cut}, and memory {memory.name!r} computes layer {number} again from its "
                 f"input rows, which are not there at once; choose memory 'neugraph', or "
@@ -383,10 +382,7 @@ def _is_layered(sampler: Sampler) -> bool:
 
 
 def _refuse_layers(sampler: Sampler, memory: Memory) -> str | None:
-    """Refuse host-resident vertex data for units with a block for each layer.
-
-    One block serves all layers there.
-    """
+    """Refuse host-resident vertex data for units with a block for each layer."""
     if not _is_layered(sampler):
         return None
     return (
@@ -398,8 +394,8 @@ def _refuse_layers(sampler: Sampler, memory: Memory) -> str | None:
 
 def _refuse_intermediates(memory: OffloadingMemory, layers: tuple[LayerShape, ...]) -> str | None:
     """Refuse a policy for intermediates that does not suit the layer."""
-    for number, layer in enumerate(layers, start=1):
-        policy = memory.intermediates(layer)
+    policies = memory.list_intermediates(layers)
+    for number, (layer, policy) in enumerate(zip(layers, policies, strict=True), start=1):
         if (policy == "cache" and not layer.cacheable) or (policy == "offload" and layer.cacheable):
             return (
                 f"memory {memory.name!r} would {policy!r} the intermediates of layer {number}; "

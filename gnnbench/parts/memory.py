@@ -205,6 +205,13 @@ class OffloadingMemory(MemoryCap, Part):
         layer may be cached, and only another layer may be offloaded.
         """
 
+    def list_intermediates(self, layers: Sequence[LayerShape]) -> tuple[Intermediates, ...]:
+        """Return the policy of each layer, first layer first.
+
+        A memory that treats a layer by its place among the ``layers`` overrides it.
+        """
+        return tuple(map(self.intermediates, layers))
+
     def streams_topology(self) -> bool:
         """Return whether a chunk's topology waits on the host and crosses with its vertex data.
 

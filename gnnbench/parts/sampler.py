@@ -107,10 +107,7 @@ class MiniBatchSampler(Part):
         return f"{law}, fan-outs {', '.join(map(str, workload.fanouts))}"
 
     def _chosen_options(self) -> str:
-        """Return the options that differ from their defaults.
-
-        A distribution without a name may depend on them.
-        """
+        """Return the options that differ from their defaults."""
         chosen = [
             f"{name}={getattr(self, name)}"
             for name, declared in option_fields(type(self)).items()

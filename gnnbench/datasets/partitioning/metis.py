@@ -57,10 +57,7 @@ def partition_metis(graph: Graph, parts: int, seed: int) -> IntArray:
 
 
 def _call_apart(graph: Graph, parts: int, seed: int, bisecting: bool) -> IntArray:
-    """Call METIS in a child and return its partition, int64.
-
-    The child has ended when this returns or raises.
-    """
+    """Call METIS in a child and return its partition, int64."""
     import pymetis  # here, so that no child has to
 
     del pymetis

@@ -253,10 +253,7 @@ def _multiply(
     add: bool,
     threads: int,
 ) -> None:
-    """Run the compiled product in the fastest way for its kind, or in a trial until that is known.
-
-    ``factors`` are weight, src_scale, dst_scale and own.
-    """
+    """Run the compiled product in the fastest way for its kind, or try one of the ways."""
     weighted = factors[0] is not None or factors[1] is not None
     eighths = 8 if mask is None else count_eighths(mask)
     trials = matrix.trials(h.shape[1], h.itemsize, threads, weighted, eighths)

@@ -201,10 +201,7 @@ def _tell(value: object) -> str:
 
 
 def _restore_rows(document: ResultDocument, lot: int) -> dict[tuple[Mode, str], Row]:
-    """Return a file's rows by mode and label.
-
-    Each file has its own ``lot``, since runs of two files did not take turns.
-    """
+    """Return a file's rows by mode and label."""
     labels = dict.fromkeys((run.mode, run.label) for run in document.runs)
     runs = [_restore(run, lot) for run in document.runs]
     return {

@@ -138,10 +138,7 @@ def _say_why(error: Exception) -> str:
 
 
 class _StandardOutput:
-    """Standard output while it is set aside for a document.
-
-    ``kept`` is its descriptor, or a stream in memory.
-    """
+    """Standard output while it is set aside for a document."""
 
     kept: TextIO | int | None = None
 

@@ -230,10 +230,7 @@ def _burst_cycles(words: int, machine: Machine) -> int:
 def _weight_cycles(
     rows: int, columns: int, machine: Machine, itemsize: int, tile: int
 ) -> tuple[int, int]:
-    """Return the cycles until W's first tile is loaded, and each group's least wait for tiles.
-
-    W is ``(rows, columns)``.
-    """
+    """Return the cycles until W's first tile is loaded, and each group's least wait for tiles."""
     whole = _burst_cycles(count_words(rows * columns, itemsize), machine)
     if not 0 < tile < rows:
         return whole, 0
@@ -242,10 +239,7 @@ def _weight_cycles(
 
 
 def _enter_groups(complete: IntArray, r: int, group_cycles: int) -> IntArray:
-    """Return the cycle at which each group of r rows has entered the array.
-
-    A group begins when its rows are complete and the group before has entered.
-    """
+    """Return the cycle at which each group of r rows has entered the array."""
     count = -(-len(complete) // r)
     ready = np.maximum.reduceat(complete, np.arange(0, len(complete), r))
     turns = np.arange(count, dtype=np.int64) * group_cycles
