@@ -12,8 +12,8 @@ import click
 
 from gnnbench.cli.options import (
     Json,
+    ListingGroup,
     check_files,
-    has_subcommand,
     make_option,
     open_console,
     print_rows,
@@ -48,25 +48,18 @@ overwrite_option = click.option(
 )
 
 
-@click.group(
-    "datasets", invoke_without_command=True, short_help="List, describe, import and make datasets."
-)
-@shared_options
-@click.pass_context
-def datasets(ctx: click.Context, json_path: Path | None) -> int | None:
+@click.group("datasets", cls=ListingGroup, short_help="List, describe, import and make datasets.")
+def datasets() -> None:
     """List, describe, import and make datasets; without a subcommand, list them."""
-    return None if has_subcommand(ctx, json_path) else print_list(json_path)
 
 
 @datasets.command("list")
 @shared_options
 def list_datasets(json_path: Path | None) -> int:
-    """List every dataset that --dataset knows by name."""
-    return print_list(json_path)
+    """List every dataset that --dataset knows by name.
 
-
-def print_list(json_path: Path | None) -> int:
-    """Print datasets: files first, then those that are made or downloaded on demand."""
+    Files come first, then datasets that are made or downloaded on demand.
+    """
     from gnnbench import datasets as catalogue
 
     files = [each for path in catalogue.find_all_files() for each in catalogue.list_files(path)]

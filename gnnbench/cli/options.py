@@ -213,13 +213,17 @@ def shared_options(command: Command) -> Command:
     return json_option(debug_option(command))
 
 
-def has_subcommand(ctx: click.Context, *given: object) -> bool:
-    """Return whether a group was called for a subcommand; its own options are for listing only."""
-    if ctx.invoked_subcommand is None:
-        return False
-    if any(given):
-        raise click.UsageError(f"options go after {ctx.invoked_subcommand!r}, not before it.", ctx)
-    return True
+class ListingGroup(click.Group):
+    """A group of commands that runs its command ``list`` where no other is named."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put ``list`` before the options. Raises ``UsageError`` if a command follows them."""
+        named = next((word for word in args if word in self.commands), None)
+        if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
+            if named is not None:
+                raise click.UsageError(f"options go after {named!r}, not before it.", ctx)
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
 
 
 def check_file(path: Path) -> None:

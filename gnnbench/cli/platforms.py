@@ -13,8 +13,8 @@ import click
 from gnnbench.cli.options import (
     CommandLine,
     Json,
+    ListingGroup,
     check_files,
-    has_subcommand,
     is_given,
     open_console,
     patience_option,
@@ -45,26 +45,16 @@ _out_option = click.option(
 
 
 @click.group(
-    "platforms",
-    invoke_without_command=True,
-    short_help="List and show described machines; measure this one.",
+    "platforms", cls=ListingGroup, short_help="List and show described machines; measure this one."
 )
-@shared_options
-@click.pass_context
-def platforms(ctx: click.Context, json_path: Path | None) -> int | None:
+def platforms() -> None:
     """List and show described machines, measure this one; without a subcommand, list them."""
-    return None if has_subcommand(ctx, json_path) else print_list(json_path)
 
 
 @platforms.command("list")
 @shared_options
 def list_platforms(json_path: Path | None) -> int:
     """List every platform that --platform knows by name."""
-    return print_list(json_path)
-
-
-def print_list(json_path: Path | None) -> int:
-    """Print the platforms, or write them as JSON, and return the exit status."""
     from gnnbench.machines import describe
 
     check_files(json_path, files=describe.find_all_files())

@@ -10,8 +10,8 @@ import click
 
 from gnnbench.cli.options import (
     Json,
+    ListingGroup,
     check_files,
-    has_subcommand,
     list_plugins,
     load_registry,
     make_option,
@@ -35,20 +35,10 @@ if TYPE_CHECKING:
 
 
 @click.group(
-    "plugins",
-    invoke_without_command=True,
-    short_help="List, show, check and make strategies and parts.",
+    "plugins", cls=ListingGroup, short_help="List, show, check and make strategies and parts."
 )
-@plugin_option
-@shared_options
-@click.pass_context
-def plugins(
-    ctx: click.Context, extra_plugins: tuple[str, ...], json_path: Path | None
-) -> int | None:
+def plugins() -> None:
     """List, show, check and make strategies and parts; without a subcommand, list them."""
-    if has_subcommand(ctx, extra_plugins, json_path):
-        return None
-    return print_list(extra_plugins, json_path)
 
 
 @plugins.command("list")
@@ -56,13 +46,8 @@ def plugins(
 @shared_options
 def list_offers(extra_plugins: tuple[str, ...], json_path: Path | None) -> int:
     """List every strategy, part and model on offer, and the distribution it comes from."""
-    return print_list(extra_plugins, json_path)
-
-
-def print_list(extra: tuple[str, ...], json_path: Path | None) -> int:
-    """Print what is on offer; with JSON to a file, write that too."""
-    check_files(json_path, plugins=extra)
-    listing = list_plugins(extra)
+    check_files(json_path, plugins=extra_plugins)
+    listing = list_plugins(extra_plugins)
     if json_path is not None:
         write_document(_list_document(listing), json_path)
     console = open_console(json_path)

@@ -10,8 +10,8 @@ import click
 
 from gnnbench.cli.options import (
     Json,
+    ListingGroup,
     check_files,
-    has_subcommand,
     load_registry,
     open_console,
     plugin_option,
@@ -27,20 +27,10 @@ if TYPE_CHECKING:
 
 
 @click.group(
-    "programs",
-    invoke_without_command=True,
-    short_help="List, check and make whole training programs.",
+    "programs", cls=ListingGroup, short_help="List, check and make whole training programs."
 )
-@plugin_option
-@shared_options
-@click.pass_context
-def programs(
-    ctx: click.Context, extra_plugins: tuple[str, ...], json_path: Path | None
-) -> int | None:
+def programs() -> None:
     """List, check and make whole training programs; without a subcommand, list them."""
-    if has_subcommand(ctx, extra_plugins, json_path):
-        return None
-    return print_list(extra_plugins, json_path)
 
 
 @programs.command("list")
@@ -48,13 +38,8 @@ def programs(
 @shared_options
 def list_programs(extra_plugins: tuple[str, ...], json_path: Path | None) -> int:
     """List every program on offer, its modes and models, and how it is started."""
-    return print_list(extra_plugins, json_path)
-
-
-def print_list(extra: tuple[str, ...], json_path: Path | None) -> int:
-    """Print the programs on offer; with JSON to a file, write that too."""
-    check_files(json_path, plugins=extra)
-    registry = load_registry(extra)
+    check_files(json_path, plugins=extra_plugins)
+    registry = load_registry(extra_plugins)
 
     from gnnbench.programs.sessions import describe_origin
 
