@@ -8,13 +8,11 @@ once, and METIS does not touch this process's signal handlers.
 from __future__ import annotations
 
 import math
+import multiprocessing
 import os
 import signal
-import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import NoReturn
+from multiprocessing.connection import Connection
 
 import numpy as np
 import scipy
@@ -61,79 +59,45 @@ def _call_apart(graph: Graph, parts: int, seed: int, bisecting: bool) -> IntArra
     import pymetis  # here, so that no child has to
 
     del pymetis
-    reading, writing = os.pipe()
-    child = ended = 0
-    with open(reading, "rb") as pipe:
+    context = multiprocessing.get_context("fork")
+    reading, writing = context.Pipe(duplex=False)
+    child = context.Process(target=_answer, args=(writing, graph, parts, seed, bisecting))
+    with warnings.catch_warnings():
+        # The child has none of this process's threads; it only calls METIS.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child.start()
+    writing.close()
+    answer: IntArray | str = ""
+    with reading:
         try:
-            try:
-                with _deferring_signals(), warnings.catch_warnings():
-                    # The child has none of this process's threads; it only calls METIS.
-                    warnings.simplefilter("ignore", DeprecationWarning)
-                    child = os.fork()
-                    if not child:
-                        os.close(reading)
-                        _answer(writing, graph, parts, seed, bisecting)
-            finally:
-                os.close(writing)
-            answer = pipe.read()
+            answer = reading.recv()
+        except EOFError:
+            pass  # its exit status says why
         except BaseException:
-            if child:
-                os.kill(child, signal.SIGKILL)
+            child.kill()
             raise
         finally:
-            if child:
-                ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if ended == 0:
-        return np.frombuffer(answer, dtype=np.int64).copy()
-    why = answer.decode(errors="replace") if ended > 0 else signal.Signals(-ended).name
+            child.join()
+    if isinstance(answer, np.ndarray):
+        return answer
+    why = answer or signal.Signals(-(child.exitcode or 0)).name
     raise GnnbenchError(
         f"METIS did not finish {parts} parts of {graph.num_vertices:,} vertices ({why}); run "
         f"again, or choose another partitioner, such as sampler.partitioner=ldg."
     )
 
 
-@contextmanager
-def _deferring_signals() -> Iterator[None]:
-    """Defer signals that arrive in the body until its end.
-
-    Nothing is raised between a fork and the assignment of the child's id. A signal mask is not
-    enough: this thread also handles signals that another thread receives.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # handlers run in the main thread
-        return
-    came: list[int] = []
-    both = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    # A handler that Python has not installed cannot be restored, and raises nothing.
-    handlers = {number: handler for number, handler in both.items() if handler is not None}
-    for number in handlers:
-        signal.signal(number, lambda which, _: came.append(which))
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        for which in came:
-            signal.raise_signal(which)
-
-
 def _answer(
-    writing: int, graph: Graph, parts: int, seed: int, bisecting: bool
-) -> NoReturn:  # pragma: no cover - in the child
-    """Write the part of every vertex, or why there is none, and end this process."""
-    failed = 1
+    writing: Connection, graph: Graph, parts: int, seed: int, bisecting: bool
+) -> None:  # pragma: no cover - in the child
+    """Send the part of every vertex, or why there is none."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.dup2(2, 1)  # METIS prints its errors
     try:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.dup2(2, 1)  # METIS prints its errors
-        with open(writing, "wb") as pipe:
-            try:
-                pipe.write(_call(graph, parts, seed, bisecting).tobytes())
-                failed = 0
-            except Exception as error:
-                pipe.write(f"{type(error).__name__}: {error}".encode())
-    finally:
-        os._exit(failed)
+        writing.send(_call(graph, parts, seed, bisecting))
+    except Exception as error:
+        writing.send(f"{type(error).__name__}: {error}")
 
 
 def _undirect(graph: Graph) -> Graph:
