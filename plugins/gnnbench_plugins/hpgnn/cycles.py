@@ -26,7 +26,6 @@ The layer ends when the last die has ended.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -208,13 +207,6 @@ def run_products(rows: int, inner: int, out_width: int, machine: Machine, m: int
 def seconds_of(cycles: int, machine: Machine) -> float:
     """Return the seconds of a number of cycles."""
     return cycles * machine.cycle_ticks / TICKS_PER_S
-
-
-def alpha_of(aggregation: Aggregation, machine: Machine, row_words: int) -> float:
-    """Return Equation 8's achieved alpha: the share of the channels' time spent in bursts."""
-    busy = int(aggregation.channel_ticks.sum())
-    bursts = int(aggregation.loads.sum()) * row_words * machine.channel.burst_ticks
-    return bursts / busy if busy else math.nan
 
 
 def _inner(shape: LayerShape) -> int:
