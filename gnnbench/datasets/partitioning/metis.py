@@ -8,16 +8,13 @@ once, and METIS does not touch this process's signal handlers.
 from __future__ import annotations
 
 import math
-import multiprocessing
-import os
-import signal
 import warnings
-from multiprocessing.connection import Connection
 
 import numpy as np
 import scipy
 
 from gnnbench.errors import GnnbenchError
+from gnnbench.host.apart import ChildFailedError, call_apart
 from gnnbench.records import Graph, IntArray
 
 #: The largest allowed part, as a multiple of the mean. METIS aims at 1.03 and misses it on graphs
@@ -59,45 +56,14 @@ def _call_apart(graph: Graph, parts: int, seed: int, bisecting: bool) -> IntArra
     import pymetis  # here, so that no child has to
 
     del pymetis
-    context = multiprocessing.get_context("fork")
-    reading, writing = context.Pipe(duplex=False)
-    child = context.Process(target=_answer, args=(writing, graph, parts, seed, bisecting))
-    with warnings.catch_warnings():
-        # The child has none of this process's threads; it only calls METIS.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child.start()
-    writing.close()
-    answer: IntArray | str = ""
-    with reading:
-        try:
-            answer = reading.recv()
-        except EOFError:
-            pass  # its exit status says why
-        except BaseException:
-            child.kill()
-            raise
-        finally:
-            child.join()
-    if isinstance(answer, np.ndarray):
-        return answer
-    why = answer or signal.Signals(-(child.exitcode or 0)).name
-    raise GnnbenchError(
-        f"METIS did not finish {parts} parts of {graph.num_vertices:,} vertices ({why}); run "
-        f"again, or choose another partitioner, such as sampler.partitioner=ldg."
-    )
-
-
-def _answer(
-    writing: Connection, graph: Graph, parts: int, seed: int, bisecting: bool
-) -> None:  # pragma: no cover - in the child
-    """Send the part of every vertex, or why there is none."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.dup2(2, 1)  # METIS prints its errors
     try:
-        writing.send(_call(graph, parts, seed, bisecting))
-    except Exception as error:
-        writing.send(f"{type(error).__name__}: {error}")
+        answer = call_apart(lambda: _call(graph, parts, seed, bisecting).tobytes())
+    except ChildFailedError as error:
+        raise GnnbenchError(
+            f"METIS did not finish {parts} parts of {graph.num_vertices:,} vertices ({error}); run "
+            f"again, or choose another partitioner, such as sampler.partitioner=ldg."
+        ) from error
+    return np.frombuffer(answer, dtype=np.int64).copy()
 
 
 def _undirect(graph: Graph) -> Graph:
