@@ -225,6 +225,14 @@ class ListingGroup(click.Group):
             args = ["list", *args]
         return super().parse_args(ctx, args)
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options of ``list``, then the commands."""
+        params = (*self.commands["list"].params, *self.get_params(ctx))
+        records = [record for each in params if (record := each.get_help_record(ctx)) is not None]
+        with formatter.section("Options"):
+            formatter.write_dl(records)
+        self.format_commands(ctx, formatter)
+
 
 def check_file(path: Path) -> None:
     """Refuse an output file that could not be written, before any work is done."""
