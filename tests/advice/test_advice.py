@@ -39,7 +39,7 @@ from gnnbench.price import model_error
 from gnnbench.price.model_error import FEWEST_GROUPS, ModelError, describe_errors, find_run_path
 from gnnbench.records import Graph, Parts, Workload
 from gnnbench.units import format_si
-from suites.advised import check_choices, find_fault, make_question
+from tests.advice.advised import check_choices, find_fault, make_question
 
 FEW = Effort(plans=16, tuned=1, finals=3)
 #: Metrics of what crosses a link.

@@ -1,18 +1,13 @@
-"""Whether advised combinations can run on their platform: ``python -m suites.advised``.
+"""Whether advised combinations can run on their platform.
 
 Questions are drawn at random: a graph, a model, a platform and a few strategies. Each first choice
 is assembled on its platform, and its kernel binds a block on every device that trains. GPUs are
-torch's ``meta`` device here, so that a kernel that needs the CPU's memory fails. The suite ends
-with status 1 if any choice cannot be assembled.
+torch's ``meta`` device here, so that a kernel that needs the CPU's memory fails.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
-import sys
-import time
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -26,7 +21,7 @@ from gnnbench.comparison.request import PlannedRow
 from gnnbench.errors import GnnbenchError, IncompatiblePartsError
 from gnnbench.machines import list_platforms, load_platform
 from gnnbench.machines.machine import Device, Platform
-from gnnbench.plugins import Registry, load
+from gnnbench.plugins import Registry
 from gnnbench.probing.kernels import draw_block
 from gnnbench.records import Dataset, Workload
 
@@ -113,29 +108,3 @@ def find_fault(question: Question, row: PlannedRow) -> str:
 def find_device(device: Device) -> torch.device:
     """Return the torch device that stands for a described one; FPGAs compute on the CPU here."""
     return torch.device("meta" if device.kind == "gpu" else "cpu")
-
-
-def main() -> int:
-    """Check the number of choices that the command line asks for."""
-    parser = argparse.ArgumentParser(prog="python -m suites.advised", description=__doc__)
-    parser.add_argument("--count", type=int, default=1000, help="first choices to check")
-    parser.add_argument("--seed", type=int, default=0)
-    chosen = parser.parse_args()
-    torch.set_num_threads(1)
-    began_s = time.process_time()
-    kernels: Counter[str] = Counter()
-    faults = 0
-    choices = check_choices(load(), chosen.seed)
-    for _, checked in zip(range(chosen.count), choices, strict=False):
-        kernels[checked.kernel] += 1
-        if checked.fault:
-            faults += 1
-            print(f"{checked.label} on {checked.platform}: {checked.fault}", flush=True)
-    took_s = time.process_time() - began_s
-    named = ", ".join(f"{name} {count}" for name, count in kernels.most_common())
-    print(f"{sum(kernels.values())} first choices ({named}), {faults} cannot run; {took_s:.0f} s")
-    return int(faults > 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
