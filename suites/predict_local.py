@@ -186,7 +186,10 @@ class Turns:
         return Refused(strategy, self._mode, self._model, self._graph, reason)
 
     def _enter(self, strategy: str) -> Entrant:
-        """Predict an epoch before any part of it runs, and open the training."""
+        """Predict an epoch before any part of it runs, and open the training.
+
+        Raises ``GnnbenchError`` if the strategy does not run here.
+        """
         bundle, setting = self._assemble(strategy), self._setting
         if bundle.wants_design_phase(setting.platform):
             setting = self._design(strategy, setting)
@@ -227,7 +230,10 @@ class Turns:
     def _take_turns(
         self, entrants: Sequence[Entrant], seconds: float
     ) -> tuple[Mapping[str, list[tuple[float, float]]], float]:
-        """Return the seconds of all counted epochs, and the machine's slowdown since the probe."""
+        """Return the seconds of all counted epochs, and the machine's slowdown since the probe.
+
+        Seconds are by the judging clock and by the wall clock.
+        """
         lengths: list[Lengths] = []
         taken: dict[str, list[tuple[float, float]]] = {each.strategy: [] for each in entrants}
         ends_s, number = time.perf_counter() + seconds, 0
