@@ -112,7 +112,8 @@ def read_record(record: object, required: Collection[str] = ()) -> None:
 
     An option that is not ``required`` keeps the default None. Raises ``UsageError``.
     """
-    for name, each in list_options(type(record)).items():
+    kind: type = type(record)
+    for name, each in list_options(kind).items():
         value = getattr(record, name)
         if value is not None or each.default is not None or name in required:
             object.__setattr__(record, name, read_value(name, each.option.rule, value))
