@@ -70,6 +70,11 @@ def mark_of(task: Task) -> Path:
     return task.store / f".{task.key}.begun"
 
 
+def log_of(task: Task) -> Path:
+    """Return the file of what the Slurm job of a task prints, until the task is kept."""
+    return task.store.absolute() / f".{task.key}.log"
+
+
 def find_end(task: Task) -> Ended | None:
     """Return the end of a task that the store has kept; None without one.
 
@@ -94,7 +99,7 @@ def forget(task: Task) -> None:
 
 
 def lose(task: Task, reason: str) -> Ended:
-    """Return the end of a task whose machine or process was lost: its result, or "lost"."""
+    """Return the end of a task after a loss of its machine or process: its result, or "lost"."""
     mark_of(task).unlink(missing_ok=True)
     return find_end(task) or (task, "lost", reason)
 

@@ -67,7 +67,7 @@ class Node:
 
 
 def needs_command(configuration: Configuration) -> bool:
-    """Whether a configuration trains in processes of its own."""
+    """Whether a configuration trains in other processes than the one that carries it out."""
     spread = configuration.spread
     return spread.ranks > 1 or spread.gpus > 0 or is_made_of_cores(str(configuration.job.platform))
 

@@ -7,7 +7,7 @@ import os
 import sys
 
 from gnnbench.errors import GnnbenchError
-from gnnbench.sweep.carrying import carry_out
+from gnnbench.sweep.carrying import carry_out, log_of
 from gnnbench.sweep.launching import Node
 from gnnbench.sweep.running import Task
 
@@ -17,11 +17,14 @@ def main() -> int:
     told = json.loads(sys.argv[1])
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     node = Node(int(os.environ["SLURM_NODEID"]), address, port)
+    task = Task.from_json(told)
     try:
-        carry_out(Task.from_json(told), told["folder"], node)
+        carry_out(task, told["folder"], node)
     except GnnbenchError as error:
         print(f"gnnbench: error: {error}", file=sys.stderr)
         return error.exit_status
+    if node.number == 0:
+        log_of(task).unlink(missing_ok=True)
     return 0
 
 

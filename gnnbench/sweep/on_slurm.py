@@ -1,9 +1,9 @@
 """Jobs of Slurm: one for each run, submitted by ``sbatch`` and followed by ``squeue``.
 
-The name of a job is that of its task. So a sweep knows the jobs of an earlier one with the same
+A job has a name that its task determines. So a sweep knows the jobs of an earlier one with the same
 store, even if that was killed while it submitted them.
 
-States are those of https://slurm.schedmd.com/job_state_codes.html.
+https://slurm.schedmd.com/job_state_codes.html lists the states.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gnnbench.errors import GnnbenchError, MissingDependencyError
-from gnnbench.sweep.carrying import Ended, find_end, forget, keep_loss, lose
+from gnnbench.sweep.carrying import Ended, find_end, forget, keep_loss, log_of, lose
 from gnnbench.sweep.running import Task
 from gnnbench.sweep.turns import is_measured
 
@@ -104,9 +104,6 @@ class SlurmExecutor:
         digest = hashlib.sha256(str(self._store).encode()).hexdigest()[:8]
         return f"gnnbench-{task.key}-{digest}"
 
-    def _log_of(self, task: Task) -> Path:
-        return self._store / f".{task.key}.log"
-
     def _find_end(self, task: Task, job: SlurmJob) -> Ended | None:
         """Return how a task has ended; None while its job goes on.
 
@@ -115,12 +112,11 @@ class SlurmExecutor:
         if job.state not in ENDS:
             return None
         if ended := find_end(task):
-            self._log_of(task).unlink(missing_ok=True)
             return ended
         if job.state == COMPLETED:
             return None
         how = f"ended as {job.state}" if job.state else "is no longer known to Slurm"
-        reason = f"its Slurm job {how}; see {self._log_of(task)}"
+        reason = f"its Slurm job {how}; see {log_of(task)}"
         return keep_loss(task, reason) if job.state in OWN_ENDS else lose(task, reason)
 
     def _ask(self) -> dict[str, SlurmJob]:
@@ -155,7 +151,7 @@ class SlurmExecutor:
             f"--cpus-per-task={task.configuration.node_cores}",
         ]
         words = [
-            *("sbatch", f"--job-name={name}", f"--output={self._log_of(task)}"),
+            *("sbatch", f"--job-name={name}", f"--output={log_of(task)}"),
             *("--chdir=/", "--requeue", *share),
         ]
         if spread.gpus:

@@ -32,7 +32,7 @@ ReturnToService=2
 MinJobAge=36000
 MailProg=/bin/true
 SlurmdParameters=config_overrides
-NodeName=localhost NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=4
+NodeName=one NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=4
 NodeName=two NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=4
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
@@ -64,7 +64,7 @@ def run_slurm(folder: Path) -> Iterator[Path]:
     daemons = [
         ["munged", "--foreground", "--force", f"--key-file={key}", *munge],
         ["slurmctld", "-D"],
-        ["slurmd", "-D", "-N", "localhost"],
+        ["slurmd", "-D", "-N", "one"],
         ["slurmd", "-D", "-N", "two"],
     ]
     environment = os.environ | {"SLURM_CONF": str(settings)}
@@ -78,6 +78,8 @@ def run_slurm(folder: Path) -> Iterator[Path]:
         await_nodes(environment, folder)
         yield settings
     finally:
+        # Jobs outlive the daemons.
+        subprocess.run(["scancel", f"--user={user}"], env=environment, check=False)
         for process in reversed(started):
             process.terminate()
         for process in started:
