@@ -324,3 +324,44 @@ def test_a_placement_group_holds_two_nodes_of_ray(write, tmp_path):
     assert json.loads(done.stdout)["done"] == 1
     (kept,) = map(read_kept, list_kept(tmp_path / "store"))
     assert "2 processes (gloo)" in " ".join(kept.document.runs[0].notes)
+
+
+#: Kills the first process that it trains in.
+DYING = """
+import os, pathlib, signal
+from gnnbench.hookspecs import hookimpl
+from gnnbench_plugins.reference.kernel import TorchKernel
+from suites.faults.fault import make_part, offer
+
+DIED = pathlib.Path(__file__).with_name("died")
+
+def begin(self, setting):
+    if not DIED.exists():
+        DIED.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    TorchKernel.begin(self, setting)
+
+PART = make_part(TorchKernel, "dying", "dies once", begin=begin)
+
+@hookimpl
+def gnnbench_kernel():
+    return [PART]
+
+@hookimpl
+def gnnbench_strategy():
+    return [offer(PART)]
+"""
+
+
+@pytest.mark.long
+def test_a_run_whose_ray_worker_is_killed_is_run_again(tmp_path):
+    pytest.importorskip("ray", reason="ray is not installed for this Python")
+    (tmp_path / "plugin.py").write_text(DYING)
+    lines = GRID.replace('"partition"', '"dying"').replace("set = ", "#")
+    (tmp_path / "sweep.toml").write_text(f'{lines}plugins = ["{tmp_path}/plugin.py"]')
+    words = ("sweep", tmp_path / "sweep.toml", "--executor", "ray", "--store", tmp_path / "store")
+    done = run_python("-m", "gnnbench", *words)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "died").exists()
+    (kept,) = map(read_kept, list_kept(tmp_path / "store"))
+    assert kept.header.status == "done"
