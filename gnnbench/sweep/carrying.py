@@ -108,8 +108,10 @@ def keep_loss(task: Task, reason: str) -> Ended:
     """Keep a task that has ended its process as failed, unless it is kept or had not begun."""
     begun = mark_of(task).exists()
     ended = lose(task, reason)
-    if not begun or ended[1] in ("done", "refused"):
+    if ended[1] in ("done", "refused"):
         return ended
+    if not begun:
+        return task, "lost", reason
     from gnnbench.comparison import describe_machine
 
     machine = identify_machine(describe_machine())
