@@ -101,7 +101,7 @@ def run_command(task: Task, node: Node) -> ResultDocument | None:
     with tempfile.TemporaryFile() as errors:
         ended = subprocess.run(
             command,
-            env=os.environ | _choose_devices(task.configuration),
+            env=os.environ | choose_devices(task.configuration),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=errors,
@@ -138,7 +138,7 @@ def _spell_torchrun(configuration: Configuration, node: Node) -> list[str]:
     ]
 
 
-def _choose_devices(configuration: Configuration) -> dict[str, str]:
+def choose_devices(configuration: Configuration) -> dict[str, str]:
     """Return the variable that leaves a run its number of this process's CUDA devices."""
     spread = configuration.spread
     if not spread.gpus:

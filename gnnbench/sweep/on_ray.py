@@ -94,14 +94,14 @@ def _start(task: Task, folder: str) -> Any:
     """Start a task on Ray, and return the reference of its end."""
     ray = import_ray()
     if task.configuration.spread.nodes == 1:
-        share = _describe_share(task)
+        share = describe_share(task)
         return ray.remote(max_retries=RETRIES, **share)(carry_out).remote(task, folder)
     again = [RunLostError, ray.exceptions.RayError]
     spread = ray.remote(num_cpus=0, max_retries=RETRIES, retry_exceptions=again)(spread_out)
     return spread.remote(task, folder)
 
 
-def _describe_share(task: Task) -> dict[str, int]:
+def describe_share(task: Task) -> dict[str, int]:
     """Return what a run needs of each of its nodes, as options of Ray."""
     spread = task.configuration.spread
     gpus = {"num_gpus": spread.gpus // spread.nodes} if spread.gpus else {}
@@ -114,7 +114,7 @@ def spread_out(task: Task, folder: str) -> tuple[KeptStatus, str]:
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     ray = import_ray()
-    share, nodes = _describe_share(task), range(task.configuration.spread.nodes)
+    share, nodes = describe_share(task), range(task.configuration.spread.nodes)
     bundle = {"CPU": share["num_cpus"], "GPU": share.get("num_gpus", 0)}
     group = placement_group([bundle for _ in nodes], strategy="STRICT_SPREAD")
 

@@ -20,9 +20,10 @@ from gnnbench.report.results.kept import KeptHeader, list_kept, read_kept, write
 from gnnbench.sweep import Configuration, launching, on_slurm, read_grid
 from gnnbench.sweep.carrying import ALONE, carry_out, mark_of
 from gnnbench.sweep.launching import RunLostError, run_command
+from gnnbench.sweep.on_ray import describe_share
 from gnnbench.sweep.on_slurm import TRIES, SlurmExecutor
 from gnnbench.sweep.running import Task
-from tests.commands import one_sentence, read_runs, run_python
+from tests.commands import one_sentence, read_document, read_runs, run_python
 
 GRAPH = "sbm:vertices=60,edges=200,features=4,classes=3"
 GRID = f"""
@@ -212,13 +213,21 @@ def test_a_job_asks_for_what_its_run_needs(start, tasks, monkeypatch):
     monkeypatch.setattr(slurm, "run", run)
     job = replace(tasks[0].configuration.job, threads=3, platform="local")
     wide = Configuration(job, Spread(nodes=2, processes=4, gpus=8))
-    list(start(slurm).run([tasks[1], replace(tasks[0], configuration=wide)]))
+    task = replace(tasks[0], configuration=wide)
+    list(start(slurm).run([tasks[1], task]))
     (plain, _), (words, script) = [each for each in asked if each[0][0] == "sbatch"]
     assert {"--nodes=1", "--cpus-per-task=1"} <= set(plain)
     assert not any("gpus" in word or word == "--exclusive" for word in plain)
     assert {"--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=6"} <= set(words)
     assert {"--gpus-per-node=4", "--exclusive", "--chdir=/"} <= set(words)
     assert "srun --nodes=2 --ntasks-per-node=1 --cpus-per-task=6 --ntasks=2 " in script
+    assert describe_share(task) == {"num_cpus": 6, "num_gpus": 4}
+    for visible, chosen in (("7,5,3,1,0", "7,5,3,1"), (None, "0,1,2,3")):
+        if visible is None:
+            monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+        else:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert launching.choose_devices(wide) == {"CUDA_VISIBLE_DEVICES": chosen}
 
 
 # --------------------------------------------------------------------------- ranks of a run
@@ -300,6 +309,11 @@ def test_a_job_on_two_nodes_trains_what_one_process_trains(
     for name in ("device_to_device_bytes", "epoch_time"):
         assert ours.metrics[name].value == alone["metrics"][name]["value"]
     assert ours.loss == pytest.approx(alone["loss"], rel=1e-5)
+    del job["nodes"], job["processes"]
+    write_kept(tmp_path / "results", kept.header.model_copy(update={"key": "a"}), kept.document)
+    (table,) = read_document(run("report", "results", "--json", "-"))["tables"]
+    alone, spread = sorted((row["label"] for row in table["rows"]), key=len)
+    assert spread == f"{alone} · nodes 2 · processes 2"
     assert run(*words).exit_code == 0
     assert stub_slurm() == 1
 
