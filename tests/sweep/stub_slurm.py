@@ -17,10 +17,12 @@ def find_option(words, name):
 
 
 def sbatch(words):
+    script = sys.stdin.read()
+    assert script.startswith("#!")
     number = str(1 + len(list(JOBS.iterdir())))
     job = JOBS / number
     job.mkdir()
-    (job / "script").write_text(sys.stdin.read())
+    (job / "script").write_text(script)
     (job / "options").write_text("\n".join(words))
     (job / "state").write_text("RUNNING")
     (job / "name").write_text(find_option(words, "job-name"))

@@ -395,11 +395,9 @@ def test_24_runs_on_slurm_killed_three_times(tmp_path, request, slurm):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("executor", ["local", "ray"])
-def test_24_runs_killed_three_times(tmp_path, executor):
-    if executor == "ray":
-        pytest.importorskip("ray", reason="ray is not installed for this Python")
-    told, _ = sweep_with_kills(tmp_path, SPREAD, 3, 1, "--executor", executor, "--jobs", "2")
+def test_24_runs_on_ray_killed_three_times(tmp_path):
+    pytest.importorskip("ray", reason="ray is not installed for this Python")
+    told, _ = sweep_with_kills(tmp_path, SPREAD, 3, 1, "--executor", "ray", "--jobs", "2")
     assert told["configurations"] == told["done"] == 24
 
 
