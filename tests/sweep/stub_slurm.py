@@ -23,7 +23,6 @@ def sbatch(words):
     job = JOBS / number
     job.mkdir()
     (job / "script").write_text(script)
-    (job / "options").write_text("\n".join(words))
     (job / "state").write_text("RUNNING")
     (job / "name").write_text(find_option(words, "job-name"))
     with open(find_option(words, "output"), "w") as log:
