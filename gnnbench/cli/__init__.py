@@ -28,7 +28,7 @@ from gnnbench.cli.plugins import plugins
 from gnnbench.cli.programs import programs
 from gnnbench.cli.reproduce import reproduce
 from gnnbench.cli.screen import complain, escape, guarded_output
-from gnnbench.cli.sweep import report, sweep
+from gnnbench.cli.sweep import report, run_configuration, sweep
 from gnnbench.errors import GnnbenchError, Interrupted, is_host_memory_error
 from gnnbench.host import signals
 from gnnbench.host.files import explain, is_full
@@ -170,4 +170,5 @@ main.add_command(matrix)
 main.add_command(advise)
 main.add_command(reproduce)
 main.add_command(sweep)
+main.add_command(run_configuration)
 main.add_command(report)

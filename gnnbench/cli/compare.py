@@ -27,11 +27,11 @@ from gnnbench.cli.options import (
 from gnnbench.cli.outputs import Outputs
 from gnnbench.cli.processes import begin_as_rank, joined, run_ranks
 from gnnbench.cli.screen import make_console
-from gnnbench.cli.values import MOST_PROCESSES, FilePath, Number
+from gnnbench.cli.values import FilePath
 from gnnbench.host import signals
 from gnnbench.host.rank import PATIENCE_S, Place, read_place
+from gnnbench.jobs.groups import Spread
 from gnnbench.jobs.job import Job
-from gnnbench.jobs.limits import Whole
 from gnnbench.jobs.options import list_bound
 
 if TYPE_CHECKING:
@@ -49,13 +49,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Train strategies on one dataset and compare them.")
 @click.argument("earlier", nargs=-1, type=FilePath(), metavar="[A.json B.json]")
 @takes(Job, "compare", optional=("strategies",))
-@click.option(
-    "--processes",
-    type=Number(Whole(2, MOST_PROCESSES)),
-    metavar="N",
-    help="Train strategies of several devices in N processes, one a device, as under torchrun; "
-    "others run in one of them. Without --platform on N workers made of this machine.",
-)
+@takes(Spread, "compare", into="spread")
 @patience_option
 @takes(Outputs, "compare", into="outputs")
 @debug_option
@@ -64,7 +58,7 @@ def compare(
     line: CommandLine,
     earlier: tuple[Path, ...],
     asked: Asked[Job],
-    processes: int | None,
+    spread: Asked[Spread],
     patience_s: int,
     outputs: Asked[Outputs],
 ) -> int:
@@ -83,7 +77,7 @@ def compare(
             "no strategies are named; name them by --plugins A,B, or two result files to compare."
         )
     # Refuse wrong usage before the first slow import.
-    job = asked.make()
+    job, processes = asked.make(), spread.make().processes
     if job.programs and processes:
         raise click.UsageError(
             "--processes is for strategies alone, and programs are named; leave one of them out."
@@ -94,12 +88,12 @@ def compare(
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """The number of processes, and the seconds after which they give up a silent rank.
+    """The number of ranks, and the seconds after which they give up a silent one.
 
-    ``processes`` is None for one process for each device of the platform.
+    ``count`` is None for one rank for each device of the platform.
     """
 
-    processes: int | None = None
+    count: int | None = None
     patience_s: int = PATIENCE_S
 
 
@@ -119,7 +113,7 @@ def run_rows(
     watches. Some row has to train by each of the ``demanded`` options of mini-batches.
     """
     check_job_files(job, outputs)
-    place, processes = read_place(), wanted.processes
+    place, processes = read_place(), wanted.count
     if place is None and (processes or made_of_cores(job.platform)):
         from gnnbench.cli.workers import check_processes
 

@@ -132,7 +132,8 @@ def make_option(
     declared: Declared, command: str = "", *, name: str = "", required: bool = False
 ) -> Decorator:
     """Return the click option of a declaration; its value is passed on as ``name``."""
-    option, rule, flag = declared.option, declared.option.rule, str(declared.flag)
+    option, flag = declared.option, str(declared.flag)
+    rule = option.typed or option.rule
     name, default = name or declared.name, declared.default
     if flag.isupper():
         return click.argument(name, metavar=flag)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from gnnbench.cli.compare import Ranks, run_rows
 from gnnbench.cli.options import (
+    CommandLine,
     Json,
     check_files,
+    debug_option,
     load_registry,
     open_console,
     shared_options,
     write_document,
 )
+from gnnbench.cli.outputs import Outputs
 from gnnbench.cli.values import FilePath, Number
 from gnnbench.errors import UsageError
 from gnnbench.jobs.limits import Whole
@@ -96,6 +101,8 @@ def sweep(
     if executor_name == "local" and jobs > 1:
         refuse_measured(grid.configurations)
     executor = open_executor(executor_name, jobs, store)
+    if executor.runs_here:
+        refuse_spread(grid.configurations)
     here = name_this_machine() if executor.runs_here else ""
     found = find_tasks(grid.configurations, store, registry, retry=retry, here=here)
     console = open_console(json_path)
@@ -158,6 +165,24 @@ def refuse_measured(configurations: tuple[Configuration, ...]) -> None:
             )
 
 
+def refuse_spread(configurations: tuple[Configuration, ...]) -> None:
+    """Refuse runs on several nodes, or on more GPUs than this machine has."""
+    from gnnbench.machines.local import count_gpus
+
+    nodes = max(each.spread.nodes for each in configurations)
+    if nodes > 1:
+        raise UsageError(
+            f"nodes is {nodes:,}, and the runs are on this machine alone; use --executor slurm, or "
+            f"ray with a cluster's RAY_ADDRESS."
+        )
+    gpus = max(each.spread.gpus for each in configurations)
+    if gpus > count_gpus():
+        raise UsageError(
+            f"gpus is {gpus:,}, and this machine has {count_gpus():,}; ask for fewer, or use "
+            f"--executor slurm or ray."
+        )
+
+
 def name_this_machine() -> str:
     """Return the name under which results of this machine are kept."""
     from gnnbench.comparison import describe_machine
@@ -189,6 +214,20 @@ def print_ended(
     console.print(line, style=style, markup=False, soft_wrap=True, highlight=False)
     if reason:
         console.print(f"   {reason}", style=style, markup=False, soft_wrap=True, highlight=False)
+
+
+@click.command(hidden=True)
+@click.argument("configuration")
+@click.argument("target", type=FilePath())
+@debug_option
+@click.pass_obj
+def run_configuration(line: CommandLine, configuration: str, target: Path) -> int:
+    """Train one configuration of a sweep, given as JSON, and write the result to TARGET."""
+    from gnnbench.sweep import Configuration
+
+    asked = Configuration.from_json(json.loads(configuration))
+    ranks = Ranks(asked.spread.ranks if asked.spread.ranks > 1 else None)
+    return run_rows(line, asked.job, (), Outputs(json_path=target), ranks)
 
 
 @click.command(short_help="Show what sweeps have kept.")

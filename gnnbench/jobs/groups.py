@@ -13,6 +13,7 @@ from gnnbench.jobs.limits import (
     MODEL_NAMES,
     MODES,
     MOST_NEIGHBOURS,
+    MOST_PROCESSES,
     MOST_THREADS,
     Listed,
     OneOf,
@@ -22,9 +23,8 @@ from gnnbench.jobs.limits import (
     Source,
     Whole,
     Wholes,
-    read_value,
 )
-from gnnbench.jobs.options import Option, Sweep, list_options
+from gnnbench.jobs.options import Option, Sweep, read_record
 from gnnbench.jobs.words import choose_strategies, read_settings, read_swaps
 
 if TYPE_CHECKING:
@@ -196,12 +196,7 @@ class Training(Task):
     ] = ()
 
     def __post_init__(self) -> None:
-        record: type = type(self)
-        for name, each in list_options(record).items():
-            value = getattr(self, name)
-            if value is not None or each.default is not None or name in self.required:
-                read = read_value(name, each.option.rule, value)
-                object.__setattr__(self, name, read)
+        read_record(self, self.required)
         self.refuse()
 
     def refuse(self) -> None:
@@ -314,6 +309,44 @@ class Trials:
             sweep=Sweep(default=False),
         ),
     ] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """The nodes, the processes and the GPUs of one run."""
+
+    nodes: Annotated[
+        int, Option("Nodes of each run.", Whole(1, MOST_PROCESSES), flag=None, sweep=MAY)
+    ] = 1
+    processes: Annotated[
+        int | None,
+        Option(
+            "Train strategies of several devices in N processes, one a device, as under torchrun; "
+            "others run in one of them. Without --platform on N workers made of this machine.",
+            Whole(1, MOST_PROCESSES),
+            typed=Whole(2, MOST_PROCESSES),
+            metavar="N",
+            commands=("compare",),
+            sweep=Sweep("may", default=1),
+        ),
+    ] = None
+    gpus: Annotated[
+        int, Option("GPUs of each run.", Whole(0, MOST_PROCESSES), flag=None, sweep=MAY)
+    ] = 0
+
+    def __post_init__(self) -> None:
+        read_record(self)
+        for name, count in (("processes", self.ranks), ("gpus", self.gpus)):
+            if count % self.nodes:
+                raise UsageError(
+                    f"{name} is {count:,} on {self.nodes:,} nodes; give a multiple of the nodes, "
+                    f"because each node has as many as the others."
+                )
+
+    @property
+    def ranks(self) -> int:
+        """The number of processes of a run, on all nodes together."""
+        return self.processes or 1
 
 
 @dataclass(frozen=True, kw_only=True)

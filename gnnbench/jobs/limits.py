@@ -16,6 +16,8 @@ from gnnbench.errors import UsageError
 LARGEST = 2**63 - 1
 #: The largest fan-out: vertex ids have 32 bits, so no vertex has more neighbours.
 MOST_NEIGHBOURS = 2**31 - 1
+#: More processes than any one machine has devices.
+MOST_PROCESSES = 1024
 #: More threads than any one machine has cores.
 MOST_THREADS = 1024
 #: Above this rate Adam's first step is not a number in float32.

@@ -15,7 +15,7 @@ from functools import cache, wraps
 from typing import Any, ForwardRef, Literal, ParamSpec, TypeVar, get_args
 
 from gnnbench.errors import UsageError
-from gnnbench.jobs.limits import Rule
+from gnnbench.jobs.limits import Rule, read_value
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,7 +50,7 @@ class Option:
     several times. A flag that is true by default is ``--no-NAME``, which ``negated`` explains.
     ``commands`` are the only ones that take it, by default all that take the record.
     ``only_in`` is the only mode in which it has an effect. Without ``sweep`` it is no key of
-    sweeps.
+    sweeps. ``typed`` is the rule on the command line, if that takes less.
     """
 
     meaning: str
@@ -64,6 +64,7 @@ class Option:
     commands: tuple[str, ...] = ()
     only_in: str = ""
     sweep: Sweep | None = None
+    typed: Rule | None = None
 
     def explain(self, command: str = "") -> tuple[str, str]:
         """Return the meaning in a command, and the description of the default."""
@@ -104,6 +105,18 @@ def list_options(record: type) -> Mapping[str, Declared]:
             if isinstance(option, Option):
                 found[each.name] = Declared(each.name, kind, each.default, not each.kw_only, option)
     return found
+
+
+def read_record(record: object, required: Collection[str] = ()) -> None:
+    """Replace the values of a record's options by what their rules read.
+
+    An option that is not ``required`` keeps the default None. Raises ``UsageError``.
+    """
+    kind: type = type(record)
+    for name, each in list_options(kind).items():
+        value = getattr(record, name)
+        if value is not None or each.default is not None or name in required:
+            object.__setattr__(record, name, read_value(name, each.option.rule, value))
 
 
 def defaults(**others: object) -> Callable[[type[T]], type[T]]:

@@ -10,6 +10,8 @@ from statistics import median
 
 from pydantic import JsonValue
 
+from gnnbench.jobs.groups import Spread
+from gnnbench.jobs.options import list_options
 from gnnbench.records import Cell, Metric, Table, TableRow
 from gnnbench.report.results.earlier import hold_documents
 from gnnbench.report.results.kept import Kept
@@ -19,7 +21,10 @@ from gnnbench.units import format_si
 _COLUMNS = ("epoch", "host links", "peak device", "test accuracy", "runs")
 #: Settings that a table has in common, and settings that name a row beside its label.
 _SHARED = ("dataset", "model", "platform")
-_APART = ("set", "epochs", "layers", "hidden", "batch_size", "fanouts", "learning_rate", "scaling")
+_APART = (
+    *("set", "epochs", "layers", "hidden", "batch_size", "fanouts", "learning_rate", "scaling"),
+    *list_options(Spread),
+)
 
 
 def tabulate_kept(kept: Sequence[Kept], damaged: Sequence[str] = ()) -> tuple[Table, ...]:
@@ -89,6 +94,8 @@ def _tell(configuration: Mapping[str, JsonValue], names: Iterable[str]) -> list[
     words = []
     for name in names:
         value = configuration.get(name)
+        if value is None:
+            continue  # the default
         if isinstance(value, list):
             words.append(", ".join(map(str, value)) if value else f"no {name}")
         else:

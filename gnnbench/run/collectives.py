@@ -21,7 +21,7 @@ from torch import Tensor
 from torch import distributed as group
 
 from gnnbench.errors import GnnbenchError, reason_of
-from gnnbench.host.rank import DONE, PATIENCE_S, report
+from gnnbench.host.rank import DONE, HAS_FAILED, PATIENCE_S, report
 from gnnbench.machines.machine import Device
 from gnnbench.run.peers import Peers
 
@@ -241,7 +241,7 @@ class Processes:
             self.peers.fail(f"{self.peers.name} was ended by a signal.")
             raise
         except BaseException as error:
-            self.peers.fail(f"{self.peers.name} has failed: {reason_of(error)}.")
+            self.peers.fail(f"{self.peers.name} {HAS_FAILED} {reason_of(error)}.")
             raise
 
     def leave(self) -> None:
