@@ -21,6 +21,7 @@ from gnnbench.datasets.memory import check_memory
 from gnnbench.errors import DatasetError
 from gnnbench.host.files import FileRefusedError, open_input
 from gnnbench.host.mapped import AnyArray, map_array
+from gnnbench.kernels.faults import watch
 
 #: How much of an array is read at a time.
 PIECE_BYTES = 1 << 22
@@ -115,6 +116,7 @@ class ArrayFile:
                 shape, columns = self.header.shape, self.header.by_columns
                 dims = shape[::-1] if columns else shape
                 array = map_array(stream, self.offset, self.header.dtype, dims)
+                watch(array, self.path)
                 return array.T if columns else array
         except (FileRefusedError, OSError, ValueError) as error:
             raise DatasetError(f"{self.path}: it cannot be mapped into memory: {error}.") from error

@@ -43,12 +43,21 @@ class FileMapping(mmap.mmap):
     """A private mapping of a file. An array is mapped if its memory belongs to such a mapping."""
 
 
-def is_mapped(array: AnyArray) -> bool:
-    """Return whether the memory of an array is mapped by :func:`map_array`, also of a view."""
+def find_mapping(array: AnyArray) -> FileMapping | None:
+    """Return the mapping that holds the memory of an array, or of the array it is a view of.
+
+    Return None if :func:`map_array` did not map it.
+    """
     owner: object = array
     while isinstance(owner, np.ndarray):
         owner = owner.base
-    return isinstance(owner.obj if isinstance(owner, memoryview) else owner, FileMapping)
+    found = owner.obj if isinstance(owner, memoryview) else owner
+    return found if isinstance(found, FileMapping) else None
+
+
+def is_mapped(array: AnyArray) -> bool:
+    """Return whether the memory of an array is mapped from a file, as :func:`find_mapping` says."""
+    return find_mapping(array) is not None
 
 
 def map_array(

@@ -26,6 +26,7 @@ TOPICS = (
     "fpga",
     "spmm",
     "products",
+    "faults",
 )
 #: Vector instruction sets; each includes all the ones before it.
 SIMD_SETS = ("baseline", "avx2", "avx512")
