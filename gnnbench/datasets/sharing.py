@@ -21,7 +21,7 @@ from gnnbench.datasets.npy import cut_rows
 from gnnbench.datasets.streaming import Digests
 from gnnbench.host.apart import ChildFailedError, call_apart
 from gnnbench.host.files import publish_folder
-from gnnbench.host.locks import forget_lock, locked, own_path
+from gnnbench.host.locks import locked, own_path
 from gnnbench.host.rank import Place
 from gnnbench.records import Dataset
 
@@ -75,7 +75,6 @@ def _map_copy(make: Callable[[], Dataset], key: str, place: Place) -> Dataset:
     (folder / f"rank-{place.local_rank}").touch()
     if len(list(folder.glob("rank-*"))) == place.local_size:
         shutil.rmtree(folder)
-        forget_lock(key)
     return mapped
 
 

@@ -31,10 +31,14 @@ def locked(key: str, patience_s: float) -> Iterator[None]:
     Raises ``GnnbenchError`` then, and ``OSError`` if there can be no lock.
     """
     path = own_path(f"{key}.lock")
-    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    lock = _open(path)
     try:
         stopped_s = 0.0
-        while not _take(lock):
+        while not _take(lock) or not _is_at(lock, path):
+            if not _is_at(lock, path):  # another holder has removed it
+                os.close(lock)
+                lock = _open(path)
+                continue
             time.sleep(LOOK_S)
             stopped_s = stopped_s + LOOK_S if _is_stopped(holder := _read(lock)) else 0.0
             if stopped_s >= patience_s:
@@ -44,15 +48,23 @@ def locked(key: str, patience_s: float) -> Iterator[None]:
                 )
         os.ftruncate(lock, 0)
         os.pwrite(lock, str(os.getpid()).encode(), 0)
-        yield
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
     finally:
         os.close(lock)
 
 
-def forget_lock(key: str) -> None:
-    """Remove a lock's file, which the last process that wants the lock may do while it has it."""
-    with contextlib.suppress(OSError):
-        own_path(f"{key}.lock").unlink()
+def _open(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
+def _is_at(lock: int, path: Path) -> bool:
+    """Return whether an open file is the one at ``path``."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(lock), os.lstat(path))
+    return False
 
 
 def _take(lock: int) -> bool:

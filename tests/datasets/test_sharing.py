@@ -85,6 +85,7 @@ def test_a_folder_is_mapped_where_it_is(scratch, tmp_path):
         assert same(each, stored)
         assert each.folder == stored.folder
         assert all(is_mapped(array) for array in list_arrays(each).values())
+    assert not list(scratch.iterdir())
 
 
 def test_where_nothing_can_be_shared_each_rank_has_its_own(scratch, monkeypatch):
@@ -117,7 +118,8 @@ def test_a_rank_that_is_stopped_at_its_work_is_named(scratch):
             pass
         os.kill(holder, signal.SIGCONT)
         with locked("key", PATIENCE_S):
-            pass
+            assert len(list(scratch.iterdir())) == 1
+        assert not list(scratch.iterdir())
     finally:
         os.kill(holder, signal.SIGKILL)
         os.waitpid(holder, 0)

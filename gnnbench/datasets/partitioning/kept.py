@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 import gnnbench
 from gnnbench.host.files import publish, user_cache
-from gnnbench.host.locks import forget_lock, locked
+from gnnbench.host.locks import locked
 from gnnbench.records import Dataset, Graph, IntArray
 
 
@@ -75,7 +75,6 @@ def find_kept(
     with contextlib.ExitStack() as opened:
         with contextlib.suppress(OSError):
             opened.enter_context(locked(key, shelf.patience_s))
-            opened.callback(forget_lock, key)
         if (kept := _read(files, graph.num_vertices, parts)) is not None:
             return kept
         made = cut()
