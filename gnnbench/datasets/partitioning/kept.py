@@ -88,7 +88,8 @@ def _read(files: Sequence[Path], vertices: int, parts: int) -> IntArray | None:
         with contextlib.suppress(OSError, ValueError, EOFError):
             found = np.load(file, allow_pickle=False)
             if found.shape == (vertices,) and found.dtype.kind == "u" and found.max() < parts:
-                return found.astype(np.int64)
+                kept: IntArray = found.astype(np.int64)
+                return kept
     return None
 
 
