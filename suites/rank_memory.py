@@ -16,7 +16,9 @@ import tempfile
 import time
 import traceback
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
+from statistics import fmean
 
 import torch
 
@@ -78,6 +80,12 @@ def measure(registry: Registry, spec: str, strategy: str, devices: int, ranks: i
     return peaks
 
 
+@cache
+def find_floor(registry: Registry, devices: int, ranks: int) -> float:
+    """Return the peak of a process on the tiny graph [MB], the mean of all ranks."""
+    return fmean(measure(registry, TINY, STRATEGIES[0], devices, ranks))
+
+
 def run(registry: Registry, spec: str, strategy: str, devices: int, rank: int, loaded: Path) -> int:
     """Train a strategy in this process, as one rank or alone; return an exit status."""
     os.environ["RANK"] = str(rank)
@@ -124,12 +132,8 @@ def print_peaks(spec: str, strategies: Sequence[str], counts: Sequence[int]) -> 
         for count in counts:
             (whole,), each = (
                 [
-                    peak - floor
-                    for peak, floor in zip(
-                        measure(registry, spec, strategy, count, processes),
-                        measure(registry, TINY, strategy, count, processes),
-                        strict=True,
-                    )
+                    peak - find_floor(registry, count, processes)
+                    for peak in measure(registry, spec, strategy, count, processes)
                 ]
                 for processes in (1, count)
             )

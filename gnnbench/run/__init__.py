@@ -33,7 +33,8 @@ from gnnbench.run.processors import on_cores, on_devices
 from gnnbench.run.streamed import StreamedEngine
 from gnnbench.run.timers import SynchronisedTimer
 
-#: A rank's memory is looked at after these epochs, and after the last one. All are alike.
+#: A rank's memory is read after preparation and after so many epochs. Later ones are alike, and
+#: memory that rank 0 has used to evaluate and check would count.
 LOOKED_AT = 2
 
 __all__ = [
@@ -202,7 +203,6 @@ class Training:
     def finish(self, epochs: Sequence[EpochTrace]) -> Trace:
         """Return everything recorded, with the ``epochs`` that the caller has kept."""
         engine, processes = self._engine, self._processes
-        self._note_memory()
         return Trace(
             epochs=tuple(epochs),
             peak_bytes=dict(engine.ledger.peak_bytes),
