@@ -16,9 +16,8 @@ import tempfile
 import time
 import traceback
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
-from statistics import fmean
+from statistics import mean
 
 import torch
 
@@ -33,6 +32,7 @@ from gnnbench.plugins import Registry, assemble, load
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Dataset, Workload
 from gnnbench.run import train
+from gnnbench.run.collectives import Processes
 from gnnbench.run.joining import join
 
 STRATEGIES = ("partition", "mixgcn", "hongtu", "hyscale")
@@ -80,12 +80,6 @@ def measure(registry: Registry, spec: str, strategy: str, devices: int, ranks: i
     return peaks
 
 
-@cache
-def find_floor(registry: Registry, devices: int, ranks: int) -> float:
-    """Return the peak of a process on the tiny graph [MB], the mean of all ranks."""
-    return fmean(measure(registry, TINY, STRATEGIES[0], devices, ranks))
-
-
 def run(registry: Registry, spec: str, strategy: str, devices: int, rank: int, loaded: Path) -> int:
     """Train a strategy in this process, as one rank or alone; return an exit status."""
     os.environ["RANK"] = str(rank)
@@ -111,7 +105,13 @@ def run(registry: Registry, spec: str, strategy: str, devices: int, rank: int, l
     return 0
 
 
-def train_strategy(registry, dataset, strategy, devices, processes=None) -> None:  # type: ignore[no-untyped-def]
+def train_strategy(
+    registry: Registry,
+    dataset: Dataset,
+    strategy: str,
+    devices: int,
+    processes: Processes | None = None,
+) -> None:
     """Train a strategy on described devices, all here or one a rank."""
     described = make_platform(devices)
     names = frozenset(device.name for device in described.accelerators)
@@ -128,14 +128,12 @@ def print_peaks(spec: str, strategies: Sequence[str], counts: Sequence[int]) -> 
     """Print the peaks of each strategy, with one process and with several."""
     registry = load(())
     print(f"{spec}: peak PSS less the interpreter's [MB]; load {os.getloadavg()[0]:.1f}")
-    for strategy in strategies:
-        for count in counts:
+    for count in counts:
+        floors = {n: mean(measure(registry, TINY, STRATEGIES[0], count, n)) for n in (1, count)}
+        for strategy in strategies:
             (whole,), each = (
-                [
-                    peak - find_floor(registry, count, processes)
-                    for peak in measure(registry, spec, strategy, count, processes)
-                ]
-                for processes in (1, count)
+                [peak - floors[n] for peak in measure(registry, spec, strategy, count, n)]
+                for n in (1, count)
             )
             listed = ", ".join(f"{peak:,.0f}" for peak in each)
             print(
