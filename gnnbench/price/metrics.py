@@ -86,8 +86,7 @@ def summarise(
         "preprocessing_time": Metric(trace.preprocessing_s, "s", "measured"),
         "harness_overhead": time_of([_overhead_of(each) for each in epochs], "1", "measured"),
     }
-    if trace.rank_bytes:
-        each = tuple(map(float, trace.rank_bytes))
+    if each := tuple(map(float, trace.rank_bytes)):
         metrics["peak_rank_bytes"] = Metric(max(each), "B", "measured", each)
     joules = [item.energy_j for item in digests if item.energy_j is not None]
     if joules and len(joules) == len(digests):
