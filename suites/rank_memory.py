@@ -114,7 +114,7 @@ def train_strategy(
 ) -> None:
     """Train a strategy on described devices, all here or one a rank."""
     described = make_platform(devices)
-    names = frozenset(device.name for device in described.accelerators)
+    names = frozenset(device.name for device in described.devices)
     platform = with_memory(described, names, 10**12)
     dims = (dataset.num_features, HIDDEN, dataset.num_classes)
     workload = Workload("gcn", dims, EPOCHS, BATCH, FANOUTS, seed=0, threads=1)
@@ -138,7 +138,8 @@ def print_peaks(spec: str, strategies: Sequence[str], counts: Sequence[int]) -> 
             listed = ", ".join(f"{peak:,.0f}" for peak in each)
             print(
                 f"{strategy:10} {count} devices: one process {whole:,.0f}, ranks {listed}; "
-                f"the largest is {max(each) / (whole / count):.2f}x of its share",
+                f"the largest is {max(each) / (whole / count):.2f}x of a {count}th, and all "
+                f"together {sum(each) / whole:.2f}x",
                 flush=True,
             )
 
