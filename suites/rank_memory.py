@@ -138,7 +138,7 @@ def print_peaks(spec: str, strategies: Sequence[str], counts: Sequence[int]) -> 
             listed = ", ".join(f"{peak:,.0f}" for peak in each)
             print(
                 f"{strategy:10} {count} devices: one process {whole:,.0f}, ranks {listed}; "
-                f"the largest is {max(each) / (whole / count):.2f}x of a {count}th, and all "
+                f"the largest is {max(each) / (whole / count):.2f}x of an even share, and all "
                 f"together {sum(each) / whole:.2f}x",
                 flush=True,
             )
