@@ -136,7 +136,7 @@ def run_rows(
 
     from gnnbench.programs.rows import make_request
 
-    request = make_request(job, registry, demanded, place.local_size if place else None)
+    request = make_request(job, registry, demanded, place, wanted.patience_s)
     if find_rows is not None:
         request = replace(request, rows=find_rows(request, registry))
 
@@ -167,9 +167,12 @@ def run_as_rank(
 ) -> int:
     """Run the comparison as one of several ranks; rank 0 writes and prints."""
     from gnnbench.comparison import check_agreement, gather_nodes, serve
+    from gnnbench.datasets.partitioning import keep_partitions
     from gnnbench.run.shared_memory import make_processes
 
-    with joined(place, patience_s, make_processes(request.platform)) as processes:
+    make = make_processes(request.platform)
+    kept = keep_partitions(request.dataset, patience_s)
+    with kept, joined(place, patience_s, make) as processes:
         check_agreement(request, processes)
         request = gather_nodes(request, processes)
         if processes.rank:

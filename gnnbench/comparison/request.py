@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Protocol
 
 from gnnbench.datasets import scale_features
+from gnnbench.datasets.sharing import share
 from gnnbench.host.cores import count_cores
+from gnnbench.host.rank import PATIENCE_S, Place
 from gnnbench.jobs.groups import Trials
 from gnnbench.jobs.job import Job
 from gnnbench.jobs.options import defaults
@@ -90,12 +92,17 @@ class PlannedRow:
 
 
 def make_request(
-    job: Job, registry: Registry, demanded: tuple[str, ...] = (), ranks: int | None = None
+    job: Job,
+    registry: Registry,
+    demanded: tuple[str, ...] = (),
+    place: Place | None = None,
+    patience_s: float = PATIENCE_S,
 ) -> Request:
     """Make the request of a job, with its data and machine, and set torch's threads.
 
-    As one of several ranks, of which ``ranks`` are on this machine, a process has its share of the
-    cores. Raises ``UsageError`` for names that are unknown or values that are contradictory.
+    A rank, at ``place`` among others, has its share of the cores. It shares the data set with the
+    other ranks of its machine, and waits for them with ``patience_s``. Raises ``UsageError`` for
+    names that are unknown or values that are contradictory.
     """
     for name, own_swaps in job.chosen:
         registry.strategy(name)
@@ -105,13 +112,14 @@ def make_request(
 
     import torch
 
+    ranks = None if place is None else place.local_size
     threads = job.threads or max(1, count_cores() // (ranks or 1))
     torch.set_num_threads(threads)
     own = registry.strategy(job.chosen[0][0]).platform if job.chosen else ""
     # A whole program is only timed here.
     spec = LOCAL if job.programs and job.platform is None else job.platform
     machine = load_machine(spec, ranks, find_placements(registry, job.chosen), own)
-    data = scale_features(load_dataset(job.dataset, job.seed), job.scaling)
+    data = _load_data(job, place, patience_s)
     data = note_unused_weights(data, model)
     return Request(
         strategies=tuple(Variant(*each) if each[1] else each[0] for each in job.chosen),
@@ -124,6 +132,17 @@ def make_request(
         demanded=demanded,
         **{each.name: getattr(job, each.name) for each in fields(Trials)},
     )
+
+
+def _load_data(job: Job, place: Place | None, patience_s: float) -> Dataset:
+    """Return the data set of a job with scaled features, shared by the ranks of this machine."""
+
+    def make() -> Dataset:
+        return scale_features(load_dataset(job.dataset, job.seed), job.scaling)
+
+    if place is None or isinstance(job.dataset, Dataset):
+        return make()
+    return share(make, str(job.dataset or ""), (job.seed, job.scaling), place, patience_s)
 
 
 class RowRun(Protocol):

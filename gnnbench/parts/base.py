@@ -81,18 +81,18 @@ class Setting:
     def keep(self, made: Kept) -> Kept:
         """Return ``made``, which is kept for a run and grows with the number of edges.
 
-        It is an array or a record with arrays. Its arrays move to disk where the graph is on disk,
-        else they stay in memory.
+        It is an array or a record with arrays. Its arrays move to disk where the graph is mapped
+        from files, because it is large or several ranks share it. Else they stay in memory.
 
         Raises ``UsageError`` where the disk has no room.
         """
-        if not self.dataset.folder:
+        if not self.dataset.mapped:
             return made
         try:
             return _shelve(made)
         except OSError as error:
             raise UsageError(
-                f"{tempfile.gettempdir()} takes no more of what is made of {self.dataset.folder}: "
+                f"{tempfile.gettempdir()} takes no more of what is made of {self.dataset.name}: "
                 f"{explain(error)}; name another folder in the environment's TMPDIR."
             ) from error
 

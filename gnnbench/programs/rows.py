@@ -12,6 +12,7 @@ from gnnbench import comparison
 from gnnbench.comparison.request import Request, RowRun
 from gnnbench.comparison.run import Scene
 from gnnbench.errors import UsageError
+from gnnbench.host.rank import PATIENCE_S, Place
 from gnnbench.jobs.job import Job
 from gnnbench.parts import Setting
 from gnnbench.plugins import Registry
@@ -42,14 +43,18 @@ def find_program(given: object, registry: Registry) -> AnyProgram:
 
 
 def make_request(
-    job: Job, registry: Registry, demanded: tuple[str, ...] = (), ranks: int | None = None
+    job: Job,
+    registry: Registry,
+    demanded: tuple[str, ...] = (),
+    place: Place | None = None,
+    patience_s: float = PATIENCE_S,
 ) -> Request:
     """Make the request of a job as ``comparison.make_request`` does, with its programs.
 
     Raises ``UsageError`` and ``PluginError``.
     """
     found = [find_program(each, registry) for each in job.programs]
-    request = comparison.make_request(job, registry, demanded, ranks)
+    request = comparison.make_request(job, registry, demanded, place, patience_s)
     return replace(request, programs=ProgramRows(found, registry)) if found else request
 
 

@@ -183,6 +183,7 @@ def error_line(runs: Sequence[RunResult]) -> str:
 def machine_lines(groups: Sequence[Group]) -> list[tuple[str, str]]:
     """Return this machine's own times, emulation included; never set against modelled times."""
     wall: list[str] = []
+    ranks: list[str] = []
     harness: list[float] = []
     once: dict[Provenance, list[str]] = {}
     for row in list_done(groups):
@@ -194,6 +195,8 @@ def machine_lines(groups: Sequence[Group]) -> list[tuple[str, str]]:
             once.setdefault(metric.provenance, []).append(seconds)
         if (metric := row.metric("harness_overhead")) is not None:
             harness.append(100.0 * metric.value)
+        if (metric := row.done[0].metrics.get("peak_rank_bytes")) is not None:
+            ranks.append(f"{name} {', '.join(format_si(size, 'B') for size in metric.samples)}")
     lines = []
     bases = dict.fromkeys(
         base.label for group in groups for p in ALL_PROVENANCES if (base := group.base(p))
@@ -213,6 +216,8 @@ def machine_lines(groups: Sequence[Group]) -> list[tuple[str, str]]:
             low, high = f"{min(harness):.1f}", f"{max(harness):.1f}"
             text += f", of which harness {low if low == high else f'{low}-{high}'} %"
         lines.append(("this machine", text))
+    if ranks:
+        lines.append(("each rank", f"peak memory [measured]: {'; '.join(ranks)}"))
     for provenance, each in once.items():
         lines.append(("preprocessing", f"[{provenance}]: {', '.join(each)}, once"))
     return lines

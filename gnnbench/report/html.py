@@ -78,6 +78,7 @@ _METRICS = {
     **WAYS,
     "peak_device_bytes": "peak, largest device",
     "peak_host_bytes": "peak, host",
+    "peak_rank_bytes": "peak, largest rank",
     "imbalance": "imbalance",
     "energy": "energy",
     "preprocessing_time": "preprocessing, once",

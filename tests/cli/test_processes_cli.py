@@ -426,7 +426,14 @@ def check_training(text, said, chats):
     assert row["equivalence"]["equal"] is True
     assert row["metrics"]["all_to_all_bytes"]["value"] > 0
     assert row["metrics"]["epoch_time"]["provenance"] == "measured"
-    assert any("2 processes (gloo); peak memory of each, measured" in n for n in row["notes"])
+    assert "2 processes (gloo)" in row["notes"]
+    peak = row["metrics"]["peak_rank_bytes"]
+    assert (peak["provenance"], peak["unit"], peak["value"]) == (
+        "measured",
+        "B",
+        max(peak["samples"]),
+    )
+    assert len(peak["samples"]) == 2
 
 
 TWO_EPOCHS = ("--epochs", "2", "--plugin", "chatty", "--json", "-")

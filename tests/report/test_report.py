@@ -79,6 +79,15 @@ def test_a_measured_comparison_says_so():
     assert "modelled" not in text
 
 
+def test_the_memory_of_each_rank_is_a_detail():
+    run = make_run("hongtu")
+    size = Metric(2e9, "B", "measured", (1.5e9, 2e9))
+    comparison = make_comparison(replace(run, metrics={**run.metrics, "peak_rank_bytes": size}))
+    line = "peak memory [measured]: hongtu 1.50 GB, 2.00 GB"
+    assert line in show(comparison)
+    assert line not in show(comparison, details=False)
+
+
 def test_failures_alone_make_a_table_without_labels_twice():
     text = show(make_comparison(make_failure("dgl", "skipped", "dgl: it does not fit.")))
     assert "full graph" in text
