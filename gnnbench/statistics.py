@@ -73,6 +73,13 @@ class Difference:
         """Whether one of the two is faster: the whole interval is beyond the margin."""
         return self.low > 1.0 + self.margin or self.high < 1.0 / (1.0 + self.margin)
 
+    @property
+    def mark(self) -> str:
+        """``"+"`` if ours is faster, ``"-"`` if it is slower, ``"="`` if neither is shown."""
+        if not self.shown:
+            return "="
+        return "+" if self.ratio > 1.0 else "-"
+
     def about(self, ratio: float) -> Difference:
         """Return this difference with the ratio of two reported figures, widened to include it."""
         return replace(self, ratio=ratio, low=min(self.low, ratio), high=max(self.high, ratio))

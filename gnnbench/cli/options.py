@@ -9,7 +9,7 @@ import json
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
@@ -18,6 +18,7 @@ import click
 from click.core import ParameterSource
 
 from gnnbench.cli.outputs import File, Outputs
+from gnnbench.cli.progress import QUIET, silence
 from gnnbench.cli.screen import complain, escape, make_console
 from gnnbench.cli.values import FilePath, Number, Numbers
 from gnnbench.errors import UsageError
@@ -52,6 +53,12 @@ class CommandLine:
         self.words = words
         self.debug = False
 
+    @property
+    def name(self) -> str:
+        """The program and its command, such as ``"gnnbench plan"``."""
+        named = len(self.words) > 1 and not self.words[1].startswith("-")
+        return " ".join(self.words[: 1 + named])
+
 
 def _set_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value:
@@ -69,14 +76,18 @@ def _check_json(ctx: click.Context, _: click.Parameter, value: Path | None) -> P
     return value
 
 
-debug_option = click.option(
-    "--debug",
-    is_flag=True,
-    expose_value=False,
-    is_eager=True,
-    callback=_set_debug,
-    help="Show the traceback of an error.",
-)
+def _set_quiet(_: click.Context, __: click.Parameter, value: bool) -> None:
+    if value:
+        silence()
+
+
+def voice_options(command: Command) -> Command:
+    """Add ``--quiet`` and ``--debug`` to a command."""
+    flag = partial(click.option, is_flag=True, expose_value=False, is_eager=True)
+    quiet = flag("--quiet", callback=_set_quiet, help=f"Show no progress, as {QUIET}=1 does.")
+    debug = flag("--debug", callback=_set_debug, help="Show the traceback of an error.")
+    decorated: Command = quiet(debug(command))
+    return decorated
 
 
 class Asked(Generic[T]):
@@ -197,8 +208,8 @@ patience_option = click.option(
     default=PATIENCE_S,
     show_default=True,
     metavar="S",
-    help="With several processes: after how many seconds in one step the others give up a rank "
-    "that does not come. One that ends is noticed at once.",
+    help="Timeout in seconds for a silent rank of several processes. A rank that ends is noticed "
+    "at once.",
 )
 
 
@@ -209,8 +220,8 @@ def is_given(name: str) -> bool:
 
 
 def shared_options(command: Command) -> Command:
-    """Add ``--json`` and ``--debug`` to a command."""
-    return json_option(debug_option(command))
+    """Add ``--json``, ``--quiet`` and ``--debug`` to a command."""
+    return json_option(voice_options(command))
 
 
 def has_subcommand(ctx: click.Context, *given: object) -> bool:
@@ -231,7 +242,18 @@ def check_file(path: Path) -> None:
 
 
 def check_job_files(job: Training, outputs: Outputs) -> None:
-    """Run :func:`check_files` on the outputs of a command, and on everything that its job reads."""
+    """Run :func:`check_files` on the outputs of a command, and on everything that its job reads.
+
+    Refuse names of datasets and platforms that are unknown, before the first slow import.
+    """
+    if isinstance(job.dataset, str):
+        from gnnbench.datasets.catalogue import find_loader
+
+        find_loader(job.dataset)
+    if isinstance(job.platform, str):
+        from gnnbench.machines.describe import require_known
+
+        require_known(job.platform)
     check_files(
         outputs.json_path,
         outputs.trace_path,
@@ -285,6 +307,8 @@ def check_files(
 
 def open_console(json_path: Path | None) -> Console:
     """Return a console for people: standard output, or standard error if that carries JSON."""
+    if json_path == STDOUT:
+        silence()
     return make_console(sys.stderr if json_path == STDOUT else sys.stdout)
 
 

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import gnnbench
+from gnnbench.cli.progress import silence
 from gnnbench.errors import GnnbenchError
 from gnnbench.host import signals
 from gnnbench.host.rank import (
@@ -178,6 +179,7 @@ def run_ranks(arguments: Sequence[str], processes: int, patience_s: float) -> in
             f"bring the loopback interface up (ip link set lo up)."
         )
     signals.begin_work()
+    silence()  # rank 0 writes the line
     ranks: list[Rank] = []
     with ExitStack() as stack:
         stack.callback(_stop, ranks)
