@@ -14,6 +14,8 @@ from gnnbench.host import resume, signals
 
 #: Words that change nothing of what a command does.
 _IDLE = ("--resume", "--quiet", "--debug")
+#: Options of files that the command writes.
+_OUTPUTS = ("--json", "--html", "--trace", "--out")
 
 resume_option = click.option(
     "--resume",
@@ -59,7 +61,12 @@ def _find_key(words: tuple[str, ...]) -> str | None:
     index = find_index()
     if index is None:
         return None
-    named = [text for word in words for text in (word, *word.split(","), word.partition("=")[2])]
+    inputs = [
+        word
+        for before, word in zip(("", *words), words, strict=False)
+        if not {before, word.partition("=")[0]}.intersection(_OUTPUTS)
+    ]
+    named = [text for word in inputs for text in (word, *word.split(","), word.partition("=")[2])]
     return "\0".join((*words, os.getcwd(), index.stem, *map(_describe, dict.fromkeys(named))))
 
 
