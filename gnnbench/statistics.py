@@ -75,10 +75,8 @@ class Difference:
 
     @property
     def mark(self) -> str:
-        """``"+"`` if ours is faster, ``"-"`` if it is slower, ``"="`` if neither is shown."""
-        if not self.shown:
-            return "="
-        return "+" if self.ratio > 1.0 else "-"
+        """``"*"`` if one of the two is shown to be faster, else ``"~"``."""
+        return "*" if self.shown else "~"
 
     def about(self, ratio: float) -> Difference:
         """Return this difference with the ratio of two reported figures, widened to include it."""

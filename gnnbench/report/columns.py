@@ -215,8 +215,8 @@ def _epoch_column(groups: Sequence[Group], provenance: Provenance) -> Column:
     mark_width = max(map(len, marks), default=0)
     cells = tuple(
         (
-            f"{pad(t, time_width, 'right')}  {pad(s, speed_width, 'right')} "
-            f"{pad(m, mark_width)}{r}".rstrip(),
+            f"{pad(t, time_width, 'right')}  {pad(s, speed_width, 'right')}"
+            f"{pad(m, mark_width)} {r}".rstrip(),
             style,
         )
         for t, s, m, r, style in zip(times, speeds, marks, ranges, styles, strict=True)
@@ -229,7 +229,7 @@ def _mark(row: Row, group: Group, provenance: Provenance, ratio: Difference | No
     """Return the mark of a row that may win, against the row that speeds refer to."""
     if ratio is None or not row.ranked or row is group.base(provenance):
         return ""
-    return f"{ratio.mark} "
+    return ratio.mark
 
 
 def list_factors(groups: Sequence[Group]) -> list[str]:

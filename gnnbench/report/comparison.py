@@ -81,8 +81,8 @@ def rule_line(modelled: bool) -> str:
     apart = "" if modelled else f", {100 * MARGIN_APART:g} % where rows did not take turns"
     return (
         f"Speeds (x) are against the first ranked row of each group; ranges {within}. "
-        f"+ is faster and - slower: the whole range is beyond {100 * MARGIN:g} %{apart}. "
-        f"= shows no difference."
+        f"* marks a row that is faster or slower: its whole range is beyond {100 * MARGIN:g} %"
+        f"{apart}. ~ marks a row that shows no difference."
     )
 
 

@@ -70,8 +70,8 @@ def test_the_mark_says_what_the_rule_of_verdicts_says():
     runs += [measured("same", 1.005), measured("wrong", 0.1, fault="it is off")]
     groups = group_runs(make_comparison(*runs, make_failure("failed", "skipped", "no")))
     cells = [text.split() for text, _ in deciding_columns(groups)[0].cells]
-    marks = [cell[3] if len(cell) > 3 else "" for cell in cells]
-    assert marks == ["", "+", "-", "=", ""]
+    speeds = [cell[2] if len(cell) > 2 else "" for cell in cells]
+    assert speeds == ["1.00x", "2.00x*", "0.67x*", "1.00x~", ""]
     text = " ".join(" ".join(show(make_comparison(*runs, modelled=False), 100)).split())
-    assert "+ is faster and - slower: the whole range is beyond 2 %" in text
-    assert "= shows no difference." in text
+    assert "* marks a row that is faster or slower: its whole range is beyond 2 %" in text
+    assert "~ marks a row that shows no difference." in text
