@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gnnbench.constants import MarkedNumber
     from gnnbench.plugins import Registry
     from gnnbench.records import LedgerEntry, Table
-    from gnnbench.reproduce.studies import LeftOut
+    from gnnbench.reproduce.studies import LeftOut, Reproduction
 
 #: The table of whole programs, which no plugin offers, its state and its summary.
 PROGRAMS, HERE = "programs", "measured here"
@@ -93,23 +93,11 @@ def reproduce(
 
     from gnnbench.report.results.tables import describe_entries, describe_numbers, make_document
     from gnnbench.report.tables import print_table
-    from gnnbench.reproduce.studies import Inventory, Ledger
+    from gnnbench.reproduce.studies import Inventory
 
-    tables: list[Table] = []
-    entries: list[LedgerEntry] = []
     prepared = [offered() for offered in chosen]
-    programs = PROGRAMS in names
-    with resumable(line, resumed=resumed), doing("reproducing", len(prepared) + programs) as whole:
-        for each in prepared:
-            with doing(each.name):
-                tables += once(each.run, each.name)
-                if isinstance(each, Ledger):
-                    entries += once(each.entries, each.name, "entries")
-            whole.advance()
-        if programs:
-            from gnnbench.programs.beside import measure
-
-            tables.append(measure(registry, graphs))
+    with resumable(line, resumed=resumed):
+        tables, entries = compute(prepared, registry, graphs if PROGRAMS in names else None)
     inventories = [each for each in prepared if isinstance(each, Inventory)]
     numbers = [number for inventory in inventories for number in inventory.numbers()]
     if json_path is not None:
@@ -131,6 +119,28 @@ def reproduce(
     if numbers:
         print_numbers(numbers, console)
     return 0
+
+
+def compute(
+    prepared: Sequence[Reproduction], registry: Registry, graphs: Sequence[str] | None
+) -> tuple[list[Table], list[LedgerEntry]]:
+    """Return all tables, and the entries of ledgers; ``graphs`` are those of programs, if any."""
+    from gnnbench.reproduce.studies import Ledger
+
+    tables: list[Table] = []
+    entries: list[LedgerEntry] = []
+    with doing("reproducing", len(prepared) + (graphs is not None)) as whole:
+        for each in prepared:
+            with doing(each.name):
+                tables += once(each.run, each.name)
+                if isinstance(each, Ledger):
+                    entries += once(each.entries, each.name, "entries")
+            whole.advance()
+        if graphs is not None:
+            from gnnbench.programs.beside import measure
+
+            tables.append(measure(registry, graphs))
+    return tables, entries
 
 
 def print_numbers(numbers: Sequence[MarkedNumber], console: Console) -> None:

@@ -119,7 +119,6 @@ def compare(
     keep_pages()
     model = registry.model(request.workload.model)
     setting = make_setting(request, model)
-    load = MachineLoad()
     with doing("preparing the comparison"):
         digest = request.dataset.digest()
         guard = DatasetGuard(request.dataset)
@@ -127,19 +126,10 @@ def compare(
         _require_some(rows, refusals)
         due = [row for row in rows if row not in refusals]
         finished = FinishedRuns(request, digest, due)
+    load = MachineLoad()
     with doing("comparing", PHASES * len(due) * request.repeats) as whole:
-        runner = _RowRunner(Scene(request, registry, setting, whole, processes), guard, finished)
-        try:
-            for repeat in range(request.repeats):
-                runner.perform(due, repeat)
-        finally:
-            if request.programs is not None:
-                request.programs.close()
-    if processes is not None:
-        processes.tell(None)
-    if runner.interrupted:
-        resume.stop()
-    runner.results.update(finished.note_turns(runner.results))
+        scene = Scene(request, registry, setting, whole, processes)
+        runner = _run_rows(scene, guard, finished, due)
     results = [
         empty_result(row, repeat, refusals[row].status, refusals[row].reason)
         if row in refusals
@@ -163,6 +153,26 @@ def compare(
         interrupted=runner.interrupted,
         cards=_find_cards(rows, registry),
     )
+
+
+def _run_rows(
+    scene: Scene, guard: DatasetGuard, finished: FinishedRuns, due: Sequence[Row]
+) -> _RowRunner:
+    """Run all repeats of the rows that are not ``finished``; return the runner with all results."""
+    request = scene.request
+    runner = _RowRunner(scene, guard, finished)
+    try:
+        for repeat in range(request.repeats):
+            runner.perform(due, repeat)
+    finally:
+        if request.programs is not None:
+            request.programs.close()
+    if scene.processes is not None:
+        scene.processes.tell(None)
+    if runner.interrupted:
+        resume.stop()
+    runner.results.update(finished.note_turns(runner.results))
+    return runner
 
 
 def _require_some(rows: Sequence[Row], refusals: Mapping[Row, _Refusal]) -> None:
