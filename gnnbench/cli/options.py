@@ -10,6 +10,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, wraps
+from itertools import takewhile
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
@@ -22,6 +23,7 @@ from gnnbench.cli.progress import QUIET, silence
 from gnnbench.cli.screen import complain, escape, make_console
 from gnnbench.cli.values import FilePath, Number, Numbers
 from gnnbench.errors import UsageError
+from gnnbench.host.progress import doing
 from gnnbench.host.rank import PATIENCE_S
 from gnnbench.jobs.groups import Training
 from gnnbench.jobs.limits import FLAG, OneOf, Real, Rule, Whole, Wholes
@@ -55,9 +57,10 @@ class CommandLine:
 
     @property
     def name(self) -> str:
-        """The program and its command, such as ``"gnnbench plan"``."""
-        named = len(self.words) > 1 and not self.words[1].startswith("-")
-        return " ".join(self.words[: 1 + named])
+        """The program with its command and subcommand, such as ``"gnnbench plugins check"``."""
+        groups = ("plugins", "programs", "datasets", "platforms")
+        most = 3 if self.words[1:2] and self.words[1] in groups else 2
+        return " ".join(takewhile(lambda word: not word.startswith("-"), self.words[:most]))
 
 
 def _set_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -337,16 +340,18 @@ def load_registry(extra: Sequence[object], names: Iterable[tuple[str, str]] = ()
     listing, registry = _open_listing(extra)
     listing.check(names)
     if registry is None:
-        from gnnbench.plugins import load
+        with doing("loading plugins"):
+            from gnnbench.plugins import load
 
-        registry = load(list(map(str, extra)))
+            registry = load(list(map(str, extra)))
     return registry
 
 
 def _open_listing(extra: Sequence[object]) -> tuple[Listing, Registry | None]:
     from gnnbench.plugins.index import open_listing
 
-    listing, registry = open_listing(list(map(str, extra)))
+    with doing("loading plugins"):
+        listing, registry = open_listing(list(map(str, extra)))
     for problem in listing.problems:
         complain(f"warning: {problem}")
     return listing, registry

@@ -136,15 +136,17 @@ def describe(command: str, task: Task | None, began_s: float, now_s: float) -> s
     """Return what a command does, how far it is, and the time that it takes, in ASCII.
 
     The whole comes first, then its innermost part. The rest is estimated from the share of the
-    whole that is done. Both times are on the monotonic clock.
+    outermost task with several steps. Both times are on the monotonic clock.
     """
     path = [] if task is None else task.path
     shown = [path[0], path[-1]] if len(path) > 1 else path
-    words = [_describe_task(each) for each in shown] or ["starting"]
+    words = [_describe_task(each) for each in shown] or ["working"]
     told = f"{tell_seconds(now_s - began_s)} so far"
-    if path and path[0].share >= LEAST_SHARE and now_s - path[0].began_s >= LEAST_S:
-        left_s = (now_s - path[0].began_s) * (1.0 / path[0].share - 1.0)
-        told += f", about {tell_seconds(left_s)} left"
+    counted = next((each for each in path if each.total > 1), None)
+    if counted is not None and counted.share >= LEAST_SHARE:
+        took_s = now_s - counted.began_s
+        if took_s >= LEAST_S:
+            told += f", about {tell_seconds(took_s * (1.0 / counted.share - 1.0))} left"
     line = f"{command}: {', '.join(words)}; {told}"
     return "".join(each if " " <= each <= "~" else "?" for each in line)
 
@@ -172,6 +174,7 @@ def _is_terminal() -> bool:
 def _find_width() -> int:
     """Return the columns of the terminal that a line may fill."""
     try:
-        return max(20, os.get_terminal_size(sys.stderr.fileno()).columns - 1)
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns
     except (OSError, ValueError):
-        return 79
+        columns = 0
+    return (columns or 80) - 1

@@ -41,7 +41,8 @@ def resumable(line: CommandLine, *, resumed: bool) -> Iterator[None]:
     with resume.keeping(resume.find_folder(key), again=resumed) as keeper:
         if resumed and not keeper.count:
             raise click.UsageError(
-                "no finished parts of this command are kept; run it without --resume."
+                "no finished parts of this command are kept for this code and these files; run it "
+                "without --resume."
             )
         signals.hint_by(lambda: _tell(keeper.count))
         yield

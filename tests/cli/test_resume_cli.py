@@ -76,7 +76,7 @@ def test_modelled_rows_that_are_finished_are_not_trained_again(run, small, tmp_p
         assert found["metrics"]["epoch_time"] == expected["metrics"]["epoch_time"]
         assert found["notes"] == expected["notes"]
     again = one_sentence(run(*words, "--json", resumed, "--resume"))
-    assert "no finished parts of this command are kept" in again
+    assert "no finished parts of this command are kept for this code" in again
 
 
 def test_measured_rows_say_that_they_took_no_turns(run, small, tmp_path, stop_at):

@@ -77,7 +77,7 @@ def test_nothing_is_written_while_times_are_measured(clock, monkeypatch):
             line.look()
         assert stream.getvalue() == ""
         line.look()
-        assert stream.getvalue() == "gnnbench compare: starting; 5 s so far\n"
+        assert stream.getvalue() == "gnnbench compare: working; 5 s so far\n"
 
 
 @pytest.mark.parametrize("name", [QUIET, "RANK"])
@@ -99,7 +99,7 @@ def test_the_thread_speaks_where_no_task_advances(monkeypatch):
         until_s = time.monotonic() + 60.0
         while not stream.getvalue() and time.monotonic() < until_s:
             time.sleep(0.01)
-    assert stream.getvalue() == "gnnbench compare: starting; 0 s so far\n"
+    assert stream.getvalue() == "gnnbench compare: working; 0 s so far\n"
 
 
 @pytest.mark.parametrize(
@@ -116,6 +116,15 @@ def test_the_rest_is_estimated_once_something_is_known(done, elapsed_s, says):
         task.advance(done)
         now_s = task.began_s + elapsed_s
         assert describe("gnnbench", task, task.began_s, now_s) == f"gnnbench: {says}"
+
+
+def test_one_step_says_nothing_of_its_rest():
+    with doing("planning") as whole, doing("degrees", 4) as degrees:
+        degrees.advance(2)
+        told = describe("gnnbench", degrees, whole.began_s, degrees.began_s + 10)
+        assert told == "gnnbench: planning, degrees 2/4; 10 s so far, about 10 s left"
+    with doing("planning") as whole, doing("degrees"):
+        assert "left" not in describe("gnnbench", whole, 0.0, whole.began_s + 10)
 
 
 def test_edges_are_a_percentage_and_other_alphabets_question_marks():
