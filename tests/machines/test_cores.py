@@ -91,7 +91,7 @@ def test_a_spec_says_how_many_cores_each_device_has(spec, devices, host):
     "spec", ["cores:", "cores:0", "cores:1,", "cores:0+1", "cores:1+", "cores:a"]
 )
 def test_a_spec_that_cannot_be_read_is_refused(spec):
-    with pytest.raises(PlatformError, match=r"is not cores:A,B,\.\.\. with so many cores for each"):
+    with pytest.raises(PlatformError, match=r"is not cores:A,B,\.\.\. with the number of cores"):
         load_platform(spec)
 
 
