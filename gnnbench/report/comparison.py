@@ -81,8 +81,7 @@ def rule_line(modelled: bool) -> str:
     apart = "" if modelled else f", {100 * MARGIN_APART:g} % where rows did not take turns"
     return (
         f"Speeds (x) are against the first ranked row of each group; ranges {within}. "
-        f"* marks a row that is faster or slower: its whole range is beyond {100 * MARGIN:g} %"
-        f"{apart}. ~ marks a row that shows no difference."
+        f"* is faster or slower: its whole range is beyond {100 * MARGIN:g} %{apart}; ~ is neither."
     )
 
 
