@@ -29,6 +29,10 @@ CITATION = re.compile(
 )
 #: What says that a citation is of none of the four papers.
 ELSEWHERE = re.compile(r"et al\.|\b(?:19|20)\d\d\b")
+#: A role of Sphinx, and the last part of the name that it marks.
+ROLE = re.compile(
+    r":(?:attr|class|data|exc|func|meth|mod):<code>~?(?:[\w.]*\.)?(\w+)(?:\(\))?</code>"
+)
 KINDS = ("sampler", "placement", "communication", "memory", "kernel")
 
 
@@ -37,6 +41,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path, write in PAGES.items():
         files.append(File.generated(config, path, content=write()))
     return files
+
+
+def on_page_content(html: str, **_: object) -> str:
+    """Show what docstrings refer to by its name alone, without the role of Sphinx before it."""
+    return ROLE.sub(r"<code>\1</code>", html)
 
 
 # --------------------------------------------------------------------------- strategies

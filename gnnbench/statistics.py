@@ -73,6 +73,11 @@ class Difference:
         """Whether one of the two is faster: the whole interval is beyond the margin."""
         return self.low > 1.0 + self.margin or self.high < 1.0 / (1.0 + self.margin)
 
+    @property
+    def mark(self) -> str:
+        """``"*"`` if one of the two is shown to be faster, else ``"~"``."""
+        return "*" if self.shown else "~"
+
     def about(self, ratio: float) -> Difference:
         """Return this difference with the ratio of two reported figures, widened to include it."""
         return replace(self, ratio=ratio, low=min(self.low, ratio), high=max(self.high, ratio))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -18,15 +17,16 @@ from gnnbench.cli.options import (
     Asked,
     CommandLine,
     check_job_files,
-    debug_option,
+    list_plugins,
     load_registry,
     open_console,
     patience_option,
     takes,
+    voice_options,
 )
 from gnnbench.cli.outputs import Outputs
 from gnnbench.cli.processes import begin_as_rank, joined, run_ranks
-from gnnbench.cli.screen import make_console
+from gnnbench.cli.resuming import resumable, resume_option
 from gnnbench.cli.values import FilePath
 from gnnbench.host import signals
 from gnnbench.host.rank import PATIENCE_S, Place, read_place
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rich.console import Console
-    from rich.progress import Progress, TaskID
 
     from gnnbench.comparison import PlannedRow, Request
     from gnnbench.plugins import Registry
@@ -52,7 +51,8 @@ if TYPE_CHECKING:
 @takes(Spread, "compare", into="spread")
 @patience_option
 @takes(Outputs, "compare", into="outputs")
-@debug_option
+@resume_option
+@voice_options
 @click.pass_obj
 def compare(
     line: CommandLine,
@@ -61,20 +61,24 @@ def compare(
     spread: Asked[Spread],
     patience_s: int,
     outputs: Asked[Outputs],
+    resumed: bool,
 ) -> int:
     """Train each strategy on one dataset, and compare losses, times and traffic.
 
     Every strategy really trains. Times are measured if the platform's devices exist here, and
     modelled if they do not.
 
-    Given two files that --json has written, A.json and B.json, nothing is trained: the output says
-    what is faster or slower in B than in A. The status is 1 if something is slower.
+    With two result files of --json, A.json and B.json, nothing is trained. The output says what
+    became faster or slower from A to B. The status is 1 if something became slower.
     """
     if earlier:
+        refuse_names(earlier)
         return compare_earlier(earlier, outputs.make().json_path)
     if not asked.typed.intersection(("strategies", "programs")):
+        known = ", ".join(each.name for each in list_plugins(()).strategies)
         raise click.UsageError(
-            "no strategies are named; name them by --plugins A,B, or two result files to compare."
+            f"no strategies are named: give --plugins A,B with names from {known}. "
+            f"To compare two results, name their files: gnnbench compare A.json B.json."
         )
     # Refuse wrong usage before the first slow import.
     job, processes = asked.make(), spread.make().processes
@@ -83,7 +87,17 @@ def compare(
             "--processes is for strategies alone, and programs are named; leave one of them out."
         )
     demanded = tuple(str(each.flag) for each in list_bound(Job, asked.typed))
-    return run_rows(line, job, demanded, outputs.make(), Ranks(processes, patience_s))
+    ranks = Ranks(processes, patience_s)
+    return run_rows(line, job, demanded, outputs.make(), ranks, resumed=resumed)
+
+
+def refuse_names(given: Sequence[Path]) -> None:
+    """Refuse names of strategies that are given without ``--plugins``, in place of files."""
+    if not any(path.suffix == ".json" or os.path.lexists(path) for path in given):
+        names = ",".join(map(str, given))
+        raise click.UsageError(
+            f"there is no result file {given[0]}. To compare strategies, write --plugins {names}."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +118,7 @@ def run_rows(
     outputs: Outputs,
     wanted: Ranks,
     *,
+    resumed: bool,
     find_rows: Callable[[Request, Registry], tuple[PlannedRow, ...]] | None = None,
     print_more: Callable[[Comparison, Registry, Console], None] | None = None,
 ) -> int:
@@ -145,9 +160,12 @@ def run_rows(
         write_results(comparison, outputs, more)
         return exit_status(comparison)
 
-    if place is not None:
-        return run_as_rank(line, request, registry, place, wanted.patience_s, write)
-    return write(run_comparison(line, request, registry))
+    # Rank 0 has all results, and tells the others what to train.
+    leads = place is None or place.rank == 0
+    with resumable(line, resumed=resumed) if leads else nullcontext():
+        if place is not None:
+            return run_as_rank(line, request, registry, place, wanted.patience_s, write)
+        return write(run_comparison(line, request, registry))
 
 
 def made_of_cores(platform: object) -> bool:
@@ -187,11 +205,10 @@ def run_comparison(
     registry: Registry,
     processes: Processes | None = None,
 ) -> Comparison:
-    """Run every row with a progress bar, together with the other ``processes``, if any."""
+    """Run every row, together with the other ``processes``, if any."""
     from gnnbench.comparison import compare as run
 
-    with ProgressBar() as progress:
-        return run(request, registry, progress, line.words, processes)
+    return run(request, registry, line.words, processes)
 
 
 def exit_status(comparison: Comparison) -> int:
@@ -250,56 +267,3 @@ def write_results(
 
         writes.append((str(html_path), lambda: write_html(comparison, html_path)))
     write_all(writes)
-
-
-# --------------------------------------------------------------------------- progress
-
-
-class ProgressBar:
-    """A progress bar on standard error for the runs under way; silent if that is not a terminal."""
-
-    def __init__(self, unit: str = "epochs") -> None:
-        self._unit = unit
-        self._bars: Progress | None = None
-        self._tasks: dict[str, TaskID] = {}
-
-    def __enter__(self) -> ProgressBar:
-        if sys.stderr.isatty():
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-            from rich.progress import TimeElapsedColumn as Elapsed
-
-            self._bars = Progress(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(bar_width=30),
-                MofNCompleteColumn(),
-                TextColumn(self._unit),
-                Elapsed(),
-                console=make_console(sys.stderr),
-                transient=True,
-            )
-            self._bars.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._bars is not None:
-            self._bars.stop()
-
-    def begin(self, label: str, total: int) -> None:
-        """Add a bar for a run of ``total`` epochs; several runs may be under way."""
-        if self._bars is not None:
-            self._tasks[label] = self._bars.add_task(label, total=total)
-
-    def advance(self, label: str, steps: int = 1) -> None:
-        """Advance a run's bar by an epoch, or by several steps of another unit."""
-        if self._bars is not None and label in self._tasks:
-            self._bars.advance(self._tasks[label], steps)
-
-    def end(self, label: str, status: str) -> None:
-        """Remove the bar of a run that has ended."""
-        if self._bars is not None and label in self._tasks:
-            self._bars.remove_task(self._tasks.pop(label))

@@ -23,8 +23,11 @@ from gnnbench.cli.options import (
     write_document,
 )
 from gnnbench.cli.processes import begin_as_rank, joined
+from gnnbench.cli.resuming import resumable, resume_option
 from gnnbench.cli.values import FilePath, Number
+from gnnbench.host.progress import doing
 from gnnbench.host.rank import read_place
+from gnnbench.host.resume import once
 from gnnbench.jobs.limits import Real
 from gnnbench.units import format_si
 
@@ -97,7 +100,7 @@ def show(name: str, out_path: Path | None, json_path: Path | None) -> int:
     type=Number(Real(0.0, LONGEST_PROBE_S)),
     default=2.0,
     show_default=True,
-    help="About how long to measure the processor, and as long again its libraries; so each GPU.",
+    help="Approximate time for the processor, and again for its libraries. Each GPU takes as long.",
 )
 @_out_option
 @click.option("--save", is_flag=True, help="Keep it as the platform 'local'.")
@@ -108,6 +111,7 @@ def show(name: str, out_path: Path | None, json_path: Path | None) -> int:
     "torchrun has started, for about --seconds.",
 )
 @patience_option
+@resume_option
 @shared_options
 @click.pass_obj
 def probe(
@@ -117,13 +121,14 @@ def probe(
     save: bool,
     network: bool,
     patience_s: int,
+    resumed: bool,
     json_path: Path | None,
 ) -> int:
     """Measure this machine and describe it as a platform."""
     if network:
-        if save or out_path is not None:
+        if save or resumed or out_path is not None:
             raise click.UsageError(
-                "--network describes no platform to keep; leave out --save and --out."
+                "--network describes no platform to keep; leave out --save, --out and --resume."
             )
         return probe_network(line, seconds, patience_s, json_path)
     if is_given("patience_s"):
@@ -142,8 +147,10 @@ def probe(
     from gnnbench.machines.probe import probe as measure
     from gnnbench.probing import probe_libraries
 
-    machine = measure(seconds)
-    probed = probe_libraries(machine, plugins.load(), seconds)
+    with resumable(line, resumed=resumed), doing("measuring", 2) as measuring:
+        machine = once(partial(measure, seconds), "machine")
+        measuring.advance()
+        probed = probe_libraries(machine, plugins.load(), seconds)
     platform = probed.platform
     writes: list[tuple[str, Callable[[], object]]] = [
         ("the description", partial(print_platform, platform, json_path))

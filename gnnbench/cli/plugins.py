@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gnnbench.cli.options import (
+    CommandLine,
     Json,
     ListingGroup,
     check_files,
@@ -21,6 +22,7 @@ from gnnbench.cli.options import (
     shared_options,
     write_document,
 )
+from gnnbench.cli.resuming import resumable, resume_option
 from gnnbench.cli.values import FilePath
 from gnnbench.errors import UsageError
 from gnnbench.jobs.groups import Training
@@ -206,12 +208,16 @@ def _print_options(console: Console, part: ListedPart) -> None:
 @make_option(list_options(Training)["options"], name="settings")
 @make_option(list_options(Training)["dataset"], "check")
 @plugin_option
+@resume_option
 @shared_options
+@click.pass_obj
 def check_plugin(
+    line: CommandLine,
     name: str,
     settings: tuple[str, ...] | None,
     dataset: str | None,
     extra_plugins: tuple[str, ...],
+    resumed: bool,
     json_path: Path | None,
 ) -> int:
     """Run the conformance checks against the strategy NAME, or a part.
@@ -227,12 +233,9 @@ def check_plugin(
 
     from gnnbench.check import check_strategy
 
-    outcomes = check_strategy(
-        registry,
-        name,
-        options=options,
-        dataset=None if dataset is None else load_dataset(dataset, seed=0),
-    )
+    data = None if dataset is None else load_dataset(dataset, seed=0)
+    with resumable(line, resumed=resumed):
+        outcomes = check_strategy(registry, name, options=options, dataset=data)
     counts = {
         status: sum(outcome.status == status for outcome in outcomes)
         for status in ("passed", "failed", "not-reached", "not-applicable")

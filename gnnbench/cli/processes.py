@@ -27,6 +27,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING
 
+from gnnbench.cli.progress import silence
 from gnnbench.errors import GnnbenchError
 from gnnbench.host import signals
 from gnnbench.host.rank import (
@@ -158,6 +159,7 @@ def run_ranks(arguments: Sequence[str], processes: int, patience_s: float) -> in
             f"ranks meet at {LOOPBACK}, and no network interface that is up has this address; "
             f"bring the loopback interface up (ip link set lo up)."
         )
+    silence()  # rank 0 writes the line
     ranks: list[Rank] = []
     with ExitStack() as stack:
         stack.callback(_stop, ranks)

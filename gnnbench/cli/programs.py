@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gnnbench.cli.options import (
+    CommandLine,
     Json,
     ListingGroup,
     check_files,
@@ -19,6 +20,7 @@ from gnnbench.cli.options import (
     shared_options,
     write_document,
 )
+from gnnbench.cli.resuming import resumable, resume_option
 from gnnbench.cli.values import FilePath
 
 if TYPE_CHECKING:
@@ -81,8 +83,16 @@ def _document(program: AnyProgram, origin: ProgramOrigin, offered_by: str) -> di
 @programs.command("check")
 @click.argument("name", metavar="FILE or NAME")
 @plugin_option
+@resume_option
 @shared_options
-def check(name: str, extra_plugins: tuple[str, ...], json_path: Path | None) -> int:
+@click.pass_obj
+def check(
+    line: CommandLine,
+    name: str,
+    extra_plugins: tuple[str, ...],
+    resumed: bool,
+    json_path: Path | None,
+) -> int:
     """Train a short task with a program in each of its modes and models, and check the results.
 
     FILE is the TOML file of a program; NAME is a program on offer. The exit status is 1 if the
@@ -95,7 +105,8 @@ def check(name: str, extra_plugins: tuple[str, ...], json_path: Path | None) -> 
     from gnnbench.programs.rows import find_program
 
     program = find_program(name, registry)
-    outcomes = list(check_program(program, registry))
+    with resumable(line, resumed=resumed):
+        outcomes = check_program(program, registry)
     counts = {
         status: sum(outcome.status == status for outcome in outcomes)
         for status in ("passed", "not-ranked", "failed", "refused")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gnnbench.cli.options import (
+    CommandLine,
     Json,
     check_files,
     load_registry,
@@ -18,7 +19,10 @@ from gnnbench.cli.options import (
     shared_options,
     write_document,
 )
+from gnnbench.cli.resuming import resumable, resume_option
 from gnnbench.cli.values import FilePath
+from gnnbench.host.progress import doing
+from gnnbench.host.resume import once
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,8 +31,8 @@ if TYPE_CHECKING:
 
     from gnnbench.constants import MarkedNumber
     from gnnbench.plugins import Registry
-    from gnnbench.records import Table
-    from gnnbench.reproduce.studies import LeftOut
+    from gnnbench.records import LedgerEntry, Table
+    from gnnbench.reproduce.studies import LeftOut, Reproduction
 
 #: The table of whole programs, which no plugin offers, its state and its summary.
 PROGRAMS, HERE = "programs", "measured here"
@@ -49,28 +53,32 @@ SUMMARY = "strategies named after a library beside that library's own program, m
     "graphs",
     multiple=True,
     metavar="NAME or FILE",
-    help="With 'programs': train on this graph. May be repeated.  [default: all in the data "
+    help="Graph to train on for the table 'programs'. May be repeated.  [default: all in the data "
     "folders]",
 )
 @click.option(
     "--details",
     is_flag=True,
-    help="Of numbers that contradict a paper, print every assumption that would mend it.",
+    help="For each number that contradicts a paper, print every assumption that would explain it.",
 )
 @plugin_option
+@resume_option
 @shared_options
+@click.pass_obj
 def reproduce(
+    line: CommandLine,
     names: tuple[str, ...],
     html_path: Path | None,
     graphs: tuple[str, ...],
     details: bool,
     extra_plugins: tuple[str, ...],
+    resumed: bool,
     json_path: Path | None,
 ) -> int:
     """Print the tables NAME: the paper's numbers, ours, and the error of each cell.
 
-    Without a name, list what can be reproduced. The table 'programs' is no paper's: it trains
-    strategies named after a library beside that library's own program, and takes long.
+    Without a name, list the tables. The table 'programs' is from no paper: it trains strategies
+    named after a library beside the library's own program, which takes long.
     """
     check_files(json_path, html_path, plugins=extra_plugins)
     if graphs and PROGRAMS not in names:
@@ -85,19 +93,16 @@ def reproduce(
 
     from gnnbench.report.results.tables import describe_entries, describe_numbers, make_document
     from gnnbench.report.tables import print_table
-    from gnnbench.reproduce.studies import Inventory, Ledger
+    from gnnbench.reproduce.studies import Inventory
 
     prepared = [offered() for offered in chosen]
-    tables = [table for reproduction in prepared for table in reproduction.run()]
-    if PROGRAMS in names:
-        tables.append(measure_programs(registry, graphs))
-    ledgers = [reproduction for reproduction in prepared if isinstance(reproduction, Ledger)]
+    with resumable(line, resumed=resumed):
+        tables, entries = compute(prepared, registry, graphs if PROGRAMS in names else None)
     inventories = [each for each in prepared if isinstance(each, Inventory)]
     numbers = [number for inventory in inventories for number in inventory.numbers()]
     if json_path is not None:
         document = make_document(tables)
-        if ledgers:
-            entries = [entry for ledger in ledgers for entry in ledger.entries()]
+        if entries:
             document["cells"] = describe_entries(entries)
         if numbers:
             document["constants"] = describe_numbers(numbers)
@@ -116,13 +121,26 @@ def reproduce(
     return 0
 
 
-def measure_programs(registry: Registry, graphs: Sequence[str]) -> Table:
-    """Train strategies beside the programs that they rebuild, with a progress bar."""
-    from gnnbench.cli.compare import ProgressBar
-    from gnnbench.programs.beside import measure
+def compute(
+    prepared: Sequence[Reproduction], registry: Registry, graphs: Sequence[str] | None
+) -> tuple[list[Table], list[LedgerEntry]]:
+    """Return all tables, and the entries of ledgers; ``graphs`` are those of programs, if any."""
+    from gnnbench.reproduce.studies import Ledger
 
-    with ProgressBar() as progress:
-        return measure(registry, graphs, progress)
+    tables: list[Table] = []
+    entries: list[LedgerEntry] = []
+    with doing("reproducing", len(prepared) + (graphs is not None)) as whole:
+        for each in prepared:
+            with doing(each.name):
+                tables += once(each.run, each.name)
+                if isinstance(each, Ledger):
+                    entries += once(each.entries, each.name, "entries")
+            whole.advance()
+        if graphs is not None:
+            from gnnbench.programs.beside import measure
+
+            tables.append(measure(registry, graphs))
+    return tables, entries
 
 
 def print_numbers(numbers: Sequence[MarkedNumber], console: Console) -> None:

@@ -48,7 +48,7 @@ _PROBE = ".writable"
     default=_STORE,
     show_default=True,
     metavar="FOLDER",
-    help="Where every finished run is kept, a file each.",
+    help="Folder of the finished runs, one file per run.",
 )
 @click.option(
     "--executor",
@@ -80,8 +80,8 @@ def sweep(
 
     The lists are datasets, models, strategies, platforms, seeds, and any other list there.
 
-    A finished run is kept under FOLDER. Its key is a digest of its configuration, of the files that
-    it names, of the sources of gnnbench and of the plugins in use, and of the libraries' versions.
+    A finished run is kept under FOLDER. Its key is a digest of its configuration and input files,
+    of the sources of gnnbench and of its plugins, and of the libraries' versions.
     A sweep that was stopped resumes with the missing runs. Failed runs are kept as failed; the
     status is 3 if there are any.
     """

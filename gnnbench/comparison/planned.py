@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gnnbench.comparison.frame import empty_result
 from gnnbench.comparison.request import PlannedRow, Request
 from gnnbench.comparison.rows import options_for
-from gnnbench.comparison.run import empty_result, name_stated, note_predictions, state_work
+from gnnbench.comparison.run import name_stated, note_predictions, state_work
 from gnnbench.errors import DeviceOutOfMemoryError
 from gnnbench.parts import Setting
 from gnnbench.plugins import Registry, assemble

@@ -30,13 +30,11 @@ from gnnbench.records import (
     PartKind,
     Parts,
     ProgramOrigin,
-    RunResult,
-    Status,
     Workload,
 )
 
 if TYPE_CHECKING:
-    from gnnbench.comparison.run import Scene
+    from gnnbench.comparison.frame import RowSteps, RunState
 
 Options = Mapping[PartKind, Mapping[str, str]]
 
@@ -145,41 +143,8 @@ def _load_data(job: Job, place: Place | None, patience_s: float) -> Dataset:
     return share(make, str(job.dataset or ""), (job.seed, job.scaling), place, patience_s)
 
 
-class RowRun(Protocol):
-    """A row's repeat: call ``open``, then ``run_epoch`` until ``over``, then ``close``.
-
-    ``fail`` ends it with a reason, and releases everything. ``result`` is None before the end.
-    """
-
-    result: RunResult | None
-
-    @property
-    def over(self) -> bool:
-        """Whether all epochs are done."""
-
-    @property
-    def trained(self) -> bool:
-        """Whether the epochs that were asked for are trained, and the run is not closed."""
-
-    @property
-    def held_bytes(self) -> int:
-        """The bytes that the run holds of this machine's memory."""
-
-    def open(self) -> None:
-        """Prepare the first epoch."""
-
-    def run_epoch(self) -> None:
-        """Train one epoch."""
-
-    def close(self) -> RunResult:
-        """Check and summarise the run."""
-
-    def fail(self, status: Status, reason: str) -> None:
-        """End the run with a reason."""
-
-
 class OwnRow(Protocol):
-    """A row that makes its own runs, instead of being made of parts."""
+    """A row that has steps of its own, instead of being made of parts."""
 
     @property
     def strategy(self) -> str:
@@ -212,8 +177,11 @@ class OwnRow(Protocol):
     def refusal(self, setting: Setting) -> str | None:
         """Return why the row cannot run; None if it can."""
 
-    def make_run(self, scene: Scene, repeat: int) -> RowRun:
-        """Return a run, which is not open yet."""
+    def identify(self) -> str:
+        """Return a text that changes with everything that decides what the row does."""
+
+    def make_steps(self, state: RunState) -> RowSteps:
+        """Return the steps of a run, which is not open yet."""
 
 
 class OwnRows(Protocol):

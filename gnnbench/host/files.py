@@ -31,7 +31,7 @@ _REASONS = {
     errno.EDQUOT: "the disk quota is used up",
     errno.EROFS: "its file system is read-only",
     errno.EFBIG: "the file would be larger than is allowed here",
-    errno.EPIPE: "whoever read the pipe has gone",
+    errno.EPIPE: "the reader of the pipe has gone",
 }
 #: The text around the random part of a temporary name.
 _PREFIX, _SUFFIX = ".gnnbench-", ".tmp"
@@ -152,6 +152,15 @@ def user_cache() -> Path:
     return Path(base) / "gnnbench"
 
 
+def user_state() -> Path:
+    """Return ``~/.local/state/gnnbench``, or the folder below ``$XDG_STATE_HOME``.
+
+    Raises ``RuntimeError`` if the home folder is not known.
+    """
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "gnnbench"
+
+
 # --------------------------------------------------------------------------- writing
 
 
@@ -196,7 +205,7 @@ def _open_special(path: Path) -> BinaryIO:
         descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         if error.errno == errno.ENXIO:
-            reason = "it is a pipe that nobody reads, so start its reader first"
+            reason = "it is a pipe without a reader, so start its reader first"
             raise OSError(errno.ENXIO, reason) from error
         raise
     os.set_blocking(descriptor, True)

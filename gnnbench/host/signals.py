@@ -42,6 +42,8 @@ class _Came:
     arrived_s: float | None = None
     #: Returns the moment and the sentence of a fault elsewhere that this process ends for, if any.
     find_fault: Callable[[], tuple[float, str] | None] = staticmethod(lambda: None)
+    #: Returns a clause on what the user can do next, or nothing.
+    find_hint: Callable[[], str] = staticmethod(lambda: "")
 
 
 def take() -> None:
@@ -83,6 +85,11 @@ def explain_by(find_fault: Callable[[], tuple[float, str] | None]) -> None:
     _Came.find_fault = staticmethod(find_fault)
 
 
+def hint_by(find_hint: Callable[[], str]) -> None:
+    """Have :func:`say` add the clause that ``find_hint`` returns."""
+    _Came.find_hint = staticmethod(find_hint)
+
+
 def find_cause() -> str | None:
     """Return the fault elsewhere for which this process was sent a signal: one that came before."""
     fault, came_s = _Came.find_fault(), _Came.arrived_s or _Came.at_s
@@ -121,7 +128,8 @@ def say(where: str = "") -> int:
     if not (told or is_watched()):
         word = WORDS[signal.Signals(_Came.number or signal.SIGINT)]
         with contextlib.suppress(OSError):  # the terminal may be gone
-            print(f"gnnbench: error: {word}{where}.", file=sys.stderr, flush=True)
+            hint = _Came.find_hint()
+            print(f"gnnbench: error: {word}{where}{hint}.", file=sys.stderr, flush=True)
     return status()
 
 

@@ -66,13 +66,11 @@ class Job(Trials, Training, Choice):
     scaling: Annotated[
         "ScalingChoice",
         Option(
-            "Bring features to one scale: rows to length 2, or columns to mean 0 and deviation 1. "
-            "auto takes rows for sparse features, and columns for others unless they are so "
-            "already.",
+            "Scale features: rows to length 2, or columns to mean 0 and deviation 1. auto scales "
+            "rows of sparse features, and columns of others if they need it.",
             OneOf(SCALINGS),
             by_command={
-                ("datasets",): "How features are scaled in a folder, which has them as they are "
-                "trained on."
+                ("datasets",): "Scaling of the features in a folder, which are stored scaled."
             },
             usual={("datasets",): "auto"},
             flag="--scale-features",
@@ -108,7 +106,7 @@ class PlanJob(Training, Named):
     vertices: Annotated[
         int | str | None,
         Option(
-            "Plan for an R-MAT graph of so many vertices that is drawn, never stored; 64M is 64 "
+            "Plan for an R-MAT graph of N vertices, which is drawn and not stored; 64M is 64 "
             "million.",
             Parsed(str),
             metavar="N",
@@ -117,7 +115,7 @@ class PlanJob(Training, Named):
     edges: Annotated[
         int | str | None,
         Option(
-            "Its undirected edges, each of which counts in both directions; 1G is a billion.",
+            "Undirected edges of that graph, each counted in both directions; 1G is a billion.",
             Parsed(str),
             metavar="M",
         ),
@@ -193,12 +191,12 @@ class AdviceJob(Choice, Training):
     required: ClassVar[tuple[str, ...]] = ("dataset",)
 
     target: Annotated[
-        Target, Option("What is to be least.", OneOf(TARGETS), commands=("advise",))
+        Target, Option("The quantity to minimise.", OneOf(TARGETS), commands=("advise",))
     ] = "time"
     device_memory: Annotated[
         int | float | str | None,
         Option(
-            "As if each accelerator had so much memory, such as 24GB.",
+            "Assume that each accelerator has this memory, such as 24GB.",
             Parsed(read_size),
             metavar="SIZE",
         ),
@@ -206,9 +204,9 @@ class AdviceJob(Choice, Training):
     train: Annotated[
         int | None,
         Option(
-            "Really train the best K of each mode.",
+            "Train the best K of each mode.",
             Whole(0),
-            usual="2 where times are measured and the graph is small, else 0",
+            usual="2 if times are measured and the graph is small, else 0",
             metavar="K",
             commands=("advise",),
         ),
@@ -218,7 +216,7 @@ class AdviceJob(Choice, Training):
         Option(
             "Look for what would change the answer.",
             FLAG,
-            negated="Do not look for what would change the answer.",
+            negated="Do not search for changes that would alter the answer.",
             commands=("advise",),
         ),
     ] = True

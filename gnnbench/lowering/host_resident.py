@@ -295,7 +295,7 @@ class HostResidentLowering(Lowering):
             steps += make.restore(number, plan)
         if not steps:
             return ready
-        arrived = (Buffer("what a unit goes back from"),)
+        arrived = (Buffer("backward inputs of a unit"),)
         yield from in_turn(steps, ready, arrived)
         return arrived
 

@@ -7,13 +7,16 @@ without this project, so their ratio shows what the rebuilding costs or saves. B
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import product
 
 from gnnbench import datasets
-from gnnbench.comparison import Progress, Request, compare
+from gnnbench.comparison import Request, compare
 from gnnbench.comparison.ranking import find_difference, make_row
 from gnnbench.errors import IncompatiblePartsError
 from gnnbench.host.cores import count_cores
+from gnnbench.host.progress import doing
+from gnnbench.host.resume import once
 from gnnbench.machines.describe import LOCAL, load_platform
 from gnnbench.plugins import Registry
 from gnnbench.programs.rows import ProgramRows
@@ -33,27 +36,28 @@ def list_graphs() -> tuple[str, ...]:
     return tuple(entry.name for entry in datasets.list_datasets() if entry.kind == "file")
 
 
-def measure(
-    registry: Registry, graphs: Sequence[str] = (), progress: Progress | None = None
-) -> Table:
+def measure(registry: Registry, graphs: Sequence[str] = ()) -> Table:
     """Return the table: a row for each graph, mode and model, by default of all graphs at hand.
 
     Three cells for each program have the ratio of times and the ends of its interval.
     """
     programs = [each for _, each in sorted(registry.programs.items()) if each.peer]
     models = list(dict.fromkeys(model for each in programs for model in each.models))
+    tried = list(product(graphs or list_graphs(), MODES, models))
     rows: list[TableRow] = []
     notes: list[str] = []
-    for name, mode, model in product(graphs or list_graphs(), MODES, models):
-        label = f"{name}, {mode}, {model}"
-        own = [each for each in programs if mode in each.modes and model in each.models]
-        runs = _train(registry, own, name, mode, model, progress)
-        cells: list[Cell] = []
-        for program in programs:
-            found, note = _set_beside(program, runs)
-            cells += found
-            notes += [f"{label}: {note}"] if note else []
-        rows.append(TableRow(label, tuple(cells)))
+    with doing("training beside programs", len(tried)) as training:
+        for name, mode, model in tried:
+            label = f"{name}, {mode}, {model}"
+            own = [each for each in programs if mode in each.modes and model in each.models]
+            runs = once(partial(_train, registry, own, name, mode, model), NAME, label)
+            cells: list[Cell] = []
+            for program in programs:
+                found, note = _set_beside(program, runs)
+                cells += found
+                notes += [f"{label}: {note}"] if note else []
+            rows.append(TableRow(label, tuple(cells)))
+            training.advance()
     titles = [(f"{each.name} / {each.peer}", "from", "to") for each in programs]
     return Table(
         NAME,
@@ -71,7 +75,6 @@ def _train(
     name: str,
     mode: Mode,
     model: str,
-    progress: Progress | None,
 ) -> tuple[RunResult, ...]:
     """Return the runs of the programs and of their peers, which took turns."""
     data = datasets.scale_features(datasets.load(name), "auto")
@@ -94,7 +97,7 @@ def _train(
         programs=ProgramRows(programs, registry),
     )
     try:
-        found = compare(request, registry, progress)
+        found = compare(request, registry)
     except IncompatiblePartsError:
         return ()
     if found.interrupted:

@@ -53,8 +53,12 @@ def print_comparison(comparison: Comparison, console: Console, *, details: bool 
     if not groups:
         return
     write.blank()
-    _print_panels(write, groups, deciding_columns(groups), with_failures=True)
+    columns, left_out = _fit(deciding_columns(groups), _label_width(groups, ""), write.width)
+    _print_panels(write, groups, columns, with_failures=True)
     write.blank()
+    if left_out:
+        named = ", ".join(left_out)
+        write.entry("", f"Left out at this width: {named}.", "dim", indent=1)
     write.entry("", figures_line(comparison, groups), "dim", indent=1)
     if details:
         _print_details(write, comparison, groups)
@@ -74,10 +78,10 @@ def rule_line(modelled: bool) -> str:
         if modelled
         else f"are {level} intervals, which count noise that lasts over turns"
     )
+    apart = "" if modelled else f", {100 * MARGIN_APART:g} % where rows did not take turns"
     return (
-        f"Speeds (x) are against the first ranked row of each group; ranges {within}. A row is "
-        f"faster where its whole range is beyond {100 * MARGIN:g} %"
-        + ("." if modelled else f", {100 * MARGIN_APART:g} % where rows did not take turns.")
+        f"Speeds (x) are against the first ranked row of each group; ranges {within}. "
+        f"* is faster or slower: its whole range is beyond {100 * MARGIN:g} %{apart}; ~ is neither."
     )
 
 
@@ -246,6 +250,16 @@ def _print_stages(write: Writer, groups: Sequence[Group], provenance: Provenance
         if len(_split(columns, label_width, write.width)) == 1:
             break
     _print_panels(write, groups, columns, title)
+
+
+def _fit(columns: Sequence[Column], label_width: int, width: int) -> tuple[list[Column], list[str]]:
+    """Return the columns that fit one panel, and the headings of those that are left out."""
+    kept, left_out = list(columns), []
+    while len(_split(kept, label_width, width)) > 1 and any(column.spare for column in kept):
+        last = max(kept, key=lambda column: column.spare)
+        kept.remove(last)
+        left_out.append(last.heading_lines(False)[0])
+    return kept, left_out
 
 
 def _print_panels(

@@ -83,7 +83,7 @@ def refuse_processes(bundle: Bundle, setting: Setting, processes: Processes | No
         if len(trainers) < 2 or not all(device.pinned for device in trainers):
             return None
         return (
-            f"each device of platform {platform.name} is a process of its own, and there is one "
+            f"each device of platform {platform.name} needs a separate process, and there is one "
             f"process; start it by gnnbench compare."
         )
     return processes.refuses(1 + max(assign_ranks(trainers, platform)))

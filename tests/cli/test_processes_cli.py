@@ -196,7 +196,7 @@ def test_ranks_with_other_data_say_so_and_train_nothing(run, monkeypatch, rank, 
     result = run(*COMPARE, "--json", "-")
     values = (pair.own, "another") if rank == 0 else ("another", pair.own)
     assert result.stderr == (
-        f"gnnbench: error: the {what} of rank 1 is {values[1]}, and that of rank 0 is {values[0]}; "
+        f"gnnbench: error: the {what} of rank 1 is {values[1]}, and rank 0 has {values[0]}; "
         f"give all ranks the same.\n"
     )
     assert (result.exit_code, result.stdout) == (2, "")

@@ -145,7 +145,7 @@ def test_a_full_device_is_one_sentence():
 def test_a_pipe_that_nobody_reads_is_refused_at_once(tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
-    with pytest.raises(GnnbenchError, match="a pipe that nobody reads, so start its reader first"):
+    with pytest.raises(GnnbenchError, match="a pipe without a reader, so start its reader first"):
         write_text(path, "text")
 
 

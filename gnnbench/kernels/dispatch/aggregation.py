@@ -452,7 +452,7 @@ _READ = ("h", "weight", "src_scale", "dst_scale", "own", "mask", "indptr", "indi
 def _check_apart(out: Float, matrix: SparseMatrix, *read: Float | MaskArray | None) -> None:
     for name, array in zip(_READ, (*read, matrix.indptr, matrix.indices), strict=True):
         if array is not None and np.may_share_memory(out, array):
-            raise ValueError(f"out shares memory with {name}; pass a buffer of its own.")
+            raise ValueError(f"out shares memory with {name}; pass a separate buffer.")
 
 
 def _check_out(out: Float, shape: tuple[int, int], dtype: np.dtype[np.generic]) -> None:

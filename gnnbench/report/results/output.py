@@ -30,8 +30,8 @@ def check_output(path: Path) -> None:
             raise UsageError(f"{path} is a folder; name a file in it to write to.")
         if stat.S_ISREG(found.st_mode) and _takes_standard_output(found):
             raise UsageError(
-                f"{path} is where standard output or standard error goes; give it a file of its "
-                f"own, or send JSON there with --json -."
+                f"{path} is where standard output or standard error goes; name "
+                f"another file, or send JSON there with --json -."
             )
     except (FileNotFoundError, NotADirectoryError):
         exists = False
