@@ -14,10 +14,10 @@ from gnnbench.cli.options import (
     CommandLine,
     Json,
     check_files,
-    debug_option,
     load_registry,
     open_console,
     shared_options,
+    voice_options,
     write_document,
 )
 from gnnbench.cli.outputs import Outputs
@@ -219,7 +219,7 @@ def print_ended(
 @click.command(hidden=True)
 @click.argument("configuration")
 @click.argument("target", type=FilePath())
-@debug_option
+@voice_options
 @click.pass_obj
 def run_configuration(line: CommandLine, configuration: str, target: Path) -> int:
     """Train one configuration of a sweep, given as JSON, and write the result to TARGET."""
@@ -227,7 +227,7 @@ def run_configuration(line: CommandLine, configuration: str, target: Path) -> in
 
     asked = Configuration.from_json(json.loads(configuration))
     ranks = Ranks(asked.spread.ranks if asked.spread.ranks > 1 else None)
-    return run_rows(line, asked.job, (), Outputs(json_path=target), ranks)
+    return run_rows(line, asked.job, (), Outputs(json_path=target), ranks, resumed=False)
 
 
 @click.command(short_help="Show what sweeps have kept.")
