@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from gnnbench.constants import MarkedNumber
     from gnnbench.plugins import Registry
-    from gnnbench.records import Table
+    from gnnbench.records import LedgerEntry, Table
     from gnnbench.reproduce.studies import LeftOut
 
 #: The table of whole programs, which no plugin offers, its state and its summary.
@@ -55,7 +55,8 @@ SUMMARY = "strategies named after a library beside that library's own program, m
 @click.option(
     "--details",
     is_flag=True,
-    help="Of numbers that contradict a paper, print every assumption that would mend it.",
+    help="Of numbers that contradict a paper, print every assumption that would mend it. Of "
+    "'validation', print the command that has each prediction.",
 )
 @plugin_option
 @shared_options
@@ -111,9 +112,21 @@ def reproduce(
         if number:
             console.print()
         print_table(table, console, details=details)
+    if details:
+        for ledger in ledgers:
+            print_commands(ledger.entries(), console)
     if numbers:
         print_numbers(numbers, console)
     return 0
+
+
+def print_commands(entries: Sequence[LedgerEntry], console: Console) -> None:
+    """Print the command that has each prediction of a ledger, or why there is none."""
+    for entry in entries:
+        console.print()
+        console.print(f"{entry.id}: {entry.plan.what or entry.plan.reason}", markup=False)
+        if entry.plan.command:
+            console.print(entry.plan.command, markup=False, highlight=False, soft_wrap=True)
 
 
 def measure_programs(registry: Registry, graphs: Sequence[str]) -> Table:

@@ -19,6 +19,7 @@ from gnnbench.machines.costs.library import DEVICES, Entry, Library, _base_of, r
 from gnnbench.parts import Kernel, MiniBatchSampler
 from gnnbench.price.held_out import find_group_factors
 from gnnbench_plugins.studies import list_constants
+from gnnbench_plugins.studies.plans import forget_prices
 from gnnbench_plugins.studies.validation import prediction
 from gnnbench_plugins.studies.validation.leave_out import LeftOutSource
 from gnnbench_plugins.studies.validation.ledger import make_entries
@@ -126,8 +127,7 @@ def _list_subclasses(cls: type) -> Iterator[type]:
 
 
 def _forget() -> None:
-    prediction.predict_full_graph_s.cache_clear()
-    prediction._price_mini_batches.cache_clear()
+    forget_prices()
 
 
 def find_moving(constant: Fitted, cells: Sequence[PublishedCell]) -> list[PublishedCell]:

@@ -9,12 +9,12 @@ from gnnbench.parts import Part
 from gnnbench.records import CommandProgram, Parts, Strategy
 from gnnbench_plugins.dgl.card import CARD
 from gnnbench_plugins.dgl.kernel import DGLKernel
-from gnnbench_plugins.dgl.sampler import DGLSampler
+from gnnbench_plugins.dgl.sampler import DGLLoader, DGLSampler
 
 
 @hookimpl
 def gnnbench_parts() -> list[type[Part]]:
-    return [DGLSampler, DGLKernel]
+    return [DGLSampler, DGLLoader, DGLKernel]
 
 
 @hookimpl

@@ -10,6 +10,10 @@ CARD = Card(
         "bipartite blocks, attention by `dgl.ops.edge_softmax`",
         "mini-batches by `dgl.dataloading.NeighborSampler`, without its fused kernel",
         "who multiplies by W first is as in its GraphConv and SAGEConv: where rows become narrower",
+        "on described machines, the loader's workers (`sampler.workers`), prefetching "
+        "(`sampler.prefetch`), sampling on GPUs, from their memory or by unified addressing "
+        "(`sampler.where`), pageable or pinned rows and rows read in place (`memory.rows`), and "
+        "several GPUs (`sampler` dgl-loader, `placement` data-parallel)",
     ),
     simplified=(
         "layers, parameters, optimiser and loss are this project's, so that rows can be held "
@@ -19,7 +23,8 @@ CARD = Card(
         "on a described platform its kernels are priced by what they read and write and begin",
     ),
     left_out=(
-        "its data loaders, worker processes, GPU sampling and unified addressing",
+        "where times are measured, its data loaders, worker processes, GPU sampling and unified "
+        "addressing",
         "GraphBolt, and its distributed training (strategies distdgl and distdgl-full-graph are "
         "this project's code)",
     ),

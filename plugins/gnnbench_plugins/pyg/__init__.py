@@ -12,12 +12,12 @@ from gnnbench.parts import Part
 from gnnbench.records import CommandProgram, Parts, Strategy
 from gnnbench_plugins.pyg.card import PYG, PYG_MULTI_GPU
 from gnnbench_plugins.pyg.kernel import PyGKernel
-from gnnbench_plugins.pyg.sampler import PyGSampler, can_draw
+from gnnbench_plugins.pyg.sampler import PyGLoader, PyGSampler, can_draw
 
 
 @hookimpl
 def gnnbench_parts() -> list[type[Part]]:
-    return [PyGSampler, PyGKernel]
+    return [PyGSampler, PyGLoader, PyGKernel]
 
 
 @hookimpl
@@ -37,7 +37,7 @@ def gnnbench_program() -> list[CommandProgram]:
 @hookimpl
 def gnnbench_strategy() -> list[Strategy]:
     mini_batch = Parts(
-        sampler="pyg" if can_draw() else "neighbour",
+        sampler="pyg" if can_draw() else "pyg-loader",
         placement="single",
         communication="vanilla",
         memory="host",
@@ -59,7 +59,7 @@ def gnnbench_strategy() -> list[Strategy]:
             summary="PyTorch Geometric on all accelerators, features on the host",
             source="HyScale-GNN, section VI-E1 and Figure 10: the multi-GPU baseline",
             # PyG's own sampler draws other neighbours of a vertex if a round is split differently.
-            bundles={"mini-batch": Parts("neighbour", "data-parallel", "vanilla", "host", "pyg")},
+            bundles={"mini-batch": Parts("pyg-loader", "data-parallel", "vanilla", "host", "pyg")},
             plain="data-parallel",
             card=PYG_MULTI_GPU,
         ),

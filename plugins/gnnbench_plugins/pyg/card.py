@@ -18,18 +18,28 @@ _OWN = (
     "PyG's own modules are not called",
 )
 _LEFT_OUT = (
-    "its data loaders and worker processes: rows are loaded as every strategy's",
+    "the processes of its data loaders: where times are measured, rows are loaded as every "
+    "strategy's",
     "torch.compile",
+)
+#: Prices that both have on described machines.
+_PRICED = (
+    "on described machines, the loader's workers and their start (`sampler.workers`, "
+    "`sampler.persistent`), prefetching (`sampler.prefetch`), accelerators that sample "
+    "(`sampler.where`), pageable or pinned rows and rows read in place (`memory.rows`), and "
+    "messages of edges (`kernel.messages`)"
 )
 PYG = Card(
     implemented=(
         *_CALLS,
         "mini-batches by `torch_geometric.sampler.NeighborSampler` where pyg-lib or torch-sparse "
         "is installed",
+        _PRICED,
     ),
     simplified=(
         *_OWN,
-        "without pyg-lib and torch-sparse this project's sampler draws",
+        "without pyg-lib and torch-sparse this project's sampler draws, and modelled times are "
+        "those of PyG's",
         "PyG draws a vertex's neighbours once a mini-batch; each layer's block is cut from that",
         "on a described platform its kernels are priced by what they read and write and begin",
     ),
@@ -46,6 +56,7 @@ PYG_MULTI_GPU = Card(
         *_CALLS,
         "HyScale-GNN's multi-GPU baseline (section VI-E1): accelerators train even shares of the "
         "seeds, the processors sample and load but do not train (`placement.accelerators`)",
+        _PRICED,
     ),
     simplified=(
         *_OWN,
