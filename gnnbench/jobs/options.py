@@ -141,10 +141,9 @@ def spell_command(command: str, record: type, given: Mapping[str, object]) -> st
         value = given.get(each.name)
         if value is None or value == ():
             continue
-        several = isinstance(value, (tuple, list))
-        values = value if several and each.option.repeated else (value,)
+        values = value if isinstance(value, tuple) and each.option.repeated else (value,)
         for one in values:
-            text = ",".join(map(str, one)) if isinstance(one, (tuple, list)) else str(one)
+            text = ",".join(map(str, one)) if isinstance(one, tuple) else str(one)
             flag = each.flag or ""
             words += [text] if flag.isupper() and not flag.startswith("-") else [flag, text]
     return shlex.join(words)

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gnnbench.errors import IncompatiblePartsError, UsageError
 
@@ -15,7 +16,11 @@ if TYPE_CHECKING:
     from gnnbench.machines.machine import Platform
     from gnnbench.parts import Bundle, LayerClass, Setting
     from gnnbench.plugins import Registry
+    from gnnbench.price.sized import SizedEpochs
     from gnnbench.records import Dataset, Mode, Sizes, Strategy, Workload
+
+#: Options of a plan by name, as a job has them; each can be hashed.
+PlanOptions = tuple[tuple[str, Any], ...]
 
 
 class SizedTask(NamedTuple):
@@ -89,6 +94,25 @@ def prepare_sizes(job: PlanJob, registry: Registry) -> tuple[Bundle, Setting]:
     task = describe_sizes(job, bundle, machine, model)
     layers = build(task.workload, model=model).shapes
     return bundle, Setting(task.dataset, machine, task.workload, layers, model, task.sizes)
+
+
+@cache
+def price_plan(options: PlanOptions) -> SizedEpochs:
+    """Return the epochs of a plan from sizes, which are kept; the parts are those installed.
+
+    Raises ``DeviceOutOfMemoryError`` where a memory cannot hold them.
+    """
+    from gnnbench.jobs.job import PlanJob
+    from gnnbench.price.sized import price_sizes
+
+    return price_sizes(*prepare_sizes(PlanJob(**dict(options)), _load_registry()))
+
+
+@cache
+def _load_registry() -> Registry:
+    from gnnbench.plugins import load
+
+    return load()
 
 
 def _refuse_parts(bundle: Bundle) -> str | None:

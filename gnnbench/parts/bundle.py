@@ -293,10 +293,13 @@ def _refuse_loader(bundle: Bundle, setting: Setting) -> str | None:
         )
     if loader.persistent and not loader.workers:
         return "sampler.persistent is true, and there are no workers; give sampler.workers too."
-    if loader.prefetch and bundle.communication.prefetch:
+    communication = bundle.communication
+    plain = isinstance(communication, NoTransfer | HostLoading) and not communication.prefetch
+    if loader.prefetch and not plain:
         return (
-            f"the loader of sampler {sampler.name!r} works ahead, and so does communication "
-            f"{bundle.communication.name!r}; choose communication 'vanilla', or sampler.prefetch=0."
+            f"the loader of sampler {sampler.name!r} works ahead, and communication "
+            f"{communication.name!r} decides that itself; choose communication 'vanilla', or "
+            f"sampler.prefetch=0."
         )
     if placement.divides_threads:
         return (

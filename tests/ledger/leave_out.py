@@ -15,11 +15,11 @@ from pydantic import TypeAdapter
 import gnnbench
 import gnnbench_plugins
 from gnnbench.host.toml import read_toml
+from gnnbench.jobs.sized import price_plan
 from gnnbench.machines.costs.library import DEVICES, Entry, Library, _base_of, read_devices
 from gnnbench.parts import Kernel, MiniBatchSampler
 from gnnbench.price.held_out import find_group_factors
 from gnnbench_plugins.studies import list_constants
-from gnnbench_plugins.studies.plans import forget_prices
 from gnnbench_plugins.studies.validation import prediction
 from gnnbench_plugins.studies.validation.leave_out import LeftOutSource
 from gnnbench_plugins.studies.validation.ledger import make_entries
@@ -127,7 +127,7 @@ def _list_subclasses(cls: type) -> Iterator[type]:
 
 
 def _forget() -> None:
-    forget_prices()
+    price_plan.cache_clear()
 
 
 def find_moving(constant: Fitted, cells: Sequence[PublishedCell]) -> list[PublishedCell]:

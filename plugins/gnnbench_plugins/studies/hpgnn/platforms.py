@@ -20,6 +20,7 @@ from gnnbench.constants import Bound, Constant
 from gnnbench.datasets.standins import STAND_INS
 from gnnbench.jobs.job import PlanJob
 from gnnbench.jobs.options import spell_command
+from gnnbench.jobs.sized import PlanOptions, price_plan
 from gnnbench.machines import load_platform
 from gnnbench.machines.machine import Device, Platform
 from gnnbench.models import build
@@ -32,7 +33,6 @@ from gnnbench_plugins.hpgnn.design import Batch, explore
 from gnnbench_plugins.hyscale.performance import trainer_seconds
 from gnnbench_plugins.studies.hyscale.neighbourhoods import PowerLaw, profile_stand_in
 from gnnbench_plugins.studies.hyscale.platform_assumptions import Change, host_assumptions
-from gnnbench_plugins.studies.plans import price_plan
 
 PLATFORM = "ryzen3990x-a100-u250"
 #: Section 6: targets, neighbours from the targets outwards, and the node sampler's budget.
@@ -136,7 +136,7 @@ class Bench:
         return cls(load_platform(PLATFORM), load_board("u250"))
 
 
-def describe_library(case: Case, *, on_host: bool = False) -> tuple[tuple[str, object], ...]:
+def describe_library(case: Case, *, on_host: bool = False) -> PlanOptions:
     """Return the options of the plan of PyTorch-Geometric: its loader has no workers."""
     batch = make_batch(case)
     vertices = tuple(map(round, batch.vertices))

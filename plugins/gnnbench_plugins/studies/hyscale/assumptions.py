@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from gnnbench.constants import Bound
+from gnnbench.jobs.sized import PlanOptions, price_plan
 from gnnbench.machines import load_platform
 from gnnbench.machines.machine import Platform
 from gnnbench.reproduce.sensitivity import Assumption, Quantity, scale_field
@@ -35,7 +36,6 @@ from gnnbench_plugins.studies.hyscale.tables import (
     predict_best,
     sample_graph,
 )
-from gnnbench_plugins.studies.plans import price_plan
 
 #: Shares of the CPU trainer that a changed machine is tried with.
 SHARES: Bound[int] = 32
@@ -97,9 +97,7 @@ def epoch_of(
     return prediction.epoch_s(count_rounds(platform, graph))
 
 
-def describe_library(
-    graph: PaperGraph, model: str, *, prefetches: bool
-) -> tuple[tuple[str, object], ...]:
+def describe_library(graph: PaperGraph, model: str, *, prefetches: bool) -> PlanOptions:
     """Return the options of the plan of PyTorch-Geometric on the four GPUs.
 
     Its loader has no workers, as is its default. With ``prefetches`` its stages overlap as

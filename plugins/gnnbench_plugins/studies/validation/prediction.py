@@ -13,6 +13,7 @@ from typing import Any
 from gnnbench.constants import Bound
 from gnnbench.jobs.job import PlanJob
 from gnnbench.jobs.options import spell_command
+from gnnbench.jobs.sized import PlanOptions, price_plan
 from gnnbench.machines import load_platform
 from gnnbench.machines.costs.passes import count_degrees
 from gnnbench.machines.costs.roofline import price_operations
@@ -30,7 +31,6 @@ from gnnbench_plugins.dgl.kernel import DGLKernel
 from gnnbench_plugins.pyg.kernel import PyGKernel
 from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.reference.placement import SinglePlacement
-from gnnbench_plugins.studies.plans import PlanOptions, price_plan
 from gnnbench_plugins.studies.validation.mini_batches import Draw, find_profile
 from gnnbench_plugins.studies.validation.published import (
     Aggregation,
