@@ -82,7 +82,7 @@ class LoadingMemory(MemoryCap, Part):
     def replicated(self) -> bool:
         """Whether every host of a multi-node machine holds all features.
 
-        None cross the network then. Otherwise each host holds the features of its own vertices.
+        No features cross the network then. Otherwise each host holds those of its vertices.
         """
         return False
 

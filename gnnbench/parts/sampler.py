@@ -27,8 +27,8 @@ class Loader(NamedTuple):
     Each trainer has ``workers`` processes that draw a mini-batch each. With 0 the host's threads
     draw as the placement divides them. Workers start in every epoch unless they are ``persistent``.
     ``prefetch`` is the number of stages that work ahead, as in ``HostLoading.prefetch``.
-    With ``on_devices`` the accelerators that train draw, from a copy of the topology in their
-    memory, or from the host's memory if the topology is ``in_place``.
+    With ``on_devices`` the accelerators that train draw. They hold a copy of the topology, unless
+    they read it ``in_place`` in the host's memory.
     """
 
     workers: int = 0

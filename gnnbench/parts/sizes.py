@@ -1,7 +1,7 @@
 """Graphs, partitions and mini-batches of which the sizes are known and nothing else.
 
-A dry run reads no more of a block than its numbers of sources, destinations and edges, so arrays of
-the right length stand for it. Arrays of edges have one element, however long they are.
+A dry run reads only a block's numbers of sources, destinations and edges. Arrays of the right
+length therefore stand for a block. Arrays of edges have one element, however long they are.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Draws(Protocol):
 
 
 class SizedDraws:
-    """Rounds of ``seeds`` seeds, whose mini-batches have known sizes.
+    """Rounds of mini-batches of known sizes, with ``seeds`` seeds in each round.
 
     A mini-batch is the one of ``sizes.batch`` for as many seeds, in proportion for fewer, and no
     larger for more.

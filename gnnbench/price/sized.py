@@ -43,8 +43,8 @@ class SizedEpochs:
 def price_sizes(bundle: Bundle, setting: Setting) -> SizedEpochs:
     """Return the epochs of a setting with ``sizes``.
 
-    An epoch of mini-batches is made from ``FEW`` and ``MORE`` of its rounds. Of full graphs all
-    epochs of the workload count that follow the first, in which copies are made.
+    An epoch of mini-batches is made from ``FEW`` and ``MORE`` of its rounds. For full graphs the
+    first epoch, in which copies are made, is left out. All epochs of the workload follow it.
 
     Raises ``IncompatiblePartsError`` and ``DeviceOutOfMemoryError`` as :class:`DryRun` does.
     """
@@ -85,7 +85,7 @@ def _count_under_way(bundle: Bundle, setting: Setting) -> int:
 def _walk(
     bundle: Bundle, setting: Setting, sizes: Sizes, rounds: int
 ) -> tuple[DryRun, tuple[EpochTrace, Digest]]:
-    """Go through so many rounds."""
+    """Return a dry run over ``rounds`` rounds, with its record and its times."""
     dry = DryRun(bundle, replace(setting, sizes=replace(sizes, walked=rounds)))
     ((epoch, found),) = dry.run_epochs(1)
     return dry, (replace(epoch, spans=()), replace(found, timeline=()))

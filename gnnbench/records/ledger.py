@@ -74,7 +74,7 @@ class PlanReading:
 
     @property
     def what(self) -> str:
-        """What to read: ``"epoch_time"``, ``"200 x epoch_time"`` or ``"stages sample + load"``."""
+        """The quantity to read: ``"epoch_time"``, ``"200 x epoch_time"`` or ``"stages sample"``."""
         if not self.command:
             return ""
         if self.stages:

@@ -66,7 +66,8 @@ PYG_MULTI_GPU = Card(
     ),
     left_out=_LEFT_OUT,
     validated=(
-        "gnnbench reproduce hyscale-figure10: contradicted, with what would have to be otherwise",
+        "gnnbench reproduce hyscale-figure10: its epochs beside HyScale-GNN's claims, with what "
+        "would have to be otherwise",
         "tests/systems/hyscale/test_hyscale_peers.py: who trains what, equality",
     ),
 )

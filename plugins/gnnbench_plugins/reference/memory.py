@@ -37,8 +37,8 @@ class ResidentMemory(DeviceMemory):
 class HostMemory(LoadingMemory):
     """A memory with features on the host; a mini-batch's rows are on the device while it trains.
 
-    On several hosts each has the features of its own vertices, and reads others over the network as
-    from a key-value store, unless they are ``replicated``.
+    Each of several hosts has the features of its vertices, and reads others over the network, as
+    from a key-value store. If features are ``replicated``, every host has all of them.
     """
 
     name: ClassVar[str] = "host"

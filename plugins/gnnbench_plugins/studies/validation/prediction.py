@@ -1,8 +1,7 @@
 """The prediction of a published measurement: a plan, or the price of a kernel.
 
-An epoch or its stages are what ``gnnbench plan`` says of a command that the cell prints. A kernel
-by itself is no plan: the part that stands for its library is asked for its seconds. Nothing is
-tuned: what the model lacks is an error of the ledger.
+An epoch or its stages are those of a ``gnnbench plan`` command, which the cell prints. A kernel
+alone is no plan: the kernel part that stands for its library states its seconds. Nothing is tuned.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ ITEMSIZE: Bound[int] = 4
 #: Epochs of a full graph that count, after the first, in which stale copies are made.
 EPOCHS: Bound[int] = 2
 #: Why a cell has no command.
-NO_PLAN = "a kernel or a layer by itself is no epoch, so that no plan has its time"
+NO_PLAN = "a kernel or a layer alone is no epoch, so no plan has its time"
 #: The loaders' words for rows, as options of memory ``host``.
 ROWS = {"pinned": "pinned", "persistent": "pinned", "in-place": "in-place"}
 
@@ -175,7 +174,7 @@ def _choose_strategy(kernel: str, task: MiniBatchEpoch, *, several: bool) -> tup
 def count_training_vertices(task: MiniBatchEpoch) -> int:
     """Return the training vertices of the mini-batches that a number is of.
 
-    They are those of the described devices alone, if these stand for all.
+    If the described devices stand for all, only their share of the vertices counts.
     """
     batches, devices = task.batches, max(1, task.devices)
     count = batches.count * batches.seeds * devices if batches.count else batches.train
