@@ -45,6 +45,7 @@ CHANGES = {
     ("hyscale", "kernel.regularisers"): ("2", GPUS, ()),
     ("hongtu", "kernel.regularisers"): ("2", GPUS, ()),
     ("hongtu-im", "kernel.regularisers"): ("2", GPUS, ()),
+    ("mixgcn", "kernel.regularisers"): ("2", SPUS, ()),
     ("hpgnn", "placement.scope"): ("board", FPGAS, ()),
     ("hpgnn", "placement.board"): ("u200", FPGAS, ()),
     ("hpgnn", "placement.macs"): ("power", FPGAS, ()),
