@@ -149,7 +149,7 @@ class PlanJob(Training, Named):
             metavar="M[,M...]",
         ),
     ] = None
-    train: Annotated[
+    train_vertices: Annotated[
         int | None,
         Option("Training vertices in an epoch of such mini-batches.", COUNT, metavar="N"),
     ] = None
@@ -212,11 +212,11 @@ class PlanJob(Training, Named):
 
     def _refuse_batches(self, batches: bool) -> None:
         """Refuse sizes of mini-batches that are incomplete, or do not fit each other."""
-        parts = (self.batch_edges, self.train)
+        parts = (self.batch_edges, self.train_vertices)
         if any((each is not None) != batches for each in parts):
             raise OptionConflictError(
-                "sizes of mini-batches are {batch_vertices}, {batch_edges} and {train}; give all "
-                "of them."
+                "sizes of mini-batches are {batch_vertices}, {batch_edges} and {train_vertices}; "
+                "give all of them."
             )
         if self.batch_vertices is None or self.batch_edges is None:
             return

@@ -26,7 +26,7 @@ PlanOptions = tuple[tuple[str, Any], ...]
 class SizedTask(NamedTuple):
     """The task of a plan from sizes alone."""
 
-    dataset: Dataset
+    data: Dataset
     workload: Workload
     sizes: Sizes
 
@@ -55,7 +55,7 @@ def choose_sized_mode(job: PlanJob, strategy: Strategy) -> Mode:
         )
     raise UsageError(
         f"strategy {strategy.name!r} trains on mini-batches, whose sizes do not follow from those "
-        f"of a graph; give --batch-vertices, --batch-edges and --train, or a --dataset."
+        f"of a graph; give --batch-vertices, --batch-edges and --train-vertices, or a --dataset."
     )
 
 
@@ -93,7 +93,7 @@ def prepare_sizes(job: PlanJob, registry: Registry) -> tuple[Bundle, Setting]:
         raise IncompatiblePartsError(f"{strategy.name}: {reason}")
     task = describe_sizes(job, bundle, machine, model)
     layers = build(task.workload, model=model).shapes
-    return bundle, Setting(task.dataset, machine, task.workload, layers, model, task.sizes)
+    return bundle, Setting(task.data, machine, task.workload, layers, model, task.sizes)
 
 
 @cache
@@ -156,7 +156,7 @@ def _describe_mini_batches(job: PlanJob, trainers: int, model: LayerClass) -> Si
     )
     workload = replace(make_workload(job, dataset, model), batch_size=total, epochs=1)
     each = BatchProfile(seeds, *sizes)
-    return SizedTask(dataset, workload, Sizes(each, rounds=(job.train or 0) / total))
+    return SizedTask(dataset, workload, Sizes(each, rounds=(job.train_vertices or 0) / total))
 
 
 def _describe_full_graph(

@@ -9,7 +9,10 @@ from tests.commands import one_sentence, read_document, read_runs
 from tests.plugins.test_plugin_page import EXAMPLES
 
 STREAM = ("--vertices", "4k", "--edges", "30k", "--dims", "16,8,4")
-BATCHES = ["--dims", "16,8,4", "--batch-vertices", "9,5,2", "--batch-edges", "8,4", "--train", "10"]
+BATCHES = (
+    *("--dims", "16,8,4", "--batch-vertices", "9,5,2"),
+    *("--batch-edges", "8,4", "--train-vertices", "10"),
+)
 
 
 @pytest.fixture
@@ -148,9 +151,18 @@ def test_a_dataset_has_its_own_widths(run, small):
         ("pyg --dataset cora --share 0.5", "--share has no effect beside --dataset"),
         ("pyg BATCHES --batch-size 8", "--batch-size has no effect beside --batch-vertices"),
         ("pyg BATCHES --dataset cora", "give either --dataset, or both"),
-        ("pyg --batch-vertices 9,5,2 --dims 16,8,4", "--batch-edges and --train; give all of them"),
-        ("pyg --dims 16,4 --batch-vertices 9,5,2 --batch-edges 8,4 --train 9", "1 layers have 2"),
-        ("pyg --dims 16,8,4 --batch-vertices 5,9,2 --batch-edges 8,4 --train 9", "numbers fall"),
+        (
+            "pyg --batch-vertices 9,5,2 --dims 16,8,4",
+            "--batch-edges and --train-vertices; give all",
+        ),
+        (
+            "pyg --dims 16,4 --batch-vertices 9,5,2 --batch-edges 8,4 --train-vertices 9",
+            "1 layers have 2",
+        ),
+        (
+            "pyg --dims 16,8,4 --batch-vertices 5,9,2 --batch-edges 8,4 --train-vertices 9",
+            "numbers fall",
+        ),
         ("pyg BATCHES --vertices 4 --edges 9", "9 vertices of a graph of 4; correct"),
         ("cagnet BATCHES", "give --vertices and --edges instead"),
         ("pagraph BATCHES", "memory 'pagraph' chooses the rows of its cache by the graph"),

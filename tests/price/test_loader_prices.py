@@ -23,7 +23,7 @@ def plan(strategy, *options, platform=GPUS, devices=1, **others):
         "dims": (WIDTH, 16, 8),
         "batch_vertices": VERTICES,
         "batch_edges": EDGES,
-        "train": ROUNDS * devices * VERTICES[-1],
+        "train_vertices": ROUNDS * devices * VERTICES[-1],
         "swap": swap if devices > 1 else (),
         "options": options,
         **others,

@@ -149,7 +149,7 @@ def describe_library(case: Case, *, on_host: bool = False) -> PlanOptions:
         ("dims", (stand_in.features, HIDDEN, stand_in.classes)),
         ("batch_vertices", vertices),
         ("batch_edges", tuple(map(round, batch.edges))),
-        ("train", MINI_BATCHES * vertices[-1]),
+        ("train_vertices", MINI_BATCHES * vertices[-1]),
     )
 
 

@@ -112,7 +112,7 @@ def describe_library(graph: PaperGraph, model: str, *, prefetches: bool) -> Plan
         ("dims", (graph.features, 256, graph.classes)),
         ("batch_vertices", profile.vertices),
         ("batch_edges", profile.edges),
-        ("train", graph.train),
+        ("train_vertices", graph.train),
     )
 
 

@@ -138,7 +138,7 @@ def _describe_mini_batches(machine: str, kernel: str, task: MiniBatchEpoch) -> d
     given: dict[str, Any] = {
         "batch_vertices": profile.vertices,
         "batch_edges": profile.edges,
-        "train": count_training_vertices(task),
+        "train_vertices": count_training_vertices(task),
     }
     options = [f"placement.accelerators={devices}"]
     if task.system == "salient":
