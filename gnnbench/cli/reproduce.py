@@ -59,7 +59,8 @@ SUMMARY = "strategies named after a library beside that library's own program, m
 @click.option(
     "--details",
     is_flag=True,
-    help="For each number that contradicts a paper, print every assumption that would explain it.",
+    help="For each number that contradicts a paper, print every assumption that would explain it. "
+    "For 'validation', print the command of each prediction.",
 )
 @plugin_option
 @resume_option
@@ -116,9 +117,21 @@ def reproduce(
         if number:
             console.print()
         print_table(table, console, details=details)
+    if details:
+        for ledger in ledgers:
+            print_commands(ledger.entries(), console)
     if numbers:
         print_numbers(numbers, console)
     return 0
+
+
+def print_commands(entries: Sequence[LedgerEntry], console: Console) -> None:
+    """Print the command that has each prediction of a ledger, or why there is none."""
+    for entry in entries:
+        console.print()
+        console.print(f"{entry.id}: {entry.plan.what or entry.plan.reason}", markup=False)
+        if entry.plan.command:
+            console.print(entry.plan.command, markup=False, highlight=False, soft_wrap=True)
 
 
 def compute(

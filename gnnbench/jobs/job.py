@@ -15,6 +15,7 @@ from gnnbench.jobs.limits import (
     COUNT,
     FLAG,
     MODEL_NAMES,
+    MOST_COPIES,
     MOST_LEARNING_RATE,
     SCALINGS,
     TARGETS,
@@ -129,6 +130,46 @@ class PlanJob(Training, Named):
             metavar="F,F[,F...]",
         ),
     ] = None
+    batch_vertices: Annotated[
+        Sequence[int] | None,
+        Option(
+            "Plan for mini-batches of these sizes, without a graph: the vertices of one device's "
+            "mini-batch, from the input layer to the seeds.",
+            Wholes(COUNT, "66907,11401,1000", least=2),
+            metavar="N,N[,N...]",
+        ),
+    ] = None
+    batch_edges: Annotated[
+        Sequence[int] | None,
+        Option(
+            "Their edges, from the input layer on.",
+            Wholes(Whole(0), "60250,10402"),
+            metavar="M[,M...]",
+        ),
+    ] = None
+    train_vertices: Annotated[
+        int | None,
+        Option("Training vertices in an epoch of such mini-batches.", COUNT, metavar="N"),
+    ] = None
+    replication: Annotated[
+        float | None,
+        Option(
+            "Copies of a vertex over all partitions, itself among them, of a full graph that is "
+            "given by its size.",
+            Real(0.0, MOST_COPIES),
+            metavar="A",
+        ),
+    ] = None
+    share: Annotated[
+        float | None,
+        Option(
+            "Go through so large a share of a full graph that is given by its size, on as large a "
+            "share of the machine.",
+            Real(0.0, 1.0),
+            usual="all of it",
+            metavar="S",
+        ),
+    ] = None
 
     @property
     def sizes(self) -> tuple[int | str, int | str] | None:
@@ -153,17 +194,53 @@ class PlanJob(Training, Named):
 
     def refuse(self) -> None:
         """Refuse values that contradict each other, or that this machine cannot hold."""
-        drawn = self.vertices is not None
+        drawn, batches = self.vertices is not None, self.batch_vertices is not None
         if len(self.chosen) != 1:
             raise UsageError(f"strategy is {self.strategy!r}; give one name.")
-        if (self.dataset is not None) == drawn or drawn != (self.edges is not None):
+        if (self.dataset is not None) == (drawn or batches) or drawn != (self.edges is not None):
             raise OptionConflictError("give either {dataset}, or both {vertices} and {edges}.")
-        if drawn and self.dims is None:
+        if (drawn or batches) and self.dims is None:
             raise OptionConflictError("say how wide the layers are, such as {dims} 256,128,64.")
+        self._refuse_batches(batches)
+        if self.replication is not None and self.replication < 1:
+            raise UsageError(
+                f"replication is {self.replication:g}; a vertex has 1 copy or more, itself."
+            )
         Training.refuse(self)
+
+    def _refuse_batches(self, batches: bool) -> None:
+        """Refuse sizes of mini-batches that are incomplete, or do not fit each other."""
+        parts = (self.batch_edges, self.train_vertices)
+        if any((each is not None) != batches for each in parts):
+            raise OptionConflictError(
+                "sizes of mini-batches are {batch_vertices}, {batch_edges} and {train_vertices}; "
+                "give all of them."
+            )
+        if self.batch_vertices is None or self.batch_edges is None:
+            return
+        depth = self.count_layers()
+        if (len(self.batch_vertices), len(self.batch_edges)) != (depth + 1, depth):
+            raise UsageError(
+                f"batch_vertices has {len(self.batch_vertices)} numbers and batch_edges "
+                f"{len(self.batch_edges)}; {depth} layers have {depth + 1} and {depth}."
+            )
+        if list(self.batch_vertices) != sorted(self.batch_vertices, reverse=True):
+            raise UsageError(
+                f"batch_vertices is {list(self.batch_vertices)}; each layer's vertices are among "
+                f"the one's before, so let the numbers fall."
+            )
 
     def refuse_ignored(self, given: Collection[str]) -> None:
         """Refuse options that were ``given`` and have no effect beside others."""
+        sized = {"replication", "share"}
+        if self.batch_vertices is not None:
+            sized |= {"batch_size", "fanouts", "epochs"}
+        if self.sizes is None or self.batch_vertices is not None:
+            for name in sized.intersection(given):
+                beside = "batch_vertices" if self.batch_vertices is not None else "dataset"
+                raise OptionConflictError(
+                    f"{{{name}}} has no effect beside {{{beside}}}; leave it out."
+                )
         if self.dims is not None and not {"layers", "hidden"}.isdisjoint(given):
             raise OptionConflictError("give either {dims}, or {layers} and {hidden}.")
 

@@ -22,6 +22,8 @@ MOST_PROCESSES = 1024
 MOST_THREADS = 1024
 #: Above this rate Adam's first step is not a number in float32.
 MOST_LEARNING_RATE = 1e6
+#: More copies of a vertex than any machine has devices.
+MOST_COPIES = 1e6
 # Spelt out, not imported: `gnnbench --help` does without NumPy and torch. Tests hold them equal.
 MODEL_NAMES = ("gcn", "sage", "gin", "gat", "commnet", "ggcn")
 SCALINGS = ("auto", "rows", "columns", "none")

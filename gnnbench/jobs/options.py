@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import shlex
 import textwrap
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, dataclass, field, fields
@@ -144,6 +145,21 @@ class OptionConflictError(UsageError):
         """Return the sentence with the options as the command line spells them."""
         options = list_options(record)
         return re.sub(r"\{(\w+)\}", lambda found: options[found[1]].flag or found[1], self.text)
+
+
+def spell_command(command: str, record: type, given: Mapping[str, object]) -> str:
+    """Return the command line of some options of a record, by name: ``"gnnbench plan dgl ..."``."""
+    words = ["gnnbench", command]
+    for each in list_options(record).values():
+        value = given.get(each.name)
+        if value is None or value == ():
+            continue
+        values = value if isinstance(value, tuple) and each.option.repeated else (value,)
+        for one in values:
+            text = ",".join(map(str, one)) if isinstance(one, tuple) else str(one)
+            flag = each.flag or ""
+            words += [text] if flag.isupper() and not flag.startswith("-") else [flag, text]
+    return shlex.join(words)
 
 
 def list_bound(record: type, given: Collection[str]) -> list[Declared]:

@@ -16,7 +16,7 @@ from gnnbench.host.files import explain
 from gnnbench.host.mapped import shelve
 from gnnbench.machines.machine import Platform
 from gnnbench.parts.layer_shape import LayerShape
-from gnnbench.records import Dataset, Mode, PartKind, Workload
+from gnnbench.records import Dataset, Mode, PartKind, Sizes, Workload
 
 MINI_BATCHES: frozenset[Mode] = frozenset({"mini-batch"})
 FULL_GRAPHS: frozenset[Mode] = frozenset({"full-graph"})
@@ -64,7 +64,8 @@ class Setting:
     """The fixed facts of one run, passed to every part's ``begin``.
 
     ``model`` is the class of the model's layers; None selects the bundled model that
-    ``workload.model`` names.
+    ``workload.model`` names. If there are ``sizes``, they stand for what the sampler would draw or
+    cut, and the data set has no topology.
     """
 
     dataset: Dataset
@@ -72,6 +73,7 @@ class Setting:
     workload: Workload
     layers: tuple[LayerShape, ...]
     model: LayerClass | None = None
+    sizes: Sizes | None = None
 
     @property
     def parameter_bytes(self) -> int:

@@ -17,7 +17,7 @@ from gnnbench.parts.kernel import Kernel
 from gnnbench.parts.layer_shape import LayerShape
 from gnnbench.parts.options import option
 from gnnbench.parts.placement import Placement
-from gnnbench.records import BlockSize, BoolArray, IntArray, Mode, PartKind
+from gnnbench.records import BlockSize, BoolArray, IntArray, Loading, Mode, PartKind
 from gnnbench.units import format_si
 
 #: Policies for a layer's intermediate results between forward and backward.
@@ -77,9 +77,19 @@ class LoadingMemory(MemoryCap, Part):
     """A memory with features on the host; a mini-batch's rows are on the device while it trains."""
 
     modes: ClassVar[frozenset[Mode]] = MINI_BATCHES
-    #: Whether every host of a multi-node machine holds all features, so that none cross the
-    #: network. Otherwise each host holds the features of its own vertices.
-    replicated: ClassVar[bool] = False
+
+    @property
+    def replicated(self) -> bool:
+        """Whether every host of a multi-node machine holds all features.
+
+        No features cross the network then. Otherwise each host holds those of its vertices.
+        """
+        return False
+
+    @property
+    def loading(self) -> Loading | None:
+        """How rows reach accelerators, if the memory decides it; None leaves it to the sampler."""
+        return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

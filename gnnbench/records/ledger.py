@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from gnnbench.records.trace import Stage
+
 #: Kinds of machines: CPUs, one accelerator or several, several hosts.
 MachineKind = Literal["cpu", "gpu", "multi-gpu", "multi-node", "fpga"]
 #: The work of a time: an epoch of mini-batches, an epoch of a whole graph, or a part of an epoch.
@@ -58,13 +60,36 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanReading:
+    """The ``gnnbench plan`` command that has a prediction, and how the prediction is read from it.
+
+    The prediction is ``times`` the epoch time of the plan, or the sum of its ``stages`` if there
+    are any. Without a ``command``, ``reason`` says why there is none.
+    """
+
+    command: str = ""
+    times: int = 1
+    stages: tuple[Stage, ...] = ()
+    reason: str = ""
+
+    @property
+    def what(self) -> str:
+        """The quantity to read: ``"epoch_time"``, ``"200 x epoch_time"`` or ``"stages sample"``."""
+        if not self.command:
+            return ""
+        if self.stages:
+            return f"stages {' + '.join(self.stages)}"
+        return "epoch_time" if self.times == 1 else f"{self.times} x epoch_time"
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerEntry:
     """A published measurement and this project's prediction, both in ``unit``, unprefixed.
 
     ``machine`` names the platform that describes the measured machine. ``what`` names the quantity
     and the training. Entries of one ``group`` are not independent of each other. ``fitted_on``
     names the constants fitted on this very measurement, and the readings chosen in view of it. Such
-    an entry proves nothing, and neither does its group.
+    an entry proves nothing, and neither does its group. ``plan`` is the command that predicts it.
     """
 
     id: str
@@ -78,6 +103,7 @@ class LedgerEntry:
     subject: Subject
     origin: Origin
     fitted_on: tuple[str, ...] = ()
+    plan: PlanReading = PlanReading()
 
     @property
     def source(self) -> str:

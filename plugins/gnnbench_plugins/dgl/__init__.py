@@ -8,12 +8,12 @@ from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
 from gnnbench.records import CommandProgram, Strategy, read_strategies
 from gnnbench_plugins.dgl.kernel import DGLKernel
-from gnnbench_plugins.dgl.sampler import DGLSampler
+from gnnbench_plugins.dgl.sampler import DGLLoader, DGLSampler
 
 
 @hookimpl
 def gnnbench_parts() -> list[type[Part]]:
-    return [DGLSampler, DGLKernel]
+    return [DGLSampler, DGLLoader, DGLKernel]
 
 
 @hookimpl

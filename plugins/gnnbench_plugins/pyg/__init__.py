@@ -12,12 +12,12 @@ from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
 from gnnbench.records import CommandProgram, Strategy, read_strategies
 from gnnbench_plugins.pyg.kernel import PyGKernel
-from gnnbench_plugins.pyg.sampler import PyGSampler, can_draw
+from gnnbench_plugins.pyg.sampler import PyGLoader, PyGSampler, can_draw
 
 
 @hookimpl
 def gnnbench_parts() -> list[type[Part]]:
-    return [PyGSampler, PyGKernel]
+    return [PyGSampler, PyGLoader, PyGKernel]
 
 
 @hookimpl
@@ -39,5 +39,5 @@ def gnnbench_strategy() -> list[Strategy]:
     single, several = read_strategies(__file__)
     if can_draw():
         return [single, several]
-    mini_batch = replace(single.bundles["mini-batch"], sampler="neighbour")
+    mini_batch = replace(single.bundles["mini-batch"], sampler="pyg-loader")
     return [replace(single, bundles={**single.bundles, "mini-batch": mini_batch}), several]
