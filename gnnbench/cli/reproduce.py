@@ -118,8 +118,7 @@ def reproduce(
             console.print()
         print_table(table, console, details=details)
     if details:
-        for ledger in ledgers:
-            print_commands(ledger.entries(), console)
+        print_commands(entries, console)
     if numbers:
         print_numbers(numbers, console)
     return 0
