@@ -6,6 +6,7 @@ They are summarised as errors, ratios, sentences and a file.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -16,6 +17,7 @@ from statistics import median
 import click
 
 from gnnbench.machines.machine import Platform
+from gnnbench.price.calibration import MeasuredEpoch, calibrate, fit_stages, predict
 from gnnbench.records import Mode
 from gnnbench.units import format_si
 
@@ -282,6 +284,36 @@ def list_runs(runs: Sequence[Sequence[Cell]]) -> list[str]:
             if not sentence.startswith(" ")
         ),
     ]
+
+
+def describe_calibration(name: str, epochs: Sequence[MeasuredEpoch], platform: Platform) -> str:
+    """Describe the errors of the epochs on a platform before and after its calibration.
+
+    The epoch called ``name`` calibrates it. Raises ``click.UsageError`` if there is none.
+    """
+    by = [epoch for epoch in epochs if epoch.name == name]
+    others = [epoch for epoch in epochs if epoch.name != name]
+    if not by or not others:
+        raise click.UsageError(f"--calibrate-by {name!r} is none of two or more measured epochs.")
+    fitted = fit_stages(by, platform).apply(platform)
+    _, predictions = calibrate(platform, epochs, [name], "")
+
+    def error(pairs: Sequence[tuple[float, MeasuredEpoch]]) -> str:
+        logs = [abs(math.log(predicted_s / each.epoch_s)) for predicted_s, each in pairs]
+        return f"{median(logs):.2f} (largest {max(logs):.2f})"
+
+    before = error([(predict(each.planned, platform), each) for each in others])
+    after = error([(predict(each.planned, fitted), each) for each in others])
+    left = [(each.left_out_s, each.epoch) for each in predictions if each.left_out_s is not None]
+    times = ", ".join(
+        f"{stage} {fitted.calibration.times_of(stage):.2f}"
+        for stage in fit_stages(by, platform).times
+    )
+    return (
+        f"Calibrated by {name} ({times}), the median |log error| of {len(others)} other epochs is "
+        f"{before} before and {after} after. Each predicted by a calibration with all others: "
+        f"{error(left)}."
+    )
 
 
 def describe_cell(cell: Cell) -> dict[str, object]:

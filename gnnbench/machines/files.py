@@ -39,6 +39,7 @@ from gnnbench.host.files import FileRefusedError
 from gnnbench.host.toml import read_toml
 from gnnbench.machines.machine import (
     DISK,
+    Calibration,
     Count,
     Device,
     Link,
@@ -86,6 +87,7 @@ class _PlatformFile:
     host: Annotated[Device, Table({**_HOST, "name": "host"}, needs=_HOST_NEEDS), Key()]
     accelerators: Annotated[_AcceleratorList, Key()] = field(default_factory=list)
     links: Annotated[_LinkList, Key()] = field(default_factory=list)
+    calibration: Annotated[Calibration, Table(), Key()] = field(default_factory=Calibration)
 
     @property
     def hosts(self) -> list[Device]:
@@ -99,6 +101,7 @@ class _ClusterFile:
     hosts: Annotated[list[Annotated[Device, Table(_HOST, needs=_HOST_NEEDS)]], Key()]
     accelerators: Annotated[_AcceleratorList, Key()] = field(default_factory=list)
     links: Annotated[_LinkList, Key()] = field(default_factory=list)
+    calibration: Annotated[Calibration, Table(), Key()] = field(default_factory=Calibration)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +227,7 @@ def _build(found: _PlatformFile | _ClusterFile | _CoresFile, data: dict[str, Any
     _check_nodes(hosts, devices[len(hosts) :], links)
     if "step" in data:
         numbers["step"] = data["step"]
+    numbers.update(find_marked(data.get("calibration", {}), "calibration"))
     return Platform(
         found.name,
         found.description,
@@ -234,6 +238,7 @@ def _build(found: _PlatformFile | _ClusterFile | _CoresFile, data: dict[str, Any
         step_s=found.step_s if isinstance(found, _PlatformFile) else 0.0,
         other_hosts=tuple(hosts[1:]),
         marks={key: read_mark(number) for key, number in numbers.items()},
+        calibration=found.calibration,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 #: Kinds of machines: CPUs, one accelerator or several, several hosts.
 MachineKind = Literal["cpu", "gpu", "multi-gpu", "multi-node", "fpga"]
@@ -14,17 +14,29 @@ WorkKind = Literal["sampled", "full graph", "part", "any"]
 SizeClass = Literal["small", "large", "any"]
 
 
+class OwnError(NamedTuple):
+    """The error of modelled times on a calibrated platform, by epochs measured there.
+
+    Most of ``groups`` independent groups lie within ``factor`` of their predictions.
+    """
+
+    groups: int
+    factor: float
+
+
 @dataclass(frozen=True, slots=True)
 class PathKind:
     """A kind of priced path; the model's errors are known by kind of path.
 
-    ``library`` is the family of the kernel part: ``pyg`` for both kernels of PyG.
+    ``library`` is the family of the kernel part: ``pyg`` for both kernels of PyG. On a calibrated
+    platform all paths have its ``own`` error.
     """
 
     machine: MachineKind
     library: str
     work: WorkKind
     size: SizeClass
+    own: OwnError | None = None
 
     def __str__(self) -> str:
         return f"{self.machine}, {self.library}, {self.work}, {self.size}"
