@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gnnbench.machines.machine import Platform
     from gnnbench.plugins import Registry
     from gnnbench.price.calibration import MeasuredEpoch, Prediction
-    from gnnbench.records import RunResult
+    from gnnbench.records import RunResult, Stage
     from gnnbench.report.results.schema import ResultDocument, RunEntry
 
 LOCAL = "local"
@@ -383,7 +383,7 @@ def print_fit(
         console.print(note, soft_wrap=True)
 
 
-def list_stages(predictions: Sequence[Prediction]) -> Iterator[tuple[str, float, float]]:
+def list_stages(predictions: Sequence[Prediction]) -> Iterator[tuple[Stage, float, float]]:
     """Yield the stages with their measured and their modelled seconds, summed over epochs."""
     from gnnbench.records import STAGES
 

@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -54,7 +55,7 @@ class Fit:
 
     def apply(self, platform: Platform) -> Platform:
         """Return a platform with these times; stages without a factor keep theirs."""
-        times: dict[str, float] = {**self.times}
+        times: dict[str, Any] = {stage: factor for stage, factor in self.times.items()}
         step_s = platform.step_s if self.step_s is None else self.step_s
         return replace(platform, step_s=step_s, calibration=replace(platform.calibration, **times))
 
