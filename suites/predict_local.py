@@ -8,8 +8,9 @@ epochs, as in training. Its first does not count, because it finds the data of o
 the caches. Strategies that cannot run are listed below, with the reason.
 
 ``--calibrate-by NAME`` calibrates the probed platform by the epoch of that name, such as "native
-full-graph gcn cora", as ``gnnbench platforms calibrate`` does. The errors of all other epochs are
-printed before and after. Each is also predicted by a calibration with all others.
+full-graph gcn cora", as ``gnnbench platforms calibrate`` does. It may be repeated. The errors of
+all other epochs are printed before and after. Each is also predicted by the other epochs of its
+kernel and mode.
 
 For libraries that compute the same result, the ratio of two epochs says which to use. Modelled
 ratios are printed beside measured ones.
@@ -47,7 +48,7 @@ from gnnbench.errors import GnnbenchError, words_of
 from gnnbench.kernels.pages import keep_pages, trim_heap
 from gnnbench.machines import load_platform
 from gnnbench.machines.local import count_physical_cores
-from gnnbench.machines.machine import Platform
+from gnnbench.machines.machine import Platform, name_path
 from gnnbench.machines.probe import probe
 from gnnbench.machines.timing import torch_threads
 from gnnbench.machines.workers import take_cores
@@ -225,7 +226,8 @@ class Turns:
         }
         return MeasuredEpoch(
             name_epoch(cell),
-            f"{entrant.kernel} {cell.mode} {cell.model} {cell.graph}",
+            name_path(entrant.kernel, cell.mode),
+            f"{cell.model} {cell.graph}",
             cell.taken_s,
             stages_s,
             median(each.harness_s for each in epochs),
@@ -339,7 +341,7 @@ def in_processor_time(epoch: EpochTrace, processor_s: float) -> EpochTrace:
 @click.option("--seconds", type=click.FloatRange(min=0), default=5.0, show_default=True)
 @click.option("--probe-seconds", type=click.FloatRange(min=0, min_open=True), default=10.0)
 @click.option("--probed", is_flag=True, help="Use the platform local as it was last probed.")
-@click.option("--calibrate-by", "name", help="The epoch that calibrates the probed platform.")
+@click.option("--calibrate-by", "by", multiple=True, help="An epoch that calibrates the platform.")
 @click.option("--join", "joined", multiple=True, help="An earlier run's --json; may be repeated.")
 @click.option("--json", "json_path", help="Also write everything to a file, or - for the screen.")
 def main(
@@ -352,7 +354,7 @@ def main(
     seconds: float,
     probe_seconds: float,
     probed: bool,
-    name: str | None,
+    by: tuple[str, ...],
     joined: tuple[str, ...],
     json_path: str | None,
 ) -> None:
@@ -392,8 +394,8 @@ def main(
                 if isinstance(each, Cell) or not number:
                     click.echo(describe(each), err=aside)
             measured += turns.measured
-        if name is not None:
-            calibrated.append(describe_calibration(name, measured, platform))
+        if by:
+            calibrated.append(describe_calibration(by, measured, platform))
     cells = join_runs([*earlier, *runs])
     told = (*list_sentences(cells, find_ratios(cells)), *list_runs([*earlier, *runs]))
     for line in (*told, *calibrated):

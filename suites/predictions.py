@@ -16,8 +16,8 @@ from statistics import median
 
 import click
 
-from gnnbench.machines.machine import Platform
-from gnnbench.price.calibration import MeasuredEpoch, calibrate, fit_stages, predict
+from gnnbench.machines.machine import PathTimes, Platform
+from gnnbench.price.calibration import MeasuredEpoch, calibrate, predict
 from gnnbench.records import Mode
 from gnnbench.units import format_si
 
@@ -286,33 +286,48 @@ def list_runs(runs: Sequence[Sequence[Cell]]) -> list[str]:
     ]
 
 
-def describe_calibration(name: str, epochs: Sequence[MeasuredEpoch], platform: Platform) -> str:
+def describe_calibration(
+    names: Sequence[str], epochs: Sequence[MeasuredEpoch], platform: Platform
+) -> str:
     """Describe the errors of the epochs on a platform before and after its calibration.
 
-    The epoch called ``name`` calibrates it. Raises ``click.UsageError`` if there is none.
+    The epochs with these ``names`` calibrate it. Raises ``click.UsageError`` for a name that no
+    epoch has.
     """
-    by = [epoch for epoch in epochs if epoch.name == name]
-    others = [epoch for epoch in epochs if epoch.name != name]
-    if not by or not others:
-        raise click.UsageError(f"--calibrate-by {name!r} is none of two or more measured epochs.")
-    fitted = fit_stages(by, platform).apply(platform)
-    _, predictions = calibrate(platform, epochs, [name], "")
+    by = [epoch for epoch in epochs if epoch.name in names]
+    others = [epoch for epoch in epochs if epoch.name not in names]
+    if len(by) < len(names) or not others:
+        raise click.UsageError(
+            f"--calibrate-by {', '.join(names)}: {len(by)} of {len(epochs)} epochs have such a "
+            f"name; name some of them, such as {epochs[0].name!r}."
+        )
+    fitted, _ = calibrate(platform, by, names, "this run")
+    _, predictions = calibrate(platform, epochs, names, "this run")
 
     def error(pairs: Sequence[tuple[float, MeasuredEpoch]]) -> str:
         logs = [abs(math.log(predicted_s / each.epoch_s)) for predicted_s, each in pairs]
-        return f"{median(logs):.2f} (largest {max(logs):.2f})"
+        return f"{median(logs):.2f} of {len(logs)} epochs (largest {max(logs):.2f})"
 
-    before = error([(predict(each.planned, platform), each) for each in others])
-    after = error([(predict(each.planned, fitted), each) for each in others])
+    def predict_by(known: Platform, chosen: Sequence[MeasuredEpoch]) -> str:
+        times = (known.calibration.get(each.path, PathTimes()) for each in chosen)
+        return error(
+            [(predict(e.planned, t, known), e) for e, t in zip(chosen, times, strict=True)]
+        )
+
+    paths = {epoch.path for epoch in by}
+    same = [epoch for epoch in others if epoch.path in paths]
     left = [(each.left_out_s, each.epoch) for each in predictions if each.left_out_s is not None]
-    times = ", ".join(
-        f"{stage} {fitted.calibration.times_of(stage):.2f}"
-        for stage in fit_stages(by, platform).times
-    )
-    return (
-        f"Calibrated by {name} ({times}), the median |log error| of {len(others)} other epochs is "
-        f"{before} before and {after} after. Each predicted by a calibration with all others: "
-        f"{error(left)}."
+    told = [("The others", others), *([("Those of the same kernels and modes", same)] * bool(same))]
+    return " ".join(
+        [
+            f"Calibrated by {', '.join(names)}, the median |log error| changes.",
+            *(
+                f"{what}: {predict_by(platform, chosen)} before, "
+                f"{predict_by(fitted, chosen)} after."
+                for what, chosen in told
+            ),
+            f"Each by the others of its kernel and mode: {error(left)}." if left else "",
+        ]
     )
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from gnnbench.comparison import Request
-    from gnnbench.machines.machine import Platform
+    from gnnbench.machines.machine import PathTimes, Platform
     from gnnbench.plugins import Registry
     from gnnbench.price.calibration import MeasuredEpoch, Prediction
     from gnnbench.records import RunResult, Stage
@@ -286,6 +286,7 @@ def plan_row(
     """
     from gnnbench.comparison import PlannedRow, make_setting
     from gnnbench.comparison.planned import plan_run
+    from gnnbench.machines.machine import name_path
     from gnnbench.price.calibration import MeasuredEpoch
     from gnnbench.price.folds import Digest
     from gnnbench.records import STAGES, Parts
@@ -316,9 +317,10 @@ def plan_row(
         planned.timeline,
     )
     workload = request.workload
-    group = f"{row.parts.kernel} {row.mode} {workload.model} {request.dataset.name}"
+    group = f"{workload.model} {request.dataset.name}"
+    path = name_path(row.parts.kernel, row.mode)
     harness_s = None if overhead is None else overhead * epoch_s
-    return MeasuredEpoch(name, group, epoch_s, stages_s, harness_s, plan)
+    return MeasuredEpoch(name, path, group, epoch_s, stages_s, harness_s, plan)
 
 
 def check_plan(planned: RunResult, run: RunEntry) -> None:
@@ -346,22 +348,33 @@ def print_fit(
     notes: Sequence[str],
     console: Console,
 ) -> None:
-    """Print the change of each stage, the predictions of each epoch, their error, and notes."""
-    from gnnbench.price.model_error import describe_own_error
-
-    rows = [
-        (
-            stage,
-            format_si(measured_s, "s"),
-            format_si(modelled_s, "s"),
-            f"{platform.calibration.times_of(stage):.3g}",
-        )
-        for stage, measured_s, modelled_s in list_stages(predictions)
-    ]
+    """Print the change of each stage, the predictions of each epoch, their errors, and notes."""
     count = len(predictions)
     console.print(f"{platform.name}, calibrated by {count} measured epoch{'s' * (count > 1)}")
-    print_rows(console, ("stage", "measured", "at the platform's rates", "times as long"), rows)
-    console.print(f"a step besides its work: {format_si(platform.step_s, 's')}")
+    for path in dict.fromkeys(each.epoch.path for each in predictions):
+        own = [each for each in predictions if each.epoch.path == path]
+        print_path(path, platform.calibration[path], own, console)
+    for note in notes:
+        console.print(note, soft_wrap=True)
+
+
+def print_path(
+    path: str, times: PathTimes, predictions: Sequence[Prediction], console: Console
+) -> None:
+    """Print the calibration of a kernel in a mode."""
+    from gnnbench.price.model_error import FEWEST_GROUPS
+
+    console.print()
+    console.print(f"{path}, a step besides its work: {format_si(times.step_s or 0.0, 's')}")
+    print_rows(
+        console,
+        ("stage", "measured", "at the platform's rates", "times as long"),
+        [
+            (stage, format_si(measured_s, "s"), format_si(modelled_s, "s"), f"{factor:.3g}")
+            for stage, measured_s, modelled_s in list_stages(predictions)
+            for factor in (times.times_of(stage),)
+        ],
+    )
     print_rows(
         console,
         ("measured", "before", "after", "by the others", "epoch"),
@@ -376,11 +389,9 @@ def print_fit(
             for each in predictions
         ],
     )
-    own = platform.calibration.own_error
-    if own is not None:
-        console.print(f"The error of predictions: {describe_own_error(own)}.", soft_wrap=True)
-    for note in notes:
-        console.print(note, soft_wrap=True)
+    lacking = f", and a basis needs {FEWEST_GROUPS}" * (times.groups < FEWEST_GROUPS)
+    within = f" within {times.error_factor:.2g}x" * (times.groups > 1)
+    console.print(f"groups of epochs: {times.groups}{within}{lacking}", soft_wrap=True)
 
 
 def list_stages(predictions: Sequence[Prediction]) -> Iterator[tuple[Stage, float, float]]:
@@ -399,29 +410,31 @@ def make_document(
     platform: Platform, predictions: Sequence[Prediction], notes: Sequence[str]
 ) -> dict[str, Json]:
     """Return the calibration as JSON, in seconds."""
-    own = platform.calibration.own_error
-    return {
-        "platform": platform.name,
-        "stages": {
-            stage: {
-                "measured": measured_s,
-                "modelled": modelled_s,
-                "times": platform.calibration.times_of(stage),
-            }
-            for stage, measured_s, modelled_s in list_stages(predictions)
-        },
-        "step": platform.step_s,
-        "epochs": [
-            {
-                "name": each.epoch.name,
-                "measured": each.epoch.epoch_s,
-                "before": each.before_s,
-                "after": each.after_s,
-                "left_out": each.left_out_s,
-            }
-            for each in predictions
-        ],
-        "groups": own.groups if own else 0,
-        "error_factor": own.factor if own and len(predictions) > 1 else None,
-        "notes": list(notes),
-    }
+    paths: dict[str, Json] = {}
+    for path in dict.fromkeys(each.epoch.path for each in predictions):
+        times = platform.calibration[path]
+        own = [each for each in predictions if each.epoch.path == path]
+        paths[path] = {
+            "stages": {
+                stage: {
+                    "measured": measured_s,
+                    "modelled": modelled_s,
+                    "times": times.times_of(stage),
+                }
+                for stage, measured_s, modelled_s in list_stages(own)
+            },
+            "step": times.step_s,
+            "groups": times.groups,
+            "error_factor": times.error_factor if times.groups > 1 else None,
+            "epochs": [
+                {
+                    "name": each.epoch.name,
+                    "measured": each.epoch.epoch_s,
+                    "before": each.before_s,
+                    "after": each.after_s,
+                    "left_out": each.left_out_s,
+                }
+                for each in own
+            ],
+        }
+    return {"platform": platform.name, "paths": paths, "notes": list(notes)}

@@ -249,7 +249,7 @@ def _platform_document(platform: Platform) -> dict[str, Json]:
         "virtual": platform.virtual,
         "devices": [_list_fields(device) for device in platform.devices],
         "links": [_list_fields(link) for link in platform.links],
-        "calibration": _list_fields(platform.calibration),
+        "calibration": _list_fields(dict(platform.calibration)),
         "sources": dict(platform.sources),
         "marks": {key: platform.mark(key).kind for key in platform.sources},
         "fitted_on": {

@@ -139,7 +139,7 @@ def _note_error(tables: tuple[Table, ...], job: PlannedJob, edges: int) -> tuple
         cells = [cell for row in table.rows for cell in row.cells]
         if any(cell.unit == "s" and cell.provenance == "modelled" for cell in cells):
             kind, kernel = find_kind(job.machine, trainers), job.bundle.kernel.name
-            own = job.machine.calibration.own_error
+            own = job.machine.calibrated(kernel, "full-graph").own_error
             path = find_path(kind, kernel, "full-graph", edges, own)
             noted = replace(table, notes=(*_describe_trust(path), *table.notes))
             return (*tables[:place], noted, *tables[place + 1 :])

@@ -455,7 +455,7 @@ def state_work(
 ) -> EpochWork:
     """Return the work of a run's epochs: updates, seeds, edges, and the devices that worked.
 
-    A ``modelled`` run also has the error of a calibrated platform.
+    A ``modelled`` run also has the error by epochs measured on its platform.
     """
     sampling = name_sampling(bundle, setting)
     if evidence is not None and evidence.shuffling.missing:
@@ -466,6 +466,7 @@ def state_work(
     different = tuple(sorted(set(counts)))
     # The number of epochs that are only timed depends on the time, so they are left out.
     updates, seeds = zip(*counts[: setting.workload.epochs], strict=True)
+    measured = setting.platform.calibrated(bundle.kernel.name, bundle.mode)
     return EpochWork(
         updates=round(mean(updates)),
         seeds=round(mean(seeds)),
@@ -474,7 +475,7 @@ def state_work(
         sampling=sampling,
         kind=find_kind(setting.platform, worked),
         different=different if len(different) > 1 else (),
-        own_error=setting.platform.calibration.own_error if modelled else None,
+        own_error=measured.own_error if modelled else None,
     )
 
 

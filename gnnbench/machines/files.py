@@ -39,11 +39,11 @@ from gnnbench.host.files import FileRefusedError
 from gnnbench.host.toml import read_toml
 from gnnbench.machines.machine import (
     DISK,
-    Calibration,
     Count,
     Device,
     Link,
     MemoryRates,
+    PathTimes,
     Platform,
     Seconds,
 )
@@ -76,6 +76,7 @@ class _Links:
 
 
 _AcceleratorList = list[Annotated[_Accelerators, Table(without=_HOST_KEYS)]]
+_Calibration = Mapping[str, Annotated[PathTimes, Table()]]
 _LinkList = list[Annotated[_Links, Table(fixed={"name": "", "ends": ("", "")})]]
 
 
@@ -87,7 +88,7 @@ class _PlatformFile:
     host: Annotated[Device, Table({**_HOST, "name": "host"}, needs=_HOST_NEEDS), Key()]
     accelerators: Annotated[_AcceleratorList, Key()] = field(default_factory=list)
     links: Annotated[_LinkList, Key()] = field(default_factory=list)
-    calibration: Annotated[Calibration, Table(), Key()] = field(default_factory=Calibration)
+    calibration: Annotated[_Calibration, Key()] = field(default_factory=dict)
 
     @property
     def hosts(self) -> list[Device]:
@@ -101,7 +102,7 @@ class _ClusterFile:
     hosts: Annotated[list[Annotated[Device, Table(_HOST, needs=_HOST_NEEDS)]], Key()]
     accelerators: Annotated[_AcceleratorList, Key()] = field(default_factory=list)
     links: Annotated[_LinkList, Key()] = field(default_factory=list)
-    calibration: Annotated[Calibration, Table(), Key()] = field(default_factory=Calibration)
+    calibration: Annotated[_Calibration, Key()] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ from gnnbench.errors import PlatformError
 from gnnbench.host.cores import count_cores
 from gnnbench.machines.files import CoreSet, Sets
 from gnnbench.machines.local import load_local
-from gnnbench.machines.machine import Calibration, Device, Link, Platform, RateCurve
+from gnnbench.machines.machine import Device, Link, Platform, RateCurve
 from gnnbench.machines.tables import map_numbers, replace_fields
 
 #: Passes over memory for a transfer between two processes: a copy into shared memory and a copy out
@@ -114,7 +114,7 @@ def make_workers(sets: Sets, name: str, description: str = "") -> Platform:
         name=name,
         step_s=local.step_s * len(asked),
         # A calibration is of the undivided machine.
-        calibration=Calibration(),
+        calibration={},
         description=description or f"devices made of this machine's cores, {described}",
         host=host,
         accelerators=workers,

@@ -1,12 +1,15 @@
 """A platform calibrated by epochs that were measured on it.
 
 The plan of a measured epoch says how long each stage takes at the platform's rates. A stage's
-calibration is its measured time over this modelled time. With several epochs it is the median over
-independent groups, each with its own kernel, mode, model and graph. The time of a step is the
-harness's time over the number of steps.
+calibration is its measured time over this modelled time, for each kernel in each mode. With several
+epochs it is the median over independent groups, each with its own model and graph. The time of a
+step is the harness's time over the number of steps.
 
-The error of a calibrated platform is found by leaving out. Each group is predicted by a calibration
-with all other groups.
+One kernel says little about another: their libraries do unlike work in a stage, and a mini-batch
+has other fixed costs than a full graph. Other kernels and modes therefore keep their times.
+
+The error is found by leaving out. Each group is predicted by all other groups of its kernel and
+mode.
 """
 
 from __future__ import annotations
@@ -19,26 +22,26 @@ from typing import Any
 
 import numpy as np
 
-from gnnbench.constants import MEASURED, Bound, Mark
-from gnnbench.machines.machine import Calibration, Platform
+from gnnbench.constants import MEASURED, Mark
+from gnnbench.machines.machine import PathTimes, Platform
+from gnnbench.machines.tables import list_numbers
 from gnnbench.price.folds import Digest
 from gnnbench.price.model_error import COVERAGE
 from gnnbench.price.schedule import Task, schedule
 from gnnbench.records import STAGES, Stage
-
-#: The keys of a calibration's error.
-ERRORS: Bound[tuple[str, str]] = ("calibration.groups", "calibration.error_factor")
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredEpoch:
     """An epoch measured on a platform, and its plan at the platform's bare rates.
 
-    Epochs of one ``group`` are not independent of each other. Outside all spans the epoch takes
-    ``harness_s``, None if that is unknown.
+    ``path`` names its kernel and mode (:func:`gnnbench.machines.machine.name_path`). Epochs of one
+    path and ``group``, the model and the graph, are not independent of each other. Outside all
+    spans the epoch takes ``harness_s``, None if that is unknown.
     """
 
     name: str
+    path: str
     group: str
     epoch_s: float
     stages_s: Mapping[Stage, float]
@@ -47,24 +50,10 @@ class MeasuredEpoch:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
-    """The factors of the measured stages' modelled times, and the seconds of a step if known."""
-
-    times: Mapping[Stage, float]
-    step_s: float | None
-
-    def apply(self, platform: Platform) -> Platform:
-        """Return a platform with these times; stages without a factor keep theirs."""
-        times: dict[str, Any] = {stage: factor for stage, factor in self.times.items()}
-        step_s = platform.step_s if self.step_s is None else self.step_s
-        return replace(platform, step_s=step_s, calibration=replace(platform.calibration, **times))
-
-
-@dataclass(frozen=True, slots=True)
 class Prediction:
     """An epoch's seconds by the platform before and after its calibration.
 
-    ``left_out_s`` are those of a calibration without the epoch's group, None if there is no other.
+    ``left_out_s`` are those by the other groups of its path, None if there are none.
     """
 
     epoch: MeasuredEpoch
@@ -75,7 +64,7 @@ class Prediction:
 
 def take_bare(platform: Platform) -> Platform:
     """Return a platform without its calibration and without the time of a step."""
-    return replace(platform, calibration=Calibration(), step_s=0.0)
+    return replace(platform, calibration={}, step_s=0.0)
 
 
 def calibrate(
@@ -84,31 +73,37 @@ def calibrate(
     """Return the platform calibrated by the epochs, and the predictions of each epoch.
 
     ``runs`` name the measured runs that the numbers are fitted on, and ``source`` says how they
-    were fitted.
+    were fitted. An earlier calibration of the same kernel and mode is replaced.
     """
-    fit = fit_stages(epochs, platform)
-    fitted = fit.apply(platform)
-    groups = dict.fromkeys(epoch.group for epoch in epochs)
-    left_out: dict[str, Platform] = {}
-    if len(groups) > 1:
-        for group in groups:
-            others = [epoch for epoch in epochs if epoch.group != group]
-            left_out[group] = fit_stages(others, platform).apply(platform)
-    predictions = tuple(
-        Prediction(
-            epoch,
-            predict(epoch.planned, platform),
-            predict(epoch.planned, fitted),
-            predict(epoch.planned, left_out[epoch.group]) if left_out else None,
+    found: list[Prediction] = []
+    for path in dict.fromkeys(epoch.path for epoch in epochs):
+        own = [epoch for epoch in epochs if epoch.path == path]
+        times = fit_path(own)
+        predictions = _predict_path(platform, own, times)
+        found += predictions
+        groups = len({epoch.group for epoch in own})
+        fitted = [number.key for number in list_numbers(times)]
+        errors = ["groups", *(["error_factor"] if groups > 1 else [])]
+        times = replace(times, groups=groups, error_factor=find_error_factor(predictions))
+        before = f"calibration.{path}."
+        sources = {k: told for k, told in platform.sources.items() if not k.startswith(before)}
+        mark = Mark("fitted", tuple(runs))
+        platform = replace(
+            platform,
+            calibration={**platform.calibration, path: times},
+            sources=sources | {f"{before}{key}": source for key in (*fitted, *errors)},
+            marks={
+                **platform.marks,
+                **{f"{before}{key}": mark for key in fitted},
+                **{f"{before}{key}": MEASURED for key in errors},
+            },
         )
-        for epoch in epochs
-    )
-    return _state(fitted, fit, predictions, runs, source), predictions
+    return platform, tuple(found)
 
 
-def fit_stages(epochs: Sequence[MeasuredEpoch], platform: Platform) -> Fit:
-    """Return the fit to the epochs."""
-    times: dict[Stage, float] = {}
+def fit_path(epochs: Sequence[MeasuredEpoch]) -> PathTimes:
+    """Return the times of a kernel in a mode by its epochs."""
+    times: dict[str, Any] = {}
     for stage in STAGES:
         ratios = [
             (epoch.group, epoch.stages_s[stage] / epoch.planned.stages[stage])
@@ -122,8 +117,7 @@ def fit_stages(epochs: Sequence[MeasuredEpoch], platform: Platform) -> Fit:
         for epoch in epochs
         if epoch.harness_s is not None and epoch.planned.timeline
     ]
-    # A platform file of several hosts has no time of a step.
-    return Fit(times, _take_middle(steps) if steps and not platform.other_hosts else None)
+    return PathTimes(step_s=_take_middle(steps) if steps else None, **times)
 
 
 def _take_middle(values: Iterable[tuple[str, float]]) -> float:
@@ -134,17 +128,37 @@ def _take_middle(values: Iterable[tuple[str, float]]) -> float:
     return median(median(each) for each in by_group.values())
 
 
-def predict(planned: Digest, platform: Platform) -> float:
-    """Return the seconds of a planned epoch by a platform's calibration and time of a step.
+def _predict_path(
+    platform: Platform, epochs: Sequence[MeasuredEpoch], times: PathTimes
+) -> list[Prediction]:
+    """Return the predictions of the epochs of one path, which has these ``times`` from now on."""
+    known = platform.calibration.get(epochs[0].path, PathTimes())
+    left_out: dict[str, PathTimes] = {}
+    for group in dict.fromkeys(epoch.group for epoch in epochs):
+        others = [epoch for epoch in epochs if epoch.group != group]
+        if others:
+            left_out[group] = fit_path(others)
+    return [
+        Prediction(
+            epoch,
+            predict(epoch.planned, known, platform),
+            predict(epoch.planned, times, platform),
+            predict(epoch.planned, left_out[epoch.group], platform) if left_out else None,
+        )
+        for epoch in epochs
+    ]
+
+
+def predict(planned: Digest, times: PathTimes, platform: Platform) -> float:
+    """Return the seconds of a planned epoch by the times of its path.
 
     ``planned`` is a plan on the bare platform. The timeline of its last epoch is scheduled again
     with the new times of its spans.
     """
-    spans = [item.span for item in planned.timeline]
-    times_of, step_s = platform.calibration.times_of, platform.step_s
+    step_s = platform.step_s if times.step_s is None else times.step_s
     tasks = [
-        Task(times_of(span.stage) * span.seconds + step_s, span.resources, span.after)
-        for span in spans
+        Task(times.times_of(span.stage) * span.seconds + step_s, span.resources, span.after)
+        for span in (item.span for item in planned.timeline)
     ]
     end_s = max(end_s for _, end_s in schedule(tasks, platform.shared_lanes))
     return planned.epoch_s * end_s / max(item.end_s for item in planned.timeline)
@@ -163,32 +177,3 @@ def find_error_factor(predictions: Iterable[Prediction]) -> float:
             errors.setdefault(each.epoch.group, []).append(error)
     middle = [median(each) for each in errors.values()] or [0.0]
     return math.exp(float(np.quantile(middle, COVERAGE, method="higher")))
-
-
-def _state(
-    platform: Platform,
-    fit: Fit,
-    predictions: Sequence[Prediction],
-    runs: Sequence[str],
-    source: str,
-) -> Platform:
-    """Return a fitted platform with its error, and with the sources and marks of both."""
-    fitted = [f"calibration.{stage}" for stage in fit.times]
-    fitted += ["step"] if fit.step_s is not None else []
-    groups, factor = ERRORS
-    errors = {groups: f"{source}: epochs of unlike kernel, mode, model or graph"}
-    if any(each.left_out_s is not None for each in predictions):
-        share = f"{100 * COVERAGE:.0f} % of the groups lie within it, each predicted by the others"
-        errors[factor] = f"{source}: {share}"
-    marks = dict.fromkeys(fitted, Mark("fitted", tuple(runs))) | dict.fromkeys(errors, MEASURED)
-    known = {key: told for key, told in platform.sources.items() if key not in ERRORS}
-    return replace(
-        platform,
-        calibration=replace(
-            platform.calibration,
-            groups=len({each.epoch.group for each in predictions}),
-            error_factor=find_error_factor(predictions),
-        ),
-        sources={**known, **dict.fromkeys(fitted, source), **errors},
-        marks={**platform.marks, **marks},
-    )

@@ -15,14 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gnnbench.constants import Bound
-from gnnbench.machines.machine import (
-    Calibration,
-    Device,
-    EdgeRates,
-    LibraryRates,
-    Platform,
-    RateCurve,
-)
+from gnnbench.machines.machine import Device, EdgeRates, LibraryRates, Platform, RateCurve
 from gnnbench.machines.tables import replace_fields
 from gnnbench.parts import Setting
 from gnnbench.records import (
@@ -198,7 +191,5 @@ def with_design_phase(setting: Setting, train_epochs: Train, *, alone: bool) -> 
         one = run_design_phase(setting, 1, train_epochs, DESIGN_EPOCHS)
     host = with_rates(platform.host, together, one)
     # The fixed cost of a round includes that of steps. The rates are of whole stages.
-    designed = replace(
-        platform, host=host, round_s=together.fixed_s, step_s=0.0, calibration=Calibration()
-    )
+    designed = replace(platform, host=host, round_s=together.fixed_s, step_s=0.0, calibration={})
     return replace(setting, platform=designed)

@@ -17,7 +17,16 @@ from gnnbench.machines.costs.loading import (
 )
 from gnnbench.machines.machine import Device, Link, Platform
 from gnnbench.parts import Kernel, MiniBatchSampler, Sampler
-from gnnbench.records import CopyWork, LossWork, Provenance, RowsWork, SampleWork, Stage, Work
+from gnnbench.records import (
+    CopyWork,
+    LossWork,
+    Mode,
+    Provenance,
+    RowsWork,
+    SampleWork,
+    Stage,
+    Work,
+)
 
 #: The most prices that are remembered; then the memory of prices is cleared.
 MOST_PRICES: Bound[int] = 4096
@@ -39,7 +48,8 @@ class ModelClock:
     memory take what picking them costs. Aggregation and update take the kernel part's cost on the
     device.
 
-    A calibrated platform multiplies the time of each stage.
+    If epochs of the kernel and mode were measured on the platform,
+    the times of their stages are multiplied, and a step takes what it took there.
 
     Raises ``PluginError`` if a kernel or a sampler's library states an impossible time. Such a time
     is not finite, or below the device's least time (``machines.costs.bounds.least_seconds``).
@@ -51,6 +61,10 @@ class ModelClock:
         self._platform = platform
         self._kernel = kernel
         self._sampler = sampler
+        mode: Mode = "mini-batch" if isinstance(sampler, MiniBatchSampler) else "full-graph"
+        self._measured = platform.calibrated(kernel.name, mode)
+        step_s = self._measured.step_s
+        self._step_s = platform.step_s if step_s is None else step_s
         self._places: dict[str, Device | Link] = {}
         self._peaks: dict[str, Peaks] = {}
         #: By type too: records of two types may have equal values.
@@ -84,8 +98,8 @@ class ModelClock:
         A loss on the host also takes the platform's time per round.
         """
         platform = self._platform
-        times = 1.0 if stage is None else platform.calibration.times_of(stage)
-        seconds = times * self._price_work(work, place) + platform.step_s
+        times = 1.0 if stage is None else self._measured.times_of(stage)
+        seconds = times * self._price_work(work, place) + self._step_s
         if isinstance(work, LossWork) and place == platform.host.name:
             seconds += platform.round_s
         return seconds

@@ -3,8 +3,8 @@
 A path is the kind of machine, the library, the kind of work, and the size of an epoch. The ledger's
 epochs of the same kind of path give its band. With fewer than ``FEWEST_GROUPS`` independent
 groups the kind has no basis, and all epochs on the same kind of machine give the band. If these are
-too few as well, there is none. Epochs measured on a calibrated platform give its error
-(:mod:`gnnbench.price.calibration`).
+too few as well, there is none. If epochs of the kernel and mode were measured on the platform
+itself, these give the error (:mod:`gnnbench.price.calibration`).
 
 Errors are logarithms of predicted over measured. One part of an error is shared by all measurements
 of the same source, machine, graph, model and kernel; the rest is an entry's own. Half the mean
@@ -111,7 +111,7 @@ def find_path(
     """Return the kind of path of an epoch over ``edges``, summed over layers.
 
     Return None if the kind of machine is unknown. A ``mode`` of None is a part of an epoch. ``own``
-    is the platform's error if it was calibrated.
+    is the error by epochs measured on the platform.
     """
     if kind is None:
         return None
@@ -250,7 +250,8 @@ def find_basis(path: PathKind) -> PathKind | None:
 def error_of(path: PathKind) -> ModelError | None:
     """Return the error of a kind of path by its basis; None without one.
 
-    Nothing is known of the parts of a calibrated platform's error, so all of it counts as own.
+    Nothing is known of the parts of an error by epochs measured on the platform, so all of it
+    counts as own.
     """
     if path.own is not None:
         groups, factor = path.own
@@ -263,15 +264,14 @@ def error_of(path: PathKind) -> ModelError | None:
 def describe_errors(paths: Iterable[PathKind]) -> str:
     """Describe the errors of kinds of paths, each once, and name those without a basis.
 
-    Every screen that prints the error of a modelled time prints this text. All paths on a
-    calibrated platform have the same error.
+    Every screen that prints the error of a modelled time prints this text.
     """
     paths = list(paths)
-    if own := next((path.own for path in paths if path.own is not None), None):
-        return describe_own_error(own)
     kept = _read_kept()
-    bases = {path: find_basis(path) for path in paths}
-    told = [
+    bases = {path: find_basis(path) for path in paths if path.own is None}
+    own = [describe_own_error(path, path.own) for path in paths if path.own is not None]
+    told = [*dict.fromkeys(own)]
+    told += [
         f"{100 * COVERAGE:.0f} % of {kept[basis].groups} held-out measurements of this kind "
         f"({describe_path(basis)}) lie within {kept[basis].factor:.2g}x"
         for basis in dict.fromkeys(basis for basis in bases.values() if basis is not None)
@@ -289,23 +289,24 @@ def describe_errors(paths: Iterable[PathKind]) -> str:
     return "; ".join(told)
 
 
-def describe_own_error(own: OwnError) -> str:
-    """Describe the error of times on a calibrated platform, or why it has no basis."""
+def describe_own_error(path: PathKind, own: OwnError) -> str:
+    """Describe the error by epochs measured on the platform, or why it has no basis."""
+    kind = f"({path.library}, {path.work})"
     if own.groups < FEWEST_GROUPS:
         return (
-            f"no basis: {FEWEST_GROUPS} groups of epochs measured on the calibrated platform are "
-            f"needed, and there are {own.groups}"
+            f"no basis: {FEWEST_GROUPS} groups of epochs measured on the platform are needed, and "
+            f"there are {own.groups} {kind}"
         )
     return (
-        f"{100 * COVERAGE:.0f} % of {own.groups} groups of epochs measured on the calibrated "
-        f"platform lie within {own.factor:.2g}x, each predicted by the others"
+        f"{100 * COVERAGE:.0f} % of {own.groups} groups of epochs measured on the platform {kind} "
+        f"lie within {own.factor:.2g}x, each predicted by the others"
     )
 
 
 def cite_errors(paths: Sequence[PathKind]) -> str:
-    """Describe the errors of kinds of paths, with the command that estimates them."""
-    own = any(path.own is not None for path in paths)
-    return f"{describe_errors(paths)} ({'platforms calibrate' if own else 'reproduce validation'})"
+    """Describe the errors of kinds of paths, with the commands that estimate them."""
+    commands = ["platforms calibrate" if path.own else "reproduce validation" for path in paths]
+    return f"{describe_errors(paths)} ({', '.join(dict.fromkeys(commands))})"
 
 
 def format_factor(factor: float) -> str:

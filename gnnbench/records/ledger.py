@@ -15,7 +15,7 @@ SizeClass = Literal["small", "large", "any"]
 
 
 class OwnError(NamedTuple):
-    """The error of modelled times on a calibrated platform, by epochs measured there.
+    """The error of a kernel's modelled times in one mode, by epochs measured on the platform.
 
     Most of ``groups`` independent groups lie within ``factor`` of their predictions.
     """
@@ -28,8 +28,8 @@ class OwnError(NamedTuple):
 class PathKind:
     """A kind of priced path; the model's errors are known by kind of path.
 
-    ``library`` is the family of the kernel part: ``pyg`` for both kernels of PyG. On a calibrated
-    platform all paths have its ``own`` error.
+    ``library`` is the family of the kernel part: ``pyg`` for both kernels of PyG. If epochs of
+    the kernel and mode were measured on the platform, they give its ``own`` error.
     """
 
     machine: MachineKind

@@ -73,8 +73,8 @@ class EpochWork:
     graph. ``kind`` is the kind of machine, which decides how far a modelled time can be trusted.
 
     If epochs differ, ``updates`` and ``seeds`` are rounded means over the workload's epochs, and
-    ``different`` lists each distinct pair of the two, ascending. ``own_error`` is the error of
-    times that were modelled on a calibrated platform.
+    ``different`` lists each distinct pair of the two, ascending. ``own_error`` is the error
+    of modelled times by epochs measured on the platform.
     """
 
     updates: int

@@ -173,7 +173,7 @@ class WorkEntry(_Entry):
     """The work of an epoch, and whether the run may win among runs of equal work.
 
     If epochs differ, ``updates`` and ``seeds`` are means, and ``different`` has the pairs of both.
-    ``own_error`` has the groups and the factor of a calibrated platform's error.
+    ``own_error`` has the groups and the factor of an error by epochs measured on the platform.
     """
 
     updates: int
