@@ -1,9 +1,8 @@
 """A platform calibrated by epochs that were measured on it.
 
 The plan of a measured epoch says how long each stage takes at the platform's rates. A stage's
-calibration is its measured time over this modelled time, for each kernel in each mode. With several
-epochs it is the median over independent groups, each with its own model and graph. The time of a
-step is the harness's time over the number of steps.
+calibration is its measured time over this modelled time, for each kernel in each mode, both summed
+over epochs. The time of a step is the harness's time over the number of steps.
 
 One kernel says little about another: their libraries do unlike work in a stage, and a mini-batch
 has other fixed costs than a full graph. Other kernels and modes therefore keep their times.
@@ -102,30 +101,22 @@ def calibrate(
 
 
 def fit_path(epochs: Sequence[MeasuredEpoch]) -> PathTimes:
-    """Return the times of a kernel in a mode by its epochs."""
+    """Return the times of a kernel in a mode by its epochs.
+
+    Sums over epochs are divided, so that a stage that is short in an epoch decides little.
+    """
     times: dict[str, Any] = {}
     for stage in STAGES:
-        ratios = [
-            (epoch.group, epoch.stages_s[stage] / epoch.planned.stages[stage])
-            for epoch in epochs
-            if epoch.stages_s.get(stage, 0.0) > 0 and epoch.planned.stages.get(stage, 0.0) > 0
-        ]
-        if ratios:
-            times[stage] = _take_middle(ratios)
-    steps = [
-        (epoch.group, epoch.harness_s / len(epoch.planned.timeline))
-        for epoch in epochs
-        if epoch.harness_s is not None and epoch.planned.timeline
-    ]
-    return PathTimes(step_s=_take_middle(steps) if steps else None, **times)
-
-
-def _take_middle(values: Iterable[tuple[str, float]]) -> float:
-    """Return the median over groups of the median of each group's values."""
-    by_group: dict[str, list[float]] = {}
-    for group, value in values:
-        by_group.setdefault(group, []).append(value)
-    return median(median(each) for each in by_group.values())
+        both = [epoch for epoch in epochs if stage in epoch.stages_s.keys() & epoch.planned.stages]
+        measured_s = sum(epoch.stages_s[stage] for epoch in both)
+        planned_s = sum(epoch.planned.stages[stage] for epoch in both)
+        if measured_s > 0 and planned_s > 0:
+            times[stage] = measured_s / planned_s
+    timed = [epoch for epoch in epochs if epoch.harness_s is not None]
+    steps = sum(len(epoch.planned.timeline) for epoch in timed)
+    if steps:
+        times["step_s"] = sum(epoch.harness_s or 0.0 for epoch in timed) / steps
+    return PathTimes(**times)
 
 
 def _predict_path(

@@ -4,8 +4,8 @@ The runs are modelled there, and their stages are then made a known number of ti
 """
 
 import json
+import math
 from collections import defaultdict
-from statistics import median
 
 import pytest
 
@@ -183,25 +183,19 @@ def test_steps_take_what_the_harness_took(run, machine, measure, tmp_path):
 
 
 def test_each_group_is_predicted_by_the_others(run, machine, measure, tmp_path):
-    """Three models differ by factors, and each is predicted by the median of the other two.
+    """Three models take other multiples of their plans, and the sums of the others predict each.
 
     An epoch of another kernel is of no group with them.
     """
     plain, out = machine[0], tmp_path / "out.toml"
     factors = {"gcn": 1.0, "sage": 2.0, "gin": 5.0}
+    full = ("--mode", "full-graph")
     paths = [
-        measure(
-            plain,
-            "reference",
-            "--mode",
-            "full-graph",
-            "--model",
-            name,
-            times=dict.fromkeys(TIMES, factor),
-        )
+        measure(plain, "reference", *full, "--model", name, times=dict.fromkeys(TIMES, factor))
         for name, factor in factors.items()
     ]
-    paths.append(measure(plain, "pyg", "--mode", "full-graph", times=dict.fromkeys(TIMES, 9.0)))
+    took_s = [json.loads(path.read_text())["runs"][0]["stages"] for path in paths]
+    paths.append(measure(plain, "pyg", *full, times=dict.fromkeys(TIMES, 9.0)))
     runs = [word for path in paths for word in ("--run", path)]
     words = ("platforms", "calibrate", *runs, "--platform", plain, "--out", out, "--json", "-")
     found = read_document(run(*words))["paths"]
@@ -209,14 +203,20 @@ def test_each_group_is_predicted_by_the_others(run, machine, measure, tmp_path):
     (alone,) = found["pyg full-graph"]["epochs"]
     assert alone["left_out"] is None
     assert found["pyg full-graph"]["stages"]["aggregate"]["times"] == pytest.approx(9.0)
-    found = found["torch full-graph"]
-    for (name, factor), epoch in zip(factors.items(), found["epochs"], strict=True):
-        others = median(other for known, other in factors.items() if known != name)
-        planned_s = epoch["measured"] / factor
-        assert epoch["left_out"] == pytest.approx(planned_s * others, rel=1e-2)
-        assert epoch["after"] == pytest.approx(planned_s * 2.0, rel=1e-2)
-    # The errors are 3.5, 1.5 and 3.33 times; four fifths of three groups are all three.
-    assert (found["groups"], found["error_factor"]) == (3, pytest.approx(3.5, rel=1e-2))
+    found, errors = found["torch full-graph"], []
+    for number, epoch in enumerate(found["epochs"]):
+        planned, expected_s = [], 0.0
+        for stages, factor in zip(took_s, factors.values(), strict=True):
+            planned.append({stage: entry["value"] / factor for stage, entry in stages.items()})
+        for stage, planned_s in planned[number].items():
+            others = [other for other in range(3) if other != number]
+            measured_s = sum(took_s[other][stage]["value"] for other in others)
+            expected_s += planned_s * measured_s / sum(planned[other][stage] for other in others)
+        assert epoch["left_out"] == pytest.approx(expected_s, rel=1e-2)
+        errors.append(abs(math.log(epoch["left_out"] / epoch["measured"])))
+    # Four fifths of three groups are all three.
+    assert found["groups"] == 3
+    assert found["error_factor"] == pytest.approx(math.exp(max(errors)))
     known = load_platform(str(out)).calibrated("torch", "full-graph")
     assert known.error_factor == found["error_factor"]
 
