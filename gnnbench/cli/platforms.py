@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gnnbench.cli.calibrate import calibrate
 from gnnbench.cli.options import (
     CommandLine,
     Json,
@@ -171,6 +172,9 @@ def probe(
     return 0
 
 
+platforms.add_command(calibrate)
+
+
 def probe_network(
     line: CommandLine, seconds: float, patience_s: int, json_path: Path | None
 ) -> int:
@@ -242,6 +246,7 @@ def _platform_document(platform: Platform) -> dict[str, Json]:
         "virtual": platform.virtual,
         "devices": [_list_fields(device) for device in platform.devices],
         "links": [_list_fields(link) for link in platform.links],
+        "calibration": _list_fields(dict(platform.calibration)),
         "sources": dict(platform.sources),
         "marks": {key: platform.mark(key).kind for key in platform.sources},
         "fitted_on": {

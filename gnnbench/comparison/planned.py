@@ -15,7 +15,7 @@ from gnnbench.plugins import Registry, assemble
 from gnnbench.price.dry_run import DryRun
 from gnnbench.price.folds import Digest
 from gnnbench.price.metrics import summarise, with_error
-from gnnbench.price.model_error import find_path
+from gnnbench.price.model_error import find_work_path
 from gnnbench.price.sized import price_sizes
 from gnnbench.records import EpochTrace, RunResult, Trace
 
@@ -34,8 +34,8 @@ def plan_run(request: Request, row: PlannedRow, setting: Setting, registry: Regi
     metrics, stages = summarise(
         trace, digests, "modelled", [host.name for host in setting.platform.hosts], None
     )
-    work = state_work(bundle, setting, trace)
-    path = find_path(work.kind, row.parts.kernel, row.mode, work.edges)
+    work = state_work(bundle, setting, trace, modelled=True)
+    path = find_work_path(work, row.parts.kernel, row.mode)
     predicted = note_predictions(expected, metrics["epoch_time"].value)
     return RunResult(
         strategy=row.strategy,

@@ -23,7 +23,7 @@ from gnnbench.kernels.dispatch import RmatStream
 from gnnbench.machines.machine import Platform
 from gnnbench.parts import Bundle, LayerClass
 from gnnbench.plugins import Registry, assemble
-from gnnbench.price.model_error import describe_errors, find_kind, find_path, find_run_path
+from gnnbench.price.model_error import cite_errors, find_kind, find_path, find_run_path
 from gnnbench.records import (
     BYTE_KINDS,
     Cell,
@@ -148,7 +148,8 @@ def _note_error(tables: tuple[Table, ...], job: PlannedJob, edges: int) -> tuple
         cells = [cell for row in table.rows for cell in row.cells]
         if any(cell.unit == "s" and cell.provenance == "modelled" for cell in cells):
             kind, kernel = find_kind(job.machine, trainers), job.bundle.kernel.name
-            path = find_path(kind, kernel, "full-graph", edges)
+            own = job.machine.calibrated(kernel, "full-graph").own_error
+            path = find_path(kind, kernel, "full-graph", edges, own)
             noted = replace(table, notes=(*_describe_trust(path), *table.notes))
             return (*tables[:place], noted, *tables[place + 1 :])
     return tables
@@ -156,7 +157,7 @@ def _note_error(tables: tuple[Table, ...], job: PlannedJob, edges: int) -> tuple
 
 def _describe_trust(path: PathKind | None) -> tuple[str, ...]:
     """Describe how far a modelled time of a kind of path may be off, with the source."""
-    return () if path is None else (f"{describe_errors([path])} (reproduce validation)",)
+    return () if path is None else (cite_errors([path]),)
 
 
 def _draw(sizes: tuple[str | int, str | int], seed: int) -> RmatStream:

@@ -34,7 +34,7 @@ from gnnbench.price.clocks import clock_for
 from gnnbench.price.design_phase import with_design_phase
 from gnnbench.price.folds import Digest, digest
 from gnnbench.price.metrics import summarise, with_error
-from gnnbench.price.model_error import find_kind, find_path
+from gnnbench.price.model_error import find_kind, find_work_path
 from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import (
     EpochTrace,
@@ -200,8 +200,8 @@ class PartsSteps:
             warmup,
         )
         evidence = None if self._examination is None else self._examination.evidence
-        work = state_work(self._bundle, setting, trace, evidence)
-        path = find_path(work.kind, row.parts.kernel, row.mode, work.edges)
+        work = state_work(self._bundle, setting, trace, evidence, modelled=not measured)
+        path = find_work_path(work, row.parts.kernel, row.mode)
         return replace(
             self.make_result("done", ""),
             loss=tuple(epoch.loss for epoch in trace.epochs[: setting.workload.epochs]),
@@ -331,9 +331,17 @@ def is_bundled(part: Part) -> bool:
 
 
 def state_work(
-    bundle: Bundle, setting: Setting, trace: Trace, evidence: Evidence | None = None
+    bundle: Bundle,
+    setting: Setting,
+    trace: Trace,
+    evidence: Evidence | None = None,
+    *,
+    modelled: bool,
 ) -> EpochWork:
-    """Return the work of a run's epochs: updates, seeds, edges, and the devices that worked."""
+    """Return the work of a run's epochs: updates, seeds, edges, and the devices that worked.
+
+    A ``modelled`` run also has the error by epochs measured on its platform.
+    """
     sampling = name_sampling(bundle, setting)
     if evidence is not None and evidence.shuffling.missing:
         sampling = f"{sampling}, {UNSHUFFLED}"
@@ -343,6 +351,7 @@ def state_work(
     different = tuple(sorted(set(counts)))
     # The number of epochs that are only timed depends on the time, so they are left out.
     updates, seeds = zip(*counts[: setting.workload.epochs], strict=True)
+    measured = setting.platform.calibrated(bundle.kernel.name, bundle.mode)
     return EpochWork(
         updates=round(mean(updates)),
         seeds=round(mean(seeds)),
@@ -351,6 +360,7 @@ def state_work(
         sampling=sampling,
         kind=find_kind(setting.platform, worked),
         different=different if len(different) > 1 else (),
+        own_error=measured.own_error if modelled else None,
     )
 
 

@@ -27,6 +27,7 @@ from gnnbench.kernels.dispatch import gather_rows, sample_neighbours
 from gnnbench.kernels.pages import count_kept_bytes, keep_pages
 from gnnbench.machines.caches import make_sweep
 from gnnbench.machines.local import (
+    KEPT,
     assemble,
     cache_bytes,
     count_gpus,
@@ -117,6 +118,7 @@ def _sources(name: str, device: Device, measured: str) -> dict[str, str]:
     if device.kind == "gpu":
         sources["cache"] = f"{system}: its second level"
     if device.kind == "cpu":
+        sources["mapped_from"] = KEPT
         sources["core_bandwidth"] = f"{measured}: STREAM triad on one core"
         fresh = "a tensor written into memory that is mapped for it"
         sources["fresh_bandwidth"] = f"{measured}: {fresh}"

@@ -113,6 +113,8 @@ def make_workers(sets: Sets, name: str, description: str = "") -> Platform:
         local,
         name=name,
         step_s=local.step_s * len(asked),
+        # A calibration is of the undivided machine.
+        calibration={},
         description=description or f"devices made of this machine's cores, {described}",
         host=host,
         accelerators=workers,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gnnbench.records.trace import Stage
 
@@ -16,17 +16,29 @@ WorkKind = Literal["sampled", "full graph", "part", "any"]
 SizeClass = Literal["small", "large", "any"]
 
 
+class OwnError(NamedTuple):
+    """The error of a kernel's modelled times in one mode, by epochs measured on the platform.
+
+    Most of ``groups`` independent groups lie within ``factor`` of their predictions.
+    """
+
+    groups: int
+    factor: float
+
+
 @dataclass(frozen=True, slots=True)
 class PathKind:
     """A kind of priced path; the model's errors are known by kind of path.
 
-    ``library`` is the family of the kernel part: ``pyg`` for both kernels of PyG.
+    ``library`` is the family of the kernel part: ``pyg`` for both kernels of PyG. If epochs of
+    the kernel and mode were measured on the platform, they give its ``own`` error.
     """
 
     machine: MachineKind
     library: str
     work: WorkKind
     size: SizeClass
+    own: OwnError | None = None
 
     def __str__(self) -> str:
         return f"{self.machine}, {self.library}, {self.work}, {self.size}"

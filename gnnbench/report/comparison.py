@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from gnnbench.comparison.ranking import Group, Row, group_runs, level_of, list_devices
-from gnnbench.price.model_error import describe_errors, find_run_path
+from gnnbench.price.model_error import cite_errors, find_run_path
 from gnnbench.records import STAGES, Comparison, Provenance, RunResult
 from gnnbench.report.columns import (
     ALL_PROVENANCES,
@@ -179,7 +179,7 @@ def error_line(runs: Sequence[RunResult]) -> str:
     if not paths:
         return "The model's own error is not known."
     return (
-        f"The model's error: {describe_errors(paths)} (reproduce validation). Rows share that "
+        f"The model's error: {cite_errors(paths)}. Rows share that "
         f"error as far as the same parts and devices do the same work."
     )
 
