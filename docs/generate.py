@@ -1,13 +1,16 @@
 """Pages of the documentation that are made of the code when the site is built: a hook of MkDocs.
 
-Nothing here is written twice: strategies come from the installed plugins, equations from the
-docstrings that cite them, and errors of the model from the ledger of published measurements.
+Nothing here is written twice. Strategies come from the installed plugins, and equations from the
+docstrings that cite them. Errors of the model come from the ledger of published measurements.
+The pictures of the home page show a comparison that runs while the site is built.
+``python docs/generate.py DIRECTORY`` draws the pictures alone.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +18,13 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
+import gnnbench
 from gnnbench import plugins
+from gnnbench.comparison.ranking import group_runs
 from gnnbench.host.toml import read_toml
 from gnnbench.records import Cell, LedgerEntry, Parts, Strategy, Table
+from gnnbench.report.charts import chart_epochs, list_charts
+from gnnbench.report.page import render_page
 from gnnbench.reproduce.studies import Ledger
 from gnnbench.units import format_si
 
@@ -36,7 +43,31 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made here."""
     for path, write in PAGES.items():
         files.append(File.generated(config, path, content=write()))
+    for path, picture in draw_pictures().items():
+        files.append(File.generated(config, path, content=picture))
     return files
+
+
+# --------------------------------------------------------------------------- pictures
+
+
+def draw_pictures() -> dict[str, str]:
+    """Draw the epochs and two timelines of a comparison that is run now, as SVG files."""
+    found = gnnbench.compare(["hyscale", "hongtu"], dataset="sbm", epochs=2)
+    groups = group_runs(found.comparison)
+    charts = {chart.name: chart for group in groups for chart in list_charts(group)}
+    epochs = chart_epochs(groups)
+    assert epochs is not None
+    style = render_page("charts.css", "")
+    pictures = {
+        "epochs.svg": epochs,
+        "timeline.svg": charts["full-graph-timeline-hongtu"],
+        "baseline.svg": charts["full-graph-timeline-hongtu-vanilla"],
+    }
+    return {
+        path: chart.drawing.stand_alone(760, style, chart.legend)
+        for path, chart in pictures.items()
+    }
 
 
 # --------------------------------------------------------------------------- strategies
@@ -276,3 +307,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "equations.md": write_equations,
     "errors.md": write_errors,
 }
+
+
+if __name__ == "__main__":
+    for name, drawn in draw_pictures().items():
+        Path(sys.argv[1], name).write_text(drawn, encoding="utf-8")
