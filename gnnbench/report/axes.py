@@ -42,7 +42,7 @@ def scale_between(values: Iterable[float], *, zero: bool = False) -> Axis:
     finite = [value for value in values if math.isfinite(value)] + [0.0] * zero
     low, high = min(finite, default=0.0), max(finite, default=1.0)
     if high <= low:
-        high = low + (abs(low) or 1.0)
+        low, high = low - 0.1 * abs(low), high + (0.1 * abs(high) or 1.0)
     step = _round_step(high - low)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     ticks = tuple(step * number for number in range(first, last + 1))

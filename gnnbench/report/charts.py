@@ -37,7 +37,7 @@ from gnnbench.units import format_si
 #: Peaks of memory, with what they are called.
 _PEAKS = {"peak_device_bytes": "largest device", "peak_host_bytes": "host"}
 #: Most rectangles in the timelines of a group, so that a page stays below 600 kB.
-_RECTANGLES = 2000
+_RECTANGLES = 1200
 #: A relative difference of losses that rounding does not make: such curves are drawn themselves.
 _APART = 0.01
 
@@ -86,8 +86,9 @@ def chart_epochs(groups: Sequence[Group]) -> Chart | None:
     if "modelled" in found:
         legend.append(("band striped", "modelled"))
         words.append(
-            "Bands of modelled rows are the model's error. Rows share most of it, so bands that "
-            "overlap do not mean that rows are equal: the range of the speed (x) decides."
+            "Bands of modelled rows have the model's error, if it is known. Rows share most of it, "
+            "so bands that overlap do not mean that rows are equal: the range of the speed (x) "
+            "decides."
         )
     drawing = draw_ranges("Epoch time by row", ranges, "s")
     return Chart(drawing, legend, "Epoch time", caption=" ".join(words), name="epoch-time")
@@ -99,9 +100,9 @@ def _range(group: Group, row: Row, epoch: Metric, style: str) -> Range:
     figure = format_si(epoch.value, "s")
     if ratio is not None and row is not group.base(epoch.provenance):
         between = format_range(ratio)
-        figure += f"  {ratio.ratio:.2f}x {between}".rstrip()
+        figure += f" · {ratio.ratio:.2f}x {between}".rstrip()
     elif epoch.error_factor is not None:
-        figure += f"  {format_factor(epoch.error_factor)}"
+        figure += f" · {format_factor(epoch.error_factor)}"
     winner = row is find_winner(group.rank(epoch.provenance))
     striped = epoch.provenance == "modelled"
     return Range(row.label, epoch.value, low, high, style, striped, figure, winner)

@@ -53,7 +53,7 @@ class KeptRow(NamedTuple):
         return median(found) if found else None
 
     @property
-    def count(self) -> str:
+    def finished(self) -> str:
         """``"2 of 3"``: the finished runs and all of them."""
         return f"{sum(run.status == 'done' for run in self.runs)} of {len(self.runs)}"
 
@@ -131,7 +131,7 @@ def _pool_setting(title: str, group: Sequence[Kept]) -> Setting:
         on = [f"on {machine}"] if len(cpus) > 1 else []
         sets = _tell(asked, [name for name in apart if name == "set"])
         work = (*_tell(asked, [name for name in apart if name != "set"]), *on)
-        facets = {name: str(asked.get(name, "")) for name in (*_SHARED, *apart)}
+        facets = {name: _spell(asked.get(name) or "none") for name in (*_SHARED, *_APART)}
         for run in each.document.runs if each.document is not None else ():
             label = " · ".join([run.label, run.mode, *_tell(asked, apart), *on])
             found = {"strategy": run.label, "mode": run.mode, **facets, "machine": machine}
@@ -172,10 +172,14 @@ def _tell(configuration: Mapping[str, JsonValue], names: Iterable[str]) -> list[
     for name in names:
         value = configuration.get(name)
         if isinstance(value, list):
-            words.append(", ".join(map(str, value)) if value else f"no {name}")
+            words.append(_spell(value) if value else f"no {name}")
         else:
             words.append(f"{name.replace('_', ' ')} {value}")
     return words
+
+
+def _spell(value: JsonValue) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _label(configuration: Mapping[str, JsonValue]) -> str:
@@ -197,7 +201,7 @@ def _figures(row: KeptRow) -> tuple[Cell, ...]:
         row.pool(*HOST_LINKS),
         row.pool("peak_device_bytes"),
         Cell() if test is None else Cell(text=f"{test:.3f}", provenance="measured"),
-        Cell(text=row.count, provenance="measured"),
+        Cell(text=row.finished, provenance="measured"),
     )
 
 

@@ -107,7 +107,7 @@ def _list_columns(
     columns.append((Head("test accuracy", "computed", "test-accuracy", True), told))
     equal = [_tell_equality(row) for row in rows]
     columns.append((Head("equal to reference", "checked there", "equal", True), equal))
-    counts = [Cell(row.count, value=row.count) for row in rows]
+    counts = [Cell(row.finished, value=row.finished) for row in rows]
     columns.append((Head("runs", "finished", "runs", True), counts))
     columns.sort(key=lambda column: not column[0].decides)
     heads = [head for head, _ in columns]

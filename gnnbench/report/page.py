@@ -25,8 +25,8 @@ _DASHES = ("none", "9 4", "2 3")[:NUM_DASHES]
 #: Colours of stages, in their order, and of series and ways, on a light and on a dark page. Every
 #: two differ by at least 25 (CIE 1976 L*a*b*), also as seen without one of the three cones (Machado
 #: et al., 2009). Each has a contrast of at least 3 with its page, as WCAG 2.1 asks of graphics.
-LIGHT = ("#9090b0", "#603070", "#a01010", "#1040b0", "#6090f0", "#b09010", "#e07070", "#803040")
-DARK = ("#907050", "#709010", "#d03090", "#5070f0", "#50f0d0", "#d0d030", "#a0e080", "#f090f0")
+LIGHT = ("#803040", "#603070", "#a01010", "#1040b0", "#6090f0", "#b09010", "#e07070", "#9090b0")
+DARK = ("#f090f0", "#709010", "#d03090", "#5070f0", "#50f0d0", "#d0d030", "#a0e080", "#907050")
 
 
 def list_series() -> list[tuple[int, str]]:

@@ -22,7 +22,7 @@ from gnnbench.report.chrome import lanes
 from gnnbench.units import format_si
 
 #: Most rectangles in one timeline; more are merged, then cut.
-MAX_RECTANGLES = 400
+MAX_RECTANGLES = 600
 #: Series differ in colour, or in dash pattern and shape. The numbers have no common divisor:
 #: neighbours differ in both, and the first pair drawn alike is as far apart as their product.
 NUM_COLOURS, NUM_DASHES = 8, 3
@@ -31,6 +31,8 @@ NUM_SERIES = NUM_COLOURS * NUM_DASHES
 #: it, the first fits on a screen of 390 pixels.
 _LABEL_LETTERS, _MARGIN_LETTERS = 30, 20
 _LETTER, _LINE = 6.6, 16
+#: The width of a chart on such a screen.
+_NARROW = 300
 Anchor = Literal["start", "middle", "end"]
 #: The style and the name of each thing that is drawn.
 Legend: TypeAlias = Sequence[tuple[str, str]]
@@ -64,10 +66,15 @@ class Drawing:
             needed = 30 + _LETTER * len(name)
             if x and x + needed > width - 20:
                 x, y = 0.0, y + 20
-            rows.append(
+            mark = (
                 f'<rect class="{name_style}" x="{x + 10:g}" y="{y - 6:g}" width="12" height="12"/>'
+            )
+            if name_style.startswith(("band", "curve")):
+                mark = f'<path class="{name_style}" d="M{x + 6:g} {y:g}h18"/>'
+            label = (
                 f'<text x="{x + 28:g}" y="{y:g}" dominant-baseline="central">{escape(name)}</text>'
             )
+            rows += [mark, label]
             x += needed
         height = y + (20 if rows else -10)
         inner = width - self.left - self.right - 20
@@ -180,17 +187,23 @@ def _head(label: str, figure: str, y: float, style: str = "") -> tuple[list[str]
 
 
 def _ticks_below(axis: Axis, bottom: float, unit: str) -> list[str]:
-    shapes = []
+    """Return a line at each round value, and its text below."""
+    lines = [_line(axis.share(value), 0, axis.share(value), bottom) for value in axis.ticks]
+    return [*lines, *_texts_below(axis, bottom + 12, unit)]
+
+
+def _texts_below(axis: Axis, y: float, unit: str) -> list[str]:
+    """Return the texts of an axis, as many as have room beside each other on a phone."""
+    shapes, free = [], -1.0
     for value in axis.ticks:
-        x = axis.share(value)
-        shapes.append(_line(x, 0, x, bottom))
-        shapes.append(_text(x, bottom + 12, format_si(value, unit), _anchor(x), "tick"))
+        x, told = axis.share(value), _tell(value, unit)
+        width = _LETTER * len(told) / _NARROW
+        anchor: Anchor = "start" if x < width / 2 else "end" if x > 1 - width / 2 else "middle"
+        begin = x - {"start": 0.0, "middle": width / 2, "end": width}[anchor]
+        if begin > free:
+            shapes.append(_text(x, y, told, anchor, "tick"))
+            free = begin + width
     return shapes
-
-
-def _anchor(x: float) -> Anchor:
-    """Return which end of a text below an axis stands at ``x``, so that none is cut."""
-    return "start" if x < 0.05 else "end" if x > 0.95 else "middle"
 
 
 # --------------------------------------------------------------------------- timelines
@@ -389,10 +402,7 @@ def _frame(across: Across, up: Across, height: float) -> tuple[list[str], list[s
         y = height * (1 - up.axis.share(value))
         names.append(_tell(value, up.unit))
         shapes += [_line(0, y, 1, y), _beside(y, names[-1], "tick")]
-    for value in across.axis.ticks:
-        x = across.axis.share(value)
-        told = format_si(value, across.unit) if across.unit else f"{value:g}"
-        shapes.append(_text(x, height + 14, told, _anchor(x), "tick"))
+    shapes += _texts_below(across.axis, height + 14, across.unit)
     shapes.append(_text(0.5, height + 32, across.title, "middle", "tick"))
     return shapes, names
 

@@ -17,7 +17,7 @@ from gnnbench.report.chrome import lanes, trace_events, write_chrome_trace
 from gnnbench.report.columns import format_equivalence
 from gnnbench.report.comparison import print_comparison
 from gnnbench.report.html import make_page, write_html
-from gnnbench.report.svg import reduce_timeline
+from gnnbench.report.svg import MAX_RECTANGLES, reduce_timeline
 from gnnbench.report.verdict import describe_noise, summarise
 from gnnbench.statistics import FEWEST_PAIRS
 from tests.report.example_comparison import (
@@ -639,8 +639,8 @@ def test_a_long_timeline_is_merged_then_cut_and_says_so():
         for i in range(2000)
     ]
     cut = reduce_timeline(mixed)
-    assert cut.drawn == 400
-    assert cut.describe() == "Only the first 400 ms of 2.00 s are drawn."
+    assert cut.drawn == MAX_RECTANGLES
+    assert cut.describe() == "Only the first 600 ms of 2.00 s are drawn."
     assert reduce_timeline(mixed[:10]).describe() == ""
 
 

@@ -161,7 +161,7 @@
     const copy = drawing.cloneNode(true);
     const from = drawing.querySelectorAll("*");
     const looks = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-opacity", "display",
-      "font-family", "font-size", "font-weight"];
+      "font-family", "font-size", "font-weight", "paint-order"];
     copy.querySelectorAll("*").forEach((shape, number) => {
       const style = getComputedStyle(from[number]);
       for (const look of looks) shape.style.setProperty(look, style.getPropertyValue(look));
