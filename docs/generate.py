@@ -3,20 +3,19 @@
 Nothing here is written twice. Strategies come from the installed plugins, and equations from the
 docstrings that cite them. Errors of the model come from the ledger of published measurements.
 The pictures of the home page show a comparison that runs while the site is built.
-``python docs/generate.py DIRECTORY`` draws the pictures alone.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 import gnnbench
 from gnnbench import plugins
@@ -43,30 +42,37 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made here."""
     for path, write in PAGES.items():
         files.append(File.generated(config, path, content=write()))
-    for path, picture in draw_pictures().items():
-        files.append(File.generated(config, path, content=picture))
     return files
 
 
 # --------------------------------------------------------------------------- pictures
 
 
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Put each picture in the place of the comment with its name, on the home page."""
+    if page.file.src_uri != "index.md":
+        return html
+    for name, picture in draw_pictures().items():
+        assert f"<!-- {name} -->" in html
+        html = html.replace(f"<!-- {name} -->", picture)
+    return html
+
+
 def draw_pictures() -> dict[str, str]:
-    """Draw the epochs and two timelines of a comparison that is run now, as SVG files."""
+    """Draw charts of a comparison that is run now, as they are on its page."""
     found = gnnbench.compare(["hyscale", "hongtu"], dataset="sbm", epochs=1, check=False)
     groups = group_runs(found.comparison)
     charts = {chart.name: chart for group in groups for chart in list_charts(group)}
     epochs = chart_epochs(groups)
     assert epochs is not None
-    style = render_page("charts.css", "")
     pictures = {
-        "epochs.svg": epochs,
-        "timeline.svg": charts["full-graph-timeline-hongtu"],
-        "baseline.svg": charts["full-graph-timeline-hongtu-vanilla"],
+        "epochs": epochs,
+        "timeline": charts["full-graph-timeline-hongtu"],
+        "timeline of the baseline": charts["full-graph-timeline-hongtu-vanilla"],
     }
     return {
-        path: chart.drawing.stand_alone(760, style, chart.legend)
-        for path, chart in pictures.items()
+        name: render_page("figure.html", "", chart=replace(chart, name=""))
+        for name, chart in pictures.items()
     }
 
 
@@ -307,8 +313,3 @@ PAGES: dict[str, Callable[[], str]] = {
     "equations.md": write_equations,
     "errors.md": write_errors,
 }
-
-
-if __name__ == "__main__":
-    for name, drawn in draw_pictures().items():
-        Path(sys.argv[1], name).write_text(drawn, encoding="utf-8")

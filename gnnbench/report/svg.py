@@ -55,42 +55,9 @@ class Drawing:
     def embed(self) -> str:
         """Return the element for a page, as wide as its place there."""
         return (
-            f'<svg class="chart" role="img" height="{self.height:g}" '
-            f'style="--left:{self.left:g}px;--right:{self.right:g}px">{self._inner}</svg>'
-        )
-
-    def stand_alone(self, width: float, style: str, legend: Legend = ()) -> str:
-        """Return a whole SVG file ``width`` pixels wide, with CSS in it and a legend below."""
-        rows, x, y = [], 0.0, self.height + 22
-        for name_style, name in legend:
-            needed = 30 + _LETTER * len(name)
-            if x and x + needed > width - 20:
-                x, y = 0.0, y + 20
-            mark = (
-                f'<rect class="{name_style}" x="{x + 10:g}" y="{y - 6:g}" width="12" height="12"/>'
-            )
-            if name_style.startswith(("band", "curve")):
-                mark = f'<path class="{name_style}" d="M{x + 6:g} {y:g}h18"/>'
-            label = (
-                f'<text x="{x + 28:g}" y="{y:g}" dominant-baseline="central">{escape(name)}</text>'
-            )
-            rows += [mark, label]
-            x += needed
-        height = y + (20 if rows else -10)
-        inner = width - self.left - self.right - 20
-        return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
-            f'viewBox="0 0 {width:g} {height:g}" role="img"><style>{style}</style>'
-            f'<rect class="page" width="100%" height="100%"/><svg x="{self.left + 10:g}" y="6" '
-            f'width="{inner:g}" height="{self.height:g}" overflow="visible">{self._inner}</svg>'
-            f"{''.join(rows)}</svg>\n"
-        )
-
-    @property
-    def _inner(self) -> str:
-        return (
-            f"<title>{escape(self.title)}</title><desc>{escape(self.description)}</desc>"
-            f"{''.join(self.shapes)}"
+            f'<svg class="chart" role="img" style="height:{self.height:g}px;'
+            f'--left:{self.left:g}px;--right:{self.right:g}px"><title>{escape(self.title)}</title>'
+            f"<desc>{escape(self.description)}</desc>{''.join(self.shapes)}</svg>"
         )
 
 
