@@ -59,7 +59,7 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
 
 
 def draw_pictures() -> dict[str, str]:
-    """Draw charts of a comparison that is run now, as they are on its page."""
+    """Run a comparison, and return three charts of its page as HTML, by name."""
     found = gnnbench.compare(["hyscale", "hongtu"], dataset="sbm", epochs=1, check=False)
     groups = group_runs(found.comparison)
     charts = {chart.name: chart for group in groups for chart in list_charts(group)}

@@ -68,10 +68,9 @@ def digest(epoch: EpochTrace, provenance: Provenance, platform: Platform | None 
 def find_critical_path(timeline: Sequence[Scheduled]) -> list[Scheduled]:
     """Return the critical path of an epoch, in order of time.
 
-    The path ends with the last span. Each span on it follows the span whose end let it start. The
-    candidates are the spans that it waits for, and the spans before it on its resources. The last
-    of them to end is taken. A shorter span on the path makes the epoch shorter, until another path
-    is as long.
+    The path ends with the last span. Before each span stands the last to end of the spans that it
+    waits for, and of the earlier spans on its resources. A shorter span on the path makes the epoch
+    shorter, until another path is as long.
     """
     spans: dict[int, Scheduled] = {}
     before: dict[int, Scheduled] = {}

@@ -3,7 +3,8 @@
 Places from left to right are shares of the width, and heights are pixels. So a chart fills a phone
 as well as a desk, and its text keeps its size. Each has a title and a description for screen
 readers. Colours are CSS classes (``stage-transfer``, ``series-0``), so that a page's light and dark
-styles both apply.
+styles both apply. No plotting library is used: Observable Plot with D3 would add 490 kB of script
+to each page.
 """
 
 from __future__ import annotations

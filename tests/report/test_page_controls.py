@@ -351,12 +351,15 @@ return [over, cut.map((each) => each.textContent), cut.length < shown.length];
 """
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-def test_nothing_is_cut_on_a_phone_or_on_a_desk(page, width):
+@pytest.mark.parametrize(("width", "media"), [(390, ""), (1280, ""), (720, "print")])
+def test_nothing_is_cut_on_a_phone_on_a_desk_or_on_paper(page, width, media):
     """Neither the deciding columns nor any label, nor what all columns make of a phone's cards."""
     page.resize(width)
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media})
     page.open("#columns=" + ",".join(page.sorts) if width == 390 else "")
-    assert page.run(CUT) == [0, [], True]
+    found = page.run(CUT)
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    assert found == [0, [], True]
 
 
 def test_a_filter_leaves_its_lines_and_points(browser, folder):
