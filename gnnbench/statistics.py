@@ -171,7 +171,12 @@ def compare_seeds(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
 
 def find_seed_interval(times: Sequence[float]) -> tuple[float, float] | None:
     """Return the interval of the median time over seeds; None of fewer than ``FEWEST_SEEDS``."""
-    found = find_centre(np.log(np.asarray(times, dtype=float)), lasting=False)
+    return find_interval(times, lasting=False)
+
+
+def find_interval(times: Sequence[float], *, lasting: bool = True) -> tuple[float, float] | None:
+    """Return the interval of the median of times, by the rule of :func:`find_centre`, or None."""
+    found = find_centre(np.log(np.asarray(times, dtype=float)), lasting=lasting)
     if found is None:
         return None
     middle = median(times)

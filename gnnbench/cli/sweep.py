@@ -233,30 +233,45 @@ def run_configuration(line: CommandLine, configuration: str, target: Path) -> in
 @click.command(short_help="Show what sweeps have kept.")
 @click.argument("store", type=FilePath(), metavar="FOLDER", default=_STORE)
 @click.option(
-    "--html", "html_path", type=FilePath(), metavar="FILE", help="Write the tables as a web page."
+    "--html",
+    "html_path",
+    type=FilePath(),
+    metavar="FILE",
+    help="Write a web page with filters, and with charts of time, memory and accuracy.",
 )
 @click.option(
     "--csv", "csv_path", type=FilePath(), metavar="FILE", help="Write every run as a line of CSV."
 )
+@click.option(
+    "--parquet",
+    "parquet_path",
+    type=FilePath(),
+    metavar="FILE",
+    help="Write every run as a row of a Parquet table.",
+)
 @shared_options
 def report(
-    store: Path, html_path: Path | None, csv_path: Path | None, json_path: Path | None
+    store: Path,
+    html_path: Path | None,
+    csv_path: Path | None,
+    parquet_path: Path | None,
+    json_path: Path | None,
 ) -> int:
     """Show the results kept in FOLDER (results).
 
-    Each data set, model and platform has a table with pooled seeds, and the runs that failed.
+    Each data set, model and platform has a table with pooled seeds, and says who is fastest. Runs
+    that failed are listed with their reason.
 
     The files of two stores may be copied into one. Runs that two machines share are then compared,
     together with the differences between the machines.
     """
     from gnnbench.report.results.kept import list_kept, read_kept
 
-    check_files(json_path, html_path, csv_path, files=list_kept(store))
+    check_files(json_path, html_path, csv_path, parquet_path, files=list_kept(store))
 
     from gnnbench.report.kept import tabulate_kept
     from gnnbench.report.results.tables import make_document
     from gnnbench.report.tables import print_table
-    from gnnbench.report.tables_html import write_tables
 
     kept, damaged = [], []
     for path in list_kept(store):
@@ -272,12 +287,18 @@ def report(
         print_table(table, console)
         console.print()
     if html_path is not None:
-        write_tables(tables, html_path)
-    if csv_path is not None:
-        from gnnbench.report.results.frames import frame_kept, to_csv
-        from gnnbench.report.results.output import write_text
+        from gnnbench.report.kept_html import write_kept
 
-        write_text(csv_path, to_csv(frame_kept(kept)))
+        write_kept(store, kept, damaged, html_path)
+    if csv_path is not None or parquet_path is not None:
+        from gnnbench.report.results.frames import frame_kept, to_csv, to_parquet
+        from gnnbench.report.results.output import write_bytes, write_text
+
+        frame = frame_kept(kept)
+        if csv_path is not None:
+            write_text(csv_path, to_csv(frame))
+        if parquet_path is not None:
+            write_bytes(parquet_path, to_parquet(frame))
     if json_path is not None:
         write_document({"store": str(store), **make_document(tables)}, json_path)
     return 0 if any(each.document is not None for each in kept) else 4

@@ -294,9 +294,14 @@ def group_runs(comparison: Comparison) -> tuple[Group, ...]:
     The main group has uniform sampling, or else most rows. Rows are in the order in which they ran;
     rows that did no work are in the main group.
     """
+    return group_results(comparison.runs)
+
+
+def group_results(results: Sequence[RunResult]) -> tuple[Group, ...]:
+    """Return the groups of runs with the same setting, as :func:`group_runs`."""
     groups = []
     for mode in MODE_TITLES:
-        runs = [run for run in comparison.runs if run.mode == mode]
+        runs = [run for run in results if run.mode == mode]
         labels = dict.fromkeys(run.label for run in runs)
         rows = [make_row(label, mode, runs) for label in labels]
         kinds = [_kind_of(row) for row in rows]

@@ -83,6 +83,7 @@ def test_the_site_builds_and_a_reader_fetches_nothing_from_elsewhere(tmp_path):
     assert {"tutorial.html", "errors.html", "equations.html", "fidelity.html"} < {
         page.name for page in pages
     }
+    assert (site / "index.html").read_text(encoding="utf-8").count('class="chart"') == 3
     for page in pages:
         text = page.read_text(encoding="utf-8")
         loaded = re.findall(r"<(?:script|img|iframe|link)\b[^>]*\b(?:src|href)=\"([^\"]*)\"", text)

@@ -246,13 +246,13 @@ def test_compare_takes_kept_files(run, swept, tmp_path):
 
 
 def test_the_report_has_a_line_for_every_strategy(run, swept, tmp_path):
-    page, lines = tmp_path / "page.html", tmp_path / "runs.csv"
-    (table,) = read_document(
-        run("report", swept / "store", "--html", page, "--csv", lines, "--json", "-")
-    )["tables"]
+    page, lines, rows = (tmp_path / name for name in ("page.html", "runs.csv", "runs.parquet"))
+    words = ("--html", page, "--csv", lines, "--parquet", rows, "--json", "-")
+    (table,) = read_document(run("report", swept / "store", *words))["tables"]
+    frame = frame_kept(read_store(swept / "store"))
+    pd.testing.assert_frame_equal(pd.read_parquet(rows), frame, check_dtype=False)
     rows = {row["label"]: row["cells"] for row in table["rows"]}
     assert set(rows) == {"reference · mini-batch", "hongtu · full-graph"}
-    frame = frame_kept(read_store(swept / "store"))
     for label in ("reference", "hongtu"):
         (cells,) = [cells for name, cells in rows.items() if name.startswith(label)]
         epochs = frame[frame["label"] == label]["epoch_time"]

@@ -7,6 +7,7 @@ Metrics keep their names and their unprefixed SI units (seconds, bytes, joules, 
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -143,3 +144,10 @@ def to_csv(frame: DataFrame) -> str:
         return f"'{value}" if formula else value
 
     return str(frame.apply(lambda column: column.map(shield)).to_csv(index=False))
+
+
+def to_parquet(frame: DataFrame) -> bytes:
+    """Return a frame as a Parquet file, in which numbers, texts and missing values keep types."""
+    stream = io.BytesIO()
+    frame.to_parquet(stream, index=False)
+    return stream.getvalue()

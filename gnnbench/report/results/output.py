@@ -95,16 +95,24 @@ def make_folder(folder: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write ``text`` as UTF-8, whole or not at all.
+    """Write ``text`` as UTF-8 by :func:`write_bytes`.
 
-    A link is followed, and a pipe or a device is written to directly. A character without UTF-8
-    bytes (half of a surrogate pair, from a file name) is written as its escape. Raises
-    ``UsageError`` as ``check_output`` does, and ``GnnbenchError`` when the disk refuses.
+    A character without UTF-8 bytes (half of a surrogate pair, from a file name) is written as its
+    escape.
+    """
+    write_bytes(path, text.encode("utf-8", "backslashreplace"))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write ``content``, whole or not at all.
+
+    A link is followed, and a pipe or a device is written to directly. Raises ``UsageError`` as
+    ``check_output`` does, and ``GnnbenchError`` when the disk refuses.
     """
     check_output(path)
     try:
         with publish(path) as stream:
-            stream.write(text.encode("utf-8", "backslashreplace"))
+            stream.write(content)
     except OSError as error:
         raise GnnbenchError(f"{path} could not be written: {explain(error)}.") from error
 

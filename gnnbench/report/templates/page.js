@@ -1,16 +1,18 @@
-// What can be done on the page of a comparison: sort, choose columns, link to a row, download.
-// Nothing is asked of a network. Sort, columns and row are kept in the address's fragment:
-// #row=full-graph.hongtu&sort=energy-modelled.down&columns=epoch-modelled,energy-modelled
+// What can be done on a page of results: sort, choose columns, filter, link to a row, download.
+// Nothing is asked of a network. Sort, columns, filters and row are kept in the address's fragment:
+// #row=full-graph.hongtu&sort=energy-modelled.down&columns=epoch-modelled,energy-modelled&model=gcn
 "use strict";
 (() => {
   const tables = [...document.querySelectorAll("table.results")];
   const boxes = [...document.querySelectorAll("input[data-column]")];
+  const choices = [...document.querySelectorAll("select[data-filter]")];
+  const points = [...document.querySelectorAll("[data-row]")];
   const said = document.querySelector("[role=status]");
   const usual = new Set(boxes.filter((box) => box.defaultChecked).map((box) => box.dataset.column));
   const known = new Set(boxes.map((box) => box.dataset.column));
   const rowsOf = new Map(tables.map((table) => [table, [...table.tBodies[0].rows]]));
   const heads = tables.flatMap((table) => [...table.tHead.rows[0].cells]);
-  let state = { sort: "", falling: false, columns: usual, row: "" };
+  let state = { sort: "", falling: false, columns: usual, filters: {}, row: "" };
 
   function decode(text) {
     try {
@@ -29,16 +31,20 @@
     const sort = heads.some((head) => head.dataset.key === key) ? key : "";
     const chosen = (said.columns ?? "").split(",").filter((name) => known.has(name));
     const columns = "columns" in said ? new Set(chosen) : usual;
-    return { sort, falling: said.sort?.endsWith(".down") ?? false, columns, row: said.row ?? "" };
+    const wanted = choices.map(({ dataset: { filter }, options }) =>
+      [filter, [...options].some((each) => each.value === said[filter]) ? said[filter] : ""]);
+    const filters = Object.fromEntries(wanted);
+    return { sort, falling: said.sort?.endsWith(".down") ?? false, columns, filters, row: said.row ?? "" };
   }
 
   function write() {
-    const { sort, falling, columns, row } = state;
+    const { sort, falling, columns, filters, row } = state;
     const same = columns.size === usual.size && [...columns].every((name) => usual.has(name));
     const words = [];
     if (row) words.push(`row=${encodeURIComponent(row)}`);
     if (sort) words.push(`sort=${sort}.${falling ? "down" : "up"}`);
     if (!same) words.push(`columns=${boxes.map((b) => b.dataset.column).filter((n) => columns.has(n)).join(",")}`);
+    for (const [name, value] of Object.entries(filters)) if (value) words.push(`${name}=${encodeURIComponent(value)}`);
     history.replaceState(null, "", words.length ? `#${words.join("&")}` : location.pathname + location.search);
   }
 
@@ -57,6 +63,11 @@
     return [...filled, ...rows.filter((row) => value(row) === undefined)];
   }
 
+  // Whether a filter leaves a line out; a line without such a fact stays.
+  function isOut(row) {
+    return Object.entries(state.filters).some(([name, value]) => value && (row.dataset[name] ?? value) !== value);
+  }
+
   function show() {
     for (const table of tables) {
       const cells = [...table.tHead.rows[0].cells];
@@ -72,11 +83,16 @@
         if (failed) failed.colSpan = Math.max(1, left - 1);
         else [...row.cells].forEach((cell, place) => (cell.hidden = hidden[place]));
         row.classList.toggle("chosen", row.id !== "" && row.id === state.row);
+        row.classList.toggle("out", isOut(row));
       }
       const place = state.sort ? cells.findIndex((head) => head.dataset.key === state.sort) : -1;
       table.tBodies[0].append(...order(table, place));
     }
     for (const box of boxes) box.checked = state.columns.has(box.dataset.column);
+    for (const choice of choices) choice.value = state.filters[choice.dataset.filter];
+    for (const point of points) {
+      point.classList.toggle("out", document.getElementById(point.dataset.row).classList.contains("out"));
+    }
   }
 
   function change(what) {
@@ -114,6 +130,13 @@
       change({ columns: new Set(boxes.filter((each) => each.checked).map((each) => each.dataset.column)) });
     });
   }
+  for (const choice of choices) {
+    choice.addEventListener("change", () => {
+      change({ filters: { ...state.filters, [choice.dataset.filter]: choice.value } });
+      const rows = [...document.querySelectorAll("table.results tr[id]")];
+      said.textContent = `${rows.filter((row) => !isOut(row)).length} of ${rows.length} rows.`;
+    });
+  }
   for (const button of document.querySelectorAll("button[data-columns]")) {
     button.addEventListener("click", () => change({ columns: button.dataset.columns === "all" ? known : usual }));
   }
@@ -133,22 +156,46 @@
     setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
   }
 
-  // A drawing that stands by itself: with its colours, its size, and the page behind it.
-  function detach(drawing) {
+  // A copy of a drawing that keeps its looks away from the page, at a place in another one.
+  function copyOut(drawing, x, y, width, height) {
     const copy = drawing.cloneNode(true);
     const from = drawing.querySelectorAll("*");
-    const looks = ["fill", "stroke", "stroke-width", "stroke-dasharray", "font-family", "font-size"];
+    const looks = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-opacity", "display",
+      "font-family", "font-size", "font-weight", "paint-order"];
     copy.querySelectorAll("*").forEach((shape, number) => {
       const style = getComputedStyle(from[number]);
       for (const look of looks) shape.style.setProperty(look, style.getPropertyValue(look));
     });
-    const { width, height } = drawing.viewBox.baseVal;
-    copy.setAttribute("width", width);
-    copy.setAttribute("height", height);
-    const page = getComputedStyle(document.body).backgroundColor;
-    const title = copy.querySelector("desc");
-    title.insertAdjacentHTML("afterend", `<rect width="${width}" height="${height}" fill="${page}"/>`);
-    return { text: new XMLSerializer().serializeToString(copy), width, height };
+    for (const [name, value] of Object.entries({ x, y, width, height, overflow: "visible" })) copy.setAttribute(name, value);
+    for (const name of ["style", "class"]) copy.removeAttribute(name);
+    return new XMLSerializer().serializeToString(copy);
+  }
+
+  // A figure that stands by itself: its drawing, its legend below, and the page behind it.
+  function detach(figure) {
+    const drawing = figure.querySelector("svg");
+    const page = getComputedStyle(document.body);
+    const { width: inner, height: tall } = drawing.getBoundingClientRect();
+    const { marginLeft, marginRight } = getComputedStyle(drawing);
+    const [left, right] = [marginLeft, marginRight].map(Number.parseFloat);
+    const width = Math.round(inner + left + right + 20);
+    const pieces = [copyOut(drawing, left + 10, 6, inner, tall)];
+    let [x, y] = [10, tall + 24];
+    for (const entry of figure.querySelectorAll(".legend li")) {
+      const sample = entry.querySelector("svg");
+      const { width: own, height } = sample.getBoundingClientRect();
+      const name = entry.textContent.trim();
+      const needed = own + 20 + 7 * name.length;
+      if (x > 10 && x + needed > width) [x, y] = [10, y + 20];
+      const label = Object.assign(document.createElement("i"), { textContent: name }).innerHTML;
+      pieces.push(copyOut(sample, x, y - 6, own, height));
+      pieces.push(`<text x="${x + own + 6}" y="${y}" dominant-baseline="central" font-size="12" font-family="sans-serif" fill="${page.color}">${label}</text>`);
+      x += needed;
+    }
+    const height = Math.round(y + 14);
+    const text = `<svg xmlns="${drawing.namespaceURI}" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}">` +
+      `<rect width="${width}" height="${height}" fill="${page.backgroundColor}"/>${pieces.join("")}</svg>`;
+    return { text, width, height };
   }
 
   async function paint({ text, width, height }) {
@@ -165,8 +212,8 @@
   const ways = {
     csv: async () => save(`${data.name}.csv`, data.csv, "text/csv"),
     json: async () => save(`${data.name}.json`, data.json, "application/json"),
-    svg: async (figure) => save(`${figure.dataset.name}.svg`, detach(figure.querySelector("svg")).text, "image/svg+xml"),
-    png: async (figure) => save(`${figure.dataset.name}.png`, await paint(detach(figure.querySelector("svg")))),
+    svg: async (figure) => save(`${figure.dataset.name}.svg`, detach(figure).text, "image/svg+xml"),
+    png: async (figure) => save(`${figure.dataset.name}.png`, await paint(detach(figure))),
   };
   for (const button of document.querySelectorAll("button[data-save]")) {
     button.addEventListener("click", () => {
