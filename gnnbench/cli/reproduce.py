@@ -49,8 +49,15 @@ SUMMARY = "strategies named after a library beside that library's own program, m
     "graphs",
     multiple=True,
     metavar="NAME or FILE",
-    help="With 'programs': train on this graph. May be repeated.  [default: all in the data "
-    "folders]",
+    help="With 'programs': train on this graph. May be repeated.  [default: the six with the "
+    "fewest edges in the data folders]",
+)
+@click.option(
+    "--row",
+    "chosen_rows",
+    multiple=True,
+    metavar="MODEL or MODE",
+    help="With 'programs': only rows of this model or mode. May be repeated.  [default: all]",
 )
 @click.option(
     "--details",
@@ -63,6 +70,7 @@ def reproduce(
     names: tuple[str, ...],
     html_path: Path | None,
     graphs: tuple[str, ...],
+    chosen_rows: tuple[str, ...],
     details: bool,
     extra_plugins: tuple[str, ...],
     json_path: Path | None,
@@ -73,8 +81,9 @@ def reproduce(
     strategies named after a library beside that library's own program, and takes long.
     """
     check_files(json_path, html_path, plugins=extra_plugins)
-    if graphs and PROGRAMS not in names:
-        raise click.UsageError("--graph is for the table 'programs'; name it, or leave it out.")
+    for flag, given in (("--graph", graphs), ("--row", chosen_rows)):
+        if given and PROGRAMS not in names:
+            raise click.UsageError(f"{flag} is for the table 'programs'; name it, or leave it out.")
     registry = load_registry(extra_plugins)
     if not names:
         if html_path is not None:
@@ -90,7 +99,7 @@ def reproduce(
     prepared = [offered() for offered in chosen]
     tables = [table for reproduction in prepared for table in reproduction.run()]
     if PROGRAMS in names:
-        tables.append(measure_programs(registry, graphs))
+        tables.append(measure_programs(registry, graphs, chosen_rows))
     ledgers = [reproduction for reproduction in prepared if isinstance(reproduction, Ledger)]
     inventories = [each for each in prepared if isinstance(each, Inventory)]
     numbers = [number for inventory in inventories for number in inventory.numbers()]
@@ -116,13 +125,13 @@ def reproduce(
     return 0
 
 
-def measure_programs(registry: Registry, graphs: Sequence[str]) -> Table:
+def measure_programs(registry: Registry, graphs: Sequence[str], chosen: Sequence[str]) -> Table:
     """Train strategies beside the programs that they rebuild, with a progress bar."""
     from gnnbench.cli.compare import ProgressBar
     from gnnbench.programs.beside import measure
 
     with ProgressBar() as progress:
-        return measure(registry, graphs, progress)
+        return measure(registry, graphs, chosen, progress)
 
 
 def print_numbers(numbers: Sequence[MarkedNumber], console: Console) -> None:

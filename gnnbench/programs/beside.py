@@ -2,6 +2,7 @@
 
 Each strategy rebuilds a library's training from parts. The library's own program does the same work
 without this project, so their ratio shows what the rebuilding costs or saves. Both take turns.
+If the ratio is far from 1, the stages of both say why.
 """
 
 from __future__ import annotations
@@ -10,47 +11,65 @@ from collections.abc import Sequence
 from itertools import product
 
 from gnnbench import datasets
-from gnnbench.comparison import Progress, Request, compare
+from gnnbench.comparison import Progress, Request, compare, make_setting
 from gnnbench.comparison.ranking import find_difference, make_row
-from gnnbench.errors import IncompatiblePartsError
+from gnnbench.errors import IncompatiblePartsError, UsageError
 from gnnbench.host.cores import count_cores
 from gnnbench.machines.describe import LOCAL, load_platform
 from gnnbench.plugins import Registry
+from gnnbench.programs.messages import ProgramFailedError
+from gnnbench.programs.reasons import explain, time_stages
 from gnnbench.programs.rows import ProgramRows
-from gnnbench.programs.run import AnyProgram
+from gnnbench.programs.run import AnyProgram, make_task
 from gnnbench.records import Cell, Mode, RunResult, Table, TableRow, Workload
 
 NAME = "programs"
 MODES: tuple[Mode, ...] = ("full-graph", "mini-batch")
 #: The task, where its graph does not decide.
 HIDDEN, EPOCHS, BATCH, FANOUTS = 256, 10, 1024, (25, 10)
-#: Ratios further from 1 than this are named below the table.
+#: Ratios further from 1 than this have their reason below the table.
 FAR = 1.15
+#: By default, the table has the data sets in the data folders with the fewest edges.
+GRAPHS = 6
 
 
 def list_graphs() -> tuple[str, ...]:
-    """Return the names of the data sets in the data folders."""
-    return tuple(entry.name for entry in datasets.list_datasets() if entry.kind == "file")
+    """Return the names of the smallest data sets in the data folders, by edges."""
+    files = [entry for entry in datasets.list_datasets() if entry.kind == "file"]
+    files.sort(key=lambda entry: entry.edges or 0)
+    return tuple(entry.name for entry in files[:GRAPHS])
 
 
 def measure(
-    registry: Registry, graphs: Sequence[str] = (), progress: Progress | None = None
+    registry: Registry,
+    graphs: Sequence[str] = (),
+    chosen: Sequence[str] = (),
+    progress: Progress | None = None,
 ) -> Table:
-    """Return the table: a row for each graph, mode and model, by default of all graphs at hand.
+    """Return the table: a row for each graph, mode and model, by default of small graphs at hand.
 
-    Three cells for each program have the ratio of times and the ends of its interval.
+    ``chosen`` are models and modes; without any of one kind, the table has all of it. Three cells
+    for each program have the ratio of times and the ends of its interval. Raises ``UsageError`` for
+    a model that no program trains.
     """
     programs = [each for _, each in sorted(registry.programs.items()) if each.peer]
-    models = list(dict.fromkeys(model for each in programs for model in each.models))
+    known = list(dict.fromkeys(model for each in programs for model in each.models))
+    for word in chosen:
+        if word not in (*MODES, *known):
+            names = ", ".join((*MODES, *known))
+            raise UsageError(f"no row is of model or mode {word!r}; the rows are of {names}.")
+    modes = [mode for mode in MODES if mode in chosen] or MODES
+    models = [model for model in known if model in chosen] or known
     rows: list[TableRow] = []
     notes: list[str] = []
-    for name, mode, model in product(graphs or list_graphs(), MODES, models):
+    for name, mode, model in product(graphs or list_graphs(), modes, models):
         label = f"{name}, {mode}, {model}"
         own = [each for each in programs if mode in each.modes and model in each.models]
-        runs = _train(registry, own, name, mode, model, progress)
+        request = _make_request(registry, own, name, mode, model)
+        runs = _train(request, registry, progress)
         cells: list[Cell] = []
         for program in programs:
-            found, note = _set_beside(program, runs)
+            found, note = _set_beside(program, runs, request)
             cells += found
             notes += [f"{label}: {note}"] if note else []
         rows.append(TableRow(label, tuple(cells)))
@@ -65,15 +84,10 @@ def measure(
     )
 
 
-def _train(
-    registry: Registry,
-    programs: Sequence[AnyProgram],
-    name: str,
-    mode: Mode,
-    model: str,
-    progress: Progress | None,
-) -> tuple[RunResult, ...]:
-    """Return the runs of the programs and of their peers, which took turns."""
+def _make_request(
+    registry: Registry, programs: Sequence[AnyProgram], name: str, mode: Mode, model: str
+) -> Request:
+    """Return the request for the programs and their peers."""
     data = datasets.scale_features(datasets.load(name), "auto")
     workload = Workload(
         model=model,
@@ -85,7 +99,7 @@ def _train(
         learning_rate=registry.model(model).learning_rate,
         threads=count_cores(),
     )
-    request = Request(
+    return Request(
         tuple(dict.fromkeys(each.peer for each in programs)),
         data,
         workload,
@@ -93,6 +107,12 @@ def _train(
         modes=(mode,),
         programs=ProgramRows(programs, registry),
     )
+
+
+def _train(
+    request: Request, registry: Registry, progress: Progress | None
+) -> tuple[RunResult, ...]:
+    """Return the runs of the programs and of their peers, which took turns."""
     try:
         found = compare(request, registry, progress)
     except IncompatiblePartsError:
@@ -102,7 +122,9 @@ def _train(
     return found.runs
 
 
-def _set_beside(program: AnyProgram, runs: Sequence[RunResult]) -> tuple[list[Cell], str]:
+def _set_beside(
+    program: AnyProgram, runs: Sequence[RunResult], request: Request
+) -> tuple[list[Cell], str]:
     """Return the three cells of a program, and a note if the ratio is far from 1 or is missing."""
     rows = {run.label: make_row(run.label, run.mode, [run]) for run in runs}
     own, peer = rows.get(program.name), rows.get(program.peer)
@@ -120,7 +142,19 @@ def _set_beside(program: AnyProgram, runs: Sequence[RunResult]) -> tuple[list[Ce
     told = []
     if not 1.0 / FAR <= found.ratio <= FAR:
         which = "faster" if found.ratio > 1.0 else "slower"
-        told.append(f"{program.peer} is {max(found.ratio, 1 / found.ratio):.2f} times {which}")
+        told.append(
+            f"{program.peer} is {max(found.ratio, 1 / found.ratio):.2f} times {which}: "
+            f"{_give_reason(program, peer.done[0], own.done[0], request)}"
+        )
     if own.why_not:
         told.append(f"{program.name} does other work ({own.why_not})")
     return cells, "; ".join(told)
+
+
+def _give_reason(program: AnyProgram, peer: RunResult, own: RunResult, request: Request) -> str:
+    """Return why a strategy is faster or slower than its program, by the stages of both."""
+    try:
+        stages = time_stages(program, own, make_task(make_setting(request), own.mode))
+    except ProgramFailedError as error:
+        return f"its stages are unknown, since {error}"
+    return explain(peer, own, stages) if stages else f"{program.name} states no stages"
