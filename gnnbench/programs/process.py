@@ -32,7 +32,7 @@ from gnnbench.records import CommandProgram, Task
 #: A line of more bytes is no message.
 MOST_LINE_BYTES = 1 << 20
 #: How long a program may take to end after its input was closed.
-END_S = 10.0
+END_S = 30.0
 #: Environment variables of gnnbench's own Python, which would lead a program to gnnbench's modules.
 OWN_VARIABLES = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 #: Variables that limit the threads of a program's libraries.

@@ -47,13 +47,20 @@ def train(registry: Registry, name: str, monkeypatch: pytest.MonkeyPatch) -> Run
     return found
 
 
-@pytest.mark.parametrize("library", ["dgl", pytest.param("pyg", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("library", "other"),
+    [
+        ("dgl", "dgl-ddp"),
+        pytest.param("dgl", "distdgl-loop", marks=pytest.mark.long),
+        pytest.param("pyg", "pyg-ddp", marks=pytest.mark.long),
+    ],
+)
 def test_two_processes_train_as_one_does(
-    registry: Registry, library: str, monkeypatch: pytest.MonkeyPatch
+    registry: Registry, library: str, other: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They average the gradients of their halves, and each draws the neighbours of its own."""
     one = train(registry, f"{library}-loop:workers=1,stages=1", monkeypatch)
-    two = train(registry, f"{library}-ddp", monkeypatch)
+    two = train(registry, other, monkeypatch)
     assert two.loss == pytest.approx(one.loss, rel=1e-5)
     assert one.loss[-1] < 0.9 * one.loss[0]
     for found in (one, two):

@@ -39,6 +39,14 @@ def gnnbench_program() -> list[CommandProgram]:
             folder=folder,
             options={"ranks": 2},
         ),
+        CommandProgram(
+            name="distdgl-loop",
+            command=("{python}", "{folder}/distdgl_loop.py", "{task}", "--ranks", "{ranks}"),
+            modes=("mini-batch",),
+            models=models,
+            folder=folder,
+            options={"ranks": 2},
+        ),
     ]
 
 

@@ -7,6 +7,7 @@ trains in several processes by ``--ranks``, as DGL's user guide on multi-GPU tra
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import sys
 import types
@@ -45,13 +46,14 @@ NAMES: dict[str, Names] = {
 def import_dgl() -> Any:
     """Return DGL. A GraphBolt that does not load with this torch is replaced by an empty module."""
     os.environ["DGLBACKEND"] = "pytorch"
-    try:
-        import dgl
-    except (ImportError, OSError):
-        for name in [name for name in sys.modules if name.split(".")[0] == "dgl"]:
-            del sys.modules[name]
-        sys.modules["dgl.graphbolt"] = types.ModuleType("dgl.graphbolt")
-        import dgl
+    spec, version = importlib.util.find_spec("dgl"), torch.__version__.split("+")[0]
+    folder = Path(spec.origin if spec and spec.origin else "").parent / "graphbolt"
+    if not any(folder.glob(f"*graphbolt_pytorch_{version}.*")):
+        empty = types.ModuleType("dgl.graphbolt")
+        vars(empty)["FusedCSCSamplingGraph"] = type(None)  # the kind of graph it would have
+        sys.modules["dgl.graphbolt"] = empty
+    import dgl
+
     return dgl
 
 

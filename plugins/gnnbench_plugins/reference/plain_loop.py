@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -30,6 +31,8 @@ from torch.utils._pytree import tree_leaves
 #: How a layer's parameters are called in the task and in a library, and whether they are transposed
 #: there. Two names of a library are columns of one parameter.
 Names = Mapping[str, tuple[tuple[str, ...], bool]]
+#: The training of one process, by its number and the options.
+Train = Callable[[int, argparse.Namespace], None]
 
 
 def send(event: str, **fields: object) -> None:
@@ -150,6 +153,12 @@ class Trainer:
         self._awaited_s = 0.0
         self._updates = Updates() if data.options.stages else None
 
+    def join(self) -> AbstractContextManager[object]:
+        """Let a process with fewer mini-batches wait for the others below."""
+        return (
+            self.model.join() if isinstance(self.model, DistributedDataParallel) else nullcontext()
+        )
+
     def watch(self, *edges: int) -> AbstractContextManager[object]:
         """Count the seconds of UPDATE below, if its stage is asked for; see :class:`Updates`."""
         if self._updates is None:
@@ -179,10 +188,12 @@ class Trainer:
     ) -> dict[str, object]:
         """Return the report of an epoch of all processes; losses are summed over seeds."""
         sums = torch.tensor([losses, seeds, *edges], dtype=torch.float64)
+        most = torch.tensor(updates)
         if self._ranks > 1:
             dist.all_reduce(sums)
+            dist.all_reduce(most, dist.ReduceOp.MAX)
         loss, all_seeds, *all_edges = sums.tolist()
-        counts = {"updates": updates, "seeds": int(all_seeds)}
+        counts = {"updates": int(most), "seeds": int(all_seeds)}
         return {"loss": loss / all_seeds, **counts, "edges": list(map(int, all_edges))}
 
     def serve(
@@ -234,10 +245,11 @@ class Trainer:
 
 
 def start(
-    train: Callable[[int, argparse.Namespace], None],
+    train: Train,
     refuse: Callable[[Mapping[str, Any]], str] = lambda task: "",
+    prepare: Callable[[argparse.Namespace], None] = lambda options: None,
 ) -> None:
-    """Train in this process and in the other ones; ``train`` gets the number of its process."""
+    """Prepare a task, and train in this process and in the others, each with its number."""
     words = argparse.ArgumentParser()
     words.add_argument("folder")
     for name, least in (("workers", 0), ("ranks", 1), ("stages", 0)):
@@ -253,19 +265,27 @@ def start(
         reason = "its workers load mini-batches; choose --mode mini-batch, or no workers."
     if reason:
         return send("refused", reason=reason)
+    prepare(options)
     if options.ranks > 1:
         spawn(train_beside, (train, options), options.ranks - 1, join=False)  # type: ignore[no-untyped-call]
-    train(0, options)
+    train_rank(train, 0, options)
 
 
-def train_beside(
-    number: int, train: Callable[[int, argparse.Namespace], None], options: argparse.Namespace
-) -> None:
+def train_beside(number: int, train: Train, options: argparse.Namespace) -> None:
     """Train in another process, which writes no messages, and ends at once when there is no order.
 
     The interpreter would take seconds to end on a busy machine, one process after the other.
     """
     warnings.simplefilter("ignore")
     sys.stdout = sys.stderr
-    train(number + 1, options)
+    train_rank(train, number + 1, options)
     os._exit(0)
+
+
+def train_rank(train: Train, rank: int, options: argparse.Namespace) -> None:
+    """Train in a process, and end it at once by an error, since the others would wait for it."""
+    try:
+        train(rank, options)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
