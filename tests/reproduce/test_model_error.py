@@ -21,6 +21,7 @@ from gnnbench.price.model_error import (
     find_basis,
     find_kind,
     find_path,
+    format_factor,
     read_errors,
     widen,
     write_errors,
@@ -272,6 +273,11 @@ def test_without_a_basis_no_winner_is_named():
     assert "no winner is named (no basis: 8 held-out measurements of a kind are needed" in sentence
     assert "there are 7 (cpu, torch, full graph" in sentence
     assert "fastest" not in sentence
+
+
+@pytest.mark.parametrize(("factor", "text"), [(1.26, "1.3"), (9.94, "9.9"), (12.4, "12")])
+def test_a_factor_has_two_digits(factor, text):
+    assert format_factor(factor) == f"x/÷ {text}"
 
 
 def test_the_factor_stands_once_in_the_column_and_in_the_file():
