@@ -29,6 +29,7 @@ MODES: tuple[Mode, ...] = ("full-graph", "mini-batch")
 HIDDEN, EPOCHS, BATCH, FANOUTS = 256, 10, 1024, (25, 10)
 #: Ratios further from 1 than this have their reason below the table.
 FAR = 1.15
+NOTHING = Cell(text="-", provenance="measured")
 #: By default, the table has the data sets in the data folders with the fewest edges.
 GRAPHS = 6
 
@@ -129,22 +130,24 @@ def _set_beside(
     rows = {run.label: make_row(run.label, run.mode, [run]) for run in runs}
     own, peer = rows.get(program.name), rows.get(program.peer)
     if own is None or peer is None:
-        return [Cell(text="-")] * 3, ""
+        return [NOTHING] * 3, ""
     for row in (peer, own):
         if not row.done:
-            return [Cell(text="-")] * 3, f"{row.label}: {row.runs[0].reason}"
+            return [NOTHING] * 3, f"{row.label}: {row.runs[0].reason}"
         if row.equivalence is not None and not row.equivalence.holds:
-            return [Cell(text="-")] * 3, f"{row.label} is {row.why_not}"
+            return [NOTHING] * 3, f"{row.label} is {row.why_not}"
     found = find_difference(peer, own)
     if found is None:
-        return [Cell(text="-")] * 3, ""
+        return [NOTHING] * 3, ""
     cells = [Cell(value, "x", "measured") for value in (found.ratio, found.low, found.high)]
     told = []
     if not 1.0 / FAR <= found.ratio <= FAR:
         which = "faster" if found.ratio > 1.0 else "slower"
+        reason = "the interval holds 1, so measure again on a quiet machine"
+        if not found.low <= 1.0 <= found.high:
+            reason = _give_reason(program, peer.done[0], own.done[0], request)
         told.append(
-            f"{program.peer} is {max(found.ratio, 1 / found.ratio):.2f} times {which}: "
-            f"{_give_reason(program, peer.done[0], own.done[0], request)}"
+            f"{program.peer} is {max(found.ratio, 1 / found.ratio):.2f} times {which}: {reason}"
         )
     if own.why_not:
         told.append(f"{program.name} does other work ({own.why_not})")

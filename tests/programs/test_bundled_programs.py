@@ -12,7 +12,7 @@ from gnnbench.comparison import Request, compare
 from gnnbench.errors import UsageError
 from gnnbench.machines.describe import LOCAL, load_platform
 from gnnbench.plugins import Registry
-from gnnbench.programs import run, spread
+from gnnbench.programs import beside, run, spread
 from gnnbench.programs.files import read_program
 from gnnbench.programs.reasons import REST, explain
 from gnnbench.programs.rows import ProgramRows, find_program
@@ -95,6 +95,8 @@ def test_options_of_a_program_are_named_and_checked(registry: Registry, tmp_path
     ):
         with pytest.raises(UsageError, match=sentence):
             find_program(wrong, registry)
+    with pytest.raises(UsageError, match="no row is of model or mode 'gnc'"):
+        beside.measure(registry, [GRAPH], ["gnc"])
     for options in ("depth = 2\nwidth = 3\n", "task = 1\n"):
         file.write_text(text + options)
         with pytest.raises(UsageError, match="has no effect"):
