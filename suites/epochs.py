@@ -1,12 +1,14 @@
-"""The time of an epoch of each bundled strategy on this machine.
+"""The time of an epoch of each bundled strategy and program on this machine.
 
-Full-graph and mini-batch epochs are different work, hence two classes. ``setup_cache`` makes the
-dataset once for all processes that asv starts.
+Full-graph and mini-batch epochs are different work, hence two classes of each kind. ``setup_cache``
+makes the dataset once for all processes that asv starts.
 """
 
 from __future__ import annotations
 
 import os
+from functools import lru_cache
+from itertools import count
 from typing import ClassVar
 
 from gnnbench import datasets, plugins
@@ -15,7 +17,11 @@ from gnnbench.kernels.pages import keep_pages
 from gnnbench.machines.describe import LOCAL, load_platform
 from gnnbench.price.wall_clock import WallClock
 from gnnbench.program.recorder import Recorder
-from gnnbench.records import Dataset, Mode, Workload
+from gnnbench.programs.messages import ProgramRefusedError
+from gnnbench.programs.run import make_task
+from gnnbench.programs.sessions import CommandTraining
+from gnnbench.programs.task_folder import TaskFolders
+from gnnbench.records import CommandProgram, Dataset, Mode, Workload
 from gnnbench.run import make_engine, open_timer
 from suites.graphs import find_real
 
@@ -86,3 +92,56 @@ class FullGraphEpoch(_Epoch):
 class MiniBatchEpoch(_Epoch):
     mode = "mini-batch"
     params: ClassVar = [MINI_BATCH, [DATASET]]
+
+
+def list_programs(mode: Mode) -> list[str]:
+    """Return the names of programs by command that train a GCN in this mode."""
+    return [
+        name
+        for name, each in sorted(REGISTRY.programs.items())
+        if isinstance(each, CommandProgram) and mode in each.modes and "gcn" in each.models
+    ]
+
+
+@lru_cache(maxsize=1)
+def open_program(name: str, mode: Mode) -> tuple[CommandTraining, TaskFolders]:
+    """Start a program, which stands still between the calls of its benchmark.
+
+    asv sets a benchmark up before each sample, in one process for each program. Raises
+    ``NotImplementedError`` with the reason of a program that refuses.
+    """
+    request, program = make_request(datasets.load(DATASET), LOCAL, mode), REGISTRY.program(name)
+    assert isinstance(program, CommandProgram)
+    task, folders = make_task(make_setting(request), mode), TaskFolders()
+    try:
+        training = CommandTraining(program, task, folders.write(task))
+    except ProgramRefusedError as refusal:
+        raise NotImplementedError(str(refusal)) from refusal
+    training.run_epoch(0)
+    return training, folders
+
+
+class _ProgramEpoch:
+    """The wall time of a whole program's epoch, from its order to its end, after a first one."""
+
+    params: ClassVar[list[list[str]]]
+    param_names: ClassVar[list[str]] = ["program", "dataset"]
+    mode: ClassVar[Mode]
+    timeout = 600
+    numbers: ClassVar = count(1)
+
+    def setup(self, program: str, _: str) -> None:
+        self.training, _folders = open_program(program, self.mode)
+
+    def time_epoch(self, program: str, _: str) -> None:
+        self.training.run_epoch(next(self.numbers))
+
+
+class FullGraphPrograms(_ProgramEpoch):
+    mode = "full-graph"
+    params: ClassVar = [list_programs("full-graph"), [DATASET]]
+
+
+class MiniBatchPrograms(_ProgramEpoch):
+    mode = "mini-batch"
+    params: ClassVar = [list_programs("mini-batch"), [DATASET]]

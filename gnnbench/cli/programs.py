@@ -76,6 +76,7 @@ def _document(program: AnyProgram, origin: ProgramOrigin, offered_by: str) -> di
         "models": list(program.models),
         "from": offered_by,
         "peer": program.peer,
+        "options": dict(getattr(program, "options", {})),
         **start,
     }
 

@@ -53,8 +53,15 @@ SUMMARY = "strategies named after a library beside that library's own program, m
     "graphs",
     multiple=True,
     metavar="NAME or FILE",
-    help="Graph to train on for the table 'programs'. May be repeated.  [default: all in the data "
-    "folders]",
+    help="Graph to train on for the table 'programs'. May be repeated.  [default: the six with the "
+    "fewest edges in the data folders]",
+)
+@click.option(
+    "--row",
+    "chosen_rows",
+    multiple=True,
+    metavar="MODEL or MODE",
+    help="Model or mode of the rows of the table 'programs'. May be repeated.  [default: all]",
 )
 @click.option(
     "--details",
@@ -71,6 +78,7 @@ def reproduce(
     names: tuple[str, ...],
     html_path: Path | None,
     graphs: tuple[str, ...],
+    chosen_rows: tuple[str, ...],
     details: bool,
     extra_plugins: tuple[str, ...],
     resumed: bool,
@@ -82,8 +90,9 @@ def reproduce(
     named after a library beside the library's own program, which takes long.
     """
     check_files(json_path, html_path, plugins=extra_plugins)
-    if graphs and PROGRAMS not in names:
-        raise click.UsageError("--graph is for the table 'programs'; name it, or leave it out.")
+    for flag, given in (("--graph", graphs), ("--row", chosen_rows)):
+        if given and PROGRAMS not in names:
+            raise click.UsageError(f"{flag} is for the table 'programs'; name it, or leave it out.")
     registry = load_registry(extra_plugins)
     if not names:
         if html_path is not None:
@@ -97,8 +106,9 @@ def reproduce(
     from gnnbench.reproduce.studies import Inventory
 
     prepared = [offered() for offered in chosen]
+    beside = (graphs, chosen_rows) if PROGRAMS in names else None
     with resumable(line, resumed=resumed):
-        tables, entries = compute(prepared, registry, graphs if PROGRAMS in names else None)
+        tables, entries = compute(prepared, registry, beside)
     inventories = [each for each in prepared if isinstance(each, Inventory)]
     numbers = [number for inventory in inventories for number in inventory.numbers()]
     if json_path is not None:
@@ -134,24 +144,29 @@ def print_commands(entries: Sequence[LedgerEntry], console: Console) -> None:
 
 
 def compute(
-    prepared: Sequence[Reproduction], registry: Registry, graphs: Sequence[str] | None
+    prepared: Sequence[Reproduction],
+    registry: Registry,
+    beside: tuple[Sequence[str], Sequence[str]] | None,
 ) -> tuple[list[Table], list[LedgerEntry]]:
-    """Return all tables, and the entries of ledgers; ``graphs`` are those of programs, if any."""
+    """Return all tables, and the entries of ledgers.
+
+    ``beside`` has the graphs and the rows of the table of programs, if it is wanted.
+    """
     from gnnbench.reproduce.studies import Ledger
 
     tables: list[Table] = []
     entries: list[LedgerEntry] = []
-    with doing("reproducing", len(prepared) + (graphs is not None)) as whole:
+    with doing("reproducing", len(prepared) + (beside is not None)) as whole:
         for each in prepared:
             with doing(each.name):
                 tables += once(each.run, each.name)
                 if isinstance(each, Ledger):
                     entries += once(each.entries, each.name, "entries")
             whole.advance()
-        if graphs is not None:
+        if beside is not None:
             from gnnbench.programs.beside import measure
 
-            tables.append(measure(registry, graphs))
+            tables.append(measure(registry, *beside))
     return tables, entries
 
 

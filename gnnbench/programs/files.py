@@ -14,6 +14,8 @@ from gnnbench.host.toml import read_toml
 from gnnbench.records import CommandProgram, Mode
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+#: The places in a command that gnnbench fills in.
+PLACES = ("task", "folder", "python")
 #: The longest patience, a day.
 MOST_PATIENCE_S = 86_400
 
@@ -28,6 +30,7 @@ class ProgramTable(BaseModel):
     modes: Annotated[list[Mode], Field(min_length=1)]
     models: Annotated[list[str], Field(min_length=1)]
     environment: dict[str, str] = {}
+    options: dict[str, Annotated[int, Field(ge=0)]] = {}
     patience: Annotated[int, Field(ge=1, le=MOST_PATIENCE_S)] = 600
 
 
@@ -50,6 +53,12 @@ def read_program(path: Path) -> CommandProgram:
         table = ProgramTable.model_validate(content)
     except ValidationError as error:
         raise UsageError(f"{path}: {_describe(error)}") from error
+    for option in table.options:
+        if option in PLACES or not any(f"{{{option}}}" in word for word in table.command):
+            raise UsageError(
+                f"{path}: option {option!r} has no effect; write {{{option}}} into command, and "
+                f"call no option {', '.join(PLACES)}."
+            )
     return CommandProgram(
         name=table.name,
         command=tuple(table.command),
@@ -58,6 +67,7 @@ def read_program(path: Path) -> CommandProgram:
         environment=dict(table.environment),
         folder=str(file.parent),
         patience_s=table.patience,
+        options=dict(table.options),
     )
 
 

@@ -115,6 +115,17 @@ def read_text(message: Message, name: str) -> str:
     return found
 
 
+def read_parts(message: Message) -> int:
+    """Read the number of processes that draw. Raises ``ProgramFailedError`` for any below 1."""
+    found = message.fields.get("parts", 1)
+    if not _is_count(found) or not found:
+        raise ProgramFailedError(
+            f"parts of {message.event} is {found!r}; give the number of processes that each draw "
+            f"a part of a mini-batch."
+        )
+    return found
+
+
 def write_order(order: str, **fields: object) -> bytes:
     """Return the line of an order to a program."""
     return json.dumps({"order": order, **fields}).encode() + b"\n"

@@ -32,7 +32,7 @@ from gnnbench.records import CommandProgram, Task
 #: A line of more bytes is no message.
 MOST_LINE_BYTES = 1 << 20
 #: How long a program may take to end after its input was closed.
-END_S = 10.0
+END_S = 30.0
 #: Environment variables of gnnbench's own Python, which would lead a program to gnnbench's modules.
 OWN_VARIABLES = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 #: Variables that limit the threads of a program's libraries.
@@ -52,15 +52,6 @@ def make_environment(program: CommandProgram, task: Task, folder: Path) -> dict[
     return inherited | threads | own | dict(program.environment)
 
 
-def fill_command(program: CommandProgram, folder: Path) -> list[str]:
-    """Return a program's command with the task folder and the other places filled in."""
-    words = {"{task}": str(folder), "{folder}": program.folder, "{python}": sys.executable}
-    command = list(program.command)
-    for name, text in words.items():
-        command = [word.replace(name, text) for word in command]
-    return command
-
-
 class ProgramProcess:
     """A program that runs: messages come in, orders go out.
 
@@ -75,7 +66,7 @@ class ProgramProcess:
         report, reported = os.pipe()
         os.set_inheritable(reported, True)
         self._report = report
-        command = fill_command(program, folder)
+        command = program.fill(task=str(folder), python=sys.executable)
         self._first_word = command[0]
         limits = [str(reported), ",".join(map(str, task.cores)), str(task.memory_bytes)]
         try:

@@ -27,6 +27,7 @@ from gnnbench.records import CommandProgram, Mode, Program, ProgramOrigin
 def find_program(given: object, registry: Registry) -> AnyProgram:
     """Return the program of a TOML file, the offered one of a name, or a given one.
 
+    A file or a name may have options behind it, as in ``"dgl-loop:workers=2"``.
     Raises ``UsageError`` and ``PluginError``.
     """
     if isinstance(given, CommandProgram) or (
@@ -38,8 +39,39 @@ def find_program(given: object, registry: Registry) -> AnyProgram:
             f"{given!r} is no program; give a name, a TOML file, or a class derived from "
             f"gnnbench.programs.Program."
         )
-    name = os.fspath(given)
-    return read_program(Path(name)) if is_file(name) else registry.program(name)
+    name, options = split_options(os.fspath(given))
+    found = read_program(Path(name)) if is_file(name) else registry.program(name)
+    return choose_options(found, options) if options else found
+
+
+def split_options(given: str) -> tuple[str, str]:
+    """Split ``"dgl-loop:workers=2"`` into the program's name and the text of its options."""
+    name, colon, options = given.rpartition(":")
+    return (name, options) if colon and "=" in options else (given, "")
+
+
+def choose_options(program: AnyProgram, text: str) -> CommandProgram:
+    """Return a program with options such as ``"workers=2,stages=1"``, which its name then shows.
+
+    Raises ``UsageError``.
+    """
+    known = program.options if isinstance(program, CommandProgram) else {}
+    if not isinstance(program, CommandProgram) or not known:
+        raise UsageError(f"program {program.name!r} has no options; leave {text!r} out.")
+    chosen = dict(known)
+    for option in text.split(","):
+        name, _, value = option.partition("=")
+        if name not in known:
+            raise UsageError(
+                f"program {program.name!r} has no option {name!r}; its options are "
+                f"{', '.join(known)}."
+            )
+        if not value.isdecimal():
+            raise UsageError(
+                f"option {name} of program {program.name!r} is {value!r}; give a whole number."
+            )
+        chosen[name] = int(value)
+    return replace(program, name=f"{program.name}:{text}", options=chosen)
 
 
 def make_request(
@@ -62,8 +94,7 @@ def describe_content(program: AnyProgram) -> tuple[str, tuple[Path, ...]]:
     """Return a text of everything that a program states, and the files that its command names."""
     if not isinstance(program, CommandProgram):
         return f"{program.__module__}.{program.__qualname__}", (Path(inspect.getfile(program)),)
-    words = (word.replace("{folder}", program.folder) for word in program.command)
-    files = (Path(program.folder, word) for word in words)
+    files = (Path(program.folder, word) for word in program.fill())
     return repr(program), tuple(file for file in files if file.is_file())
 
 

@@ -210,7 +210,8 @@ class ProgramSteps:
                 ),
                 note=course.note,
             )
-        own = Course(tuple(losses[: workload.epochs]), self._state.accuracy, self._mean_edges())
+        losses = losses[: workload.epochs]
+        own = Course(tuple(losses), self._state.accuracy, self._mean_edges(), training.parts)
         spread = self._references.mini_batch(self._setting).judge(own)
         if spread.fault:
             return Checked(Equivalence(self._mode, spread.error, spread.fault, training.sampling))
@@ -237,6 +238,8 @@ class ProgramSteps:
         else:
             fanouts = ", ".join(map(str, setting.workload.fanouts))
             sampling = f"{training.sampling}, fan-outs {fanouts}"
+            if training.parts > 1:
+                sampling = f"{sampling}, in {training.parts} parts of a mini-batch"
             if not verified or training.sampling != UNIFORM:
                 sampling = f"{sampling}, as program {self._program.name!r} states"
         return EpochWork(

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from gnnbench.programs.messages import (
     ProgramFailedError,
     check_epoch,
+    read_parts,
     read_report,
     read_text,
     read_texts,
@@ -57,12 +58,13 @@ def is_short(before_s: float, seconds: float) -> bool:
 class Training(ABC):
     """A program that trains a task, from its start to its end.
 
-    ``preparation_s`` is the time until it was ready. ``sampling``, ``other_maths`` and ``versions``
-    are what it states.
+    ``preparation_s`` is the time until it was ready. ``sampling``, ``parts``, ``other_maths`` and
+    ``versions`` are what it states.
     """
 
     preparation_s: float
     sampling: str
+    parts: int
     other_maths: str
     versions: Mapping[str, str]
 
@@ -100,6 +102,7 @@ class CommandTraining(Training):
             ready = self._process.expect("ready")
             self.preparation_s = time.perf_counter() - began_s
             self.sampling = read_text(ready, "sampling")
+            self.parts = read_parts(ready)
             self.other_maths = read_text(ready, "other_maths")
             self.versions = read_texts(ready, "versions")
         except BaseException:
@@ -166,6 +169,7 @@ class OwnTraining(Training):
             self._session = program().open(task)
         self.preparation_s = time.perf_counter() - began_s
         self.sampling = str(self._session.sampling)
+        self.parts = int(self._session.parts)
         self.other_maths = str(self._session.other_maths)
         self.versions = dict(self._session.versions)
 
@@ -204,6 +208,5 @@ def check_seconds(timed: TimedEpoch, epoch: int) -> None:
 def describe_origin(program: CommandProgram | type[Program]) -> ProgramOrigin:
     """Return a program as results name it, without the versions that it states when it is ready."""
     if isinstance(program, CommandProgram):
-        command = (word.replace("{folder}", program.folder) for word in program.command)
-        return ProgramOrigin(program.name, tuple(command), variables=dict(program.environment))
+        return ProgramOrigin(program.name, program.fill(), variables=dict(program.environment))
     return ProgramOrigin(program.name, module=f"{program.__module__}.{program.__qualname__}")

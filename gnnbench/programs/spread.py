@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
+import numpy as np
 from scipy.special import stdtrit
 
 from gnnbench.host.progress import doing
@@ -40,12 +41,14 @@ MOST_REFERENCE_S = 300.0
 class Course:
     """One training: the mean loss of each epoch, final accuracies, and drawn edges by layer.
 
-    ``edges`` are those of the first epoch, from the input layer.
+    ``edges`` are those of an epoch, from the input layer. ``parts`` is the number of processes that
+    each draw a part of a mini-batch.
     """
 
     losses: tuple[float, ...]
     accuracy: Mapping[str, float]
     edges: tuple[int, ...] = ()
+    parts: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,8 @@ class MiniBatchReference:
                 error,
                 unverified="it does not state its edges, so that its sampling law is unverified",
             )
-        outside = find_outside(_list_edges(own, courses))
+        counts = [self._count_edges(number, own.parts) for number in range(len(courses))]
+        outside = find_outside(_list_edges(own, counts))
         if outside is None:
             return SpreadFinding(error)
         each, low, high = outside
@@ -142,34 +146,41 @@ class MiniBatchReference:
         return self._courses
 
     def _train_seed(self, number: int) -> Course:
-        workload = self._setting.workload
+        workload, setting = self._setting.workload, self._change_seed(number)
         begins = build(workload, model=self._setting.model).state_dict()
-        drawn = replace(workload, seed=workload.seed + (number + 1) * SEED_STEP)
-        setting = replace(self._setting, workload=drawn)
         bundle = self._make_bundle()
         training = Training(bundle, setting, WallClock())
         training.model.load_state_dict(begins)
         losses = [training.run_epoch(epoch).loss for epoch in range(workload.epochs)]
         _, accuracy = evaluate(setting, bundle, training.model)
-        return Course(tuple(losses), accuracy, _count_edges(self._make_bundle(), setting))
+        return Course(tuple(losses), accuracy)
+
+    def _change_seed(self, number: int) -> Setting:
+        workload = self._setting.workload
+        drawn = replace(workload, seed=workload.seed + (number + 1) * SEED_STEP)
+        return replace(self._setting, workload=drawn)
+
+    def _count_edges(self, number: int, parts: int) -> tuple[int, ...]:
+        """Return the edges that an epoch of a seed draws, by layer from the input.
+
+        Each of the ``parts`` of a mini-batch is drawn for itself.
+        """
+        sampler, setting = self._make_bundle().sampler, self._change_seed(number)
+        assert isinstance(sampler, MiniBatchSampler)
+        sampler.begin(setting)
+        threads = setting.workload.threads
+        counts = [
+            [block.num_edges for block in sampler.sample(part, 0, threads)]
+            for seeds in sampler.rounds(0)
+            for part in np.array_split(seeds, parts)
+            if len(part)
+        ]
+        return tuple(map(sum, zip(*counts, strict=True)))
 
 
 def evaluate(setting: Setting, bundle: Bundle, model: GNN) -> tuple[float, Mapping[str, float]]:
     """Return the training loss and the accuracies of a model over the whole graph."""
     return Evaluator(setting, bundle.kernel, bundle.memory).evaluate(model)
-
-
-def _count_edges(bundle: Bundle, setting: Setting) -> tuple[int, ...]:
-    """Return the edges that an epoch of the reference draws, by layer from the input."""
-    sampler = bundle.sampler
-    assert isinstance(sampler, MiniBatchSampler)
-    sampler.begin(setting)
-    threads = setting.workload.threads
-    counts = [
-        [block.num_edges for block in sampler.sample(seeds, 0, threads)]
-        for seeds in sampler.rounds(0)
-    ]
-    return tuple(map(sum, zip(*counts, strict=True)))
 
 
 def _list_quantities(own: Course, courses: Sequence[Course]) -> Sequence[Quantity]:
@@ -192,9 +203,8 @@ def _list_quantities(own: Course, courses: Sequence[Course]) -> Sequence[Quantit
     return found
 
 
-def _list_edges(own: Course, courses: Sequence[Course]) -> list[Quantity]:
+def _list_edges(own: Course, counts: Sequence[tuple[int, ...]]) -> list[Quantity]:
     """Return the edges of each layer, those of the seeds' layer last."""
-    counts = zip(*(course.edges for course in courses), strict=True)
     return [
         Quantity(
             f"its edges in layer {layer}",
@@ -202,5 +212,7 @@ def _list_edges(own: Course, courses: Sequence[Course]) -> list[Quantity]:
             tuple(map(float, drawn)),
             LEAST_EDGES * fmean(drawn),
         )
-        for layer, (count, drawn) in enumerate(zip(own.edges, counts, strict=True))
+        for layer, (count, drawn) in enumerate(
+            zip(own.edges, zip(*counts, strict=True), strict=True)
+        )
     ]

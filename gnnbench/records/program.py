@@ -68,6 +68,8 @@ class ProgramSession(ABC):
     sampling: str = ""
     #: The design that makes the mathematics differ from the task's, in a word or two.
     other_maths: str = ""
+    #: The number of processes that each draw a part of a mini-batch.
+    parts: int = 1
     #: The versions of the libraries that the program uses.
     versions: Mapping[str, str] = {}
 
@@ -106,9 +108,10 @@ class CommandProgram:
     """A training program that a command starts; the content of a program's TOML file.
 
     In ``command``, ``{task}`` stands for the task folder, ``{folder}`` for the program's own
-    ``folder``, and ``{python}`` for this Python. ``environment`` has environment variables.
-    ``patience_s`` is the longest wait for a message. ``peer`` is the strategy that rebuilds the
-    program from parts, if there is one.
+    ``folder``, ``{python}`` for this Python, and ``{NAME}`` for the value of an option.
+    ``environment`` has environment variables. ``patience_s`` is the longest wait for a message.
+    ``peer`` is the strategy that rebuilds the program from parts, if there is one. ``options`` has
+    whole numbers by name.
     """
 
     name: str
@@ -119,6 +122,15 @@ class CommandProgram:
     folder: str = ""
     patience_s: int = 600
     peer: str = ""
+    options: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+    def fill(self, **places: str) -> tuple[str, ...]:
+        """Return the command with the folder, the options and other places filled in."""
+        texts = {"folder": self.folder, **self.options, **places}
+        command = self.command
+        for name, text in texts.items():
+            command = tuple(word.replace(f"{{{name}}}", str(text)) for word in command)
+        return command
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Whole epochs of training: our strategy, peers' strategies, and the libraries' own programs.
 
 Strategies differ in their parts and share the engine, the model's mathematics, its initial weights
-and the optimiser. ``dgl-loop`` and ``pyg-loop`` share only the weights: they are the libraries' own
-layers in a plain loop, without anything of this project around them.
+and the optimiser. Whole programs share only the weights: they are the libraries' own layers in a
+plain loop, without anything of this project around them.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from gnnbench.parts import Setting
 from gnnbench.price.wall_clock import WallClock
 from gnnbench.program.recorder import Recorder
 from gnnbench.programs.messages import ProgramRefusedError
+from gnnbench.programs.rows import find_program
 from gnnbench.programs.run import make_task
 from gnnbench.programs.sessions import CommandTraining
 from gnnbench.programs.task_folder import TaskFolders
@@ -124,9 +125,8 @@ def run_program(task: Task, name: str) -> Contestant:
 
     A call lasts from the order of an epoch to its end.
     """
-    registry = plugins.load()
     given = make_task(task.setting("reference"), task.mode)
-    program = registry.program(name)
+    program = find_program(name, plugins.load())
     assert isinstance(program, CommandProgram)
     folders = TaskFolders()
     try:
@@ -140,20 +140,23 @@ def run_program(task: Task, name: str) -> Contestant:
     return Contestant(call)
 
 
+#: Whole programs by mode, as ``--program`` names them.
+PROGRAMS: Mapping[Mode, Sequence[str]] = {
+    "full-graph": ("dgl-loop", "pyg-loop"),
+    "mini-batch": ("dgl-loop", "dgl-loop:workers=1", "dgl-ddp", "pyg-loop", "pyg-ddp"),
+}
 CONTESTANTS: dict[Mode, dict[str, Callable[[Task], Contestant]]] = {
     "full-graph": {
         OURS: partial(run_strategy, name="native", options={}, warm_ups=TRIALS),
         "dgl": partial(run_strategy, name="dgl", options={}),
         "pyg": partial(run_strategy, name="pyg", options={}),
-        "dgl-loop": partial(run_program, name="dgl-loop"),
-        "pyg-loop": partial(run_program, name="pyg-loop"),
+        **{name: partial(run_program, name=name) for name in PROGRAMS["full-graph"]},
     },
     "mini-batch": {
         OURS: partial(run_strategy, name="native", options={}),
         "dgl": partial(run_strategy, name="dgl", options={"repeatable": False}),
         "pyg": partial(run_strategy, name="pyg", options={}),
-        "dgl-loop": partial(run_program, name="dgl-loop"),
-        "pyg-loop": partial(run_program, name="pyg-loop"),
+        **{name: partial(run_program, name=name) for name in PROGRAMS["mini-batch"]},
     },
 }
 

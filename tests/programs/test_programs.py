@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from click.testing import Result
 
 import gnnbench
@@ -27,6 +28,7 @@ from gnnbench.programs.files import read_program
 from gnnbench.programs.keeper import list_descendants
 from gnnbench.programs.rows import ProgramRows
 from gnnbench.programs.run import AnyProgram
+from gnnbench.programs.scaffold import create_program
 from gnnbench.programs.sessions import CommandTraining
 from gnnbench.programs.task_folder import TaskFolders
 from gnnbench.records import (
@@ -377,6 +379,28 @@ def test_a_program_runs_in_an_environment_of_its_own(registry: Registry, tmp_pat
         assert (found.status, found.reason, why_not(found)) == ("done", "", "")
         assert found.program is not None
         assert found.program.versions == {"numpy": version}
+
+
+@pytest.mark.long
+def test_a_program_trains_with_another_torch(registry: Registry, tmp_path: Path) -> None:
+    """A virtual environment of Debian's Python has the torch of Debian's package."""
+    home = tmp_path / "other"
+    options = ("--without-pip", "--system-site-packages")
+    subprocess.run(["/usr/bin/python3", "-m", "venv", *options, home], check=True)
+    python = str(home / "bin" / "python")
+    ask = [python, "-c", "import torch; print(torch.__version__)"]
+    told = subprocess.run(ask, check=False, capture_output=True, text=True)
+    if told.returncode:
+        pytest.skip("Debian's torch is missing: apt-get install python3-torch")
+    version = told.stdout.strip()
+    assert version != torch.__version__
+    *_, file = create_program("mine", tmp_path)
+    program = read_program(file)
+    other = dataclasses.replace(program, command=(python, *program.command[1:]))
+    found = train(registry, other)
+    assert (found.status, found.reason, why_not(found)) == ("done", "", "")
+    assert found.program is not None
+    assert found.program.versions == {"torch": version}
 
 
 def test_a_value_outside_the_spread_is_found_and_one_inside_is_not() -> None:

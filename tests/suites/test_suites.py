@@ -83,6 +83,20 @@ def test_timed_benchmarks_run(suites, module, name):
         getattr(benchmark, timed[0])(cache, *values)
 
 
+def test_whole_programs_are_followed(suites, monkeypatch):
+    """Each program is started once, however often asv sets its benchmark up."""
+    suite = suites["epochs"]
+    assert list(suite.FullGraphPrograms.params[0]) == ["dgl-loop", "pyg-loop"]
+    assert set(suite.MiniBatchPrograms.params[0]) >= {"dgl-ddp", "dgl-loop", "pyg-ddp", "pyg-loop"}
+    monkeypatch.setattr(suite, "DATASET", "sbm:vertices=120,edges=500,features=8,classes=3")
+    benchmark = suite.FullGraphPrograms()
+    for _ in range(2):
+        benchmark.setup("pyg-loop", suite.DATASET)
+        benchmark.time_epoch("pyg-loop", suite.DATASET)
+    assert suite.open_program.cache_info().misses == 1
+    suite.open_program.cache_clear()
+
+
 @pytest.mark.long
 def test_asv_takes_the_suites(tmp_path):
     """With nobody to answer a prompt, and results that go elsewhere than the checkout's."""

@@ -18,15 +18,34 @@ def gnnbench_parts() -> list[type[Part]]:
 
 @hookimpl
 def gnnbench_program() -> list[CommandProgram]:
+    folder, start = str(Path(__file__).parent), ("{python}", "{folder}/loop.py", "{task}")
+    models = ("gcn", "sage", "gat", "gin")
     return [
         CommandProgram(
             name="dgl-loop",
-            command=("{python}", "{folder}/loop.py", "{task}"),
+            command=(*start, "--workers", "{workers}", "--stages", "{stages}"),
             modes=("full-graph", "mini-batch"),
-            models=("gcn", "sage", "gat", "gin"),
-            folder=str(Path(__file__).parent),
+            models=models,
+            folder=folder,
             peer="dgl",
-        )
+            options={"workers": 0, "stages": 0},
+        ),
+        CommandProgram(
+            name="dgl-ddp",
+            command=(*start, "--ranks", "{ranks}"),
+            modes=("mini-batch",),
+            models=models,
+            folder=folder,
+            options={"ranks": 2},
+        ),
+        CommandProgram(
+            name="distdgl-loop",
+            command=("{python}", "{folder}/distdgl_loop.py", "{task}", "--ranks", "{ranks}"),
+            modes=("mini-batch",),
+            models=models,
+            folder=folder,
+            options={"ranks": 2},
+        ),
     ]
 
 

@@ -22,15 +22,26 @@ def gnnbench_parts() -> list[type[Part]]:
 
 @hookimpl
 def gnnbench_program() -> list[CommandProgram]:
+    folder, start = str(Path(__file__).parent), ("{python}", "{folder}/loop.py", "{task}")
+    models = ("gcn", "sage", "gat", "gin")
     return [
         CommandProgram(
             name="pyg-loop",
-            command=("{python}", "{folder}/loop.py", "{task}"),
+            command=(*start, "--workers", "{workers}", "--stages", "{stages}"),
             modes=("full-graph", "mini-batch"),
-            models=("gcn", "sage", "gat", "gin"),
-            folder=str(Path(__file__).parent),
+            models=models,
+            folder=folder,
             peer="pyg",
-        )
+            options={"workers": 0, "stages": 0},
+        ),
+        CommandProgram(
+            name="pyg-ddp",
+            command=(*start, "--ranks", "{ranks}"),
+            modes=("mini-batch",),
+            models=models,
+            folder=folder,
+            options={"ranks": 2},
+        ),
     ]
 
 
