@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import settings
 
 from gnnbench.cli import main
 from gnnbench.host.waiting import wait_briefly
@@ -22,6 +23,8 @@ from tests.watchdog import Watchdog
 
 ROOT = Path(__file__).resolve().parents[1]
 
+# As under CI: the same examples each time, and none is refused because the machine is busy.
+settings.load_profile("ci")
 # As on the command line, before anything imports torch.
 wait_briefly()
 # What a shell runs in the background ignores interrupts, and so would all that the tests start.
