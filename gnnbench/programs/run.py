@@ -127,7 +127,8 @@ class ProgramRun:
     @property
     def trained(self) -> bool:
         """Whether it has trained the epochs that were asked for, and is not closed yet."""
-        return self.result is None and len(self._epochs) >= self._setting.workload.epochs
+        is_open = self.result is None and self._training is not None
+        return is_open and len(self._epochs) >= self._setting.workload.epochs
 
     @property
     def held_bytes(self) -> int:
