@@ -311,11 +311,6 @@ static void multiply(const product *any, void *packed, int threads, int level)
     CHOOSE(multiply, packed, threads);
 }
 
-static void maximise(const product *any, int32_t *source, int threads, int level)
-{
-    CHOOSE(maximise, source, threads);
-}
-
 static void dot_edges(const product *any, const void *g, int64_t g_stride, void *products,
                       int threads, int level)
 {

@@ -32,7 +32,6 @@ cdef extern from "aggregation.h" nogil:
     const int PACKED_BYTES
     int c_newest_level "newest_level"()
     void c_multiply "multiply"(const product* p, void* packed, int threads, int level)
-    void c_maximise "maximise"(const product* p, int32_t* source, int threads, int level)
     void c_dot_edges "dot_edges"(
         const product* p, const void* g, int64_t g_stride, void* products, int threads, int level)
     void c_soften "soften"(
@@ -101,33 +100,6 @@ def multiply(
         p.cuts, p.num_blocks = &cuts[0, 0], cuts.shape[0] - 1
     with nogil:
         c_multiply(&p, scratch, threads, level)
-
-
-def maximise(
-    const int64_t[::1] indptr, const int32_t[::1] indices, const floating[:, :] h,
-    floating[:, ::1] out, int32_t[:, ::1] source, int threads, int level,
-):
-    """The largest of each row's sources, and the first source that has it; 0 and -1 for none."""
-    cdef product p = of_matrix(indptr, indices, h.shape[0], floating is double)
-    p.width = out.shape[1]
-    p.h, p.h_stride = (&h[0, 0] if h.shape[0] else NULL), row_stride(h)
-    p.out, p.out_stride = &out[0, 0], out.shape[1]
-    with nogil:
-        c_maximise(&p, &source[0, 0], threads, level)
-
-
-def spread_maxima(
-    const int32_t[:, ::1] source, const floating[:, :] gradient, floating[:, ::1] out
-):
-    """Adds every gradient to the element of ``out`` that was the maximum, row after row."""
-    cdef int64_t v, j
-    cdef int32_t u
-    with nogil:
-        for v in range(source.shape[0]):
-            for j in range(source.shape[1]):
-                u = source[v, j]
-                if u >= 0:
-                    out[u, j] += gradient[v, j]
 
 
 def dot_edges(

@@ -524,42 +524,6 @@ static void FN(multiply)(const PRODUCT *p, T *packed, int threads)
     }
 }
 
-/* ------------------------------------------------------------------ maxima */
-
-/* out[v] = the largest of its sources' rows, from[v] = the first source that has it; a row without
- * edges gives 0 and -1. */
-static void FN(maximise)(const PRODUCT *p, int32_t *from, int threads)
-{
-    EACH_ROW(v) {
-        T *restrict out = p->out + v * p->out_stride;
-        int32_t *restrict arg = from + v * p->width;
-        int64_t e = p->indptr[v];
-        if (e == p->indptr[v + 1]) {
-            for (int64_t j = 0; j < p->width; j++) {
-                out[j] = 0;
-                arg[j] = -1;
-            }
-            continue;
-        }
-        for (int64_t j = 0; j < p->width; j++) {
-            out[j] = p->h[p->indices[e] * p->h_stride + j];
-            arg[j] = p->indices[e];
-        }
-        for (e++; e < p->indptr[v + 1]; e++) {
-            const int32_t u = p->indices[e];
-            const T *restrict row = p->h + u * p->h_stride;
-            if (e + 4 < p->num_edges)
-                for (int64_t j = 0; j < p->width; j += LINE)
-                    PREFETCH(p->h + p->indices[e + 4] * p->h_stride + j);
-            for (int64_t j = 0; j < p->width; j++) {
-                const int larger = row[j] > out[j];
-                out[j] = larger ? row[j] : out[j];
-                arg[j] = larger ? u : arg[j];
-            }
-        }
-    }
-}
-
 /* ------------------------------------------------------------------ one number an edge */
 
 /* products[e] = <g[v], h[u]> for every edge e = (u, v). */

@@ -1,7 +1,8 @@
 """Pages of the documentation that are made of the code when the site is built: a hook of MkDocs.
 
-Nothing here is written twice: strategies come from the installed plugins, equations from the
-docstrings that cite them, and errors of the model from the ledger of published measurements.
+Nothing here is written twice. Strategies come from the installed plugins, and equations from the
+docstrings that cite them. Errors of the model come from the ledger of published measurements.
+The pictures of the home page show a comparison that runs while the site is built.
 """
 
 from __future__ import annotations
@@ -9,15 +10,20 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
+import gnnbench
 from gnnbench import plugins
+from gnnbench.comparison.ranking import group_runs
 from gnnbench.host.toml import read_toml
 from gnnbench.records import Cell, LedgerEntry, Parts, Strategy, Table
+from gnnbench.report.charts import chart_epochs, list_charts
+from gnnbench.report.page import render_page
 from gnnbench.reproduce.studies import Ledger
 from gnnbench.units import format_si
 
@@ -29,6 +35,10 @@ CITATION = re.compile(
 )
 #: What says that a citation is of none of the four papers.
 ELSEWHERE = re.compile(r"et al\.|\b(?:19|20)\d\d\b")
+#: A role of Sphinx, and the last part of the name that it marks.
+ROLE = re.compile(
+    r":(?:attr|class|data|exc|func|meth|mod):<code>~?(?:[\w.]*\.)?(\w+)(?:\(\))?</code>"
+)
 KINDS = ("sampler", "placement", "communication", "memory", "kernel")
 
 
@@ -37,6 +47,38 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path, write in PAGES.items():
         files.append(File.generated(config, path, content=write()))
     return files
+
+
+# --------------------------------------------------------------------------- pictures
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Remove Sphinx's roles before names; on the home page, put pictures in place of comments."""
+    html = ROLE.sub(r"<code>\1</code>", html)
+    if page.file.src_uri != "index.md":
+        return html
+    for name, picture in draw_pictures().items():
+        assert f"<!-- {name} -->" in html
+        html = html.replace(f"<!-- {name} -->", picture)
+    return html
+
+
+def draw_pictures() -> dict[str, str]:
+    """Run a comparison, and return three charts of its page as HTML, by name."""
+    found = gnnbench.compare(["hyscale", "hongtu"], dataset="sbm", epochs=1, check=False)
+    groups = group_runs(found.comparison)
+    charts = {chart.name: chart for group in groups for chart in list_charts(group)}
+    epochs = chart_epochs(groups)
+    assert epochs is not None
+    pictures = {
+        "epochs": epochs,
+        "timeline": charts["full-graph-timeline-hongtu"],
+        "timeline of the baseline": charts["full-graph-timeline-hongtu-vanilla"],
+    }
+    return {
+        name: render_page("figure.html", "", chart=replace(chart, name=""))
+        for name, chart in pictures.items()
+    }
 
 
 # --------------------------------------------------------------------------- strategies

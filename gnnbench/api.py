@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gnnbench.errors import UsageError
+from gnnbench.host.progress import shown_by
 from gnnbench.host.waiting import wait_briefly
 from gnnbench.jobs.groups import Training
 from gnnbench.jobs.job import AdviceJob, Job, PlanJob
@@ -56,9 +57,9 @@ def compare(job: Job, given: Collection[str]) -> ComparisonResult:
     from gnnbench.programs.rows import make_request
 
     demanded = tuple(each.name for each in list_bound(Job, given))
-    with _own_threads():
+    with _own_threads(), shown_by(job.progress):
         request = make_request(job, registry, demanded)
-        return ComparisonResult(train_all(request, registry, job.progress, ("gnnbench.compare",)))
+        return ComparisonResult(train_all(request, registry, ("gnnbench.compare",)))
 
 
 @asks(PlanJob)
@@ -96,12 +97,10 @@ def advise(job: AdviceJob, given: Collection[str]) -> AdviceResult:
     from gnnbench.advice import preparation
     from gnnbench.advice.advise import advise as search
 
-    with _own_threads():
+    with _own_threads(), shown_by(job.progress):
         question = preparation.make_question(job, registry)
         count = preparation.count_trained(question) if job.train is None else job.train
-        found = search(
-            question, target=job.target, train=count, vary=job.changes, progress=job.progress
-        )
+        found = search(question, target=job.target, train=count, vary=job.changes)
     return AdviceResult(found)
 
 
@@ -323,7 +322,8 @@ def _open_console() -> Console:
     """Open a console as wide as the command line's tables in a file, and without colours."""
     from rich.console import Console
 
-    return Console(file=io.StringIO(), width=100, color_system=None)
+    # In Jupyter rich would also display what is printed here.
+    return Console(file=io.StringIO(), width=100, color_system=None, force_jupyter=False)
 
 
 def _read_console(console: Console) -> str:

@@ -73,6 +73,11 @@ class Difference:
         """Whether one of the two is faster: the whole interval is beyond the margin."""
         return self.low > 1.0 + self.margin or self.high < 1.0 / (1.0 + self.margin)
 
+    @property
+    def mark(self) -> str:
+        """``"*"`` if one of the two is shown to be faster, else ``"~"``."""
+        return "*" if self.shown else "~"
+
     def about(self, ratio: float) -> Difference:
         """Return this difference with the ratio of two reported figures, widened to include it."""
         return replace(self, ratio=ratio, low=min(self.low, ratio), high=max(self.high, ratio))
@@ -166,7 +171,12 @@ def compare_seeds(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
 
 def find_seed_interval(times: Sequence[float]) -> tuple[float, float] | None:
     """Return the interval of the median time over seeds; None of fewer than ``FEWEST_SEEDS``."""
-    found = find_centre(np.log(np.asarray(times, dtype=float)), lasting=False)
+    return find_interval(times, lasting=False)
+
+
+def find_interval(times: Sequence[float], *, lasting: bool = True) -> tuple[float, float] | None:
+    """Return the interval of the median of times, by the rule of :func:`find_centre`, or None."""
+    found = find_centre(np.log(np.asarray(times, dtype=float)), lasting=lasting)
     if found is None:
         return None
     middle = median(times)

@@ -1,28 +1,27 @@
-"""An epoch of each bundled strategy and program: its time on this machine, and modelled bytes.
+"""The time of an epoch of each bundled strategy and program on this machine.
 
 Full-graph and mini-batch epochs are different work, hence two classes of each kind. ``setup_cache``
-makes the dataset, or the figures of the modelled runs, once for all processes that asv starts.
+makes the dataset once for all processes that asv starts.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from functools import lru_cache
 from itertools import count
 from typing import ClassVar
 
 from gnnbench import datasets, plugins
-from gnnbench.comparison import Request, compare, make_setting
+from gnnbench.comparison import Request, make_setting
 from gnnbench.kernels.pages import keep_pages
-from gnnbench.machines.describe import FALLBACK, LOCAL, load_platform
+from gnnbench.machines.describe import LOCAL, load_platform
 from gnnbench.price.wall_clock import WallClock
 from gnnbench.program.recorder import Recorder
 from gnnbench.programs.messages import ProgramRefusedError
 from gnnbench.programs.run import make_task
 from gnnbench.programs.sessions import CommandTraining
 from gnnbench.programs.task_folder import TaskFolders
-from gnnbench.records import CommandProgram, Dataset, Metric, Mode, Workload
+from gnnbench.records import CommandProgram, Dataset, Mode, Workload
 from gnnbench.run import make_engine, open_timer
 from suites.graphs import find_real
 
@@ -40,9 +39,6 @@ FULL_GRAPH, MINI_BATCH = list_strategies("full-graph"), list_strategies("mini-ba
 
 #: A real graph, or a block model of about its size if the shared graphs are missing.
 DATASET = find_real("cora", otherwise="sbm:vertices=2700,edges=5300,features=1400,classes=7")[0]
-
-#: Metrics by mode and strategy.
-Figures = Mapping[tuple[Mode, str], Mapping[str, Metric]]
 
 
 def make_request(dataset: Dataset, platform: str, mode: Mode, *strategies: str) -> Request:
@@ -149,66 +145,3 @@ class FullGraphPrograms(_ProgramEpoch):
 class MiniBatchPrograms(_ProgramEpoch):
     mode = "mini-batch"
     params: ClassVar = [list_programs("mini-batch"), [DATASET]]
-
-
-class _ModelledEpoch:
-    """The figures of an epoch on HyScale-GNN's CPU-GPU server, a described machine.
-
-    They depend on the seed alone, so they change only with a strategy, the engine or the model
-    clock. Strategies that cannot run there, such as an FPGA's, are shown as not available.
-    """
-
-    params: ClassVar[list[list[str]]]
-    param_names: ClassVar[list[str]] = ["strategy", "dataset"]
-    mode: ClassVar[Mode]
-    timeout = 600
-
-    def setup_cache(self) -> Figures:
-        dataset = datasets.load(DATASET)
-        figures: dict[tuple[Mode, str], Mapping[str, Metric]] = {}
-        modes: list[tuple[Mode, list[str]]] = [
-            ("full-graph", FULL_GRAPH),
-            ("mini-batch", MINI_BATCH),
-        ]
-        for mode, strategies in modes:
-            request = make_request(dataset, FALLBACK, mode, *strategies)
-            for run in compare(request, REGISTRY).runs:
-                if run.status == "error":
-                    raise RuntimeError(f"{run.label} ({run.mode}) failed: {run.reason}")
-                if run.status == "done":
-                    figures[run.mode, run.strategy] = run.metrics
-        return figures
-
-    def setup(self, figures: Figures, strategy: str, _: str) -> None:
-        if (self.mode, strategy) not in figures:
-            raise NotImplementedError(f"{strategy} does not run on {FALLBACK}")
-
-    def _read(self, figures: Figures, strategy: str, metric: str) -> float:
-        return figures[self.mode, strategy][metric].value
-
-    def track_modelled_epoch_s(self, figures: Figures, strategy: str, _: str) -> float:
-        return self._read(figures, strategy, "epoch_time")
-
-    def track_host_to_device_bytes(self, figures: Figures, strategy: str, _: str) -> float:
-        return self._read(figures, strategy, "host_to_device_bytes")
-
-    def track_reused_bytes(self, figures: Figures, strategy: str, _: str) -> float:
-        return self._read(figures, strategy, "reused_bytes")
-
-    def track_peak_device_bytes(self, figures: Figures, strategy: str, _: str) -> float:
-        return self._read(figures, strategy, "peak_device_bytes")
-
-    track_modelled_epoch_s.unit = "seconds"  # type: ignore[attr-defined]
-    track_host_to_device_bytes.unit = "bytes"  # type: ignore[attr-defined]
-    track_reused_bytes.unit = "bytes"  # type: ignore[attr-defined]
-    track_peak_device_bytes.unit = "bytes"  # type: ignore[attr-defined]
-
-
-class FullGraphModelled(_ModelledEpoch):
-    mode = "full-graph"
-    params: ClassVar = [FULL_GRAPH, [DATASET]]
-
-
-class MiniBatchModelled(_ModelledEpoch):
-    mode = "mini-batch"
-    params: ClassVar = [MINI_BATCH, [DATASET]]

@@ -7,6 +7,11 @@ that other load disturbs all alike, and the median epoch counts. A turn has seve
 epochs, as in training. Its first does not count, because it finds the data of other strategies in
 the caches. Strategies that cannot run are listed below, with the reason.
 
+``--calibrate-by NAME`` calibrates the probed platform by the epoch of that name, such as "native
+full-graph gcn cora", as ``gnnbench platforms calibrate`` does. It may be repeated. The errors of
+all other epochs are printed before and after. Each is also predicted by the other epochs of its
+kernel and mode.
+
 For libraries that compute the same result, the ratio of two epochs says which to use. Modelled
 ratios are printed beside measured ones.
 
@@ -32,7 +37,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, product
 from statistics import median
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import click
 import torch
@@ -43,7 +48,7 @@ from gnnbench.errors import GnnbenchError, words_of
 from gnnbench.kernels.pages import keep_pages, trim_heap
 from gnnbench.machines import load_platform
 from gnnbench.machines.local import count_physical_cores
-from gnnbench.machines.machine import Platform
+from gnnbench.machines.machine import Platform, name_path
 from gnnbench.machines.probe import probe
 from gnnbench.machines.timing import torch_threads
 from gnnbench.machines.workers import take_cores
@@ -51,21 +56,26 @@ from gnnbench.models import build
 from gnnbench.models.products import projected_layers
 from gnnbench.parts import Bundle, Setting, option_fields
 from gnnbench.plugins import Registry
+from gnnbench.price.calibration import MeasuredEpoch, take_bare
 from gnnbench.price.design_phase import with_design_phase
+from gnnbench.price.dry_run import DryRun
 from gnnbench.price.epochs import price_epochs
+from gnnbench.price.folds import Digest, busy_by_stage
 from gnnbench.price.wall_clock import WallClock
 from gnnbench.probing import probe_libraries
-from gnnbench.records import Dataset, EpochTrace, Mode
+from gnnbench.records import STAGES, Dataset, EpochTrace, Mode, Stage
 from gnnbench.run import Training, train
 from suites.epochs import make_request
 from suites.predictions import (
     Cell,
     Refused,
     describe,
+    describe_calibration,
     find_ratios,
     join_runs,
     list_runs,
     list_sentences,
+    name_epoch,
     read_runs,
     write_json,
 )
@@ -92,22 +102,44 @@ class Probed:
     lengths: Lengths | None = None
 
 
+class Taken(NamedTuple):
+    """An epoch's seconds by the judging clock and by the wall clock, in stages, and outside them.
+
+    The latter two are by the judging clock.
+    """
+
+    judged_s: float
+    wall_s: float
+    stages_s: Mapping[Stage, float]
+    harness_s: float
+
+
 @dataclass(slots=True)
 class Entrant:
-    """A strategy that takes turns: its training, predicted epoch, and epochs trained."""
+    """A strategy that takes turns: its training, and the number of epochs trained.
+
+    ``predicted_s`` is the predicted epoch, and ``planned`` the plan without a platform's
+    calibration and without the time of steps.
+    """
 
     strategy: str
+    kernel: str
     training: Training
     predicted_s: float
+    planned: Digest
     epochs: int = 0
 
-    def take_turn(self) -> list[tuple[float, float]]:
-        """Return processor and wall seconds of consecutive epochs, without the first."""
-        taken: list[tuple[float, float]] = []
-        while len(taken) < 2 or sum(wall_s for _, wall_s in taken) < TURN_S:
+    def take_turn(self, cores: int) -> list[Taken]:
+        """Return consecutive epochs without the first; on one core processor time judges."""
+        taken: list[Taken] = []
+        while len(taken) < 2 or sum(each.wall_s for each in taken) < TURN_S:
             began_s = time.process_time()
-            wall_s = self.training.run_epoch(self.epochs).wall_s
-            taken.append((time.process_time() - began_s, wall_s))
+            epoch = self.training.run_epoch(self.epochs)
+            processor_s, wall_s = time.process_time() - began_s, epoch.wall_s
+            judged = in_processor_time(epoch, processor_s) if cores == 1 else epoch
+            judged_s = processor_s if cores == 1 else wall_s
+            harness_s = judged.harness_s * judged.wall_s / wall_s
+            taken.append(Taken(judged_s, wall_s, busy_by_stage(judged.spans), harness_s))
             self.epochs += 1
         return taken[1:]
 
@@ -159,9 +191,13 @@ class Turns:
         workload = replace(request.workload, model=model, threads=platform.host.cores)
         self._setting = make_setting(replace(request, workload=workload, platform=platform))
         self._cores = platform.host.cores
+        self.measured: list[MeasuredEpoch] = []
 
     def run(self, strategies: Sequence[str], seconds: float) -> Iterator[Cell | Refused]:
-        """Predict each strategy, then train them in turns for at least ``seconds``."""
+        """Predict each strategy, then train them in turns for at least ``seconds``.
+
+        ``measured`` has the epochs beside their plans afterwards.
+        """
         entrants: list[Entrant] = []
         for name in strategies:
             try:
@@ -170,17 +206,33 @@ class Turns:
                 yield self._refuse(name, words_of(error))
         taken, slowdown = self._take_turns(entrants, seconds)
         for entrant in entrants:
-            judged, wall = zip(*taken[entrant.strategy], strict=True)
-            yield Cell(
+            epochs = taken[entrant.strategy]
+            cell = Cell(
                 entrant.strategy,
                 self._mode,
                 self._model,
                 self._graph,
                 entrant.predicted_s,
-                median(judged),
-                median(wall),
+                median(each.judged_s for each in epochs),
+                median(each.wall_s for each in epochs),
                 slowdown,
             )
+            self.measured.append(self._measure(cell, entrant, epochs))
+            yield cell
+
+    def _measure(self, cell: Cell, entrant: Entrant, epochs: Sequence[Taken]) -> MeasuredEpoch:
+        stages_s: dict[Stage, float] = {
+            stage: median(each.stages_s.get(stage, 0.0) for each in epochs) for stage in STAGES
+        }
+        return MeasuredEpoch(
+            name_epoch(cell),
+            name_path(entrant.kernel, cell.mode),
+            f"{cell.model} {cell.graph}",
+            cell.taken_s,
+            stages_s,
+            median(each.harness_s for each in epochs),
+            entrant.planned,
+        )
 
     def _refuse(self, strategy: str, reason: str) -> Refused:
         return Refused(strategy, self._mode, self._model, self._graph, reason)
@@ -193,9 +245,11 @@ class Turns:
         bundle, setting = self._assemble(strategy), self._setting
         if bundle.wants_design_phase(setting.platform):
             setting = self._design(strategy, setting)
+        bare = replace(setting, platform=take_bare(setting.platform))
+        ((_, planned),) = DryRun(self._assemble(strategy), bare).run_epochs(1)
         (price,) = price_epochs(self._assemble(strategy), setting, 1)
         training = Training(bundle, setting, WallClock())
-        return Entrant(strategy, training, price.epoch_s)
+        return Entrant(strategy, bundle.kernel.name, training, price.epoch_s, planned)
 
     def _assemble(self, strategy: str, options: Options | None = None) -> Bundle:
         parts = self._registry.strategy(strategy).bundles[self._mode]
@@ -229,22 +283,18 @@ class Turns:
 
     def _take_turns(
         self, entrants: Sequence[Entrant], seconds: float
-    ) -> tuple[Mapping[str, list[tuple[float, float]]], float]:
-        """Return the seconds of all counted epochs, and the machine's slowdown since the probe.
-
-        Seconds are by the judging clock and by the wall clock.
-        """
+    ) -> tuple[Mapping[str, list[Taken]], float]:
+        """Return all counted epochs, and the machine's slowdown since the probe."""
         lengths: list[Lengths] = []
-        taken: dict[str, list[tuple[float, float]]] = {each.strategy: [] for each in entrants}
+        taken: dict[str, list[Taken]] = {each.strategy: [] for each in entrants}
         ends_s, number = time.perf_counter() + seconds, 0
         fewest = WARM_TURNS + FEWEST_TURNS
         while number < fewest or (entrants and time.perf_counter() < ends_s):
             for entrant in entrants:
                 lengths.append(self._probed.yardstick.measure())
-                for processor_s, wall_s in entrant.take_turn():
-                    judged_s = processor_s if self._cores == 1 else wall_s
-                    if number >= WARM_TURNS:
-                        taken[entrant.strategy].append((judged_s, wall_s))
+                epochs = entrant.take_turn(self._cores)
+                if number >= WARM_TURNS:
+                    taken[entrant.strategy] += epochs
             if not number:
                 # All strategies have their persistent data now, so memory that is freed later lies
                 # behind it.
@@ -291,6 +341,7 @@ def in_processor_time(epoch: EpochTrace, processor_s: float) -> EpochTrace:
 @click.option("--seconds", type=click.FloatRange(min=0), default=5.0, show_default=True)
 @click.option("--probe-seconds", type=click.FloatRange(min=0, min_open=True), default=10.0)
 @click.option("--probed", is_flag=True, help="Use the platform local as it was last probed.")
+@click.option("--calibrate-by", "by", multiple=True, help="An epoch that calibrates the platform.")
 @click.option("--join", "joined", multiple=True, help="An earlier run's --json; may be repeated.")
 @click.option("--json", "json_path", help="Also write everything to a file, or - for the screen.")
 def main(
@@ -303,6 +354,7 @@ def main(
     seconds: float,
     probe_seconds: float,
     probed: bool,
+    by: tuple[str, ...],
     joined: tuple[str, ...],
     json_path: str | None,
 ) -> None:
@@ -329,8 +381,10 @@ def main(
     machines = chain((machine,), iter(look, None))
     runs: list[list[Cell]] = []
     refused: list[Refused] = []
+    calibrated: list[str] = []
     for number in range(count):
         runs.append([])
+        measured: list[MeasuredEpoch] = []
         for turns, taking_part in list_turns(registry, machines, graphs, models, modes, names):
             for each in turns.run(taking_part, seconds):
                 if isinstance(each, Cell):
@@ -339,8 +393,12 @@ def main(
                     refused.append(each)
                 if isinstance(each, Cell) or not number:
                     click.echo(describe(each), err=aside)
+            measured += turns.measured
+        if by:
+            calibrated.append(describe_calibration(by, measured, platform))
     cells = join_runs([*earlier, *runs])
-    for line in (*list_sentences(cells, find_ratios(cells)), *list_runs([*earlier, *runs])):
+    told = (*list_sentences(cells, find_ratios(cells)), *list_runs([*earlier, *runs]))
+    for line in (*told, *calibrated):
         click.echo(line, err=aside)
     if json_path is not None:
         write_json(json_path, platform, earlier, runs, refused)

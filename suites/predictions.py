@@ -6,6 +6,7 @@ They are summarised as errors, ratios, sentences and a file.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -15,7 +16,8 @@ from statistics import median
 
 import click
 
-from gnnbench.machines.machine import Platform
+from gnnbench.machines.machine import PathTimes, Platform
+from gnnbench.price.calibration import MeasuredEpoch, calibrate, predict
 from gnnbench.records import Mode
 from gnnbench.units import format_si
 
@@ -282,6 +284,51 @@ def list_runs(runs: Sequence[Sequence[Cell]]) -> list[str]:
             if not sentence.startswith(" ")
         ),
     ]
+
+
+def describe_calibration(
+    names: Sequence[str], epochs: Sequence[MeasuredEpoch], platform: Platform
+) -> str:
+    """Describe the errors of the epochs on a platform before and after its calibration.
+
+    The epochs with these ``names`` calibrate it. Raises ``click.UsageError`` for a name that no
+    epoch has.
+    """
+    by = [epoch for epoch in epochs if epoch.name in names]
+    others = [epoch for epoch in epochs if epoch.name not in names]
+    if len(by) < len(names) or not others:
+        raise click.UsageError(
+            f"--calibrate-by {', '.join(names)}: {len(by)} of {len(epochs)} epochs have such a "
+            f"name; name some of them, such as {epochs[0].name!r}."
+        )
+    fitted, _ = calibrate(platform, by, names, "this run")
+    _, predictions = calibrate(platform, epochs, names, "this run")
+
+    def error(pairs: Sequence[tuple[float, MeasuredEpoch]]) -> str:
+        logs = [abs(math.log(predicted_s / each.epoch_s)) for predicted_s, each in pairs]
+        return f"{median(logs):.2f} of {len(logs)} epochs (largest {max(logs):.2f})"
+
+    def predict_by(known: Platform, chosen: Sequence[MeasuredEpoch]) -> str:
+        times = (known.calibration.get(each.path, PathTimes()) for each in chosen)
+        return error(
+            [(predict(e.planned, t, known), e) for e, t in zip(chosen, times, strict=True)]
+        )
+
+    paths = {epoch.path for epoch in by}
+    same = [epoch for epoch in others if epoch.path in paths]
+    left = [(each.left_out_s, each.epoch) for each in predictions if each.left_out_s is not None]
+    told = [("The others", others), *([("Those of the same kernels and modes", same)] * bool(same))]
+    return " ".join(
+        [
+            f"Calibrated by {', '.join(names)}, the median |log error| changes.",
+            *(
+                f"{what}: {predict_by(platform, chosen)} before, "
+                f"{predict_by(fitted, chosen)} after."
+                for what, chosen in told
+            ),
+            f"Each by the others of its kernel and mode: {error(left)}." if left else "",
+        ]
+    )
 
 
 def describe_cell(cell: Cell) -> dict[str, object]:

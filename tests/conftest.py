@@ -6,6 +6,7 @@ import importlib
 import os
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +28,10 @@ wait_briefly()
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # Tables are as wide as in a file, whatever terminal the tests are run from.
 os.environ.pop("COLUMNS", None)
+# What a command writes on standard error does not depend on how long it takes.
+os.environ["GNNBENCH_QUIET"] = "1"
+# Parts of commands that tests stop are no other command's.
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="gnnbench-tests-")
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gnnbench.advice.pricing import TARGETS, Pricer, Watch, read_metric, score
+from gnnbench.advice.pricing import TARGETS, Pricer, read_metric, score
 from gnnbench.advice.questions import Question
 from gnnbench.advice.recall import Recall
 from gnnbench.advice.search import Effort, Final, Found, Search, choose_effort, find_space
@@ -16,7 +16,7 @@ from gnnbench.comparison import compare
 from gnnbench.comparison.request import PlannedRow, Request
 from gnnbench.datasets.partitioning import remember_partitions
 from gnnbench.errors import IncompatiblePartsError, UsageError
-from gnnbench.jobs.progress import Progress
+from gnnbench.host.progress import doing
 from gnnbench.kernels.pages import keep_pages
 from gnnbench.machines.describe import LOCAL, local_path
 from gnnbench.price.model_error import error_of, find_run_path
@@ -75,7 +75,7 @@ class Answer:
 
     @property
     def gain(self) -> float | None:
-        """The speed-up of the best choice over the strategy as it comes, or None without a gain."""
+        """The speed-up of the best choice over the unmodified strategy, or None without a gain."""
         best, base = self.best, self.as_it_comes
         if best is None or base is None or not best.row.swapped:
             return None
@@ -105,8 +105,6 @@ def advise(
     train: int = 0,
     vary: bool = True,
     effort: Effort | None = None,
-    watch: Watch | None = None,
-    progress: Progress | None = None,
 ) -> Advice:
     """Advise which combinations of parts to use.
 
@@ -123,21 +121,25 @@ def advise(
     refuse_guessing(question)
     keep_pages()
     recall = Recall()
-    pricer = Pricer(question, recall, watch)
+    pricer = Pricer(question, recall)
     effort = effort or choose_effort(question.dataset.graph)
-    with remember_partitions():
+    stages = 2 * len(question.modes) + vary + bool(train)
+    with remember_partitions(), doing("advising", stages) as advising:
         found = []
         for mode in question.modes:
             space = find_space(pricer, mode)
+            advising.advance()
             if space.ranked:
                 found.append(Search(pricer, space, effort, target).run())
+            advising.advance()
         if not found:
             raise IncompatiblePartsError(explain_nothing(pricer))
-        changes = vary_platform(question, found, target, recall, watch) if vary else {}
-    answers = [make_answer(each, changes.get(each.space.mode, ())) for each in found]
-    trained = None
-    if train:
-        answers, trained = train_best(question, answers, train, progress)
+        changes = vary_platform(question, found, target, recall) if vary else {}
+        advising.advance(vary)
+        answers = [make_answer(each, changes.get(each.space.mode, ())) for each in found]
+        trained = None
+        if train:
+            answers, trained = train_best(question, answers, train)
     answers.sort(key=lambda answer: answer.best.epoch_s if answer.best else float("inf"))
     return Advice(question, target, tuple(answers), pricer.planned, trained)
 
@@ -208,7 +210,6 @@ def vary_platform(
     found: Sequence[Found],
     target: str,
     recall: Recall,
-    watch: Watch | None,
 ) -> dict[Mode, tuple[str, ...]]:
     """Return for each mode the best choices on platforms that differ in one thing.
 
@@ -220,13 +221,9 @@ def vary_platform(
             continue
         needs = find_need(question, each.finals[0][1])
         for variation in list_variations(question.platform, needs):
-            told[each.space.mode].append(
-                tell_variation(
-                    variation.what,
-                    each.finals[0],
-                    replan(question, each, variation, target, recall, watch),
-                )
-            )
+            with doing(f"planning with {variation.what}"):
+                best = replan(question, each, variation, target, recall)
+            told[each.space.mode].append(tell_variation(variation.what, each.finals[0], best))
     return {mode: tuple(sentences) for mode, sentences in told.items()}
 
 
@@ -244,10 +241,9 @@ def replan(
     variation: Variation,
     target: str,
     recall: Recall,
-    watch: Watch | None,
 ) -> Final | None:
     """Return the best on another platform; None if nothing runs there."""
-    pricer = Pricer(replace(question, platform=variation.platform), recall, watch)
+    pricer = Pricer(replace(question, platform=variation.platform), recall)
     known = [row for row, _ in (*found.finals, *found.too_large)]
     if found.as_it_comes is not None:
         known.append(found.as_it_comes[0])
@@ -264,7 +260,7 @@ def replan(
 
 
 def train_best(
-    question: Question, answers: Sequence[Answer], count: int, progress: Progress | None
+    question: Question, answers: Sequence[Answer], count: int
 ) -> tuple[list[Answer], Comparison]:
     """Train the best ``count`` of each mode, and rank them by their times if measured."""
     rows = {c.row: c for answer in answers for c in answer.choices[:count] if c.fits}
@@ -276,7 +272,7 @@ def train_best(
         options=question.options,
         rows=tuple(rows),
     )
-    trained = compare(request, question.registry, progress)
+    trained = compare(request, question.registry)
     runs = {(run.mode, run.parts, run.label): run for run in trained.runs}
 
     def add(choice: Choice) -> Choice:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from gnnbench.advice.advise import Answer, advise
-from gnnbench.advice.pricing import Watch
 from gnnbench.advice.questions import Question
 from gnnbench.errors import UsageError
+from gnnbench.host.progress import doing
 from gnnbench.machines.machine import Platform
 
 
@@ -39,10 +39,7 @@ def sum_power(platform: Platform) -> float | None:
 
 
 def find_cheapest(
-    question: Question,
-    platforms: Iterable[Platform],
-    within_s: float,
-    watch: Watch | None = None,
+    question: Question, platforms: Iterable[Platform], within_s: float
 ) -> tuple[Offer, ...]:
     """Return platforms by ascending power, up to the first that is fast enough.
 
@@ -55,17 +52,19 @@ def find_cheapest(
         key=lambda pair: (pair[0], pair[1].name),
     )
     offers: list[Offer] = []
-    for watts, platform in by_power:
-        offers.append(judge(replace(question, platform=platform), watts, within_s, watch))
-        if offers[-1].in_time:
-            break
+    with doing("trying platforms", len(by_power)) as trying:
+        for watts, platform in by_power:
+            offers.append(judge(replace(question, platform=platform), watts, within_s))
+            if offers[-1].in_time:
+                break
+            trying.advance()
     return tuple(offers)
 
 
-def judge(question: Question, watts: float, within_s: float, watch: Watch | None) -> Offer:
+def judge(question: Question, watts: float, within_s: float) -> Offer:
     """Decide whether the job fits a platform and ends there in time."""
     try:
-        answers: Sequence[Answer] = advise(question, vary=False, watch=watch).answers
+        answers: Sequence[Answer] = advise(question, vary=False).answers
     except UsageError as error:
         return Offer(question.platform, watts, None, str(error))
     answer = answers[0]

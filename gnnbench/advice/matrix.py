@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gnnbench.advice.pricing import LINK_METRICS, Pricer, Watch, find_kind, read_metric
+from gnnbench.advice.pricing import LINK_METRICS, Pricer, find_kind, read_metric
 from gnnbench.advice.questions import Question
 from gnnbench.comparison.ranking import Kind
 from gnnbench.comparison.request import PlannedRow
 from gnnbench.datasets.partitioning import remember_partitions
+from gnnbench.host.progress import doing
 from gnnbench.records import PART_KINDS, RunResult
 
 
@@ -51,20 +52,23 @@ class Matrix:
         return tuple(cell for cell in self.cells if cell.on_front)
 
 
-def make_matrix(question: Question, watch: Watch | None = None) -> Matrix:
+def make_matrix(question: Question) -> Matrix:
     """Plan every combination that fits."""
-    pricer = Pricer(question, watch=watch)
+    pricer = Pricer(question)
     cells: list[Cell] = []
     refusals: Counter[str] = Counter()
-    with remember_partitions():
-        for mode in question.modes:
-            for parts in question.list_combinations(mode):
-                row = question.make_row(mode, parts)
-                why = pricer.refuse(parts)
-                run = pricer.skip(row, why) if why else pricer.plan(row)
-                if run.status in ("skipped", "error"):
-                    refusals[run.reason] += 1
-                cells.append(Cell(row, run))
+    combined = [
+        (mode, parts) for mode in question.modes for parts in question.list_combinations(mode)
+    ]
+    with remember_partitions(), doing("planning combinations", len(combined)) as planning:
+        for number, (mode, parts) in enumerate(combined):
+            row = question.make_row(mode, parts)
+            why = pricer.refuse(parts)
+            run = pricer.skip(row, why) if why else pricer.plan(row)
+            if run.status in ("skipped", "error"):
+                refusals[run.reason] += 1
+            cells.append(Cell(row, run))
+            planning.advance(number + 1 - planning.done)  # a plan may have counted it
     total, mixed = count_mixed(question)
     if mixed:
         refusals["a part works for full graphs only, and another for mini-batches only."] = mixed

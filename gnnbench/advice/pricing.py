@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gnnbench.advice.questions import Question
 from gnnbench.advice.recall import Recall, with_recall
+from gnnbench.comparison.frame import describe_failure, empty_result
 from gnnbench.comparison.planned import plan_run
 from gnnbench.comparison.ranking import Kind
 from gnnbench.comparison.request import PlannedRow, Request
 from gnnbench.comparison.rows import options_for
-from gnnbench.comparison.run import describe_failure, empty_result, name_sampling
+from gnnbench.comparison.run import name_sampling
 from gnnbench.errors import GnnbenchError, IncompatiblePartsError
+from gnnbench.host.progress import note_steps
 from gnnbench.machines.machine import Platform
 from gnnbench.models import build
 from gnnbench.parts import Bundle, HaloExchange, Setting
@@ -23,9 +25,6 @@ from gnnbench.records import BYTE_KINDS, Parts, RunResult
 
 #: The number of mini-batch rounds that stand for an epoch while combinations are screened.
 SCREENED_ROUNDS = 4
-
-#: Called with each combination that is about to be planned.
-Watch = Callable[[PlannedRow], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +46,10 @@ class Pricer:
     graph is the whole plan.
     """
 
-    def __init__(
-        self, question: Question, recall: Recall | None = None, watch: Watch | None = None
-    ) -> None:
+    def __init__(self, question: Question, recall: Recall | None = None) -> None:
         self.question = question
         self.recall = recall or Recall()
         self.planned = 0
-        self._watch = watch
         self._registry = with_recall(question.registry, self.recall)
         self._whole = self._make_setting(question, few=False)
         self._short = self._make_setting(question, few=True)
@@ -132,8 +128,7 @@ class Pricer:
             (), setting.dataset, setting.workload, self.platform, options=self.question.options
         )
         self.planned += 1
-        if self._watch is not None:
-            self._watch(row)
+        note_steps()
         try:
             return plan_run(request, row, setting, self._registry)
         except IncompatiblePartsError as error:

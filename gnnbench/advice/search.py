@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from gnnbench.advice.pricing import Law, Pricer, find_kind, score
 from gnnbench.advice.questions import count_swaps
 from gnnbench.comparison.request import PlannedRow
+from gnnbench.host.progress import doing, note_steps
 from gnnbench.parts import UNIFORM, list_tried, option_fields
 from gnnbench.records import PART_KINDS, Graph, Mode, PartKind, Parts, RunResult
 
@@ -73,12 +74,15 @@ def find_space(pricer: Pricer, mode: Mode) -> Space:
     """
     laws: dict[Parts, Law] = {}
     refusals: Counter[str] = Counter()
-    for parts in pricer.question.list_combinations(mode):
-        why = pricer.refuse(parts)
-        if why:
-            refusals[why] += 1
-        else:
-            laws[parts] = pricer.find_law(parts)
+    combinations = list(pricer.question.list_combinations(mode))
+    with doing(f"checking which combinations fit ({mode})", len(combinations)):
+        for parts in combinations:
+            why = pricer.refuse(parts)
+            if why:
+                refusals[why] += 1
+            else:
+                laws[parts] = pricer.find_law(parts)
+            note_steps()
     counted = Counter(law.sampling for law in laws.values() if not law.other_maths)
     main = max(counted, key=lambda law: (UNIFORM in law, counted[law]), default="")
     ranked = tuple(p for p, law in laws.items() if law == Law(main, ""))
@@ -122,6 +126,10 @@ class Search:
 
     def run(self, extra: Sequence[PlannedRow] = ()) -> Found:
         """Search; ``extra`` rows are candidates from the start, with their own settings."""
+        with doing(f"planning combinations ({self._space.mode})", self._effort.plans):
+            return self._run(extra)
+
+    def _run(self, extra: Sequence[PlannedRow]) -> Found:
         before = self._pricer.planned
         bundled = self._list_bundles()
         starts = [row.parts for row in (*extra, *bundled)]
@@ -214,10 +222,7 @@ class Search:
         self._seen[parts] = self._pricer.plan(self._row(parts), short=True)
 
     def _order(self, seen: Iterable[Parts]) -> list[Parts]:
-        """Return combinations, the best first; equal ones in the order in which they were planned.
-
-        Combinations that run come before those that do not.
-        """
+        """Return combinations, the best first, and equal ones in the order of their plans."""
         return sorted(seen, key=lambda parts: score(self._seen[parts], self._target))
 
     # ------------------------------------------------------------------ settings

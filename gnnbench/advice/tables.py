@@ -34,7 +34,7 @@ def summarise(answer: Answer) -> list[str]:
     if answer.gain is not None and answer.as_it_comes is not None:
         said.append(
             f"It has parts of different systems, and is {answer.gain:.2f} times as fast as the "
-            f"best strategy as it comes, {answer.as_it_comes.row.label}."
+            f"best unmodified strategy, {answer.as_it_comes.row.label}."
         )
     path = find_run_path(best.run)
     if path is not None:

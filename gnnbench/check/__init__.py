@@ -37,9 +37,12 @@ from gnnbench.check.outcome import (
     judge,
 )
 from gnnbench.check.reach import check_every_choice, check_reached
+from gnnbench.check.recording import Reached
 from gnnbench.check.subject import Subject, find_subject
 from gnnbench.check.traffic import check_bytes_add_up
 from gnnbench.comparison import Options
+from gnnbench.host.progress import doing
+from gnnbench.host.resume import once, recall
 from gnnbench.plugins import Registry
 from gnnbench.records import Dataset
 
@@ -75,10 +78,10 @@ CHECKS: tuple[Check, ...] = (
     Check("described", check_described, "a reader of the table can tell what each name means"),
     Check("options-documented", check_options_documented, "what can be set can be looked up"),
     Check("every-vertex-once", check_every_vertex_once, "no strategy wins by doing less work"),
-    Check("sampling-law", check_sampling_law, "rows of one law have drawn by one law"),
+    Check("sampling-law", check_sampling_law, "rows of one sampling distribution draw from it"),
     Check("clock", check_clock, "what an epoch takes is in its time"),
     Check("same-maths", check_same_maths, "every strategy trains the same model"),
-    Check("kernel-maths", check_kernel_maths, "sums are right at every width, whoever asks"),
+    Check("kernel-maths", check_kernel_maths, "sums are right at every width and for every caller"),
     Check("every-choice", check_every_choice, "what can be set trains the same model"),
     Check("costs", check_costs, "no time or byte is wished away"),
     Check("bytes-add-up", check_bytes_add_up, "traffic that is saved was really not needed"),
@@ -118,7 +121,26 @@ def check_strategy(
 ) -> tuple[CheckOutcome, ...]:
     """Return the outcomes of all checks on a strategy or a part, in the order of ``CHECKS``."""
     subject = find_subject(registry, name, options, dataset)
-    return tuple(_run(check, subject) for check in CHECKS)
+    outcomes = []
+    with doing(f"checking {name}", len(CHECKS)) as checking:
+        for check in CHECKS:
+            with doing(check.name):
+                outcomes.append(_run_or_recall(check, subject))
+            checking.advance()
+    return tuple(outcomes)
+
+
+def _run_or_recall(check: Check, subject: Subject) -> CheckOutcome:
+    """Run a check that was not run before the command was stopped; later ones need its records."""
+    reached = subject.reached
+    kept: tuple[CheckOutcome, set[str], Reached] | None = recall(check.name)
+    if kept is not None:
+        outcome, ran, before = kept
+        subject.ran |= ran
+        reached.add(before)
+        return outcome
+    counts = len(reached.priced), len(reached.predictions)
+    return once(lambda: (_run(check, subject), subject.ran, reached.since(*counts)), check.name)[0]
 
 
 def _run(check: Check, subject: Subject) -> CheckOutcome:

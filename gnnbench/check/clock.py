@@ -48,7 +48,7 @@ def check_clock(subject: Subject) -> str:
     if unforeseen_s > LONGER * usual_s:
         raise NonConformingError(
             f"sampler {sampler.name!r} draws epochs 1 to {EPOCHS - 1} in {format_si(usual_s, 's')} "
-            f"each, and epochs that nobody can foresee in {format_si(unforeseen_s, 's')}; draw "
+            f"each, and unforeseeable epochs in {format_si(unforeseen_s, 's')}; draw "
             f"mini-batches when they are asked for, not before"
         )
     return f"{EPOCHS} epochs are drawn when they are asked for"

@@ -202,10 +202,7 @@ def bound_seconds(work: KernelWork | SampleWork, device: Device) -> tuple[float,
 
 
 def _check_sampling(sampler: MiniBatchSampler) -> str:
-    """Check the times of a sampler's library, on every described device that samples.
-
-    They grow with edges, layers and started workers.
-    """
+    """Check the times of a sampler's library, on every described device that samples."""
     count = 0
     for device in _list_described():
         try:

@@ -62,7 +62,7 @@ def check_sampling_law(subject: Subject) -> str:
         said.append(_check_long_rows(subject, platform))
     else:
         law = sampler.law or f"of {sampler.name!r}"
-        said.append(f"its law is its own ({law}), so its distribution was not tested")
+        said.append(f"only this sampler has its distribution ({law}), so it was not tested")
     return "; ".join(said)
 
 

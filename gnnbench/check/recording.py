@@ -37,6 +37,19 @@ class Reached:
     priced: list[Priced] = field(default_factory=list)
     predictions: list[Mapping[str, float]] = field(default_factory=list)
 
+    def since(self, priced: int, predictions: int) -> Reached:
+        """Return a copy without the first ``priced`` prices and ``predictions`` predictions."""
+        later = self.priced[priced:], self.predictions[predictions:]
+        return Reached(set(self.methods), {**self.opened}, *later)
+
+    def add(self, other: Reached) -> None:
+        """Add what is recorded elsewhere."""
+        self.methods.update(other.methods)
+        for part, hooks in other.opened.items():
+            self.opened.setdefault(part, set()).update(hooks)
+        self.priced += other.priced
+        self.predictions += other.predictions
+
 
 def list_overridden(part: type[object]) -> tuple[str, ...]:
     """Return the hooks that a part, or a session, overrides.

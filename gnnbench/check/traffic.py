@@ -98,10 +98,7 @@ def _check_counted_bytes(case: str, world: World) -> None:
 
 
 def _check_moved_rows(case: str, world: World) -> str:
-    """Check that the rows crossed and reused in a mini-batch run are the planned ones.
-
-    This holds whatever else a memory part keeps on the devices.
-    """
+    """Check that the rows crossed and reused in a mini-batch run are the planned ones."""
     recording, planned = _record_plans(world.subject.registry, world.bundle.communication)
     run = world.run(registry=recording)
     epoch = planned[-1 - max(entry.span.round for entry in run.timeline) :]

@@ -21,17 +21,19 @@ from gnnbench.cli.advise import advise
 from gnnbench.cli.compare import compare
 from gnnbench.cli.datasets import datasets
 from gnnbench.cli.matrix import matrix
-from gnnbench.cli.options import CommandLine, debug_option
+from gnnbench.cli.options import CommandLine, voice_options
 from gnnbench.cli.plan import plan
 from gnnbench.cli.platforms import platforms
 from gnnbench.cli.plugins import plugins
 from gnnbench.cli.programs import programs
+from gnnbench.cli.progress import StatusLine
 from gnnbench.cli.reproduce import reproduce
 from gnnbench.cli.screen import complain, escape, guarded_output
-from gnnbench.cli.sweep import report, sweep
+from gnnbench.cli.sweep import report, run_configuration, sweep
 from gnnbench.errors import GnnbenchError, Interrupted, is_host_memory_error
 from gnnbench.host import signals
 from gnnbench.host.files import explain, is_full
+from gnnbench.host.progress import shown_by
 from gnnbench.host.waiting import wait_briefly
 
 
@@ -77,8 +79,9 @@ class Program(click.Group):
 
 def exit_status_of(run: Callable[[], object], line: CommandLine) -> int:
     """Return the exit status of ``run``; an error that it raises is printed as one sentence."""
+    signals.hint_by(lambda: "")  # of an earlier command in this process
     try:
-        with guarded_output():
+        with guarded_output(), StatusLine(line.name) as status_line, shown_by(status_line):
             status = run()
     except (click.Abort, KeyboardInterrupt) as error:
         # click turns a KeyboardInterrupt into an Abort.
@@ -154,7 +157,7 @@ def _sentence(text: str) -> str:
 
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="gnnbench")
-@debug_option
+@voice_options
 def main() -> None:
     """Compare GNN training systems: which strategy wins on this graph, model and machine."""
 
@@ -170,4 +173,5 @@ main.add_command(matrix)
 main.add_command(advise)
 main.add_command(reproduce)
 main.add_command(sweep)
+main.add_command(run_configuration)
 main.add_command(report)

@@ -1,4 +1,4 @@
-"""``gnnbench ablate``: what each part of one strategy earns."""
+"""``gnnbench ablate``: what each part of one strategy contributes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from gnnbench.cli.compare import Ranks, run_rows
-from gnnbench.cli.options import Asked, CommandLine, debug_option, takes
+from gnnbench.cli.options import Asked, CommandLine, takes, voice_options
 from gnnbench.cli.outputs import Outputs
+from gnnbench.cli.resuming import resume_option
 from gnnbench.errors import UsageError
 from gnnbench.jobs.job import Job
 from gnnbench.jobs.options import list_bound
@@ -21,16 +22,18 @@ if TYPE_CHECKING:
     from gnnbench.records import Comparison
 
 
-@click.command(short_help="Show what each part of a strategy earns.")
+@click.command(short_help="Show what each part of a strategy contributes.")
 @click.argument("strategy")
 @click.option(
     "--each-part",
     is_flag=True,
-    help="Swap each part for the plain one, also where the strategy's paper has steps of its own.",
+    help="Swap each part for the plain one, even if the strategy's paper has another series of "
+    "steps.",
 )
 @takes(Job, "ablate", optional=("strategies",))
 @takes(Outputs, "ablate", into="outputs")
-@debug_option
+@resume_option
+@voice_options
 @click.pass_obj
 def ablate(
     line: CommandLine,
@@ -38,6 +41,7 @@ def ablate(
     each_part: bool,
     asked: Asked[Job],
     outputs: Asked[Outputs],
+    resumed: bool,
 ) -> int:
     """Train STRATEGY step by step, from a plain baseline to the whole, as its paper does.
 
@@ -66,6 +70,7 @@ def ablate(
         demanded,
         outputs.make(),
         Ranks(),
+        resumed=resumed,
         find_rows=find_rows,
         print_more=print_more,
     )

@@ -6,17 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gnnbench.cli.compare import ProgressBar
 from gnnbench.cli.options import (
     Asked,
-    debug_option,
     open_console,
     print_rows,
     takes,
+    voice_options,
     write_document,
 )
 from gnnbench.cli.outputs import Outputs
-from gnnbench.cli.questions import PlanProgress, make_question
+from gnnbench.cli.questions import make_question
 from gnnbench.cli.values import Number
 from gnnbench.jobs.job import AdviceJob
 from gnnbench.jobs.limits import Real
@@ -39,16 +38,16 @@ _HEADING = ("combination", "epoch [modelled]", "within", "peak device", "links",
     "within_s",
     type=Number(Real(0.0, 1e12)),
     metavar="SECONDS",
-    help="The other way round: the platform of least power on which all --epochs end in this time.",
+    help="Find the platform of least power on which all --epochs end in this time.",
 )
 @takes(Outputs, "advise", into="outputs")
-@debug_option
+@voice_options
 def advise(asked: Asked[AdviceJob], within_s: float | None, outputs: Asked[Outputs]) -> int:
     """Say which combination of parts to use on this graph and machine, and with which settings.
 
-    Combinations are planned, not trained. For the best ones the answer gives the reason, the error
-    that the model may have, and changes that would give another answer. Full graphs and
-    mini-batches do different work, and are answered apart.
+    Combinations are planned, not trained. The answer gives the reason for each choice, the model's
+    possible error, and changes that would alter the answer. Full graphs and mini-batches do
+    different work, so each has its own answer.
     """
     job, written = asked.make(), outputs.make()
     if within_s is not None and (job.platform or job.device_memory or job.train):
@@ -62,20 +61,9 @@ def advise(asked: Asked[AdviceJob], within_s: float | None, outputs: Asked[Outpu
     from gnnbench.advice import advise as ask
     from gnnbench.advice.documents import describe_advice
     from gnnbench.advice.preparation import count_trained
-    from gnnbench.advice.search import choose_effort
 
     train = count_trained(question) if job.train is None else job.train
-    effort = choose_effort(question.dataset.graph)
-    with PlanProgress(effort.plans * len(question.modes)) as plans, ProgressBar() as epochs:
-        found = ask(
-            question,
-            target=job.target,
-            train=train,
-            vary=job.changes,
-            effort=effort,
-            watch=plans.watch,
-            progress=epochs,
-        )
+    found = ask(question, target=job.target, train=train, vary=job.changes)
     if written.json_path is not None:
         write_document(describe_advice(found), written.json_path)
     print_advice(found, open_console(written.json_path), details=written.details)
@@ -89,8 +77,7 @@ def answer_within(question: Question, within_s: float, json_path: Path | None) -
     from gnnbench.machines.describe import LOCAL, list_platforms, load_platform
 
     names = [entry.name for entry in list_platforms() if entry.name != LOCAL]
-    with PlanProgress(len(names) * 2) as progress:
-        offers = find_cheapest(question, map(load_platform, names), within_s, progress.watch)
+    offers = find_cheapest(question, map(load_platform, names), within_s)
     if json_path is not None:
         asked = describe_question(question)
         asked.pop("platform")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -18,27 +17,27 @@ from gnnbench.cli.options import (
     Asked,
     CommandLine,
     check_job_files,
-    debug_option,
+    list_plugins,
     load_registry,
     open_console,
     patience_option,
     takes,
+    voice_options,
 )
 from gnnbench.cli.outputs import Outputs
 from gnnbench.cli.processes import begin_as_rank, joined, run_ranks
-from gnnbench.cli.screen import make_console
-from gnnbench.cli.values import MOST_PROCESSES, FilePath, Number
+from gnnbench.cli.resuming import resumable, resume_option
+from gnnbench.cli.values import FilePath
 from gnnbench.host import signals
 from gnnbench.host.rank import PATIENCE_S, Place, read_place
+from gnnbench.jobs.groups import Spread
 from gnnbench.jobs.job import Job
-from gnnbench.jobs.limits import Whole
 from gnnbench.jobs.options import list_bound
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rich.console import Console
-    from rich.progress import Progress, TaskID
 
     from gnnbench.comparison import PlannedRow, Request
     from gnnbench.plugins import Registry
@@ -49,57 +48,66 @@ if TYPE_CHECKING:
 @click.command(short_help="Train strategies on one dataset and compare them.")
 @click.argument("earlier", nargs=-1, type=FilePath(), metavar="[A.json B.json]")
 @takes(Job, "compare", optional=("strategies",))
-@click.option(
-    "--processes",
-    type=Number(Whole(2, MOST_PROCESSES)),
-    metavar="N",
-    help="Train strategies of several devices in N processes, one a device, as under torchrun; "
-    "others run in one of them. Without --platform on N workers made of this machine.",
-)
+@takes(Spread, "compare", into="spread")
 @patience_option
 @takes(Outputs, "compare", into="outputs")
-@debug_option
+@resume_option
+@voice_options
 @click.pass_obj
 def compare(
     line: CommandLine,
     earlier: tuple[Path, ...],
     asked: Asked[Job],
-    processes: int | None,
+    spread: Asked[Spread],
     patience_s: int,
     outputs: Asked[Outputs],
+    resumed: bool,
 ) -> int:
     """Train each strategy on one dataset, and compare losses, times and traffic.
 
     Every strategy really trains. Times are measured if the platform's devices exist here, and
     modelled if they do not.
 
-    Given two files that --json has written, A.json and B.json, nothing is trained: the output says
-    what is faster or slower in B than in A. The status is 1 if something is slower.
+    With two result files of --json, A.json and B.json, nothing is trained. The output says what
+    became faster or slower from A to B. The status is 1 if something became slower.
     """
     if earlier:
+        refuse_names(earlier)
         return compare_earlier(earlier, outputs.make().json_path)
     if not asked.typed.intersection(("strategies", "programs")):
+        known = ", ".join(each.name for each in list_plugins(()).strategies)
         raise click.UsageError(
-            "no strategies are named; name them by --plugins A,B, or two result files to compare."
+            f"no strategies are named: give --plugins A,B with names from {known}. "
+            f"To compare two results, name their files: gnnbench compare A.json B.json."
         )
     # Refuse wrong usage before the first slow import.
-    job = asked.make()
+    job, processes = asked.make(), spread.make().processes
     if job.programs and processes:
         raise click.UsageError(
             "--processes is for strategies alone, and programs are named; leave one of them out."
         )
     demanded = tuple(str(each.flag) for each in list_bound(Job, asked.typed))
-    return run_rows(line, job, demanded, outputs.make(), Ranks(processes, patience_s))
+    ranks = Ranks(processes, patience_s)
+    return run_rows(line, job, demanded, outputs.make(), ranks, resumed=resumed)
+
+
+def refuse_names(given: Sequence[Path]) -> None:
+    """Refuse names of strategies that are given without ``--plugins``, in place of files."""
+    if not any(path.suffix == ".json" or os.path.lexists(path) for path in given):
+        names = ",".join(map(str, given))
+        raise click.UsageError(
+            f"there is no result file {given[0]}. To compare strategies, write --plugins {names}."
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """The number of processes, and the seconds after which they give up a silent rank.
+    """The number of ranks, and the seconds after which they give up a silent one.
 
-    ``processes`` is None for one process for each device of the platform.
+    ``count`` is None for one rank for each device of the platform.
     """
 
-    processes: int | None = None
+    count: int | None = None
     patience_s: int = PATIENCE_S
 
 
@@ -110,6 +118,7 @@ def run_rows(
     outputs: Outputs,
     wanted: Ranks,
     *,
+    resumed: bool,
     find_rows: Callable[[Request, Registry], tuple[PlannedRow, ...]] | None = None,
     print_more: Callable[[Comparison, Registry, Console], None] | None = None,
 ) -> int:
@@ -119,7 +128,7 @@ def run_rows(
     watches. Some row has to train by each of the ``demanded`` options of mini-batches.
     """
     check_job_files(job, outputs)
-    place, processes = read_place(), wanted.processes
+    place, processes = read_place(), wanted.count
     if place is None and (processes or made_of_cores(job.platform)):
         from gnnbench.cli.workers import check_processes
 
@@ -142,7 +151,7 @@ def run_rows(
 
     from gnnbench.programs.rows import make_request
 
-    request = make_request(job, registry, demanded, place.local_size if place else None)
+    request = make_request(job, registry, demanded, place, wanted.patience_s)
     if find_rows is not None:
         request = replace(request, rows=find_rows(request, registry))
 
@@ -151,9 +160,12 @@ def run_rows(
         write_results(comparison, outputs, more)
         return exit_status(comparison)
 
-    if place is not None:
-        return run_as_rank(line, request, registry, place, wanted.patience_s, write)
-    return write(run_comparison(line, request, registry))
+    # Rank 0 has all results, and tells the others what to train.
+    leads = place is None or place.rank == 0
+    with resumable(line, resumed=resumed) if leads else nullcontext():
+        if place is not None:
+            return run_as_rank(line, request, registry, place, wanted.patience_s, write)
+        return write(run_comparison(line, request, registry))
 
 
 def made_of_cores(platform: object) -> bool:
@@ -173,9 +185,12 @@ def run_as_rank(
 ) -> int:
     """Run the comparison as one of several ranks; rank 0 writes and prints."""
     from gnnbench.comparison import check_agreement, gather_nodes, serve
+    from gnnbench.datasets.partitioning import keep_partitions
     from gnnbench.run.shared_memory import make_processes
 
-    with joined(place, patience_s, make_processes(request.platform)) as processes:
+    make = make_processes(request.platform)
+    kept = keep_partitions(request.dataset, patience_s)
+    with kept, joined(place, patience_s, make) as processes:
         check_agreement(request, processes)
         request = gather_nodes(request, processes)
         if processes.rank:
@@ -190,11 +205,10 @@ def run_comparison(
     registry: Registry,
     processes: Processes | None = None,
 ) -> Comparison:
-    """Run every row with a progress bar, together with the other ``processes``, if any."""
+    """Run every row, together with the other ``processes``, if any."""
     from gnnbench.comparison import compare as run
 
-    with ProgressBar() as progress:
-        return run(request, registry, progress, line.words, processes)
+    return run(request, registry, line.words, processes)
 
 
 def exit_status(comparison: Comparison) -> int:
@@ -253,57 +267,3 @@ def write_results(
 
         writes.append((str(html_path), lambda: write_html(comparison, html_path)))
     write_all(writes)
-
-
-# --------------------------------------------------------------------------- progress
-
-
-class ProgressBar:
-    """A progress bar on standard error for the runs under way; silent if that is not a terminal."""
-
-    def __init__(self, unit: str = "epochs") -> None:
-        self._unit = unit
-        self._bars: Progress | None = None
-        self._tasks: dict[str, TaskID] = {}
-
-    def __enter__(self) -> ProgressBar:
-        signals.begin_work()
-        if sys.stderr.isatty():
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-            from rich.progress import TimeElapsedColumn as Elapsed
-
-            self._bars = Progress(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(bar_width=30),
-                MofNCompleteColumn(),
-                TextColumn(self._unit),
-                Elapsed(),
-                console=make_console(sys.stderr),
-                transient=True,
-            )
-            self._bars.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._bars is not None:
-            self._bars.stop()
-
-    def begin(self, label: str, total: int) -> None:
-        """Add a bar for a run of ``total`` epochs; several runs may be under way."""
-        if self._bars is not None:
-            self._tasks[label] = self._bars.add_task(label, total=total)
-
-    def advance(self, label: str, steps: int = 1) -> None:
-        """Advance a run's bar by an epoch, or by several steps of another unit."""
-        if self._bars is not None and label in self._tasks:
-            self._bars.advance(self._tasks[label], steps)
-
-    def end(self, label: str, status: str) -> None:
-        """Remove the bar of a run that has ended."""
-        if self._bars is not None and label in self._tasks:
-            self._bars.remove_task(self._tasks.pop(label))

@@ -12,8 +12,8 @@ import click
 
 from gnnbench.cli.options import (
     Json,
+    ListingGroup,
     check_files,
-    has_subcommand,
     make_option,
     open_console,
     print_rows,
@@ -38,9 +38,8 @@ out_option = click.option(
     "out_path",
     type=FilePath(),
     metavar="FILE.npz|FOLDER",
-    help="Where to write it: a file, or a folder whose large arrays stay on disk when they are "
-    "used, and which is written in bounded memory.  [default: the user's cache, where its name "
-    "resolves]",
+    help="File or folder to write. Large arrays of a folder stay on disk in use, and it is written "
+    "in bounded memory.  [default: the user's cache, where its name resolves]",
 )
 scaling_option = make_option(replace(list_options(Job)["scaling"], default=None), "datasets")
 overwrite_option = click.option(
@@ -48,25 +47,18 @@ overwrite_option = click.option(
 )
 
 
-@click.group(
-    "datasets", invoke_without_command=True, short_help="List, describe, import and make datasets."
-)
-@shared_options
-@click.pass_context
-def datasets(ctx: click.Context, json_path: Path | None) -> int | None:
+@click.group("datasets", cls=ListingGroup, short_help="List, describe, import and make datasets.")
+def datasets() -> None:
     """List, describe, import and make datasets; without a subcommand, list them."""
-    return None if has_subcommand(ctx, json_path) else print_list(json_path)
 
 
 @datasets.command("list")
 @shared_options
 def list_datasets(json_path: Path | None) -> int:
-    """List every dataset that --dataset knows by name."""
-    return print_list(json_path)
+    """List every dataset that --dataset knows by name.
 
-
-def print_list(json_path: Path | None) -> int:
-    """Print datasets: files first, then those that are made or downloaded on demand."""
+    Files come first, then datasets that are made or downloaded on demand.
+    """
     from gnnbench import datasets as catalogue
 
     files = [each for path in catalogue.find_all_files() for each in catalogue.list_files(path)]
@@ -116,7 +108,7 @@ def info(name: str, seed: int, json_path: Path | None) -> int:
     "--features",
     type=FilePath(),
     metavar="FILE",
-    help="Features: .npy, .pt, a sparse .npz of SciPy, or a text or .parquet with an id a row.",
+    help="Features: .npy, .pt, a sparse .npz of SciPy, or a text or .parquet with an id per row.",
 )
 @click.option(
     "--labels",
@@ -128,39 +120,38 @@ def info(name: str, seed: int, json_path: Path | None) -> int:
     "--split",
     type=FilePath(),
     metavar="FILE",
-    help="train, val and test: masks or ids by these names in a .npz or .pt, or a text or .parquet "
-    "with an id before each word.",
+    help="Split: masks or ids named train, val and test in a .npz or .pt; or a text or .parquet "
+    "with an id before each of these words.",
 )
 @click.option("--string-ids", is_flag=True, help="Vertices have names instead of numbers.")
 @click.option(
     "--keep-isolated",
     is_flag=True,
-    help="Keep vertices that have no edge: those that features, labels or split know of, else "
-    "every number up to the largest id.",
+    help="Keep vertices without an edge that features, labels or split name. Without such files, "
+    "keep every number up to the largest id.",
 )
 @click.option(
     "--directed",
     is_flag=True,
-    help="Keep the direction of edges, source first: a vertex aggregates from those that have an "
-    "edge to it.  [default: every edge goes both ways]",
+    help="Keep the direction of edges, source first: a vertex aggregates from its in-neighbours.  "
+    "[default: every edge goes both ways]",
 )
 @click.option(
     "--weighted",
     is_flag=True,
-    help="Keep the weights of edges, a list's third column or a matrix's values, for models that "
-    "take them (gcn).",
+    help="Keep the weights of edges for models that take them (gcn): the third column of a list, "
+    "or the values of a matrix.",
 )
 @click.option(
     "--delimiter",
     type=click.Choice(tuple(DELIMITERS)),
-    help="What stands between the columns of an edge list; a blank stands for any number of them.  "
+    help="Delimiter of the columns of an edge list; blank is any number of blanks.  "
     "[default: found]",
 )
 @click.option(
     "--heading/--no-heading",
     default=None,
-    help="Whether the first line of an edge list says what its columns are called.  "
-    "[default: found]",
+    help="Whether the first line of an edge list has the names of its columns.  [default: found]",
 )
 @click.option(
     "--check", "check_only", is_flag=True, help="Print what would be read, and write nothing."
@@ -189,14 +180,14 @@ def import_graph(
 ) -> int:
     """Make a dataset of a graph in a file, or in a folder of planetoid's or OGB's.
 
-    Formats: edge lists and other tables of two ids a line, also compressed (.gz, .bz2, .xz, .zst);
-    two columns of a Parquet table (.parquet); Matrix Market (.mtx);
-    SciPy's, shchur's and raw .npz; GraphML, GEXF, GML; METIS (.graph); MATLAB (.mat); an edge_index
-    (.npy, .pt); PyTorch Geometric's Data (.pt); DGL's .bin.
+    Edge lists are texts with two ids per line, also compressed (.gz, .bz2, .xz, .zst), or .parquet.
+    Matrices are Matrix Market (.mtx), MATLAB (.mat), and .npz of SciPy, shchur or raw arrays.
+    Graphs are GraphML, GEXF, GML, METIS (.graph), PyG's Data (.pt) and DGL's .bin. An edge_index is
+    .npy or .pt.
 
-    The graph is sorted, freed of self loops and duplicates, and made symmetric unless --directed is
-    given. The output says what was changed, ignored or made up. If vertices are renumbered, their
-    old ids are written beside the dataset, one on each line.
+    The graph is sorted, and self loops and duplicates are removed. It is made symmetric unless
+    --directed is given. The output says what was changed, ignored or made up. If vertices are
+    renumbered, their old ids are written beside the dataset, one per line.
     """
     from gnnbench import datasets as catalogue
 
@@ -238,7 +229,7 @@ def write_ids(made: Imported, target: Path, ids_path: Path, *, overwrite: bool) 
 
     if os.path.lexists(ids_path) and not overwrite:
         raise UsageError(
-            f"{ids_path} exists and would not be that of {target.name}; allow it with --overwrite."
+            f"{ids_path} exists and would not belong to {target.name}; allow it with --overwrite."
         )
     if made.ids is not None:
         write_text(ids_path, "".join(f"{each}\n" for each in made.ids.tolist()))

@@ -8,14 +8,14 @@ import click
 
 from gnnbench.cli.options import (
     Asked,
-    debug_option,
     open_console,
     print_rows,
     takes,
+    voice_options,
     write_document,
 )
 from gnnbench.cli.outputs import Outputs
-from gnnbench.cli.questions import PlanProgress, make_question
+from gnnbench.cli.questions import make_question
 from gnnbench.jobs.job import AdviceJob
 
 if TYPE_CHECKING:
@@ -32,12 +32,12 @@ _HEADING = ("combination", "epoch [modelled]", "peak device", "links", "sampler 
 @click.command(short_help="Plan every combination of the five parts.")
 @takes(AdviceJob, "matrix")
 @takes(Outputs, "matrix", into="outputs")
-@debug_option
+@voice_options
 def matrix(asked: Asked[AdviceJob], outputs: Asked[Outputs]) -> int:
     """Plan every combination of the five parts of all strategies, or say why it cannot work.
 
-    The output has the combinations that no other of the same work beats in time, device memory and
-    traffic at once. It counts the refused ones by reason; --details prints all.
+    The output lists the Pareto front: no other combination of the same work is better in time,
+    device memory and traffic. Refused combinations are counted by reason; --details prints all.
     """
     written = outputs.make()
     question = make_question(asked.make(), written)
@@ -45,9 +45,7 @@ def matrix(asked: Asked[AdviceJob], outputs: Asked[Outputs]) -> int:
     from gnnbench.advice import make_matrix
     from gnnbench.advice.documents import describe_matrix
 
-    total = sum(len(question.list_combinations(mode)) for mode in question.modes)
-    with PlanProgress(total) as progress:
-        found = make_matrix(question, progress.watch)
+    found = make_matrix(question)
     if written.json_path is not None:
         write_document(describe_matrix(found), written.json_path)
     print_matrix(found, open_console(written.json_path), details=written.details)

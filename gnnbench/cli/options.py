@@ -9,7 +9,8 @@ import json
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import wraps
+from functools import partial, wraps
+from itertools import takewhile
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
@@ -18,9 +19,11 @@ import click
 from click.core import ParameterSource
 
 from gnnbench.cli.outputs import File, Outputs
+from gnnbench.cli.progress import QUIET, silence
 from gnnbench.cli.screen import complain, escape, make_console
 from gnnbench.cli.values import FilePath, Number, Numbers
 from gnnbench.errors import UsageError
+from gnnbench.host.progress import doing
 from gnnbench.host.rank import PATIENCE_S
 from gnnbench.jobs.groups import Training
 from gnnbench.jobs.limits import FLAG, OneOf, Real, Rule, Whole, Wholes
@@ -52,6 +55,13 @@ class CommandLine:
         self.words = words
         self.debug = False
 
+    @property
+    def name(self) -> str:
+        """The program with its command and subcommand, such as ``"gnnbench plugins check"``."""
+        groups = ("plugins", "programs", "datasets", "platforms")
+        most = 3 if self.words[1:2] and self.words[1] in groups else 2
+        return " ".join(takewhile(lambda word: not word.startswith("-"), self.words[:most]))
+
 
 def _set_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value:
@@ -69,14 +79,18 @@ def _check_json(ctx: click.Context, _: click.Parameter, value: Path | None) -> P
     return value
 
 
-debug_option = click.option(
-    "--debug",
-    is_flag=True,
-    expose_value=False,
-    is_eager=True,
-    callback=_set_debug,
-    help="Show the traceback of an error.",
-)
+def _set_quiet(_: click.Context, __: click.Parameter, value: bool) -> None:
+    if value:
+        silence()
+
+
+def voice_options(command: Command) -> Command:
+    """Add ``--quiet`` and ``--debug`` to a command."""
+    flag = partial(click.option, is_flag=True, expose_value=False, is_eager=True)
+    quiet = flag("--quiet", callback=_set_quiet, help=f"Show no progress, as {QUIET}=1 does.")
+    debug = flag("--debug", callback=_set_debug, help="Show the traceback of an error.")
+    decorated: Command = quiet(debug(command))
+    return decorated
 
 
 class Asked(Generic[T]):
@@ -132,7 +146,8 @@ def make_option(
     declared: Declared, command: str = "", *, name: str = "", required: bool = False
 ) -> Decorator:
     """Return the click option of a declaration; its value is passed on as ``name``."""
-    option, rule, flag = declared.option, declared.option.rule, str(declared.flag)
+    option, flag = declared.option, str(declared.flag)
+    rule = option.typed or option.rule
     name, default = name or declared.name, declared.default
     if flag.isupper():
         return click.argument(name, metavar=flag)
@@ -197,8 +212,8 @@ patience_option = click.option(
     default=PATIENCE_S,
     show_default=True,
     metavar="S",
-    help="With several processes: after how many seconds in one step the others give up a rank "
-    "that does not come. One that ends is noticed at once.",
+    help="Timeout in seconds for a silent rank of several processes. A rank that ends is noticed "
+    "at once.",
 )
 
 
@@ -209,17 +224,29 @@ def is_given(name: str) -> bool:
 
 
 def shared_options(command: Command) -> Command:
-    """Add ``--json`` and ``--debug`` to a command."""
-    return json_option(debug_option(command))
+    """Add ``--json``, ``--quiet`` and ``--debug`` to a command."""
+    return json_option(voice_options(command))
 
 
-def has_subcommand(ctx: click.Context, *given: object) -> bool:
-    """Return whether a group was called for a subcommand; its own options are for listing only."""
-    if ctx.invoked_subcommand is None:
-        return False
-    if any(given):
-        raise click.UsageError(f"options go after {ctx.invoked_subcommand!r}, not before it.", ctx)
-    return True
+class ListingGroup(click.Group):
+    """A group of commands that runs its command ``list`` where no other is named."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put ``list`` before the options. Raises ``UsageError`` if a command follows them."""
+        named = next((word for word in args if word in self.commands), None)
+        if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
+            if named is not None:
+                raise click.UsageError(f"options go after {named!r}, not before it.", ctx)
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options of ``list``, then the commands."""
+        params = (*self.commands["list"].params, *self.get_params(ctx))
+        records = [record for each in params if (record := each.get_help_record(ctx)) is not None]
+        with formatter.section("Options"):
+            formatter.write_dl(records)
+        self.format_commands(ctx, formatter)
 
 
 def check_file(path: Path) -> None:
@@ -231,7 +258,18 @@ def check_file(path: Path) -> None:
 
 
 def check_job_files(job: Training, outputs: Outputs) -> None:
-    """Run :func:`check_files` on the outputs of a command, and on everything that its job reads."""
+    """Run :func:`check_files` on the outputs of a command, and on everything that its job reads.
+
+    Refuse names of datasets and platforms that are unknown, before the first slow import.
+    """
+    if isinstance(job.dataset, str):
+        from gnnbench.datasets.catalogue import find_loader
+
+        find_loader(job.dataset)
+    if isinstance(job.platform, str):
+        from gnnbench.machines.describe import require_known
+
+        require_known(job.platform)
     check_files(
         outputs.json_path,
         outputs.trace_path,
@@ -285,6 +323,8 @@ def check_files(
 
 def open_console(json_path: Path | None) -> Console:
     """Return a console for people: standard output, or standard error if that carries JSON."""
+    if json_path == STDOUT:
+        silence()
     return make_console(sys.stderr if json_path == STDOUT else sys.stdout)
 
 
@@ -313,16 +353,18 @@ def load_registry(extra: Sequence[object], names: Iterable[tuple[str, str]] = ()
     listing, registry = _open_listing(extra)
     listing.check(names)
     if registry is None:
-        from gnnbench.plugins import load
+        with doing("loading plugins"):
+            from gnnbench.plugins import load
 
-        registry = load(list(map(str, extra)))
+            registry = load(list(map(str, extra)))
     return registry
 
 
 def _open_listing(extra: Sequence[object]) -> tuple[Listing, Registry | None]:
     from gnnbench.plugins.index import open_listing
 
-    listing, registry = open_listing(list(map(str, extra)))
+    with doing("loading plugins"):
+        listing, registry = open_listing(list(map(str, extra)))
     for problem in listing.problems:
         complain(f"warning: {problem}")
     return listing, registry

@@ -47,7 +47,7 @@ class Outputs:
     details: Annotated[
         bool,
         Option(
-            "Print everything that was found.",
+            "Print all findings.",
             FLAG,
             by_command={
                 COMPARISONS: "Print every figure: stages, bytes, energy, this machine's own "

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gnnbench.cli.compare import ProgressBar
 from gnnbench.cli.options import (
     Asked,
     CommandLine,
     check_job_files,
-    debug_option,
     load_registry,
     open_console,
     takes,
+    voice_options,
     write_document,
 )
 from gnnbench.cli.outputs import Outputs
+from gnnbench.host.progress import Task, begin, doing
 from gnnbench.jobs.job import PlanJob
 
 if TYPE_CHECKING:
@@ -33,15 +33,14 @@ if TYPE_CHECKING:
 @click.command(short_help="Predict memory, traffic and time without training.")
 @takes(PlanJob, "plan")
 @takes(Outputs, "plan", into="outputs")
-@debug_option
+@voice_options
 @click.pass_obj
 def plan(line: CommandLine, asked: Asked[PlanJob], outputs: Asked[Outputs]) -> int:
-    """Predict what training with STRATEGY would take: memory, rows moved, seconds of an epoch.
+    """Predict memory, traffic and epoch time of training with STRATEGY.
 
-    Over a dataset the plan walks through every step of training and computes none: the numbers are
-    those of 'gnnbench compare' if times are modelled. A graph given by its size is drawn edge by
-    edge, in as many passes as needed, and really counted. The rest follows from a model of the
-    platform.
+    Over a dataset, the plan goes through every step of training without computing it. The numbers
+    equal the modelled ones of 'gnnbench compare'. A graph given by its size is drawn edge by edge,
+    in several passes, and counted. Times come from a model of the platform.
     """
     # Refuse wrong usage before the first slow import.
     job, written = asked.make(), outputs.make()
@@ -51,7 +50,7 @@ def plan(line: CommandLine, asked: Asked[PlanJob], outputs: Asked[Outputs]) -> i
     from gnnbench.comparison.planning import make_plan, prepare_plan
 
     found = prepare_plan(job, registry)
-    with Stopwatch() as watch:
+    with Stopwatch() as watch, doing("planning"):
         runs, tables = make_plan(found, registry, watch)
     workload = found.workload
     drawn = job.sizes is not None
@@ -99,38 +98,36 @@ def print_plan(heading: str, tables: Sequence[Table], console: Console) -> None:
 
 
 class Stopwatch:
-    """A timer of a planner and its passes over the edges, with progress on a terminal."""
+    """A timer of a planner and its passes over the edges, each of which is a task."""
 
     def __init__(self) -> None:
-        self._bar = ProgressBar("edges")
         self._passes: list[tuple[str, int, float]] = []
         self._began_s = self._pass_began_s = self._took_s = 0.0
-        self._label, self._edges = "", 0
+        self._pass: Task | None = None
 
     def __enter__(self) -> Stopwatch:
-        self._bar.__enter__()
         self._began_s = time.perf_counter()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._took_s = time.perf_counter() - self._began_s
-        self._bar.__exit__(None, None, None)
 
     def begin(self, label: str, edges: int) -> None:
-        """Start the bar and the clock of a pass."""
-        self._label, self._edges = label, edges
-        self._bar.begin(label, edges)
+        """Start the task and the clock of a pass."""
+        self._pass = begin(label, edges)
         self._pass_began_s = time.perf_counter()
 
     def advance(self, edges: int) -> None:
-        """Move the bar of the pass."""
-        self._bar.advance(self._label, edges)
+        """Count the edges of the pass."""
+        if self._pass is not None:
+            self._pass.advance(edges)
 
     def end(self) -> None:
-        """Keep the seconds of the pass and end its bar."""
+        """Keep the seconds of the pass and end its task."""
         took_s = time.perf_counter() - self._pass_began_s
-        self._passes.append((self._label, self._edges, took_s))
-        self._bar.end(self._label, "done")
+        if self._pass is not None:
+            self._passes.append((self._pass.label, int(self._pass.total), took_s))
+            self._pass.end()
 
     def tabulate(self, *, drawn: bool, threads: int) -> Table:
         """Return the seconds that counting took on this machine, as a table."""

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gnnbench.cli.calibrate import calibrate
 from gnnbench.cli.options import (
     CommandLine,
     Json,
+    ListingGroup,
     check_files,
-    has_subcommand,
     is_given,
     open_console,
     patience_option,
@@ -23,8 +24,11 @@ from gnnbench.cli.options import (
     write_document,
 )
 from gnnbench.cli.processes import begin_as_rank, joined
+from gnnbench.cli.resuming import resumable, resume_option
 from gnnbench.cli.values import FilePath, Number
+from gnnbench.host.progress import doing
 from gnnbench.host.rank import read_place
+from gnnbench.host.resume import once
 from gnnbench.jobs.limits import Real
 from gnnbench.units import format_si
 
@@ -45,26 +49,16 @@ _out_option = click.option(
 
 
 @click.group(
-    "platforms",
-    invoke_without_command=True,
-    short_help="List and show described machines; measure this one.",
+    "platforms", cls=ListingGroup, short_help="List and show described machines; measure this one."
 )
-@shared_options
-@click.pass_context
-def platforms(ctx: click.Context, json_path: Path | None) -> int | None:
+def platforms() -> None:
     """List and show described machines, measure this one; without a subcommand, list them."""
-    return None if has_subcommand(ctx, json_path) else print_list(json_path)
 
 
 @platforms.command("list")
 @shared_options
 def list_platforms(json_path: Path | None) -> int:
     """List every platform that --platform knows by name."""
-    return print_list(json_path)
-
-
-def print_list(json_path: Path | None) -> int:
-    """Print the platforms, or write them as JSON, and return the exit status."""
     from gnnbench.machines import describe
 
     check_files(json_path, files=describe.find_all_files())
@@ -107,7 +101,7 @@ def show(name: str, out_path: Path | None, json_path: Path | None) -> int:
     type=Number(Real(0.0, LONGEST_PROBE_S)),
     default=2.0,
     show_default=True,
-    help="About how long to measure the processor, and as long again its libraries; so each GPU.",
+    help="Approximate time for the processor, and again for its libraries. Each GPU takes as long.",
 )
 @_out_option
 @click.option("--save", is_flag=True, help="Keep it as the platform 'local'.")
@@ -118,6 +112,7 @@ def show(name: str, out_path: Path | None, json_path: Path | None) -> int:
     "torchrun has started, for about --seconds.",
 )
 @patience_option
+@resume_option
 @shared_options
 @click.pass_obj
 def probe(
@@ -127,13 +122,14 @@ def probe(
     save: bool,
     network: bool,
     patience_s: int,
+    resumed: bool,
     json_path: Path | None,
 ) -> int:
     """Measure this machine and describe it as a platform."""
     if network:
-        if save or out_path is not None:
+        if save or resumed or out_path is not None:
             raise click.UsageError(
-                "--network describes no platform to keep; leave out --save and --out."
+                "--network describes no platform to keep; leave out --save, --out and --resume."
             )
         return probe_network(line, seconds, patience_s, json_path)
     if is_given("patience_s"):
@@ -152,8 +148,10 @@ def probe(
     from gnnbench.machines.probe import probe as measure
     from gnnbench.probing import probe_libraries
 
-    machine = measure(seconds)
-    probed = probe_libraries(machine, plugins.load(), seconds)
+    with resumable(line, resumed=resumed), doing("measuring", 2) as measuring:
+        machine = once(partial(measure, seconds), "machine")
+        measuring.advance()
+        probed = probe_libraries(machine, plugins.load(), seconds)
     platform = probed.platform
     writes: list[tuple[str, Callable[[], object]]] = [
         ("the description", partial(print_platform, platform, json_path))
@@ -172,6 +170,9 @@ def probe(
     if out_path is None and not save:
         console.print("nothing was kept; use --save, or --out FILE.toml")
     return 0
+
+
+platforms.add_command(calibrate)
 
 
 def probe_network(
@@ -245,6 +246,7 @@ def _platform_document(platform: Platform) -> dict[str, Json]:
         "virtual": platform.virtual,
         "devices": [_list_fields(device) for device in platform.devices],
         "links": [_list_fields(link) for link in platform.links],
+        "calibration": _list_fields(dict(platform.calibration)),
         "sources": dict(platform.sources),
         "marks": {key: platform.mark(key).kind for key in platform.sources},
         "fitted_on": {

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from gnnbench.cli.options import (
+    CommandLine,
     Json,
+    ListingGroup,
     check_files,
-    has_subcommand,
     list_plugins,
     load_registry,
     make_option,
@@ -21,6 +22,7 @@ from gnnbench.cli.options import (
     shared_options,
     write_document,
 )
+from gnnbench.cli.resuming import resumable, resume_option
 from gnnbench.cli.values import FilePath
 from gnnbench.errors import UsageError
 from gnnbench.jobs.groups import Training
@@ -35,20 +37,10 @@ if TYPE_CHECKING:
 
 
 @click.group(
-    "plugins",
-    invoke_without_command=True,
-    short_help="List, show, check and make strategies and parts.",
+    "plugins", cls=ListingGroup, short_help="List, show, check and make strategies and parts."
 )
-@plugin_option
-@shared_options
-@click.pass_context
-def plugins(
-    ctx: click.Context, extra_plugins: tuple[str, ...], json_path: Path | None
-) -> int | None:
+def plugins() -> None:
     """List, show, check and make strategies and parts; without a subcommand, list them."""
-    if has_subcommand(ctx, extra_plugins, json_path):
-        return None
-    return print_list(extra_plugins, json_path)
 
 
 @plugins.command("list")
@@ -56,13 +48,8 @@ def plugins(
 @shared_options
 def list_offers(extra_plugins: tuple[str, ...], json_path: Path | None) -> int:
     """List every strategy, part and model on offer, and the distribution it comes from."""
-    return print_list(extra_plugins, json_path)
-
-
-def print_list(extra: tuple[str, ...], json_path: Path | None) -> int:
-    """Print what is on offer; with JSON to a file, write that too."""
-    check_files(json_path, plugins=extra)
-    listing = list_plugins(extra)
+    check_files(json_path, plugins=extra_plugins)
+    listing = list_plugins(extra_plugins)
     if json_path is not None:
         write_document(_list_document(listing), json_path)
     console = open_console(json_path)
@@ -221,12 +208,16 @@ def _print_options(console: Console, part: ListedPart) -> None:
 @make_option(list_options(Training)["options"], name="settings")
 @make_option(list_options(Training)["dataset"], "check")
 @plugin_option
+@resume_option
 @shared_options
+@click.pass_obj
 def check_plugin(
+    line: CommandLine,
     name: str,
     settings: tuple[str, ...] | None,
     dataset: str | None,
     extra_plugins: tuple[str, ...],
+    resumed: bool,
     json_path: Path | None,
 ) -> int:
     """Run the conformance checks against the strategy NAME, or a part.
@@ -242,12 +233,9 @@ def check_plugin(
 
     from gnnbench.check import check_strategy
 
-    outcomes = check_strategy(
-        registry,
-        name,
-        options=options,
-        dataset=None if dataset is None else load_dataset(dataset, seed=0),
-    )
+    data = None if dataset is None else load_dataset(dataset, seed=0)
+    with resumable(line, resumed=resumed):
+        outcomes = check_strategy(registry, name, options=options, dataset=data)
     counts = {
         status: sum(outcome.status == status for outcome in outcomes)
         for status in ("passed", "failed", "not-reached", "not-applicable")

@@ -25,10 +25,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-import gnnbench
+from gnnbench.cli.progress import silence
 from gnnbench.errors import GnnbenchError
 from gnnbench.host import signals
 from gnnbench.host.rank import (
@@ -41,6 +40,7 @@ from gnnbench.host.rank import (
     Place,
     find_loopback,
     is_watched,
+    spell_command,
 )
 from gnnbench.report.results.output import find_standard_output
 
@@ -60,24 +60,6 @@ LEFT = 1000
 LOOK_S, GRACE_S, REFUSING_S, STOP_S = 0.05, 2.0, 20.0, 5.0
 #: Seconds between two looks at the activity of the ranks.
 PULSE_S = 0.5
-
-#: Runs the ``gnnbench`` whose package is the first argument, with the other arguments. The current
-#: folder, which ``-c`` puts first on the path, is removed before any import. The user's PYTHONPATH
-#: stays.
-BOOTSTRAP = """
-import sys
-if not getattr(sys.flags, "safe_path", False):
-    del sys.path[0]
-from importlib.util import module_from_spec, spec_from_file_location
-package = sys.argv.pop(1)
-spec = spec_from_file_location(
-    "gnnbench", f"{package}/__init__.py", submodule_search_locations=[package]
-)
-module = sys.modules["gnnbench"] = module_from_spec(spec)
-spec.loader.exec_module(module)
-from gnnbench.__main__ import start
-start()
-"""
 
 
 class RankFailedError(GnnbenchError):
@@ -177,7 +159,7 @@ def run_ranks(arguments: Sequence[str], processes: int, patience_s: float) -> in
             f"ranks meet at {LOOPBACK}, and no network interface that is up has this address; "
             f"bring the loopback interface up (ip link set lo up)."
         )
-    signals.begin_work()
+    silence()  # rank 0 writes the line
     ranks: list[Rank] = []
     with ExitStack() as stack:
         stack.callback(_stop, ranks)
@@ -219,7 +201,7 @@ def _start(
         passed.append(store.fileno())
     try:
         process = subprocess.Popen(
-            [sys.executable, "-c", BOOTSTRAP, str(Path(gnnbench.__file__).parent), *arguments],
+            spell_command(arguments),
             env=environment,
             stdin=subprocess.PIPE,
             # Other ranks print to standard error, since their output is not the result.
@@ -291,10 +273,7 @@ class _Pulse:
         self._felt_s = time.monotonic()
 
     def feel(self) -> None:
-        """Look, if it is time to.
-
-        Raises ``RankFailedError`` once a rank has stood still for ``patience_s``.
-        """
+        """Look, if it is time to."""
         since_s = time.monotonic() - self._felt_s
         if since_s < PULSE_S:
             return

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from gnnbench.cli.options import (
+    CommandLine,
     Json,
+    ListingGroup,
     check_files,
-    has_subcommand,
     load_registry,
     open_console,
     plugin_option,
@@ -19,6 +20,7 @@ from gnnbench.cli.options import (
     shared_options,
     write_document,
 )
+from gnnbench.cli.resuming import resumable, resume_option
 from gnnbench.cli.values import FilePath
 
 if TYPE_CHECKING:
@@ -27,20 +29,10 @@ if TYPE_CHECKING:
 
 
 @click.group(
-    "programs",
-    invoke_without_command=True,
-    short_help="List, check and make whole training programs.",
+    "programs", cls=ListingGroup, short_help="List, check and make whole training programs."
 )
-@plugin_option
-@shared_options
-@click.pass_context
-def programs(
-    ctx: click.Context, extra_plugins: tuple[str, ...], json_path: Path | None
-) -> int | None:
+def programs() -> None:
     """List, check and make whole training programs; without a subcommand, list them."""
-    if has_subcommand(ctx, extra_plugins, json_path):
-        return None
-    return print_list(extra_plugins, json_path)
 
 
 @programs.command("list")
@@ -48,13 +40,8 @@ def programs(
 @shared_options
 def list_programs(extra_plugins: tuple[str, ...], json_path: Path | None) -> int:
     """List every program on offer, its modes and models, and how it is started."""
-    return print_list(extra_plugins, json_path)
-
-
-def print_list(extra: tuple[str, ...], json_path: Path | None) -> int:
-    """Print the programs on offer; with JSON to a file, write that too."""
-    check_files(json_path, plugins=extra)
-    registry = load_registry(extra)
+    check_files(json_path, plugins=extra_plugins)
+    registry = load_registry(extra_plugins)
 
     from gnnbench.programs.sessions import describe_origin
 
@@ -97,8 +84,16 @@ def _document(program: AnyProgram, origin: ProgramOrigin, offered_by: str) -> di
 @programs.command("check")
 @click.argument("name", metavar="FILE or NAME")
 @plugin_option
+@resume_option
 @shared_options
-def check(name: str, extra_plugins: tuple[str, ...], json_path: Path | None) -> int:
+@click.pass_obj
+def check(
+    line: CommandLine,
+    name: str,
+    extra_plugins: tuple[str, ...],
+    resumed: bool,
+    json_path: Path | None,
+) -> int:
     """Train a short task with a program in each of its modes and models, and check the results.
 
     FILE is the TOML file of a program; NAME is a program on offer. The exit status is 1 if the
@@ -111,7 +106,8 @@ def check(name: str, extra_plugins: tuple[str, ...], json_path: Path | None) -> 
     from gnnbench.programs.rows import find_program
 
     program = find_program(name, registry)
-    outcomes = list(check_program(program, registry))
+    with resumable(line, resumed=resumed):
+        outcomes = check_program(program, registry)
     counts = {
         status: sum(outcome.status == status for outcome in outcomes)
         for status in ("passed", "not-ranked", "failed", "refused")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gnnbench.cli.options import (
+    CommandLine,
     Json,
     check_files,
     load_registry,
@@ -18,7 +19,10 @@ from gnnbench.cli.options import (
     shared_options,
     write_document,
 )
+from gnnbench.cli.resuming import resumable, resume_option
 from gnnbench.cli.values import FilePath
+from gnnbench.host.progress import doing
+from gnnbench.host.resume import once
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,8 +31,8 @@ if TYPE_CHECKING:
 
     from gnnbench.constants import MarkedNumber
     from gnnbench.plugins import Registry
-    from gnnbench.records import Table
-    from gnnbench.reproduce.studies import LeftOut
+    from gnnbench.records import LedgerEntry, Table
+    from gnnbench.reproduce.studies import LeftOut, Reproduction
 
 #: The table of whole programs, which no plugin offers, its state and its summary.
 PROGRAMS, HERE = "programs", "measured here"
@@ -49,7 +53,7 @@ SUMMARY = "strategies named after a library beside that library's own program, m
     "graphs",
     multiple=True,
     metavar="NAME or FILE",
-    help="With 'programs': train on this graph. May be repeated.  [default: the six with the "
+    help="Graph to train on for the table 'programs'. May be repeated.  [default: the six with the "
     "fewest edges in the data folders]",
 )
 @click.option(
@@ -57,28 +61,33 @@ SUMMARY = "strategies named after a library beside that library's own program, m
     "chosen_rows",
     multiple=True,
     metavar="MODEL or MODE",
-    help="With 'programs': only rows of this model or mode. May be repeated.  [default: all]",
+    help="Model or mode of the rows of the table 'programs'. May be repeated.  [default: all]",
 )
 @click.option(
     "--details",
     is_flag=True,
-    help="Of numbers that contradict a paper, print every assumption that would mend it.",
+    help="For each number that contradicts a paper, print every assumption that would explain it. "
+    "For 'validation', print the command of each prediction.",
 )
 @plugin_option
+@resume_option
 @shared_options
+@click.pass_obj
 def reproduce(
+    line: CommandLine,
     names: tuple[str, ...],
     html_path: Path | None,
     graphs: tuple[str, ...],
     chosen_rows: tuple[str, ...],
     details: bool,
     extra_plugins: tuple[str, ...],
+    resumed: bool,
     json_path: Path | None,
 ) -> int:
     """Print the tables NAME: the paper's numbers, ours, and the error of each cell.
 
-    Without a name, list what can be reproduced. The table 'programs' is no paper's: it trains
-    strategies named after a library beside that library's own program, and takes long.
+    Without a name, list the tables. The table 'programs' is from no paper: it trains strategies
+    named after a library beside the library's own program, which takes long.
     """
     check_files(json_path, html_path, plugins=extra_plugins)
     for flag, given in (("--graph", graphs), ("--row", chosen_rows)):
@@ -94,19 +103,17 @@ def reproduce(
 
     from gnnbench.report.results.tables import describe_entries, describe_numbers, make_document
     from gnnbench.report.tables import print_table
-    from gnnbench.reproduce.studies import Inventory, Ledger
+    from gnnbench.reproduce.studies import Inventory
 
     prepared = [offered() for offered in chosen]
-    tables = [table for reproduction in prepared for table in reproduction.run()]
-    if PROGRAMS in names:
-        tables.append(measure_programs(registry, graphs, chosen_rows))
-    ledgers = [reproduction for reproduction in prepared if isinstance(reproduction, Ledger)]
+    beside = (graphs, chosen_rows) if PROGRAMS in names else None
+    with resumable(line, resumed=resumed):
+        tables, entries = compute(prepared, registry, beside)
     inventories = [each for each in prepared if isinstance(each, Inventory)]
     numbers = [number for inventory in inventories for number in inventory.numbers()]
     if json_path is not None:
         document = make_document(tables)
-        if ledgers:
-            entries = [entry for ledger in ledgers for entry in ledger.entries()]
+        if entries:
             document["cells"] = describe_entries(entries)
         if numbers:
             document["constants"] = describe_numbers(numbers)
@@ -120,18 +127,47 @@ def reproduce(
         if number:
             console.print()
         print_table(table, console, details=details)
+    if details:
+        print_commands(entries, console)
     if numbers:
         print_numbers(numbers, console)
     return 0
 
 
-def measure_programs(registry: Registry, graphs: Sequence[str], chosen: Sequence[str]) -> Table:
-    """Train strategies beside the programs that they rebuild, with a progress bar."""
-    from gnnbench.cli.compare import ProgressBar
-    from gnnbench.programs.beside import measure
+def print_commands(entries: Sequence[LedgerEntry], console: Console) -> None:
+    """Print the command that has each prediction of a ledger, or why there is none."""
+    for entry in entries:
+        console.print()
+        console.print(f"{entry.id}: {entry.plan.what or entry.plan.reason}", markup=False)
+        if entry.plan.command:
+            console.print(entry.plan.command, markup=False, highlight=False, soft_wrap=True)
 
-    with ProgressBar() as progress:
-        return measure(registry, graphs, chosen, progress)
+
+def compute(
+    prepared: Sequence[Reproduction],
+    registry: Registry,
+    beside: tuple[Sequence[str], Sequence[str]] | None,
+) -> tuple[list[Table], list[LedgerEntry]]:
+    """Return all tables, and the entries of ledgers.
+
+    ``beside`` has the graphs and the rows of the table of programs, if it is wanted.
+    """
+    from gnnbench.reproduce.studies import Ledger
+
+    tables: list[Table] = []
+    entries: list[LedgerEntry] = []
+    with doing("reproducing", len(prepared) + (beside is not None)) as whole:
+        for each in prepared:
+            with doing(each.name):
+                tables += once(each.run, each.name)
+                if isinstance(each, Ledger):
+                    entries += once(each.entries, each.name, "entries")
+            whole.advance()
+        if beside is not None:
+            from gnnbench.programs.beside import measure
+
+            tables.append(measure(registry, *beside))
+    return tables, entries
 
 
 def print_numbers(numbers: Sequence[MarkedNumber], console: Console) -> None:

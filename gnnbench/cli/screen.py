@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
+from gnnbench.cli.progress import make_room
 from gnnbench.errors import GnnbenchError
 from gnnbench.host.files import explain
 
@@ -45,6 +46,7 @@ def escape(text: str, keep: str = "") -> str:
 
 def complain(text: str) -> None:
     """Print a line with the program's name on standard error; it is lost if that is full."""
+    make_room()
     try:
         click.echo(f"gnnbench: {escape(text)}", err=True)
     except OSError:
@@ -108,6 +110,7 @@ class Output:
 
     def write(self, text: str) -> int:
         """Write ``text``; raises ``GnnbenchError`` if it cannot be written."""
+        make_room(text)
         try:
             return self._do(lambda: self._stream.write(text), len(text))
         except UnicodeEncodeError:

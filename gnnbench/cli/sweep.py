@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from gnnbench.cli.compare import Ranks, run_rows
 from gnnbench.cli.options import (
+    CommandLine,
     Json,
     check_files,
     load_registry,
     open_console,
     shared_options,
+    voice_options,
     write_document,
 )
+from gnnbench.cli.outputs import Outputs
 from gnnbench.cli.values import FilePath, Number
 from gnnbench.errors import UsageError
 from gnnbench.jobs.limits import Whole
@@ -43,7 +48,7 @@ _PROBE = ".writable"
     default=_STORE,
     show_default=True,
     metavar="FOLDER",
-    help="Where every finished run is kept, a file each.",
+    help="Folder of the finished runs, one file per run.",
 )
 @click.option(
     "--executor",
@@ -75,8 +80,8 @@ def sweep(
 
     The lists are datasets, models, strategies, platforms, seeds, and any other list there.
 
-    A finished run is kept under FOLDER. Its key is a digest of its configuration, of the files that
-    it names, of the sources of gnnbench and of the plugins in use, and of the libraries' versions.
+    A finished run is kept under FOLDER. Its key is a digest of its configuration and input files,
+    of the sources of gnnbench and of its plugins, and of the libraries' versions.
     A sweep that was stopped resumes with the missing runs. Failed runs are kept as failed; the
     status is 3 if there are any.
     """
@@ -96,6 +101,8 @@ def sweep(
     if executor_name == "local" and jobs > 1:
         refuse_measured(grid.configurations)
     executor = open_executor(executor_name, jobs, store)
+    if executor.runs_here:
+        refuse_spread(grid.configurations)
     here = name_this_machine() if executor.runs_here else ""
     found = find_tasks(grid.configurations, store, registry, retry=retry, here=here)
     console = open_console(json_path)
@@ -158,6 +165,24 @@ def refuse_measured(configurations: tuple[Configuration, ...]) -> None:
             )
 
 
+def refuse_spread(configurations: tuple[Configuration, ...]) -> None:
+    """Refuse runs on several nodes, or on more GPUs than this machine has."""
+    from gnnbench.machines.local import count_gpus
+
+    nodes = max(each.spread.nodes for each in configurations)
+    if nodes > 1:
+        raise UsageError(
+            f"nodes is {nodes:,}, and the runs are on this machine alone; use --executor slurm, or "
+            f"ray with a cluster's RAY_ADDRESS."
+        )
+    gpus = max(each.spread.gpus for each in configurations)
+    if gpus > count_gpus():
+        raise UsageError(
+            f"gpus is {gpus:,}, and this machine has {count_gpus():,}; ask for fewer, or use "
+            f"--executor slurm or ray."
+        )
+
+
 def name_this_machine() -> str:
     """Return the name under which results of this machine are kept."""
     from gnnbench.comparison import describe_machine
@@ -191,33 +216,62 @@ def print_ended(
         console.print(f"   {reason}", style=style, markup=False, soft_wrap=True, highlight=False)
 
 
+@click.command(hidden=True)
+@click.argument("configuration")
+@click.argument("target", type=FilePath())
+@voice_options
+@click.pass_obj
+def run_configuration(line: CommandLine, configuration: str, target: Path) -> int:
+    """Train one configuration of a sweep, given as JSON, and write the result to TARGET."""
+    from gnnbench.sweep import Configuration
+
+    asked = Configuration.from_json(json.loads(configuration))
+    ranks = Ranks(asked.spread.ranks if asked.spread.ranks > 1 else None)
+    return run_rows(line, asked.job, (), Outputs(json_path=target), ranks, resumed=False)
+
+
 @click.command(short_help="Show what sweeps have kept.")
 @click.argument("store", type=FilePath(), metavar="FOLDER", default=_STORE)
 @click.option(
-    "--html", "html_path", type=FilePath(), metavar="FILE", help="Write the tables as a web page."
+    "--html",
+    "html_path",
+    type=FilePath(),
+    metavar="FILE",
+    help="Write a web page with filters, and with charts of time, memory and accuracy.",
 )
 @click.option(
     "--csv", "csv_path", type=FilePath(), metavar="FILE", help="Write every run as a line of CSV."
 )
+@click.option(
+    "--parquet",
+    "parquet_path",
+    type=FilePath(),
+    metavar="FILE",
+    help="Write every run as a row of a Parquet table.",
+)
 @shared_options
 def report(
-    store: Path, html_path: Path | None, csv_path: Path | None, json_path: Path | None
+    store: Path,
+    html_path: Path | None,
+    csv_path: Path | None,
+    parquet_path: Path | None,
+    json_path: Path | None,
 ) -> int:
     """Show the results kept in FOLDER (results).
 
-    Each data set, model and platform has a table with pooled seeds, and the runs that failed.
+    Each data set, model and platform has a table with pooled seeds, and says who is fastest. Runs
+    that failed are listed with their reason.
 
     The files of two stores may be copied into one. Runs that two machines share are then compared,
     together with the differences between the machines.
     """
     from gnnbench.report.results.kept import list_kept, read_kept
 
-    check_files(json_path, html_path, csv_path, files=list_kept(store))
+    check_files(json_path, html_path, csv_path, parquet_path, files=list_kept(store))
 
     from gnnbench.report.kept import tabulate_kept
     from gnnbench.report.results.tables import make_document
     from gnnbench.report.tables import print_table
-    from gnnbench.report.tables_html import write_tables
 
     kept, damaged = [], []
     for path in list_kept(store):
@@ -233,12 +287,18 @@ def report(
         print_table(table, console)
         console.print()
     if html_path is not None:
-        write_tables(tables, html_path)
-    if csv_path is not None:
-        from gnnbench.report.results.frames import frame_kept, to_csv
-        from gnnbench.report.results.output import write_text
+        from gnnbench.report.kept_html import write_kept
 
-        write_text(csv_path, to_csv(frame_kept(kept)))
+        write_kept(store, kept, damaged, html_path)
+    if csv_path is not None or parquet_path is not None:
+        from gnnbench.report.results.frames import frame_kept, to_csv, to_parquet
+        from gnnbench.report.results.output import write_bytes, write_text
+
+        frame = frame_kept(kept)
+        if csv_path is not None:
+            write_text(csv_path, to_csv(frame))
+        if parquet_path is not None:
+            write_bytes(parquet_path, to_parquet(frame))
     if json_path is not None:
         write_document({"store": str(store), **make_document(tables)}, json_path)
     return 0 if any(each.document is not None for each in kept) else 4

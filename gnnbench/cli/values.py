@@ -14,8 +14,6 @@ import click
 
 from gnnbench.jobs.limits import Real, Whole, Wholes
 
-#: More processes than any one machine has devices.
-MOST_PROCESSES = 1024
 #: Characters of a typed text that a refusal repeats.
 _SHOWN = 24
 

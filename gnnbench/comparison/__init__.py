@@ -17,6 +17,15 @@ import psutil
 
 import gnnbench
 from gnnbench.comparison.dataset_guard import DatasetGuard
+from gnnbench.comparison.finished import FinishedRuns
+from gnnbench.comparison.frame import (
+    PHASES,
+    RowRun,
+    RunState,
+    Scene,
+    describe_failure,
+    empty_result,
+)
 from gnnbench.comparison.machine import MachineLoad, describe_machine
 from gnnbench.comparison.orders import check_agreement, gather_nodes, obey
 from gnnbench.comparison.request import (
@@ -25,7 +34,6 @@ from gnnbench.comparison.request import (
     PlannedRow,
     Request,
     Row,
-    RowRun,
     Variant,
     make_request,
 )
@@ -39,16 +47,11 @@ from gnnbench.comparison.rows import (
     plan_row,
     plan_rows,
 )
-from gnnbench.comparison.run import (
-    Run,
-    Scene,
-    describe_failure,
-    empty_result,
-    needs_all,
-)
+from gnnbench.comparison.run import PartsSteps, needs_all
 from gnnbench.datasets import edge_convention
 from gnnbench.errors import GnnbenchError, IncompatiblePartsError, UsageError
-from gnnbench.jobs.progress import Progress, SilentProgress
+from gnnbench.host import resume
+from gnnbench.host.progress import doing
 from gnnbench.kernels.pages import keep_pages, trim_heap
 from gnnbench.models import build
 from gnnbench.parts import Bundle, LayerClass, Setting
@@ -60,9 +63,7 @@ from gnnbench.run.collectives import Processes
 __all__ = [
     "Options",
     "PlannedRow",
-    "Progress",
     "Request",
-    "SilentProgress",
     "Variant",
     "check_agreement",
     "check_options",
@@ -97,11 +98,13 @@ def make_setting(request: Request, model: LayerClass | None = None) -> Setting:
 def compare(
     request: Request,
     registry: Registry,
-    progress: Progress | None = None,
     command: tuple[str, ...] = (),
     processes: Processes | None = None,
 ) -> Comparison:
     """Run every row and return all results; a row that fails says so and the others go on.
+
+    Each finished run is kept (``gnnbench.host.resume``). If the job was stopped before and is
+    resumed, finished runs are not run again, and a note says that they took no turns with the rest.
 
     With ``processes``, this process is rank 0. It trains rows that use several devices with the
     other ranks (:func:`serve`), and all other rows alone. An interrupt ends the runs that are under
@@ -116,21 +119,17 @@ def compare(
     keep_pages()
     model = registry.model(request.workload.model)
     setting = make_setting(request, model)
-    digest = request.dataset.digest()
-    guard = DatasetGuard(request.dataset)
-    rows, refusals = _find_rows(request, registry, setting, processes, guard)
-    _require_some(rows, refusals)
-    scene = Scene(request, registry, setting, progress or SilentProgress(), processes)
+    with doing("preparing the comparison"):
+        digest = request.dataset.digest()
+        guard = DatasetGuard(request.dataset)
+        rows, refusals = _find_rows(request, registry, setting, processes, guard)
+        _require_some(rows, refusals)
+        due = [row for row in rows if row not in refusals]
+        finished = FinishedRuns(request, digest, due)
     load = MachineLoad()
-    runner = _RowRunner(scene, guard)
-    try:
-        for repeat in range(request.repeats):
-            runner.perform([row for row in rows if row not in refusals], repeat)
-    finally:
-        if request.programs is not None:
-            request.programs.close()
-    if processes is not None:
-        processes.tell(None)
+    with doing("comparing", PHASES * len(due) * request.repeats) as whole:
+        scene = Scene(request, registry, setting, whole, processes)
+        runner = _run_rows(scene, guard, finished, due)
     results = [
         empty_result(row, repeat, refusals[row].status, refusals[row].reason)
         if row in refusals
@@ -154,6 +153,26 @@ def compare(
         interrupted=runner.interrupted,
         cards=_find_cards(rows, registry),
     )
+
+
+def _run_rows(
+    scene: Scene, guard: DatasetGuard, finished: FinishedRuns, due: Sequence[Row]
+) -> _RowRunner:
+    """Run all repeats of the rows that are not ``finished``; return the runner with all results."""
+    request = scene.request
+    runner = _RowRunner(scene, guard, finished)
+    try:
+        for repeat in range(request.repeats):
+            runner.perform(due, repeat)
+    finally:
+        if request.programs is not None:
+            request.programs.close()
+    if scene.processes is not None:
+        scene.processes.tell(None)
+    if runner.interrupted:
+        resume.stop()
+    runner.results.update(finished.note_turns(runner.results))
+    return runner
 
 
 def _require_some(rows: Sequence[Row], refusals: Mapping[Row, _Refusal]) -> None:
@@ -192,17 +211,19 @@ def _describe_dataset(
 class _RowRunner:
     """Runs the rows of a repeat: one after the other, or in turns."""
 
-    def __init__(self, scene: Scene, guard: DatasetGuard) -> None:
+    def __init__(self, scene: Scene, guard: DatasetGuard, finished: FinishedRuns) -> None:
         self._scene = scene
         self._guard = guard
+        self._finished = finished
         self._in_turns = not scene.setting.platform.virtual
-        self._lots = 0
-        self.results: dict[tuple[Row, int], RunResult] = {}
+        self._lots = finished.lots
+        self.results: dict[tuple[Row, int], RunResult] = dict(finished.runs)
         self.interrupted = ""
 
     def perform(self, rows: Sequence[Row], repeat: int) -> None:
-        """Run every row once; after an interrupt, run none."""
-        waiting = deque(rows)
+        """Run every row once that is not finished; after an interrupt, run none."""
+        waiting = deque(row for row in rows if (row, repeat) not in self.results)
+        self._scene.whole.advance(PHASES * (len(rows) - len(waiting)))
         runs: dict[Row, RowRun] = {}
         try:
             while waiting and not self.interrupted:
@@ -228,11 +249,9 @@ class _RowRunner:
     def _open(self, row: Row, repeat: int) -> RowRun:
         """Open a run and train its first epoch, which is never timed, alone."""
         trim_heap()
-        run: RowRun
-        if isinstance(row, PlannedRow):
-            run = Run(self._scene, row, repeat)
-        else:
-            run = row.make_run(self._scene, repeat)
+        state = RunState(self._scene, row, repeat)
+        steps = PartsSteps(state, row) if isinstance(row, PlannedRow) else row.make_steps(state)
+        run = RowRun(state, steps)
         run.open()
         if not run.over:
             run.run_epoch()
@@ -276,9 +295,11 @@ class _RowRunner:
         """Check and summarise runs that took turns."""
         self._lots += 1
         for row, run in runs.items():
-            result = run.close()
+            whole, result = run.over, run.close()
             self._look_after(run)
-            self.results[row, repeat] = replace(run.result or result, lot=self._lots)
+            result = self.results[row, repeat] = replace(run.result or result, lot=self._lots)
+            if whole:
+                self._finished.keep(row, repeat, result)
 
     def _close_trained(self, runs: Mapping[Row, RowRun], repeat: int) -> None:
         """Close the runs that were fully trained when an interrupt came, with fewer time samples.
@@ -351,10 +372,7 @@ def _find_rows(
 
 
 def _list_own_rows(request: Request, rows: Sequence[PlannedRow]) -> Sequence[OwnRow]:
-    """Return the rows of programs, in the modes of the other rows.
-
-    Raises ``UsageError`` for a program that has the label of another row.
-    """
+    """Return the rows of programs, in the modes of the other rows."""
     if request.programs is None:
         return ()
     modes = request.modes or tuple(dict.fromkeys(row.mode for row in rows))

@@ -12,6 +12,7 @@ from gnnbench.comparison.equality import Judgement, Reference
 from gnnbench.comparison.plain import PlainTraining, Shared
 from gnnbench.comparison.process_state import RandomStreams
 from gnnbench.comparison.request import PlannedRow
+from gnnbench.host.progress import doing
 from gnnbench.parts import Bundle, MiniBatchSampler, Setting
 from gnnbench.plugins import Registry, assemble
 from gnnbench.records import EpochTrace, Equivalence, PartKind
@@ -94,11 +95,13 @@ class Examination:
             self._unchecked = plain.too_large
             return None
         found: list[Judgement] = []
-        for update in evidence.updates:
-            loss = epochs[update.epoch].round_losses[update.round]
-            found.append(plain.reference.judge(update, loss))
-            if found[-1].fault:
-                break
+        with doing("computing updates again", len(evidence.updates)) as checking:
+            for update in evidence.updates:
+                loss = epochs[update.epoch].round_losses[update.round]
+                found.append(plain.reference.judge(update, loss))
+                checking.advance()
+                if found[-1].fault:
+                    break
         return Equivalence(
             row.mode,
             max((each.loss_error for each in found), default=0.0),

@@ -66,7 +66,7 @@ def check_agreement(request: Request, processes: Processes) -> None:
         for what, value in everywhere[0].items():
             if theirs[what] != value:
                 raise UsageError(
-                    f"the {what} of rank {rank} is {theirs[what]}, and that of rank 0 is {value}; "
+                    f"the {what} of rank {rank} is {theirs[what]}, and rank 0 has {value}; "
                     f"give all ranks the same."
                 )
 

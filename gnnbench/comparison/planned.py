@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from gnnbench.comparison.frame import empty_result
 from gnnbench.comparison.request import PlannedRow, Request
 from gnnbench.comparison.rows import options_for
-from gnnbench.comparison.run import empty_result, name_stated, note_predictions, state_work
+from gnnbench.comparison.run import name_stated, note_predictions, state_work
 from gnnbench.errors import DeviceOutOfMemoryError
-from gnnbench.parts import Setting
+from gnnbench.parts import Bundle, Setting
 from gnnbench.plugins import Registry, assemble
 from gnnbench.price.dry_run import DryRun
 from gnnbench.price.folds import Digest
 from gnnbench.price.metrics import summarise, with_error
-from gnnbench.price.model_error import find_path
-from gnnbench.records import EpochTrace, RunResult
+from gnnbench.price.model_error import find_work_path
+from gnnbench.price.sized import price_sizes
+from gnnbench.records import EpochTrace, RunResult, Trace
 
 
 def plan_run(request: Request, row: PlannedRow, setting: Setting, registry: Registry) -> RunResult:
@@ -24,22 +27,16 @@ def plan_run(request: Request, row: PlannedRow, setting: Setting, registry: Regi
     parts do not fit together.
     """
     bundle = assemble(registry, row.parts, options_for(row, request.options, registry))
-    epochs: list[EpochTrace] = []
-    digests: list[Digest] = []
     try:
-        dry = DryRun(bundle, setting)
-        for epoch, found in dry.run_epochs(setting.workload.epochs):
-            digests.append(found)
-            epochs.append(replace(epoch, spans=()))
+        trace, digests, expected = _go_through(bundle, setting)
     except DeviceOutOfMemoryError as error:
         return empty_result(row, 0, "out-of-memory", str(error))
-    trace = dry.finish(epochs)
     metrics, stages = summarise(
         trace, digests, "modelled", [host.name for host in setting.platform.hosts], None
     )
-    work = state_work(bundle, setting, trace)
-    path = find_path(work.kind, row.parts.kernel, row.mode, work.edges)
-    predicted = note_predictions(dry.predicted_epochs(), metrics["epoch_time"].value)
+    work = state_work(bundle, setting, trace, modelled=True)
+    path = find_work_path(work, row.parts.kernel, row.mode)
+    predicted = note_predictions(expected, metrics["epoch_time"].value)
     return RunResult(
         strategy=row.strategy,
         label=row.label,
@@ -60,3 +57,19 @@ def plan_run(request: Request, row: PlannedRow, setting: Setting, registry: Regi
         idle=trace.idle,
         stated=name_stated(bundle),
     )
+
+
+def _go_through(
+    bundle: Bundle, setting: Setting
+) -> tuple[Trace, Sequence[Digest], Mapping[str, float]]:
+    """Return the trace and the times of all epochs, and epochs that the placement predicts."""
+    if setting.sizes is not None:
+        found = price_sizes(bundle, setting)
+        return found.trace, found.digests, {}
+    epochs: list[EpochTrace] = []
+    digests: list[Digest] = []
+    dry = DryRun(bundle, setting)
+    for epoch, each in dry.run_epochs(setting.workload.epochs):
+        digests.append(each)
+        epochs.append(replace(epoch, spans=()))
+    return dry.finish(epochs), digests, dry.predicted_epochs()

@@ -18,11 +18,12 @@ from gnnbench.jobs.preparation import (
     make_workload,
     note_unused_weights,
 )
+from gnnbench.jobs.sized import choose_sized_mode, describe_sizes, goes_by_sizes
 from gnnbench.kernels.dispatch import RmatStream
 from gnnbench.machines.machine import Platform
 from gnnbench.parts import Bundle, LayerClass
 from gnnbench.plugins import Registry, assemble
-from gnnbench.price.model_error import describe_errors, find_kind, find_path, find_run_path
+from gnnbench.price.model_error import cite_errors, find_kind, find_path, find_run_path
 from gnnbench.records import (
     BYTE_KINDS,
     Cell,
@@ -30,6 +31,7 @@ from gnnbench.records import (
     Metric,
     PathKind,
     RunResult,
+    Sizes,
     Table,
     TableRow,
     Workload,
@@ -42,6 +44,7 @@ class PlannedJob:
     """A job with its strategy, graph and machine found: everything that a plan needs.
 
     ``planner`` adds its counts, or counts alone if the graph is drawn; None if there is no planner.
+    If there are ``sizes``, the graph has no topology.
     """
 
     row: PlannedRow
@@ -52,6 +55,7 @@ class PlannedJob:
     model: LayerClass
     options: Options
     planner: Planner | None
+    sizes: Sizes | None = None
 
     @property
     def graph_name(self) -> str:
@@ -81,17 +85,19 @@ def prepare_plan(job: PlanJob, registry: Registry) -> PlannedJob:
     parts or a machine that do not fit.
     """
     offered = registry.strategy(job.name)
-    drawn = job.sizes is not None
-    found = registry.planner(offered.name) if drawn else registry.planners.get(offered.name)
-    planner = None if found is None else found()
+    sized, drawn = goes_by_sizes(job, registry), False
+    planner = None
+    if not sized:
+        drawn = job.sizes is not None
+        found = registry.planner(offered.name) if drawn else registry.planners.get(offered.name)
+        planner = None if found is None else found()
     model = registry.model(job.model_name)
     if job.mode is not None and job.mode not in offered.bundles:
         raise UsageError(
             f"strategy {offered.name!r} does not train in mode {job.mode}; leave the mode out."
         )
-    row = plan_row(
-        Variant(job.name, job.swaps), offered, job.mode or offered.default_mode, registry
-    )
+    mode = choose_sized_mode(job, offered) if sized else job.mode or offered.default_mode
+    row = plan_row(Variant(job.name, job.swaps), offered, mode, registry)
     bundle = assemble(registry, row.parts, job.settings)
     machine = load_machine(job.platform, placements=(bundle.placement,), own=offered.platform)
     reason = bundle.placement.refuse_counts(machine) or bundle.refuse_devices(machine)
@@ -100,6 +106,9 @@ def prepare_plan(job: PlanJob, registry: Registry) -> PlannedJob:
     reason = planner.refuses(bundle) if planner is not None and drawn else None
     if reason is not None:
         raise UsageError(reason)
+    if sized:
+        data, workload, sizes = describe_sizes(job, bundle, machine, model)
+        return PlannedJob(row, bundle, machine, data, workload, model, job.settings, None, sizes)
     graph = load_dataset(job.dataset, job.seed) if job.sizes is None else _draw(job.sizes, job.seed)
     if isinstance(graph, Dataset):
         graph = note_unused_weights(graph, model)
@@ -139,7 +148,8 @@ def _note_error(tables: tuple[Table, ...], job: PlannedJob, edges: int) -> tuple
         cells = [cell for row in table.rows for cell in row.cells]
         if any(cell.unit == "s" and cell.provenance == "modelled" for cell in cells):
             kind, kernel = find_kind(job.machine, trainers), job.bundle.kernel.name
-            path = find_path(kind, kernel, "full-graph", edges)
+            own = job.machine.calibrated(kernel, "full-graph").own_error
+            path = find_path(kind, kernel, "full-graph", edges, own)
             noted = replace(table, notes=(*_describe_trust(path), *table.notes))
             return (*tables[:place], noted, *tables[place + 1 :])
     return tables
@@ -147,7 +157,7 @@ def _note_error(tables: tuple[Table, ...], job: PlannedJob, edges: int) -> tuple
 
 def _describe_trust(path: PathKind | None) -> tuple[str, ...]:
     """Describe how far a modelled time of a kind of path may be off, with the source."""
-    return () if path is None else (f"{describe_errors([path])} (reproduce validation)",)
+    return () if path is None else (cite_errors([path]),)
 
 
 def _draw(sizes: tuple[str | int, str | int], seed: int) -> RmatStream:
@@ -167,9 +177,10 @@ def _draw(sizes: tuple[str | int, str | int], seed: int) -> RmatStream:
 def _plan_over(dataset: Dataset, job: PlannedJob, registry: Registry) -> RunResult:
     """Return the run that ``compare`` would report of a row over a data set, without training."""
     dims = job.workload.dims
-    given = _with_widths(dataset, dims[0], dims[-1])
+    given = dataset if job.sizes else _with_widths(dataset, dims[0], dims[-1])
     request = Request((job.row.strategy,), given, job.workload, job.machine, options=job.options)
-    return plan_run(request, job.row, make_setting(request, job.model), registry)
+    setting = replace(make_setting(request, job.model), sizes=job.sizes)
+    return plan_run(request, job.row, setting, registry)
 
 
 def _with_widths(dataset: Dataset, features: int, classes: int) -> Dataset:

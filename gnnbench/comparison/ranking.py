@@ -294,9 +294,14 @@ def group_runs(comparison: Comparison) -> tuple[Group, ...]:
     The main group has uniform sampling, or else most rows. Rows are in the order in which they ran;
     rows that did no work are in the main group.
     """
+    return group_results(comparison.runs)
+
+
+def group_results(results: Sequence[RunResult]) -> tuple[Group, ...]:
+    """Return the groups of runs with the same setting, as :func:`group_runs`."""
     groups = []
     for mode in MODE_TITLES:
-        runs = [run for run in comparison.runs if run.mode == mode]
+        runs = [run for run in results if run.mode == mode]
         labels = dict.fromkeys(run.label for run in runs)
         rows = [make_row(label, mode, runs) for label in labels]
         kinds = [_kind_of(row) for row in rows]
@@ -336,10 +341,7 @@ def make_row(label: str, mode: Mode, runs: Sequence[RunResult]) -> Row:
 
 
 def _pool(metrics: Sequence[Metric]) -> Metric | None:
-    """Merge one metric of several repeats: the median of their values, and all samples.
-
-    Return None if there is none, or if their provenance differs.
-    """
+    """Merge one metric of several repeats: the median of their values, and all samples."""
     if not metrics or len({metric.provenance for metric in metrics}) > 1:
         return None
     samples = tuple(v for metric in metrics for v in (metric.steady or (metric.value,)))

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Protocol
 
 from gnnbench.datasets import scale_features
+from gnnbench.datasets.sharing import share
 from gnnbench.host.cores import count_cores
+from gnnbench.host.rank import PATIENCE_S, Place
 from gnnbench.jobs.groups import Trials
 from gnnbench.jobs.job import Job
 from gnnbench.jobs.options import defaults
@@ -28,13 +30,11 @@ from gnnbench.records import (
     PartKind,
     Parts,
     ProgramOrigin,
-    RunResult,
-    Status,
     Workload,
 )
 
 if TYPE_CHECKING:
-    from gnnbench.comparison.run import Scene
+    from gnnbench.comparison.frame import RowSteps, RunState
 
 Options = Mapping[PartKind, Mapping[str, str]]
 
@@ -90,12 +90,17 @@ class PlannedRow:
 
 
 def make_request(
-    job: Job, registry: Registry, demanded: tuple[str, ...] = (), ranks: int | None = None
+    job: Job,
+    registry: Registry,
+    demanded: tuple[str, ...] = (),
+    place: Place | None = None,
+    patience_s: float = PATIENCE_S,
 ) -> Request:
     """Make the request of a job, with its data and machine, and set torch's threads.
 
-    As one of several ranks, of which ``ranks`` are on this machine, a process has its share of the
-    cores. Raises ``UsageError`` for names that are unknown or values that are contradictory.
+    A rank, at ``place`` among others, has its share of the cores. It shares the data set with the
+    other ranks of its machine, and waits for them with ``patience_s``. Raises ``UsageError`` for
+    names that are unknown or values that are contradictory.
     """
     for name, own_swaps in job.chosen:
         registry.strategy(name)
@@ -105,13 +110,14 @@ def make_request(
 
     import torch
 
+    ranks = None if place is None else place.local_size
     threads = job.threads or max(1, count_cores() // (ranks or 1))
     torch.set_num_threads(threads)
     own = registry.strategy(job.chosen[0][0]).platform if job.chosen else ""
     # A whole program is only timed here.
     spec = LOCAL if job.programs and job.platform is None else job.platform
     machine = load_machine(spec, ranks, find_placements(registry, job.chosen), own)
-    data = scale_features(load_dataset(job.dataset, job.seed), job.scaling)
+    data = _load_data(job, place, patience_s)
     data = note_unused_weights(data, model)
     return Request(
         strategies=tuple(Variant(*each) if each[1] else each[0] for each in job.chosen),
@@ -126,41 +132,19 @@ def make_request(
     )
 
 
-class RowRun(Protocol):
-    """A row's repeat: call ``open``, then ``run_epoch`` until ``over``, then ``close``.
+def _load_data(job: Job, place: Place | None, patience_s: float) -> Dataset:
+    """Return the data set of a job with scaled features, shared by the ranks of this machine."""
 
-    ``fail`` ends it with a reason, and releases everything. ``result`` is None before the end.
-    """
+    def make() -> Dataset:
+        return scale_features(load_dataset(job.dataset, job.seed), job.scaling)
 
-    result: RunResult | None
-
-    @property
-    def over(self) -> bool:
-        """Whether all epochs are done."""
-
-    @property
-    def trained(self) -> bool:
-        """Whether the epochs that were asked for are trained, and the run is not closed."""
-
-    @property
-    def held_bytes(self) -> int:
-        """The bytes that the run holds of this machine's memory."""
-
-    def open(self) -> None:
-        """Prepare the first epoch."""
-
-    def run_epoch(self) -> None:
-        """Train one epoch."""
-
-    def close(self) -> RunResult:
-        """Check and summarise the run."""
-
-    def fail(self, status: Status, reason: str) -> None:
-        """End the run with a reason."""
+    if place is None or isinstance(job.dataset, Dataset):
+        return make()
+    return share(make, str(job.dataset or ""), (job.seed, job.scaling), place, patience_s)
 
 
 class OwnRow(Protocol):
-    """A row that makes its own runs, instead of being made of parts."""
+    """A row that has steps of its own, instead of being made of parts."""
 
     @property
     def strategy(self) -> str:
@@ -193,8 +177,11 @@ class OwnRow(Protocol):
     def refusal(self, setting: Setting) -> str | None:
         """Return why the row cannot run; None if it can."""
 
-    def make_run(self, scene: Scene, repeat: int) -> RowRun:
-        """Return a run, which is not open yet."""
+    def identify(self) -> str:
+        """Return a text that changes with everything that decides what the row does."""
+
+    def make_steps(self, state: RunState) -> RowSteps:
+        """Return the steps of a run, which is not open yet."""
 
 
 class OwnRows(Protocol):

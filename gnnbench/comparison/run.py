@@ -1,37 +1,22 @@
-"""One row's run: opened, trained one epoch at a time so that rows can take turns, and closed.
-
-An exception from a part, ``SystemExit`` included, ends its own run and no other.
-"""
+"""The steps of a row of parts: opened, trained one epoch at a time, checked and summarised."""
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import mean
-from typing import Literal, TypeVar
+from typing import Literal
 
 from gnnbench.comparison.ahead import refuse_work_ahead
 from gnnbench.comparison.examination import Examination
-from gnnbench.comparison.left_work import LeftWork
+from gnnbench.comparison.frame import SKIPS, RunState, Scene, empty_result
 from gnnbench.comparison.machine import Throttled
-from gnnbench.comparison.orders import Order, seeded, tell_faults
-from gnnbench.comparison.plain import Shared
-from gnnbench.comparison.process_state import ProcessState, RandomStreams
-from gnnbench.comparison.request import PlannedRow, Request, Row
+from gnnbench.comparison.orders import Order, tell_faults
+from gnnbench.comparison.request import PlannedRow
 from gnnbench.comparison.rows import options_for
-from gnnbench.comparison.yardstick import Paces
-from gnnbench.errors import (
-    DeviceOutOfMemoryError,
-    GnnbenchError,
-    MissingDependencyError,
-    PluginError,
-    StageFailedError,
-    words_of,
-)
+from gnnbench.errors import PluginError
 from gnnbench.jobs.groups import CHECKED_UPDATES
-from gnnbench.jobs.progress import Progress
 from gnnbench.machines.machine import Platform
 from gnnbench.models import GNN, build
 from gnnbench.models.products import projected_layers
@@ -44,12 +29,12 @@ from gnnbench.parts import (
     Setting,
     option_fields,
 )
-from gnnbench.plugins import Registry, assemble
+from gnnbench.plugins import assemble
 from gnnbench.price.clocks import clock_for
 from gnnbench.price.design_phase import with_design_phase
 from gnnbench.price.folds import Digest, digest
 from gnnbench.price.metrics import summarise, with_error
-from gnnbench.price.model_error import find_kind, find_path
+from gnnbench.price.model_error import find_kind, find_work_path
 from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import (
     EpochTrace,
@@ -60,21 +45,11 @@ from gnnbench.records import (
     Trace,
 )
 from gnnbench.run import Evidence, Training, train
-from gnnbench.run.collectives import PeerLostError, Processes
+from gnnbench.run.collectives import Processes
 from gnnbench.run.evaluate import Evaluator
 from gnnbench.statistics import count_warmup
 from gnnbench.units import format_si
 
-T = TypeVar("T")
-
-#: When times are measured and epochs are short, a run continues after its last training epoch until
-#: it has this many samples or they have taken this long. The reported model is the one before.
-#: On an idle machine, whose epochs vary by a few percent, 30 pairs show a difference of a tenth.
-#: Under other load, where pairs differ by a fifth, 30 show it once in four times, and 100 nearly
-#: always (``suites.verdicts``). Ten seconds have eight pairs of epochs of a second, the fewest that
-#: show anything, and a hundred of a tenth of one.
-ENOUGH_SAMPLES = 100
-ENOUGH_S = 10.0
 #: How much longer than the others a first epoch must be for a note: in the first row of a process,
 #: a third of it is one-time work of the libraries.
 LONG_FIRST_S = 1.0
@@ -84,101 +59,45 @@ EVERY_NEIGHBOUR = "every neighbour"
 BUNDLED = "gnnbench_plugins"
 
 
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """State that all runs of a comparison share. ``processes`` are the ranks; this is the first.
-
-    ``shared`` is what plain training of all rows has in common. ``state`` are the settings of the
-    process before the first run.
-    """
-
-    request: Request
-    registry: Registry
-    setting: Setting
-    progress: Progress
-    processes: Processes | None = None
-    shared: Shared = field(default_factory=Shared)
-    state: ProcessState = field(default_factory=ProcessState)
-
-
 def needs_all(bundle: Bundle, setting: Setting) -> bool:
     """Return whether all processes take part in training; one trainer needs only rank 0."""
     return len(bundle.placement.trainers(setting.platform)) > 1
 
 
-class Run:
-    """A row's repeat: call ``open``, then ``run_epoch`` until ``over``, then ``close``.
+class PartsSteps:
+    """The steps of a row of parts; see :class:`gnnbench.comparison.frame.RowSteps`."""
 
-    After a failure ``result`` is set at once.
-    """
+    skips = SKIPS
 
-    def __init__(self, scene: Scene, row: PlannedRow, repeat: int) -> None:
-        self._scene = scene
-        self._row = row
-        self._repeat = repeat
-        self._name = f"{row.label} ({row.mode})"
-        self._setting = seeded(scene.setting, scene.request, repeat)
+    def __init__(self, state: RunState, row: PlannedRow) -> None:
+        self._state, self._row, self._repeat = state, row, state.repeat
+        self._scene = state.scene
         #: The ranks that train a share of it, while they do.
         self._led: Processes | None = None
         self._digests: list[Digest] = []
         self._epochs: list[EpochTrace] = []
-        self._paces = Paces(self._setting)
-        self._timed_s = 0.0
-        self._left_work, self._throttled = LeftWork(), Throttled()
-        self._random = RandomStreams()
-        self._left: dict[str, None] = {}
-        #: The number of epochs to the target accuracy.
-        self._reached: int | None = None
-        self._accuracy: Mapping[str, float] = {}
-        self.result: RunResult | None = None
 
     @property
-    def over(self) -> bool:
-        """Whether all epochs are done."""
-        if self.result is not None:
-            return True
-        if len(self._epochs) < self._setting.workload.epochs:
-            return False
-        measured = self._clock.provenance == "measured"
-        return not measured or len(self._epochs) >= ENOUGH_SAMPLES or self._timed_s >= ENOUGH_S
+    def measured(self) -> bool:
+        """Whether its times are measured."""
+        return self._clock.provenance == "measured"
 
     @property
-    def trained(self) -> bool:
-        """Whether it has trained the epochs that were asked for, and is not closed yet."""
-        return self.result is None and len(self._epochs) >= self._setting.workload.epochs
+    def alive(self) -> bool:
+        """Whether it is open."""
+        return "_training" in self.__dict__
 
     @property
     def held_bytes(self) -> int:
         """The bytes that it holds of this machine's memory, modelled devices included."""
-        return 0 if self.result is not None else self._training.held_bytes
+        return self._training.held_bytes
 
-    def open(self) -> None:
-        """Assemble the parts and place the tensors that stay for the whole run."""
-        epochs = self._setting.workload.epochs
-        self._scene.progress.begin(self._name, epochs)
-        with self._left_work.at_opening():
-            self._guard(self._open)
+    def interrupt(self) -> None:
+        """Do nothing: what was trained before stays valid."""
 
-    def run_epoch(self) -> None:
-        """Train one epoch."""
-        self._guard(self._run_epoch)
-
-    def close(self) -> RunResult:
-        """Check the results, and summarise them."""
-        if self.result is None:
-            found = self._guard(self._close)
-            self.result = found or self.result  # a failure has left its own
-        self._release()
-        if self.result is None:
-            raise RuntimeError("a run that is closed has a result")
-        self.result = replace(self.result, left=tuple(self._left))
-        self._scene.progress.end(self._name, self.result.status)
-        return self.result
-
-    def fail(self, status: Status, reason: str) -> None:
-        """End the run with a reason."""
-        self.result = empty_result(self._row, self._repeat, status, reason)
-        self._release()
+    def make_result(self, status: Status, reason: str) -> RunResult:
+        """Return the result of a run that is not done."""
+        return empty_result(self._row, self._repeat, status, reason)
 
     def _lead(
         self, do: Literal["open", "train", "finish", "leave"], platform: Platform | None = None
@@ -189,16 +108,17 @@ class Run:
 
     # ------------------------------------------------------------------ the three steps
 
-    def _open(self) -> None:
-        scene, row = self._scene, self._row
-        request, setting = scene.request, self._setting
+    def open(self) -> None:
+        """Assemble the parts and place the tensors that stay for the whole run."""
+        scene, row, state = self._scene, self._row, self._state
+        request, setting = scene.request, state.setting
         self._options = options_for(row, request.options, scene.registry)
         self._bundle = assemble(scene.registry, row.parts, self._options)
         self._clock = clock_for(self._bundle, setting)
         if self._bundle.wants_design_phase(setting.platform):
             began_s = time.perf_counter()
-            setting = self._setting = run_design_phase(scene, row, self._bundle, setting)
-            self._left_work.outside_s += time.perf_counter() - began_s
+            setting = state.setting = run_design_phase(scene, row, self._bundle, setting)
+            state.left_work.outside_s += time.perf_counter() - began_s
         self._other_maths = self._bundle.other_maths(setting.platform)
         processes = scene.processes if needs_all(self._bundle, setting) else None
         self._examination: Examination | None = None
@@ -230,37 +150,37 @@ class Run:
         if lends and idle is not None:
             self._evaluator.borrow(idle)
 
-    def _run_epoch(self) -> None:
-        number = len(self._epochs)
-        with self._left_work.at_turn(), self._throttled.at_turn():
-            epoch, found = self._train(number)
-        self._paces.measure()
+    def train(self, number: int) -> float:
+        """Train an epoch, and return its seconds."""
+        epoch, found = self._train(number)
+        if number:
+            self._digests[-1] = replace(self._digests[-1], timeline=())
+        self._digests.append(found)
+        self._epochs.append(epoch)
+        return found.epoch_s
+
+    def look(self) -> None:
+        """Check the updates of the epoch that has just ended."""
+        epoch = self._epochs[-1]
         if self._examination is not None:
             self._examination.look(epoch)
-        self._digests.append(found)
         # Spans are in the digest's timeline, of which the last one is kept.
-        self._epochs.append(replace(epoch, spans=()))
-        if number:
-            self._digests[-2] = replace(self._digests[-2], timeline=())
-            self._timed_s += found.epoch_s
-        epochs = self._setting.workload.epochs
-        if number < epochs:
-            self._scene.progress.advance(self._name)
-            target = self._scene.request.target_accuracy
-            if target is not None and self._reached is None:
-                accuracy = self._evaluator.evaluate(self._training.model)[1].get("val", 0.0)
-                if accuracy >= target:
-                    self._reached = number + 1
-        if number == epochs - 1:
-            self._accuracy = self._evaluator.evaluate(self._training.model)[1]
-            self._evaluator.give_back()
+        self._epochs[-1] = replace(epoch, spans=())
 
-    def _close(self) -> RunResult:
-        row, setting = self._row, self._setting
-        measured = self._clock.provenance == "measured"
+    def evaluate(self, *, last: bool) -> Mapping[str, float]:
+        """Return the accuracies of the model now; after the last epoch give the memory back."""
+        accuracy = self._evaluator.evaluate(self._training.model)[1]
+        if last:
+            self._evaluator.give_back()
+        return accuracy
+
+    def close(self) -> RunResult:
+        """Check the results, and summarise them."""
+        row, state, setting = self._row, self._state, self._state.setting
+        measured = self.measured
         warmup = count_warmup([item.epoch_s for item in self._digests]) if measured else 0
-        before_s = self._training.preprocessing_s + self._left_work.outside_s
-        if measured and (fault := self._left_work.fault):
+        before_s = self._training.preprocessing_s + state.left_work.outside_s
+        if measured and (fault := state.left_work.fault):
             raise PluginError(f"{row.label}: {fault}")
         checked = [*self._epochs, *self._look_again()]
         if measured and self._led is None and row.mode == "mini-batch":
@@ -276,22 +196,22 @@ class Run:
             self._digests,
             self._clock.provenance,
             [host.name for host in setting.platform.hosts],
-            self._reached,
+            state.reached,
             warmup,
         )
         evidence = None if self._examination is None else self._examination.evidence
-        work = state_work(self._bundle, setting, trace, evidence)
-        path = find_path(work.kind, row.parts.kernel, row.mode, work.edges)
+        work = state_work(self._bundle, setting, trace, evidence, modelled=not measured)
+        path = find_work_path(work, row.parts.kernel, row.mode)
         return replace(
-            empty_result(row, self._repeat, "done", ""),
+            self.make_result("done", ""),
             loss=tuple(epoch.loss for epoch in trace.epochs[: setting.workload.epochs]),
-            accuracy=self._accuracy,
+            accuracy=state.accuracy,
             equivalence=None
             if self._examination is None
             else self._examination.conclude(checked, work.sampling),
             other_maths=self._other_maths,
             work=work,
-            metrics=self._paces.state(with_error(metrics, path), warmup),
+            metrics=state.paces.state(with_error(metrics, path), warmup),
             stages=stages,
             timeline=self._digests[-1].timeline,
             notes=tuple(self._note(trace, metrics["epoch_time"].value)),
@@ -309,7 +229,7 @@ class Run:
         those does less in this one too.
         """
         number = len(self._epochs)
-        if self._examination is None or number <= self._setting.workload.epochs:
+        if self._examination is None or number <= self._state.epochs:
             return ()
         self._examination.evidence.keep_later(number)
         return (self._train_unseen(number)[0],)
@@ -318,8 +238,8 @@ class Run:
         """Train the epoch with this number, in all ranks."""
         self._lead("train")
         epoch = self._training.run_epoch(number)
-        self._restore_state()
-        return epoch, digest(epoch, self._clock.provenance, self._setting.platform)
+        self._state.restore()
+        return epoch, digest(epoch, self._clock.provenance, self._state.setting.platform)
 
     def _train_unseen(self, number: int) -> tuple[EpochTrace, Digest]:
         """Train an epoch that counts nowhere, and look at its updates."""
@@ -337,46 +257,11 @@ class Run:
             )
         if self._examination is not None:
             notes += self._examination.notes
-        if self._clock.provenance == "measured":
-            notes += note_measured(self._digests[0].epoch_s - epoch_s, self._throttled)
-        target = self._scene.request.target_accuracy
-        if target is not None and self._reached is None:
-            epochs = self._setting.workload.epochs
-            notes.append(f"validation accuracy {target:g} was not reached in {epochs} epochs")
-        return notes
+        if self.measured:
+            notes += note_measured(self._digests[0].epoch_s - epoch_s, self._state.throttled)
+        return [*notes, *self._state.note_target()]
 
-    # ------------------------------------------------------------------ failures
-
-    def _guard(self, step: Callable[[], T]) -> T | None:
-        """Take a step; an exception becomes the run's result."""
-        raises = bool(os.environ.get("GNNBENCH_DEBUG"))
-        try:
-            with self._random.at_turn():
-                return step()
-        except DeviceOutOfMemoryError as error:
-            self.fail("out-of-memory", str(error))
-        except MissingDependencyError as error:
-            self.fail("skipped", describe_failure(error))
-        except (PeerLostError, KeyboardInterrupt):
-            raise
-        except GnnbenchError as error:
-            if raises and isinstance(error, StageFailedError):
-                raise
-            self.fail("error", describe_failure(error))
-        except BaseException as error:
-            # The other ranks wait for this one, which cannot go on with the next row.
-            if raises or self._scene.processes is not None:
-                raise
-            self.fail("error", describe_failure(error))
-        finally:
-            self._restore_state()
-        return None
-
-    def _restore_state(self) -> None:
-        """Restore the settings of the process that the row's parts have changed."""
-        self._left.update(dict.fromkeys(self._scene.state.restore()))
-
-    def _release(self) -> None:
+    def release(self) -> None:
         """Release everything that was opened, in all ranks."""
         self._lead("leave")
         self._led = None
@@ -446,9 +331,17 @@ def is_bundled(part: Part) -> bool:
 
 
 def state_work(
-    bundle: Bundle, setting: Setting, trace: Trace, evidence: Evidence | None = None
+    bundle: Bundle,
+    setting: Setting,
+    trace: Trace,
+    evidence: Evidence | None = None,
+    *,
+    modelled: bool,
 ) -> EpochWork:
-    """Return the work of a run's epochs: updates, seeds, edges, and the devices that worked."""
+    """Return the work of a run's epochs: updates, seeds, edges, and the devices that worked.
+
+    A ``modelled`` run also has the error by epochs measured on its platform.
+    """
     sampling = name_sampling(bundle, setting)
     if evidence is not None and evidence.shuffling.missing:
         sampling = f"{sampling}, {UNSHUFFLED}"
@@ -458,6 +351,7 @@ def state_work(
     different = tuple(sorted(set(counts)))
     # The number of epochs that are only timed depends on the time, so they are left out.
     updates, seeds = zip(*counts[: setting.workload.epochs], strict=True)
+    measured = setting.platform.calibrated(bundle.kernel.name, bundle.mode)
     return EpochWork(
         updates=round(mean(updates)),
         seeds=round(mean(seeds)),
@@ -466,31 +360,7 @@ def state_work(
         sampling=sampling,
         kind=find_kind(setting.platform, worked),
         different=different if len(different) > 1 else (),
-    )
-
-
-def describe_failure(error: BaseException) -> str:
-    """Describe an exception of a part as a sentence; its own message may fail too."""
-    if isinstance(error, SystemExit):
-        return "a part called sys.exit, which ends its own run alone."
-    words = words_of(error)
-    if isinstance(error, GnnbenchError):
-        return words
-    name = type(error).__name__
-    return f"{f'{name}: {words}' if words else name}; run with --debug for the traceback."
-
-
-def empty_result(row: Row, repeat: int, status: Status, reason: str) -> RunResult:
-    """Return the result of a run that is not done."""
-    return RunResult(
-        strategy=row.strategy,
-        label=row.label,
-        mode=row.mode,
-        parts=row.parts,
-        repeat=repeat,
-        status=status,
-        reason=reason,
-        program=None if isinstance(row, PlannedRow) else row.origin,
+        own_error=measured.own_error if modelled else None,
     )
 
 

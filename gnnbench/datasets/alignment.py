@@ -116,11 +116,7 @@ def align_split(split: Split, ids: Ids, *, complete: bool = False) -> Masks:
 
 
 def _find_rows(attachment: Attachment, ids: Ids, *, complete: bool) -> IntArray:
-    """Return the row of each vertex, -1 where there is none.
-
-    Raises :class:`DatasetError` for a vertex beyond the rows of an array. A ``complete`` graph has
-    all vertices, so that a row of another vertex is an error too.
-    """
+    """Return the row of each vertex, -1 where there is none."""
     known = attachment.list_ids()
     if attachment.ids is None:
         last = -1 if ids.dtype.kind == "U" or int(ids.min()) < 0 else int(ids.max())

@@ -7,8 +7,9 @@ import difflib
 import math
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -23,6 +24,7 @@ from gnnbench.datasets.synthetic import DEFAULT_SIZES, make_rmat, make_sbm
 from gnnbench.errors import DatasetError
 from gnnbench.host.files import explain, user_cache
 from gnnbench.host.mapped import let_go
+from gnnbench.host.progress import doing
 from gnnbench.records import Dataset, Graph
 
 #: Of symmetric graphs, and of directed ones.
@@ -185,7 +187,8 @@ def load(spec: str, *, seed: int = 0) -> Dataset:
     """
     if seed < 0:
         raise DatasetError(f"dataset {spec!r}: seed {seed} is negative; use 0 or more.")
-    dataset = _load(spec, seed)
+    with doing(f"loading {spec}"):
+        dataset = find_loader(spec)(seed)
     try:
         return dataset.with_full_rows()
     except OSError as error:
@@ -195,26 +198,27 @@ def load(spec: str, *, seed: int = 0) -> Dataset:
         ) from error
 
 
-def _load(spec: str, seed: int) -> Dataset:
+def find_loader(spec: str) -> Callable[[int], Dataset]:
+    """Return the function that loads what ``spec`` names with a seed, as :func:`load` does.
+
+    Raises :class:`DatasetError` for an unknown name.
+    """
     file = find_file(spec)
     if file is not None and file.name == MANIFEST:
-        return load_folder(file.parent, verified_folder())
+        return lambda _: load_folder(file.parent, verified_folder())
     if file is not None:
-        return load_npz(file)
+        return lambda _: load_npz(file)
     head, colon, _ = spec.partition(":")
-    if head == "rmat":
-        return make_rmat(spec, seed)
-    if head == "sbm":
-        return make_sbm(spec, seed)
-    if head == "pyg" and colon:
-        return load_pyg(spec, cache_folder())
-    if head == "dgl" and colon:
-        return load_dgl(spec, cache_folder())
+    if head in ("rmat", "sbm"):
+        return partial({"rmat": make_rmat, "sbm": make_sbm}[head], spec)
+    if head in ("pyg", "dgl") and colon:
+        load_by = {"pyg": load_pyg, "dgl": load_dgl}[head]
+        return lambda _: load_by(spec, cache_folder())
     stand_in = find_stand_in(head)
     if stand_in is not None and colon:
-        return make_stand_in(spec, seed)
+        return partial(make_stand_in, spec)
     if any(entry.name == spec for entry in _OGB) and (has_ogb() or stand_in is None):
-        return load_ogb(spec, cache_folder())
+        return lambda _: load_ogb(spec, cache_folder())
     if stand_in is not None:
         raise DatasetError(
             f"dataset {spec!r} is not on disk here; use the stand-in {stand_in.name}:0.01"
@@ -237,7 +241,7 @@ def _unknown(spec: str) -> DatasetError:
     meant = "did you mean " + " or ".join(folded[name] for name in close) + "? " if close else ""
     return DatasetError(
         f"there is no dataset {spec!r}: {meant}`gnnbench datasets list` shows all, "
-        f"a path must end in .npz, or be that of a folder with a {MANIFEST}."
+        f"a path must end in .npz, or name a folder with a {MANIFEST}."
     )
 
 

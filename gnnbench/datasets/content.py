@@ -192,11 +192,7 @@ def find_share_of(where: str, word: str) -> str:
 
 
 def _as_mask(where: str, given: AnyArray, ids: Ids, *, complete: bool) -> BoolArray:
-    """Return a share of a split as flags of the vertices, bool ``(V,)``.
-
-    It is given as one flag for each id 0, 1, 2, ..., also as zeros and ones, or as ids of vertices,
-    each once. Raises :class:`DatasetError` for anything else.
-    """
+    """Return a share of a split as flags of the vertices, bool ``(V,)``."""
     if given.ndim != 1 or (given.dtype.kind not in "biuU" and len(given)):
         raise DatasetError(
             f"{where} has shape {given.shape} and dtype {given.dtype}; give a mask or numbers of "

@@ -401,10 +401,7 @@ def _write(
 
 @contextmanager
 def _draw_aside(folder: Path) -> Iterator[Callable[[int], None]]:
-    """Have a thread write random features while the body runs.
-
-    The body calls the function with a number of vertices, and later with larger ones.
-    """
+    """Have a thread write random features while the body runs."""
     counts: SimpleQueue[int | None] = SimpleQueue()
     failed = Event()
 
@@ -430,10 +427,7 @@ def _draw_aside(folder: Path) -> Iterator[Callable[[int], None]]:
 def _write_features(
     folder: Path, path: Path, source: _Source, found: Digests
 ) -> tuple[FloatArray | scipy.sparse.csr_matrix, tuple[str, ...], tuple[str, ...]]:
-    """Write the features, and return them, notes on them, and the names of random data.
-
-    Dense features are returned as the mapped file.
-    """
+    """Write the features, and return them, notes on them, and the names of random data."""
     into = folder / "x.npy"
     made_up: tuple[str, ...] = ()
     rounded = False

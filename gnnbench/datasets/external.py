@@ -200,10 +200,7 @@ def _only(spec: str, home: Path, loaded: Sequence[T]) -> T:
 
 
 def _keep(spec: str, home: Path, open_at: Callable[[Path], T]) -> T:
-    """Return the result of ``open_at`` for the folder ``home``.
-
-    ``home`` appears only after everything in it has been downloaded and parsed.
-    """
+    """Return the result of ``open_at`` for the folder ``home``."""
     with _foreign(spec, home):
         if not home.is_dir():
             # Another process may be quicker.

@@ -16,7 +16,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -114,6 +114,18 @@ def load_folder(path: Path, verified: Path, *, checked: bool = False) -> Dataset
             _check(path, manifest, files, dataset)
         seen.keep()
     return dataset
+
+
+def map_folder(path: Path, *, moved: bool = False) -> Dataset:
+    """Map all arrays of the folder ``path``, which was checked or written by this job.
+
+    A data set that was ``moved`` there is none of a folder, and keeps its origin. Raises
+    :class:`DatasetError`.
+    """
+    manifest, _ = read_manifest(path / MANIFEST)
+    arrays = {name: file.map() for name, file in _find_files(path, manifest).items()}
+    dataset = _make_dataset(path, manifest, arrays)
+    return replace(dataset, origin=manifest.origin, folder="") if moved else dataset
 
 
 def read_manifest(file: Path) -> tuple[Manifest, str]:

@@ -27,6 +27,7 @@ from gnnbench.datasets.texts import BYTES_PER_EDGE, strip_compression
 from gnnbench.datasets.topology import MAX_VERTICES, AnyArray, sort_unique
 from gnnbench.datasets.torch_files import as_numpy, load_torch
 from gnnbench.errors import DatasetError
+from gnnbench.host.progress import doing
 from gnnbench.records import Dataset, IntArray
 
 #: Ids below this are looked up in an array that has an entry for each.
@@ -102,8 +103,10 @@ def import_graph(
     extras = extras or Extras()
     attached = read_attached(extras.features, extras.labels, extras.split, extras.string_ids)
     kind = find_format(file, extras)
-    found = _read(file, kind, extras, attached)
-    made = assemble(name, found, attached, directed=extras.directed)
+    with doing(f"importing {file.name}", 2) as importing:
+        found = _read(file, kind, extras, attached)
+        importing.advance()
+        made = assemble(name, found, attached, directed=extras.directed)
     read_as = found.read_as or FORMATS[kind].description
     return Imported(made, found.numbering.renumbered, read_as, found.list_edges(_SHOWN_EDGES))
 

@@ -36,6 +36,7 @@ from gnnbench.datasets.scipy_files import make_csr
 from gnnbench.datasets.topology import AnyArray, as_edge_weights, check_csr, find_fault
 from gnnbench.errors import DatasetError, GnnbenchError
 from gnnbench.host.files import explain, publish
+from gnnbench.host.progress import doing
 from gnnbench.records import Dataset, Graph
 
 SPARSE_NAMES = ("x_data", "x_indices", "x_indptr", "x_shape")
@@ -225,10 +226,13 @@ def save_npz(dataset: Dataset, path: str | os.PathLike[str], *, overwrite: bool 
             f"({explain(error)}); choose another."
         ) from error
     try:
-        with publish(file, overwrite=overwrite) as stream, zipfile.ZipFile(stream, "w") as archive:
+        writing = doing(f"writing {file.name}", sum(array.nbytes for array in arrays.values()))
+        published = publish(file, overwrite=overwrite)
+        with writing as task, published as stream, zipfile.ZipFile(stream, "w") as archive:
             for name, array in arrays.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, array, allow_pickle=False)
+                task.advance(array.nbytes)
     except FileExistsError as error:
         raise _exists(file) from error
     except OSError as error:

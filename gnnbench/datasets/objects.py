@@ -332,10 +332,7 @@ def _join(name: str, raw: RawGraph, columns: Mapping[str, object | None]) -> Raw
 
 
 def _as_array(where: str, given: object) -> AnyArray:
-    """Return an array of an array, a list, or a tensor on any device; bfloat16 as float32.
-
-    Raises :class:`DatasetError` for lists of unequal lengths.
-    """
+    """Return an array of an array, a list, or a tensor on any device; bfloat16 as float32."""
     if hasattr(given, "numpy") and hasattr(given, "detach"):
         tensor = given.detach().cpu()
         return cast(

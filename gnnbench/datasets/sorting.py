@@ -15,6 +15,7 @@ import numpy.typing as npt
 from gnnbench.datasets.npy import ArrayWriter
 from gnnbench.datasets.topology import Repairs
 from gnnbench.host.cores import count_cores
+from gnnbench.host.progress import doing, note_steps
 from gnnbench.records import BoolArray, IndexArray, IntArray
 
 Keys = npt.NDArray[np.uint64]
@@ -78,6 +79,7 @@ class KeyFiles:
 
         count = 0
         for parts in work_ahead(divide, given):
+            note_steps(sum(map(len, parts)))
             for path, part in zip(self._paths, parts, strict=True):
                 if len(part):
                     with open(path, "ab") as stream:
@@ -152,7 +154,8 @@ def sort_edges(
 
     ways = 1 if directed else 2
     files = KeyFiles(scratch, 2 * width + 1, ways * num_edges)
-    added = files.add(pack, edges) // ways
+    with doing("sorting edges into files", ways * num_edges):
+        added = files.add(pack, edges) // ways
 
     def unpack(keys: Keys) -> tuple[int, IntArray, IndexArray, int]:
         """Return the first row, the degrees from there on, the columns, and the given edges."""
@@ -169,8 +172,10 @@ def sort_edges(
 
     indptr = np.zeros(num_vertices + 1, dtype=np.int64)
     distinct = forward = 0
-    with ArrayWriter(into, np.int32) as writer:
+    merging = doing("writing sorted edges", ways * num_edges)
+    with ArrayWriter(into, np.int32) as writer, merging as merged:
         for lowest, degrees, columns, straight in files.read(unpack, last=True):
+            merged.advance(len(columns))
             indptr[lowest + 1 : lowest + 1 + len(degrees)] += degrees
             distinct, forward = distinct + len(columns), forward + straight
             writer.append(columns)

@@ -19,6 +19,7 @@ from gnnbench.datasets.construct import MASK_NAMES
 from gnnbench.datasets.npy import ArrayFile, ArrayWriter
 from gnnbench.errors import DatasetError
 from gnnbench.host.mapped import AnyArray
+from gnnbench.host.progress import doing
 from gnnbench.records import Graph, IntArray, begin_digest
 
 #: In which order a data set's digest goes over its arrays (``gnnbench.records.Dataset.digest``).
@@ -65,7 +66,8 @@ class Digests:
         """
         begun = iter(pieces)
         first = next(begun)
-        with ArrayWriter(folder / f"{name}.npy", first.dtype, first.shape[1:]) as writer:
+        writing = ArrayWriter(folder / f"{name}.npy", first.dtype, first.shape[1:])
+        with doing(f"writing {name}"), writing as writer:
             self.follow(name, chain((first,), begun), writer.append)
 
     @property
@@ -92,8 +94,10 @@ def check_stored(
         offsets = files["x_indptr"].read().astype(np.int64)
         checks["x_indices"] = _Rows(where, "x_indices", offsets, num_features).take
     found = Digests(directed=graph.directed)
-    for name in (name for name in ORDER if name in files):
-        found.follow(name, files[name].pieces(), checks.get(name, len))
+    with doing(f"checking {where}", len(files)) as checking:
+        for name in (name for name in ORDER if name in files):
+            found.follow(name, files[name].pieces(), checks.get(name, len))
+            checking.advance()
     if not graph.directed:
         topology.require_reverses()
     return found

@@ -26,6 +26,7 @@ from gnnbench.datasets.construct import (
 from gnnbench.datasets.memory import check_memory
 from gnnbench.datasets.topology import MAX_VERTICES, sort_unique
 from gnnbench.errors import DatasetError
+from gnnbench.host.progress import doing, note_steps
 from gnnbench.records import BoolArray, Dataset, FloatArray, IntArray
 
 #: Quadrant probabilities a, b, c (d is the rest): Graph500's, after Chakrabarti et al. 2004.
@@ -173,10 +174,12 @@ def draw_until(where: str, edges: int, draw_more: Callable[[int], int]) -> int:
     ``draw_more`` draws so many candidates, and says how many are distinct then.
     """
     found = 0
-    for _ in range(_MAX_ROUNDS):
-        if found >= edges:
-            return found
-        found = draw_more(max(4096, int(_SURPLUS * (edges - found))))
+    with doing("drawing edges", 2 * edges) as drawing:  # drawn, then sorted
+        for _ in range(_MAX_ROUNDS):
+            if found >= edges:
+                break
+            found = draw_more(max(4096, int(_SURPLUS * (edges - found))))
+            drawing.advance(found + min(found, edges) - drawing.done)
     if found >= edges:
         return found
     raise DatasetError(
@@ -203,6 +206,7 @@ def draw_rmat(rng: np.random.Generator, count: int, vertices: int) -> tuple[IntA
     for rows, columns in draw_rmat_pieces(rng, count, vertices):
         end = filled + len(rows)
         src[filled:end], dst[filled:end] = rows, columns
+        note_steps(end - filled)
         filled = end
     return src, dst
 

@@ -25,6 +25,7 @@ from gnnbench.datasets.sorting import work_ahead
 from gnnbench.datasets.texts import EDGES, readable, text_pieces
 from gnnbench.datasets.topology import AnyArray
 from gnnbench.errors import DatasetError, reason_of
+from gnnbench.host.progress import doing
 
 #: Delimiters in the order in which they are tried; a blank stands for any number of them.
 DELIMITERS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "pipe", " ": "blank"}
@@ -371,10 +372,11 @@ def read_whole(
     file can hold gigabytes.
     """
     pieces, rows = [], 0
-    for piece in read_columns(table, kinds, what):
-        pieces.append(piece)
-        rows += len(piece[min(kinds)])
-        check_memory(str(table.file), f"its first {rows:,} rows", row_bytes * rows)
+    with doing(f"reading {table.file.name}"):
+        for piece in read_columns(table, kinds, what):
+            pieces.append(piece)
+            rows += len(piece[min(kinds)])
+            check_memory(str(table.file), f"its first {rows:,} rows", row_bytes * rows)
     if not rows:
         raise DatasetError(f"{table.file}: it has no lines of data; give {what} on each line.")
     return {column: np.concatenate([each[column] for each in pieces]) for column in kinds}

@@ -31,14 +31,12 @@ _REASONS = {
     errno.EDQUOT: "the disk quota is used up",
     errno.EROFS: "its file system is read-only",
     errno.EFBIG: "the file would be larger than is allowed here",
-    errno.EPIPE: "whoever read the pipe has gone",
+    errno.EPIPE: "the reader of the pipe has gone",
 }
 #: The text around the random part of a temporary name.
 _PREFIX, _SUFFIX = ".gnnbench-", ".tmp"
 #: A younger folder may not have been locked yet by the process that made it.
 _NEW_S = 60.0
-#: Errors of a file system without hard links, or without further ones.
-_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
 
 
 class FileRefusedError(UsageError):
@@ -154,6 +152,15 @@ def user_cache() -> Path:
     return Path(base) / "gnnbench"
 
 
+def user_state() -> Path:
+    """Return ``~/.local/state/gnnbench``, or the folder below ``$XDG_STATE_HOME``.
+
+    Raises ``RuntimeError`` if the home folder is not known.
+    """
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "gnnbench"
+
+
 # --------------------------------------------------------------------------- writing
 
 
@@ -161,11 +168,9 @@ def user_cache() -> Path:
 def publish(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
     """Yield a stream of bytes, and publish its content at ``path`` atomically when the block ends.
 
-    If the block raises, or the process is killed in it, ``path`` is unchanged and nothing is left
-    beside it. There are two exceptions, which may leave a hidden ``.tmp`` file: a process killed on
-    a file system without nameless files, and one killed just as it replaces a file. Links are
-    followed. A pipe or a device is written to directly. Without ``overwrite`` nothing is replaced,
-    not even a file that appears while the block runs.
+    If the block raises, ``path`` is unchanged and nothing is left beside it. A killed process
+    leaves a hidden ``.tmp`` file. Links are followed. A pipe or a device is written to directly.
+    Without ``overwrite`` nothing is replaced, not even a file that appears while the block runs.
 
     Raises ``OSError``, including ``FileExistsError``; :func:`explain` puts it in words.
     """
@@ -179,16 +184,19 @@ def publish(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
         with _open_special(path) as stream:
             yield stream
         return
-    # A folder may be writable without being readable.
-    kind = getattr(os, "O_PATH", os.O_RDONLY)
-    folder = os.open(target.parent, kind | os.O_DIRECTORY | os.O_CLOEXEC)
+    scratch = target.parent / _draw_name()
     try:
-        with _Unpublished(folder) as unpublished:
-            yield unpublished.stream
-            unpublished.finish(mode)
-            unpublished.name_as(target.name, overwrite=overwrite)
+        with open(scratch, "x+b") as stream:
+            yield stream
+            stream.flush()
+            if mode is not None:
+                os.fchmod(stream.fileno(), stat.S_IMODE(mode) & 0o777)
+            os.fsync(stream.fileno())
+        if not overwrite and os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        os.replace(scratch, target)
     finally:
-        os.close(folder)
+        scratch.unlink(missing_ok=True)
 
 
 def _open_special(path: Path) -> BinaryIO:
@@ -197,91 +205,11 @@ def _open_special(path: Path) -> BinaryIO:
         descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         if error.errno == errno.ENXIO:
-            reason = "it is a pipe that nobody reads, so start its reader first"
+            reason = "it is a pipe without a reader, so start its reader first"
             raise OSError(errno.ENXIO, reason) from error
         raise
     os.set_blocking(descriptor, True)
     return open(descriptor, "wb")
-
-
-class _Unpublished:
-    """A new file in a folder (an open descriptor) without a name, or with a random one.
-
-    It is deleted when the block ends unless it was named.
-    """
-
-    def __init__(self, folder: int) -> None:
-        self._folder = folder
-        self._name: str | None = None
-        self.stream = os.fdopen(self._create(), "w+b")
-
-    def __enter__(self) -> _Unpublished:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        try:
-            self.stream.close()
-        finally:
-            if self._name is not None:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(self._name, dir_fd=self._folder)
-
-    def _create(self) -> int:
-        # Unusual file systems refuse with various errors.
-        with contextlib.suppress(OSError, AttributeError):
-            if os.path.isdir("/proc/self/fd"):
-                return os.open(
-                    ".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666, dir_fd=self._folder
-                )
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        name = _draw_name()
-        descriptor = os.open(name, flags, 0o666, dir_fd=self._folder)
-        self._name = name
-        return descriptor
-
-    def finish(self, mode: int | None) -> None:
-        """Flush everything to disk, with the permissions in ``mode`` if given."""
-        self.stream.flush()
-        if mode is not None:
-            os.fchmod(self.stream.fileno(), stat.S_IMODE(mode) & 0o777)
-        os.fsync(self.stream.fileno())
-
-    def name_as(self, name: str, *, overwrite: bool) -> None:
-        """Give the file its name in the folder atomically."""
-        if not overwrite:
-            self._name_unless_taken(name)
-            return
-        if self._name is None:
-            with contextlib.suppress(FileExistsError):
-                self._link(name)
-                return
-            # Only a named file can replace another.
-            name_for_now = _draw_name()
-            self._link(name_for_now)
-            self._name = name_for_now
-        os.replace(self._name, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
-        self._name = None
-
-    def _name_unless_taken(self, name: str) -> None:
-        try:
-            self._link(name)
-        except FileExistsError:
-            raise
-        except OSError as error:
-            if self._name is None or error.errno not in _NO_LINKS:
-                raise
-            # Without hard links an empty file reserves the name, and is then replaced.
-            flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            os.close(os.open(name, flags, 0o600, dir_fd=self._folder))
-            os.replace(self._name, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
-            self._name = None
-
-    def _link(self, name: str) -> None:
-        if self._name is not None:
-            os.link(self._name, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
-        else:
-            # A descriptor for the folder makes this linkat(2), which follows the link in /proc.
-            os.link(f"/proc/self/fd/{self.stream.fileno()}", name, dst_dir_fd=self._folder)
 
 
 @contextlib.contextmanager

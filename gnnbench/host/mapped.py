@@ -13,6 +13,7 @@ import mmap
 import os
 import re
 import tempfile
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -41,6 +42,10 @@ _REGION = re.compile(r"([0-9a-f]+)-([0-9a-f]+) ")
 
 class FileMapping(mmap.mmap):
     """A private mapping of a file. An array is mapped if its memory belongs to such a mapping."""
+
+
+#: All mappings of this process.
+_MAPPINGS: weakref.WeakSet[FileMapping] = weakref.WeakSet()
 
 
 def find_mapping(array: AnyArray) -> FileMapping | None:
@@ -76,6 +81,7 @@ def map_array(
         flags=mmap.MAP_PRIVATE | _MAP_NORESERVE,
         prot=mmap.PROT_READ | mmap.PROT_WRITE,
     )
+    _MAPPINGS.add(mapped)
     flat: AnyArray = np.frombuffer(mapped, dtype, count, offset)
     return flat.reshape(shape)
 
@@ -107,6 +113,17 @@ def let_go(array: AnyArray) -> None:
     Any other array keeps its pages, since they have no other copy.
     """
     _advise(array, mmap.MADV_DONTNEED)
+
+
+def let_all_go() -> None:
+    """Drop the pages of all mapped arrays from this process, except of arrays it has written to.
+
+    A page that is read again comes from the system's cache, or from disk.
+    """
+    regions = list(_list_regions())
+    for mapped in list(_MAPPINGS):
+        if not _sum_written(regions, np.frombuffer(mapped, np.uint8)):
+            mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def _advise(array: AnyArray, advice: int) -> None:
@@ -239,20 +256,27 @@ def count_written(array: AnyArray) -> int:
 
     0 if the system does not tell (``/proc/self/smaps`` is Linux's).
     """
+    return _sum_written(_list_regions(), array)
+
+
+def _sum_written(regions: Iterable[tuple[int, int, int]], array: AnyArray) -> int:
     begin, end = _find_pages(array)
-    written, inside = 0, False
+    return sum(written for first, last, written in regions if first < end and begin < last)
+
+
+def _list_regions() -> Iterator[tuple[int, int, int]]:
+    """Yield begin, end and written bytes of each region of this process's memory."""
     try:
         lines = Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines()
     except OSError:
-        return 0
+        return
+    first = last = 0
     for line in lines:
         region = _REGION.match(line)
         if region is not None:
             first, last = (int(number, 16) for number in region.groups())
-            inside = first < end and begin < last
-        elif inside and line.startswith("Anonymous:"):
-            written += 1024 * int(line.split()[1])
-    return written
+        elif line.startswith("Anonymous:"):
+            yield first, last, 1024 * int(line.split()[1])
 
 
 def _find_pages(array: AnyArray) -> tuple[int, int]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from gnnbench.errors import UsageError
@@ -27,6 +29,27 @@ REPORT_FD, STORE_FD = "GNNBENCH_REPORT_FD", "GNNBENCH_STORE_FD"
 #: Seconds that a rank waits for the others in one step before it gives up, by default. Ranks have
 #: equal shares of every step, and reach the next one together.
 PATIENCE_S = 60
+
+#: Runs the ``gnnbench`` whose package is the first argument, with the other arguments. The current
+#: folder, which ``-c`` puts first on the path, is removed before any import. The user's PYTHONPATH
+#: stays.
+BOOTSTRAP = """
+import sys
+if not getattr(sys.flags, "safe_path", False):
+    del sys.path[0]
+from importlib.util import module_from_spec, spec_from_file_location
+package = sys.argv.pop(1)
+spec = spec_from_file_location(
+    "gnnbench", f"{package}/__init__.py", submodule_search_locations=[package]
+)
+module = sys.modules["gnnbench"] = module_from_spec(spec)
+spec.loader.exec_module(module)
+from gnnbench.__main__ import start
+start()
+"""
+
+#: Follows the name of a rank in the reason that it gives the others for its own failure.
+HAS_FAILED = "has failed:"
 
 #: A rank has met the others, and a rank has finished its work.
 Report = Literal["J", "D"]
@@ -59,6 +82,11 @@ class Place:
 def is_loopback(address: str) -> bool:
     """Return whether an address is reachable on its own machine alone."""
     return address in ("localhost", "::1") or address.startswith("127.")
+
+
+def spell_command(arguments: Sequence[str]) -> list[str]:
+    """Return the command that runs this ``gnnbench`` with ``arguments``, in any folder."""
+    return [sys.executable, "-c", BOOTSTRAP, str(Path(__file__).parents[1]), *arguments]
 
 
 def read_place() -> Place | None:

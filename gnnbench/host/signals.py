@@ -30,21 +30,20 @@ INSIST_S = 1.0
 ENDING_S = 5.0
 #: The delay before an interrupt that could not be raised is tried again.
 AGAIN_S = 0.02
-#: An import that lasts longer is interrupted.
-IMPORT_S = 10.0
 
 
 class _Came:
-    """The first signal that came, its time, whether to clean up, and whether the user was told."""
+    """The first signal that came, its time, and whether the user was told."""
 
     number: int | None = None
     at_s = 0.0
-    in_work = False
     said = False
     #: When it came, if a thread watches: the main thread may take it much later.
     arrived_s: float | None = None
     #: Returns the moment and the sentence of a fault elsewhere that this process ends for, if any.
     find_fault: Callable[[], tuple[float, str] | None] = staticmethod(lambda: None)
+    #: Returns a clause on what the user can do next, or nothing.
+    find_hint: Callable[[], str] = staticmethod(lambda: "")
 
 
 def take() -> None:
@@ -52,13 +51,8 @@ def take() -> None:
     for number in WORDS:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _interrupt)
-    signal.signal(signal.SIGALRM, _raise_or_defer)
+    signal.signal(signal.SIGALRM, _raise)
     sys.unraisablehook = _raise_again
-
-
-def begin_work() -> None:
-    """Mark that from here on an end must clean up files and processes."""
-    _Came.in_work = True
 
 
 def insist() -> None:
@@ -89,6 +83,11 @@ def insist() -> None:
 def explain_by(find_fault: Callable[[], tuple[float, str] | None]) -> None:
     """Have :func:`find_cause` ask for faults elsewhere, each with its moment and a sentence."""
     _Came.find_fault = staticmethod(find_fault)
+
+
+def hint_by(find_hint: Callable[[], str]) -> None:
+    """Have :func:`say` add the clause that ``find_hint`` returns."""
+    _Came.find_hint = staticmethod(find_hint)
 
 
 def find_cause() -> str | None:
@@ -129,7 +128,8 @@ def say(where: str = "") -> int:
     if not (told or is_watched()):
         word = WORDS[signal.Signals(_Came.number or signal.SIGINT)]
         with contextlib.suppress(OSError):  # the terminal may be gone
-            print(f"gnnbench: error: {word}{where}.", file=sys.stderr, flush=True)
+            hint = _Came.find_hint()
+            print(f"gnnbench: error: {word}{where}{hint}.", file=sys.stderr, flush=True)
     return status()
 
 
@@ -146,30 +146,13 @@ def leave(code: int) -> NoReturn:
 def _interrupt(number: int, frame: FrameType | None) -> None:
     if _Came.number is None:
         _Came.number, _Came.at_s = number, time.monotonic()
-        _raise_or_defer(number, frame)
+        _raise(number, frame)
     elif time.monotonic() - _Came.at_s > INSIST_S:
         os._exit(say())
 
 
-def _raise_or_defer(_: int, frame: FrameType | None) -> None:
-    """Raise the interrupt, but not within an import.
-
-    Some libraries take any exception there for a missing module, and go on without it. Before work
-    has begun the process exits at once; later the import is awaited.
-    """
-    if not _is_importing(frame) or time.monotonic() - _Came.at_s > IMPORT_S:
-        raise KeyboardInterrupt
-    if not _Came.in_work:
-        os._exit(say())
-    signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
-
-
-def _is_importing(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
-            return True
-        frame = frame.f_back
-    return False
+def _raise(_: int, __: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 def _raise_again(unraisable: sys.UnraisableHookArgs) -> None:

@@ -13,6 +13,7 @@ from gnnbench.jobs.limits import (
     MODEL_NAMES,
     MODES,
     MOST_NEIGHBOURS,
+    MOST_PROCESSES,
     MOST_THREADS,
     Listed,
     OneOf,
@@ -22,13 +23,12 @@ from gnnbench.jobs.limits import (
     Source,
     Whole,
     Wholes,
-    read_value,
 )
-from gnnbench.jobs.options import Option, Sweep, list_options
+from gnnbench.jobs.options import Option, Sweep, read_record
 from gnnbench.jobs.words import choose_strategies, read_settings, read_swaps
 
 if TYPE_CHECKING:
-    from gnnbench.jobs.progress import Progress
+    from gnnbench.host.progress import Progress
     from gnnbench.jobs.words import ChosenStrategy, StrategyLike
     from gnnbench.machines.machine import Platform
     from gnnbench.parts import LayerClass
@@ -109,13 +109,13 @@ class Task:
             "Train in this mode alone.",
             OneOf(MODES),
             by_command={
-                ("plan",): "How to train, of a strategy that can do both.",
+                ("plan",): "Mode of a strategy that trains in both.",
                 ADVICE: "Answer for this mode alone.",
             },
             usual={
-                ("compare",): "the mode of the strategies that have one; else their usual one",
+                ("compare",): "the only mode of the strategies, or their usual one",
                 ("plan",): "its usual mode",
-                ADVICE: "for both, apart",
+                ADVICE: "both, one answer each",
             },
             commands=("compare", "plan", *ADVICE),
         ),
@@ -146,8 +146,8 @@ class Training(Task):
         Option(
             "The machine to run on or to model; see 'gnnbench platforms'.",
             Source("a name, a path or a platform", "gnnbench.machines.machine", "Platform"),
-            usual="this machine where it has a CUDA device, else that of the first strategy's "
-            "paper, else epyc7763x2-4xa5000, or another that has what the strategies train on",
+            usual="this machine if it has a CUDA device; else the first strategy's machine, "
+            "epyc7763x2-4xa5000, or another with the required devices",
             metavar="NAME, FILE.toml or cores:A,B",
             sweep=Sweep("must", key="platforms"),
         ),
@@ -196,12 +196,7 @@ class Training(Task):
     ] = ()
 
     def __post_init__(self) -> None:
-        record: type = type(self)
-        for name, each in list_options(record).items():
-            value = getattr(self, name)
-            if value is not None or each.default is not None or name in self.required:
-                read = read_value(name, each.option.rule, value)
-                object.__setattr__(self, name, read)
+        read_record(self, self.required)
         self.refuse()
 
     def refuse(self) -> None:
@@ -270,7 +265,7 @@ class Trials:
     """How often each row of a comparison runs, and how it is checked."""
 
     repeats: Annotated[
-        int, Option("Times to run each strategy, each with a seed of its own.", COUNT, sweep=ONCE)
+        int, Option("Times to run each strategy, each with another seed.", COUNT, sweep=ONCE)
     ] = 1
     same_seed: Annotated[bool, Option("Give all repeats the same seed.", FLAG)] = False
     target_accuracy: Annotated[
@@ -305,8 +300,7 @@ class Trials:
     plain: Annotated[
         bool,
         Option(
-            "Also run, beside each strategy, the one with plain parts that it is to be better "
-            "than.",
+            "Also run the baseline of each strategy, which has plain parts.",
             FLAG,
             usual="plain",
             flag="--plain/--no-plain",
@@ -317,14 +311,52 @@ class Trials:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Spread:
+    """The nodes, the processes and the GPUs of one run."""
+
+    nodes: Annotated[
+        int, Option("Nodes of each run.", Whole(1, MOST_PROCESSES), flag=None, sweep=MAY)
+    ] = 1
+    processes: Annotated[
+        int | None,
+        Option(
+            "Train strategies of several devices in N processes, one a device, as under torchrun; "
+            "others run in one of them. Without --platform on N workers made of this machine.",
+            Whole(1, MOST_PROCESSES),
+            typed=Whole(2, MOST_PROCESSES),
+            metavar="N",
+            commands=("compare",),
+            sweep=Sweep("may", default=1),
+        ),
+    ] = None
+    gpus: Annotated[
+        int, Option("GPUs of each run.", Whole(0, MOST_PROCESSES), flag=None, sweep=MAY)
+    ] = 0
+
+    def __post_init__(self) -> None:
+        read_record(self)
+        for name, count in (("processes", self.ranks), ("gpus", self.gpus)):
+            if count % self.nodes:
+                raise UsageError(
+                    f"{name} is {count:,} on {self.nodes:,} nodes; give a multiple of the nodes, "
+                    f"because each node has as many as the others."
+                )
+
+    @property
+    def ranks(self) -> int:
+        """The number of processes of a run, on all nodes together."""
+        return self.processes or 1
+
+
+@dataclass(frozen=True, kw_only=True)
 class Choice:
     """Strategies to work with, and a receiver of the progress."""
 
     strategies: Annotated[
         "str | Strategy | Sequence[str | Strategy] | None",
         Option(
-            "The strategies to compare, by name; see 'gnnbench plugins'. A:PART=NAME is A with "
-            "that part instead of its own, such as hongtu:kernel=dgl.",
+            "The strategies to compare, by name; see 'gnnbench plugins'. A:PART=NAME replaces a "
+            "part of A, as in hongtu:kernel=dgl.",
             Listed("names, such as ['hyscale', 'hongtu']", _STRATEGY, choose_strategies),
             by_command={ADVICE: "Combine the parts of these strategies alone."},
             usual={ADVICE: "all that are installed"},

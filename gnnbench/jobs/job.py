@@ -15,6 +15,7 @@ from gnnbench.jobs.limits import (
     COUNT,
     FLAG,
     MODEL_NAMES,
+    MOST_COPIES,
     MOST_LEARNING_RATE,
     SCALINGS,
     TARGETS,
@@ -66,13 +67,11 @@ class Job(Trials, Training, Choice):
     scaling: Annotated[
         "ScalingChoice",
         Option(
-            "Bring features to one scale: rows to length 2, or columns to mean 0 and deviation 1. "
-            "auto takes rows for sparse features, and columns for others unless they are so "
-            "already.",
+            "Scale features: rows to length 2, or columns to mean 0 and deviation 1. auto scales "
+            "rows of sparse features, and columns of others if they need it.",
             OneOf(SCALINGS),
             by_command={
-                ("datasets",): "How features are scaled in a folder, which has them as they are "
-                "trained on."
+                ("datasets",): "Scaling of the features in a folder, which are stored scaled."
             },
             usual={("datasets",): "auto"},
             flag="--scale-features",
@@ -108,7 +107,7 @@ class PlanJob(Training, Named):
     vertices: Annotated[
         int | str | None,
         Option(
-            "Plan for an R-MAT graph of so many vertices that is drawn, never stored; 64M is 64 "
+            "Plan for an R-MAT graph of N vertices, which is drawn and not stored; 64M is 64 "
             "million.",
             Parsed(str),
             metavar="N",
@@ -117,7 +116,7 @@ class PlanJob(Training, Named):
     edges: Annotated[
         int | str | None,
         Option(
-            "Its undirected edges, each of which counts in both directions; 1G is a billion.",
+            "Undirected edges of that graph, each counted in both directions; 1G is a billion.",
             Parsed(str),
             metavar="M",
         ),
@@ -129,6 +128,46 @@ class PlanJob(Training, Named):
             Wholes(COUNT, "256,128,64", least=2),
             usual="the dataset's features, the width of hidden layers, its classes",
             metavar="F,F[,F...]",
+        ),
+    ] = None
+    batch_vertices: Annotated[
+        Sequence[int] | None,
+        Option(
+            "Plan for mini-batches of these sizes, without a graph: the vertices of one device's "
+            "mini-batch, from the input layer to the seeds.",
+            Wholes(COUNT, "66907,11401,1000", least=2),
+            metavar="N,N[,N...]",
+        ),
+    ] = None
+    batch_edges: Annotated[
+        Sequence[int] | None,
+        Option(
+            "Their edges, from the input layer on.",
+            Wholes(Whole(0), "60250,10402"),
+            metavar="M[,M...]",
+        ),
+    ] = None
+    train_vertices: Annotated[
+        int | None,
+        Option("Training vertices in an epoch of such mini-batches.", COUNT, metavar="N"),
+    ] = None
+    replication: Annotated[
+        float | None,
+        Option(
+            "Copies of a vertex over all partitions, itself among them, of a full graph that is "
+            "given by its size.",
+            Real(0.0, MOST_COPIES),
+            metavar="A",
+        ),
+    ] = None
+    share: Annotated[
+        float | None,
+        Option(
+            "Go through so large a share of a full graph that is given by its size, on as large a "
+            "share of the machine.",
+            Real(0.0, 1.0),
+            usual="all of it",
+            metavar="S",
         ),
     ] = None
 
@@ -155,17 +194,53 @@ class PlanJob(Training, Named):
 
     def refuse(self) -> None:
         """Refuse values that contradict each other, or that this machine cannot hold."""
-        drawn = self.vertices is not None
+        drawn, batches = self.vertices is not None, self.batch_vertices is not None
         if len(self.chosen) != 1:
             raise UsageError(f"strategy is {self.strategy!r}; give one name.")
-        if (self.dataset is not None) == drawn or drawn != (self.edges is not None):
+        if (self.dataset is not None) == (drawn or batches) or drawn != (self.edges is not None):
             raise OptionConflictError("give either {dataset}, or both {vertices} and {edges}.")
-        if drawn and self.dims is None:
+        if (drawn or batches) and self.dims is None:
             raise OptionConflictError("say how wide the layers are, such as {dims} 256,128,64.")
+        self._refuse_batches(batches)
+        if self.replication is not None and self.replication < 1:
+            raise UsageError(
+                f"replication is {self.replication:g}; a vertex has 1 copy or more, itself."
+            )
         Training.refuse(self)
+
+    def _refuse_batches(self, batches: bool) -> None:
+        """Refuse sizes of mini-batches that are incomplete, or do not fit each other."""
+        parts = (self.batch_edges, self.train_vertices)
+        if any((each is not None) != batches for each in parts):
+            raise OptionConflictError(
+                "sizes of mini-batches are {batch_vertices}, {batch_edges} and {train_vertices}; "
+                "give all of them."
+            )
+        if self.batch_vertices is None or self.batch_edges is None:
+            return
+        depth = self.count_layers()
+        if (len(self.batch_vertices), len(self.batch_edges)) != (depth + 1, depth):
+            raise UsageError(
+                f"batch_vertices has {len(self.batch_vertices)} numbers and batch_edges "
+                f"{len(self.batch_edges)}; {depth} layers have {depth + 1} and {depth}."
+            )
+        if list(self.batch_vertices) != sorted(self.batch_vertices, reverse=True):
+            raise UsageError(
+                f"batch_vertices is {list(self.batch_vertices)}; each layer's vertices are among "
+                f"the one's before, so let the numbers fall."
+            )
 
     def refuse_ignored(self, given: Collection[str]) -> None:
         """Refuse options that were ``given`` and have no effect beside others."""
+        sized = {"replication", "share"}
+        if self.batch_vertices is not None:
+            sized |= {"batch_size", "fanouts", "epochs"}
+        if self.sizes is None or self.batch_vertices is not None:
+            for name in sized.intersection(given):
+                beside = "batch_vertices" if self.batch_vertices is not None else "dataset"
+                raise OptionConflictError(
+                    f"{{{name}}} has no effect beside {{{beside}}}; leave it out."
+                )
         if self.dims is not None and not {"layers", "hidden"}.isdisjoint(given):
             raise OptionConflictError("give either {dims}, or {layers} and {hidden}.")
 
@@ -193,12 +268,12 @@ class AdviceJob(Choice, Training):
     required: ClassVar[tuple[str, ...]] = ("dataset",)
 
     target: Annotated[
-        Target, Option("What is to be least.", OneOf(TARGETS), commands=("advise",))
+        Target, Option("The quantity to minimise.", OneOf(TARGETS), commands=("advise",))
     ] = "time"
     device_memory: Annotated[
         int | float | str | None,
         Option(
-            "As if each accelerator had so much memory, such as 24GB.",
+            "Assume that each accelerator has this memory, such as 24GB.",
             Parsed(read_size),
             metavar="SIZE",
         ),
@@ -206,9 +281,9 @@ class AdviceJob(Choice, Training):
     train: Annotated[
         int | None,
         Option(
-            "Really train the best K of each mode.",
+            "Train the best K of each mode.",
             Whole(0),
-            usual="2 where times are measured and the graph is small, else 0",
+            usual="2 if times are measured and the graph is small, else 0",
             metavar="K",
             commands=("advise",),
         ),
@@ -218,7 +293,7 @@ class AdviceJob(Choice, Training):
         Option(
             "Look for what would change the answer.",
             FLAG,
-            negated="Do not look for what would change the answer.",
+            negated="Do not search for changes that would alter the answer.",
             commands=("advise",),
         ),
     ] = True

@@ -16,10 +16,14 @@ from gnnbench.errors import UsageError
 LARGEST = 2**63 - 1
 #: The largest fan-out: vertex ids have 32 bits, so no vertex has more neighbours.
 MOST_NEIGHBOURS = 2**31 - 1
+#: More processes than any one machine has devices.
+MOST_PROCESSES = 1024
 #: More threads than any one machine has cores.
 MOST_THREADS = 1024
 #: Above this rate Adam's first step is not a number in float32.
 MOST_LEARNING_RATE = 1e6
+#: More copies of a vertex than any machine has devices.
+MOST_COPIES = 1e6
 # Spelt out, not imported: `gnnbench --help` does without NumPy and torch. Tests hold them equal.
 MODEL_NAMES = ("gcn", "sage", "gin", "gat", "commnet", "ggcn")
 SCALINGS = ("auto", "rows", "columns", "none")

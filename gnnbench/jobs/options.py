@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import shlex
 import textwrap
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, dataclass, field, fields
@@ -15,7 +16,7 @@ from functools import cache, wraps
 from typing import Any, ForwardRef, Literal, ParamSpec, TypeVar, get_args
 
 from gnnbench.errors import UsageError
-from gnnbench.jobs.limits import Rule
+from gnnbench.jobs.limits import Rule, read_value
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,7 +51,7 @@ class Option:
     several times. A flag that is true by default is ``--no-NAME``, which ``negated`` explains.
     ``commands`` are the only ones that take it, by default all that take the record.
     ``only_in`` is the only mode in which it has an effect. Without ``sweep`` it is no key of
-    sweeps.
+    sweeps. ``typed`` is the rule on the command line, if that takes less.
     """
 
     meaning: str
@@ -64,6 +65,7 @@ class Option:
     commands: tuple[str, ...] = ()
     only_in: str = ""
     sweep: Sweep | None = None
+    typed: Rule | None = None
 
     def explain(self, command: str = "") -> tuple[str, str]:
         """Return the meaning in a command, and the description of the default."""
@@ -106,6 +108,18 @@ def list_options(record: type) -> Mapping[str, Declared]:
     return found
 
 
+def read_record(record: object, required: Collection[str] = ()) -> None:
+    """Replace the values of a record's options by what their rules read.
+
+    An option that is not ``required`` keeps the default None. Raises ``UsageError``.
+    """
+    kind: type = type(record)
+    for name, each in list_options(kind).items():
+        value = getattr(record, name)
+        if value is not None or each.default is not None or name in required:
+            object.__setattr__(record, name, read_value(name, each.option.rule, value))
+
+
 def defaults(**others: object) -> Callable[[type[T]], type[T]]:
     """Give inherited options of a record other defaults; applied before ``dataclass``."""
 
@@ -131,6 +145,21 @@ class OptionConflictError(UsageError):
         """Return the sentence with the options as the command line spells them."""
         options = list_options(record)
         return re.sub(r"\{(\w+)\}", lambda found: options[found[1]].flag or found[1], self.text)
+
+
+def spell_command(command: str, record: type, given: Mapping[str, object]) -> str:
+    """Return the command line of some options of a record, by name: ``"gnnbench plan dgl ..."``."""
+    words = ["gnnbench", command]
+    for each in list_options(record).values():
+        value = given.get(each.name)
+        if value is None or value == ():
+            continue
+        values = value if isinstance(value, tuple) and each.option.repeated else (value,)
+        for one in values:
+            text = ",".join(map(str, one)) if isinstance(one, tuple) else str(one)
+            flag = each.flag or ""
+            words += [text] if flag.isupper() and not flag.startswith("-") else [flag, text]
+    return shlex.join(words)
 
 
 def list_bound(record: type, given: Collection[str]) -> list[Declared]:

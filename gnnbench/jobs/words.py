@@ -118,10 +118,7 @@ def _are_texts(value: object) -> TypeGuard[Sequence[str]]:
 
 
 def _read_pairs(name: str, given: object, key: str, value: T) -> tuple[tuple[str, T], ...]:
-    """Return the items of a mapping from texts to values of the type of ``value``, an example.
-
-    Raises ``UsageError`` for anything else.
-    """
+    """Return the items of a mapping from texts to values of the type of ``value``, an example."""
     kinds = (str,) if name == "swap" else (str, Real)
     if given is None:
         return ()

@@ -25,7 +25,6 @@ from gnnbench.kernels.dispatch import products
 from gnnbench.kernels.dispatch.aggregation import SparseMatrix
 from gnnbench.kernels.dispatch.checks import MaskArray
 from gnnbench.kernels.reference.aggregation import Float
-from gnnbench.records import IndexArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,15 +73,6 @@ def aggregate_mean(matrix: SparseMatrix, h: Tensor) -> Tensor:
 def own_and_mean(matrix: SparseMatrix, h: Tensor) -> Tensor:
     """Return each destination's own row, and beside it the mean: ``(S, f) -> (D, 2 f)``."""
     out: Tensor = _OwnAndMean.apply(matrix, h)  # type: ignore[no-untyped-call]
-    return out
-
-
-def aggregate_max(matrix: SparseMatrix, h: Tensor) -> Tensor:
-    """Return the maximum over in-edges, zero where there are none: ``(S, f) -> (D, f)``.
-
-    The gradient goes to the first source that has the largest element.
-    """
-    out: Tensor = _Max.apply(matrix, h)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -142,28 +132,6 @@ def keep_wanted(rows: Tensor, wanted: MaskArray) -> Tensor:
     return torch.where(torch.from_numpy(bits).bool(), rows, 0.0)
 
 
-def aggregate_dropout(matrix: SparseMatrix, h: Tensor, keep: MaskArray, share: float) -> Tensor:
-    """Return the sum over in-edges after dropout, in one pass.
-
-    This is MixGCN's S-SpMM with a known output mask.
-
-    ``keep`` is the mask of elements that stay
-    (:func:`~gnnbench.kernels.dispatch.aggregation.pack_mask`), about ``share`` of all; they are
-    scaled by ``1 / share``.
-    """
-    out: Tensor = _Dropout.apply(matrix, h, keep, share)  # type: ignore[no-untyped-call]
-    return out
-
-
-def aggregate_relu(matrix: SparseMatrix, z: Tensor) -> Tensor:
-    """Return the sum over in-edges of ReLU(z), ``(S, f) -> (D, f)``.
-
-    The backward pass is MixGCN's S-SpMM: it computes no gradient where z was not positive.
-    """
-    out: Tensor = _ReluAggregate.apply(matrix, z)  # type: ignore[no-untyped-call]
-    return out
-
-
 def edge_softmax(matrix: SparseMatrix, scores: Tensor) -> Tensor:
     """Return the softmax of the scores of each destination's in-edges: ``(E,) -> (E,)``."""
     out: Tensor = _EdgeSoftmax.apply(matrix, scores)  # type: ignore[no-untyped-call]
@@ -203,9 +171,6 @@ class _Context(FunctionCtx):
 
     matrix: SparseMatrix
     factors: Factors
-    keep: MaskArray
-    scale: Float
-    source: IndexArray
     needs_input_grad: tuple[bool, ...]
     saved_tensors: tuple[Tensor | None, ...]
 
@@ -289,58 +254,6 @@ class _OwnAndMean(Function):
     @once_differentiable
     def backward(ctx: _Context, gradient: Tensor) -> tuple[None, Tensor]:
         return None, own_and_mean_transposed(ctx.matrix, gradient)
-
-
-class _Max(Function):
-    @staticmethod
-    def forward(ctx: _Context, matrix: SparseMatrix, h: Tensor) -> Tensor:
-        out, source = kernels.aggregate_max(matrix, read(h), threads=torch.get_num_threads())
-        ctx.source, ctx.matrix = source, matrix
-        return torch.from_numpy(out)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: _Context, gradient: Tensor) -> tuple[None, Tensor]:
-        return None, torch.from_numpy(
-            kernels.spread_maxima(ctx.source, read(gradient), ctx.matrix.num_src)
-        )
-
-
-class _Dropout(Function):
-    @staticmethod
-    def forward(
-        ctx: _Context, matrix: SparseMatrix, h: Tensor, keep: MaskArray, share: float
-    ) -> Tensor:
-        if not 0.0 < share <= 1.0:
-            raise ValueError(f"share is {share}; it is the share of elements kept, above 0 to 1.")
-        rows = read(h)
-        ctx.matrix, ctx.keep = matrix, keep
-        ctx.scale = np.full(matrix.num_dst, 1.0 / share, dtype=rows.dtype)
-        out = kernels.aggregate(
-            matrix, rows, dst_scale=ctx.scale, mask=keep, threads=torch.get_num_threads()
-        )
-        return torch.from_numpy(out)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: _Context, gradient: Tensor) -> tuple[None, Tensor, None, None]:
-        g = read(keep_wanted(gradient, ctx.keep))
-        grad_h = _transposed(ctx.matrix, g, None, Factors(dst=ctx.scale), None)
-        return None, torch.from_numpy(grad_h), None, None
-
-
-class _ReluAggregate(Function):
-    @staticmethod
-    def forward(ctx: _Context, matrix: SparseMatrix, z: Tensor) -> Tensor:
-        ctx.matrix, ctx.keep = matrix, mask_positive(z)
-        rows = read(torch.relu(z))
-        return torch.from_numpy(kernels.aggregate(matrix, rows, threads=torch.get_num_threads()))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: _Context, gradient: Tensor) -> tuple[None, Tensor]:
-        grad_z = _transposed(ctx.matrix, read(gradient), None, PLAIN, ctx.keep)
-        return None, torch.from_numpy(grad_z)
 
 
 class _Linear(Function):

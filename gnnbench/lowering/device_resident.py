@@ -77,6 +77,7 @@ class DeviceResidentLowering(Lowering):
             self.setting.dataset.train_mask,
             len(self.trainers),
             broadcasts=isinstance(one, HaloExchange) and one.broadcasts,
+            keep=self.setting.keep,
         )
         exchange = self.bundle.halo_sampling(self.platform)
         if exchange is not None:

@@ -218,11 +218,7 @@ class ShardsLayout(Lowering):
         ]
 
     def _hold_aggregates(self, number: int, index: int) -> list[Hold]:
-        """Return the holds of a round's aggregates or of their gradients.
-
-        Aggregates of the previous or next round are held as well, because they are in flight
-        meanwhile.
-        """
+        """Return the holds of a round's aggregates or of their gradients."""
         copies, name = self.copies(number), f"aggregates of every second round, {index % 2}"
         return [
             self._hold(
@@ -435,10 +431,7 @@ class FeatureShardsLowering(ShardsLayout):
                 yield step._replace(index_work=self._announce(key, backward=True))
 
     def _return_gradients(self, number: int, below: Buffers) -> Generator[Item, None, Buffers]:
-        """Yield the transfer of complete gradients to the updaters of the layer below.
-
-        The updaters add the gradients where there are several groups of aggregators.
-        """
+        """Yield the transfer of complete gradients to the updaters of the layer below."""
         returned = open_buffers(f"gradients of h{number}")
         for index in self.rounds:
             yield self._exchange(ROW_GRADIENTS, number, index, below, returned)

@@ -26,6 +26,7 @@ from gnnbench.parts import (
     ShardExchange,
     TrafficSession,
 )
+from gnnbench.parts.sizes import Draws, SizedDraws
 from gnnbench.program import Buffer, Counts, Place, Step
 from gnnbench.records import (
     Block,
@@ -138,7 +139,8 @@ class RoundFrame(Frame):
 
     ``preparers`` is how many threads of a trainer's host draw and load one whole mini-batch each,
     in turn. If it is 0, all threads share each mini-batch. ``resident`` says that features are on
-    the devices. ``stored`` has the number of stored values of each sparse feature row, or is None.
+    the devices. ``draws`` makes the mini-batches: the sampler, or sizes in its place. ``stored``
+    has the number of stored values of each sparse feature row, or is None.
     ``row_bytes`` is the size of a feature row, ``packed_bytes`` its size on a link, and
     ``picked_bytes`` its size in the host's memory.
     """
@@ -150,7 +152,11 @@ class RoundFrame(Frame):
         if not isinstance(bundle.sampler, MiniBatchSampler):
             raise TypeError("a mini-batch lowering takes mini-batch samplers")
         self.sampler, self.placement = bundle.sampler, bundle.placement
-        self.loading: Loading = bundle.sampler.loading
+        self.loader = bundle.sampler.loader()
+        sizes, seeds = setting.sizes, setting.workload.batch_size
+        self.draws: Draws = bundle.sampler if sizes is None else SizedDraws(sizes, seeds)
+        chosen = bundle.memory.loading if isinstance(bundle.memory, LoadingMemory) else None
+        self.loading: Loading = chosen or bundle.sampler.loading
         self.host_takes_loss = bundle.placement.host_takes_loss
         self.resident = isinstance(bundle.memory, DeviceMemory)
         memory, features = bundle.memory, setting.dataset.features

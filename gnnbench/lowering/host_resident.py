@@ -210,10 +210,7 @@ class HostResidentLowering(Lowering):
     def _forward(
         self, number: int, plan: UnitPlan, arrived: Buffers, computed: Buffers, stored: Buffers
     ) -> Iterator[Item]:
-        """Yield one unit of one layer.
-
-        UPDATE adds to ``computed``; the steps that store outputs on the host add to ``stored``.
-        """
+        """Yield one unit of one layer."""
         make, policy, made = self._make, self.policies[number], (Buffer("outputs of a unit"),)
         if self.streams:
             sent = (Buffer("topology of a unit"),)
@@ -232,10 +229,7 @@ class HostResidentLowering(Lowering):
         yield from in_turn(steps, made, stored)
 
     def _bring(self, number: int, plans: Sequence[UnitPlan]) -> Generator[Item, None, Buffers]:
-        """Yield the transfers of a round's input rows, and return the buffers that units then read.
-
-        When all devices have loaded rows of the host, each reads its peers (Algorithm 2, line 6).
-        """
+        """Yield the transfers of a round's input rows, and return the buffers that units read."""
         loaded, arrived = Buffer("rows from the host"), Buffer("rows from peers")
         for plan in plans:
             steps = in_turn(self._make.bring(number, plan), (self._meeting,), (loaded,))
@@ -301,7 +295,7 @@ class HostResidentLowering(Lowering):
             steps += make.restore(number, plan)
         if not steps:
             return ready
-        arrived = (Buffer("what a unit goes back from"),)
+        arrived = (Buffer("backward inputs of a unit"),)
         yield from in_turn(steps, ready, arrived)
         return arrived
 

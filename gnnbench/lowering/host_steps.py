@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Literal, NamedTuple
 
 from gnnbench.lowering.footprint import HostKind, crossing_topology_bytes
@@ -16,10 +17,14 @@ from gnnbench.machines.machine import DISK, Device
 from gnnbench.models import Layer
 from gnnbench.models.saved import SavedSizes
 from gnnbench.parts import Setting
-from gnnbench.program import NOTHING, Counts, Place, Step
-from gnnbench.records import CopyWork, IndexArray, IntArray, RowsWork, Stage, Work
+from gnnbench.program import NOTHING, Access, Counts, Place, Step
+from gnnbench.program.step import new_step
+from gnnbench.records import ByteKind, CopyWork, IndexArray, IntArray, RowsWork, Stage, Work
 
 ON_DISK = Place(DISK, (DISK,))
+NOWHERE = Access()
+#: Make records of all their fields, without a Python frame for each.
+_new_copy, _new_counts = partial(tuple.__new__, CopyWork), partial(tuple.__new__, Counts)
 
 
 class BringRows(NamedTuple):
@@ -153,6 +158,10 @@ class HostSteps:
         self._on_device = [
             Place(device.name, (device.name,), slot) for slot, device in enumerate(trainers)
         ]
+        self._at_host = [
+            {host.name: Place(host.name, (host.name,), slot) for host in homes.hosts}
+            for slot in range(len(trainers))
+        ]
         self._between: dict[tuple[int, int, bool], Place] = {}
 
     def _find_place(self, source: Device, target: Device, slot: int | None = None) -> Place:
@@ -235,7 +244,7 @@ class HostSteps:
         operation, add = AccumulateGradients((number, self.round, plan.slot)), "accumulate on host"
         counts, width = plan.leaving.by_host, self._layers[number].in_features
         added = [
-            self._alone(Place(host, (host,), plan.slot), each, "offload", add, number, size)
+            self._alone(self._at_host[plan.slot][host], each, "offload", add, number, size)
             for host, each, size in self._on_hosts(operation, counts, 3 * row_bytes, width)
         ]
         return [
@@ -258,10 +267,7 @@ class HostSteps:
     def _between_hosts(
         self, number: int, plan: UnitPlan, rows: HostRows, row_bytes: int, *, home: bool = False
     ) -> Iterator[Step]:
-        """Yield transfers of a unit's rows that lie at hosts other than its device's, host by host.
-
-        They go to the device's host, or from there to their ``home``.
-        """
+        """Yield transfers of a unit's rows at hosts other than its device's, host by host."""
         here = self._hosts[plan.slot]
         for there, count in self._homes.list_abroad(rows.by_host, here):
             place = self._find_place(*((here, there) if home else (there, here)))
@@ -280,7 +286,7 @@ class HostSteps:
     ) -> Step:
         """Return a transfer for a unit from the host to its device."""
         key, place = (number, self.round, plan.slot), self._from_host[plan.slot]
-        operation, moved = make and make(key), Counts((("host_to_device", work.bytes),))
+        operation, moved = make and make(key), _count("host_to_device", work)
         return _transfer(operation, label, place, work, key, moved)
 
     def _return(
@@ -293,7 +299,7 @@ class HostSteps:
     ) -> Step:
         """Return a transfer for a unit from its device to the host."""
         key, place = (number, self.round, plan.slot), self._to_host[plan.slot]
-        operation, moved = make and make(key), Counts((("device_to_host", work.bytes),))
+        operation, moved = make and make(key), _count("device_to_host", work)
         return _transfer(operation, label, place, work, key, moved, "offload")
 
     # ------------------------------------------------------------------ the host and its disk
@@ -350,8 +356,10 @@ class HostSteps:
         work: Work,
         counts: Counts = NOTHING,
     ) -> Step:
-        """Return a step that occupies one device, or the disk, and no link."""
-        return Step(operation, stage, label, place, work, number, self.round, counts)
+        """Return a step of the current round."""
+        return new_step(
+            (operation, stage, label, place, work, number, self.round, counts, None, None, NOWHERE)
+        )
 
     def _page(
         self,
@@ -386,15 +394,14 @@ class HostSteps:
             self._between[between] = self._find_way(*between)
         work = _copy(other.rows, self._layers[number].in_features * self._itemsize)
         crosses = slot != other.slot
-        return Step(
+        return self._alone(
+            self._between[between],
             make(self.round, slot, place),
             "transfer",
             "device to device" if crosses else "copy between buffers",
-            self._between[between],
-            work,
             number,
-            self.round,
-            Counts((("device_to_device", work.bytes),)) if crosses else NOTHING,
+            work,
+            _count("device_to_device", work) if crosses else NOTHING,
         )
 
     def _find_way(self, slot: int, other: int, push: bool) -> Place:
@@ -429,9 +436,14 @@ def _transfer(
     moved: Counts,
     stage: Stage = "transfer",
 ) -> Step:
-    return Step(operation, stage, label, place, work, key[0], key[1], moved)
+    return new_step(
+        (operation, stage, label, place, work, key[0], key[1], moved, None, None, NOWHERE)
+    )
 
 
 def _copy(rows: int, row_bytes: int, remote_rows: int = 0) -> CopyWork:
-    # Arguments by position are faster: an epoch of many chunks makes hundreds of thousands.
-    return CopyWork(rows * row_bytes, rows, 0, remote_rows * row_bytes)
+    return _new_copy((rows * row_bytes, rows, 0, remote_rows * row_bytes, False, False))
+
+
+def _count(kind: ByteKind, work: CopyWork | RowsWork) -> Counts:
+    return _new_counts((((kind, work.bytes),), 0, 0, 0.0))

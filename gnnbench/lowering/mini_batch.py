@@ -24,6 +24,7 @@ from gnnbench.lowering.stages.loading import Loading
 from gnnbench.lowering.stages.propagation import Propagation, plan_layers
 from gnnbench.lowering.stages.sampling import Sampling
 from gnnbench.lowering.stages.transfer import RowTransfers
+from gnnbench.machines.machine import Device
 from gnnbench.models import Layer
 from gnnbench.parts import Bundle, Handed, SeedSession, Session, Setting
 from gnnbench.program import Buffer, Item, Ledger
@@ -71,7 +72,7 @@ class MiniBatchLowering(Lowering):
         allocate_host_graph(ledger, setting, frame.homes, packed, replicated=frame.replicated)
         for device in self.trainers:
             allocate_model(ledger, setting, device)
-        for device in frame.placement.samplers(frame.platform):
+        for device in self._list_samplers():
             size = graph.indptr.nbytes + graph.indices.nbytes
             ledger.allocate(device.name, "graph topology", size)
         if not frame.resident:
@@ -91,6 +92,13 @@ class MiniBatchLowering(Lowering):
         )
         frame.preparers = self._count_preparers()
         frame.pipeline = open_pipeline(frame.prefetch, frame.preparers)
+
+    def _list_samplers(self) -> tuple[Device, ...]:
+        """Return the accelerators that hold the topology, to draw from it."""
+        loader = self.frame.loader
+        if loader.on_devices:
+            return () if loader.in_place else self.trainers
+        return self.frame.placement.samplers(self.frame.platform)
 
     def _count_preparers(self) -> int:
         """Return how many threads of its host prepare whole mini-batches for a trainer.
@@ -136,7 +144,7 @@ class MiniBatchLowering(Lowering):
         self.loading.start_epoch()
         self._transfers.start_epoch()
         with self.frame.deciding():
-            self._seeds = self.frame.sampler.rounds(epoch)
+            self._seeds = self.frame.draws.rounds(epoch)
         return self._seeds
 
     def assign(self, index: int) -> RoundUnderWay:
@@ -147,6 +155,14 @@ class MiniBatchLowering(Lowering):
             threads = self._shares.host_threads()
         self._check_shares(handed, seeds)
         shares = {share.slot: (share, part) for share, part in handed if share.seeds}
+        loader = self.frame.loader
+        if loader.on_devices:
+            shares = {
+                slot: (share._replace(samples=True), part) for slot, (share, part) in shares.items()
+            }
+        if loader.workers:
+            trainers = max(map(self.hosts.count, self.hosts))
+            threads = threads._replace(sample=loader.workers * trainers)
         ends.append(Buffer("model of every trainer"))
         return RoundUnderWay(index, len(seeds), shares, threads, RoundBuffers(ends[-1]))
 
@@ -183,7 +199,7 @@ class MiniBatchLowering(Lowering):
         accelerators, took = self.frame.accelerator_slots, round_.seconds
         on_host = [seconds for slot, seconds in took.train.items() if slot not in accelerators]
         elsewhere = [seconds for slot, seconds in took.train.items() if slot in accelerators]
-        samplers = self.frame.placement.samplers(self.platform)
+        samplers = self.frame.loader.on_devices or self.frame.placement.samplers(self.platform)
         times = StageTimes(
             sample_cpu=max(took.sample_host.values(), default=0.0),
             sample_accelerator=took.sample_accelerator if samplers else None,

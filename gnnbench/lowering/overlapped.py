@@ -89,7 +89,7 @@ class OverlappedLowering(HostResidentLowering):
         self._make.round = index
         for plan in self.plans[index] if index < len(self.plans) else ():
             yield from self._holds.hold(plan.slot, self._sets.fetched(number, plan.chunk))
-            self._coming[plan.slot] = (Buffer("what the next unit goes back from"),)
+            self._coming[plan.slot] = (Buffer("backward inputs of the next unit"),)
             steps = super()._fetch(number, plan)
             yield from in_turn(steps, (self._meeting,), self._coming[plan.slot])
 

@@ -9,7 +9,7 @@ arrive in a later one. A unit's input then stays on its device, and has each row
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -84,6 +84,10 @@ class Read:
         return Read(self.slot, self.here[marked], self.there[marked], self.ids[chosen])
 
 
+#: The reads of shards of a unit, for each of its blocks.
+UnitReads = tuple[tuple[Read, ...], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class ShardUnit:
     """The work of one device in a round: one block for all layers, or one for each.
@@ -94,7 +98,7 @@ class ShardUnit:
 
     slot: int
     blocks: tuple[Block | BlockSize, ...]
-    reads: tuple[tuple[Read, ...], ...]
+    reads: UnitReads
 
     def block_at(self, number: int) -> Block | BlockSize:
         """Return the block of a layer."""
@@ -171,9 +175,11 @@ class ShardPlan(Shards):
     """The location of each vertex's row, and the rows that the units of a ``cut`` graph read.
 
     A unit with a block for each layer reads, above the first layer, the rows that its block below
-    does not compute. Raises ``ValueError`` for a plan that leaves a needed row out, brings one
-    twice, or takes one from a device that does not own it. Raises it also for a unit that computes
-    another device's vertex, or computes a vertex where peers do not look for it.
+    does not compute. ``keep`` stores the reads of each unit.
+
+    Raises ``ValueError`` for a plan that leaves a needed row out, brings one twice, or takes one
+    from a device that does not own it. Raises it also for a unit that computes another device's
+    vertex, or computes a vertex where peers do not look for it.
     """
 
     def __init__(
@@ -184,10 +190,12 @@ class ShardPlan(Shards):
         slots: int,
         *,
         broadcasts: bool,
+        keep: Callable[[UnitReads], UnitReads] = tuple,
     ) -> None:
         self.partitioned = cut.rounds
         self._owner = owner = cut.owner
         self._broadcasts = broadcasts
+        self._keep = keep
         self.owned = [np.flatnonzero(owner == slot).astype(np.int64) for slot in range(slots)]
         self._position = np.empty(len(owner), dtype=np.int64)
         for ids in self.owned:
@@ -286,7 +294,7 @@ class ShardPlan(Shards):
             () if number in going_on else self._plan_reads(number, unit, fetch)
             for number in range(len(unit.blocks))
         )
-        return ShardUnit(unit.slot, unit.blocks, reads)
+        return ShardUnit(unit.slot, unit.blocks, self._keep(reads))
 
     def _plan_reads(self, number: int, unit: Unit, fetch: Fetch) -> tuple[Read, ...]:
         slot, inputs, held = unit.slot, unit.blocks[number].src_ids, self.hold(number, unit.slot)
@@ -313,10 +321,7 @@ class ShardPlan(Shards):
     def _divide(
         self, inputs: IntArray, held: IntArray, fetch: Fetch
     ) -> tuple[IntArray, list[tuple[int, IntArray]]]:
-        """Return the input rows that a unit's device has, and those that it reads of each peer.
-
-        It reads every row that it does not have from the row's owner.
-        """
+        """Return the input rows that a unit's device has, and those that it reads of each peer."""
         present = self._locate(inputs, held) >= 0
         others = np.sort(inputs[~present])
         owners = self._owner[others]

@@ -101,10 +101,7 @@ class StreamedLowering(HostResidentLowering):
         )
 
     def _list(self, send: Part, work: Part) -> Iterator[Item]:
-        """Yield the transfers for every round's units, and the ``work`` on the units.
-
-        The work is listed as many rounds later as rows are transferred ahead.
-        """
+        """Yield the transfers for every round's units, and the ``work`` on the units."""
         rounds, ahead = len(self.plans), self._sets.places - 1
         for number in range(rounds + ahead):
             for part, index in ((send, number), (work, number - ahead)):

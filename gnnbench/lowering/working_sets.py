@@ -46,7 +46,7 @@ class WorkingSets:
         memory = bundle.memory
         if not isinstance(memory, OffloadingMemory):
             raise TypeError("vertex data on the host takes memories that offload")
-        self.policies = [memory.intermediates(shape) for shape in shapes]
+        self.policies = memory.list_intermediates(shapes)
         self.streams = memory.streams_topology()
         self._kernel = bundle.kernel
         self._shapes = tuple(map(bundle.kernel.shape_of, shapes))

@@ -76,13 +76,24 @@ def load_platform(spec: str) -> Platform:
         from gnnbench.machines.local import load_local
 
         return load_local()
+    return read_platform(require_file(spec))
+
+
+def require_file(spec: str) -> Path:
+    """Return what :func:`find_file` does. Raises ``PlatformError`` for an unknown name."""
     path = find_file(spec)
     if path is not None:
-        return read_platform(path)
+        return path
     names = (LOCAL, *(path.stem for path in sorted(BUNDLED.glob("*.toml"))))
     close = difflib.get_close_matches(spec, names, n=2, cutoff=_LIKE)
     hint = f"did you mean {' or '.join(close)}" if close else f"choose from {', '.join(names)}"
     raise PlatformError(f"there is no platform called {spec!r}; {hint}, or name a .toml file.")
+
+
+def require_known(spec: str) -> None:
+    """Raise ``PlatformError`` for a name that no platform has."""
+    if not spec.startswith(CORES):
+        require_file(spec)
 
 
 def is_made_of_cores(spec: str) -> bool:

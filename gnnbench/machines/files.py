@@ -43,6 +43,7 @@ from gnnbench.machines.machine import (
     Device,
     Link,
     MemoryRates,
+    PathTimes,
     Platform,
     Seconds,
 )
@@ -56,10 +57,7 @@ _HOST_KEYS = frozenset(each.key.name for each in list_leaves(MemoryRates).values
 
 @dataclass(frozen=True, slots=True)
 class _Accelerators:
-    """An entry of a file: a device, or a group of ``count`` equal ones.
-
-    The number of links grows with its square.
-    """
+    """An entry of a file: a device, or a group of ``count`` equal ones."""
 
     device: Device
     count: Annotated[int, Field(gt=0, le=1024), Key(unit="")] | None = None
@@ -75,6 +73,7 @@ class _Links:
 
 
 _AcceleratorList = list[Annotated[_Accelerators, Table(without=_HOST_KEYS)]]
+_Calibration = Mapping[str, Annotated[PathTimes, Table()]]
 _LinkList = list[Annotated[_Links, Table(fixed={"name": "", "ends": ("", "")})]]
 
 
@@ -86,6 +85,7 @@ class _PlatformFile:
     host: Annotated[Device, Table({**_HOST, "name": "host"}, needs=_HOST_NEEDS), Key()]
     accelerators: Annotated[_AcceleratorList, Key()] = field(default_factory=list)
     links: Annotated[_LinkList, Key()] = field(default_factory=list)
+    calibration: Annotated[_Calibration, Key()] = field(default_factory=dict)
 
     @property
     def hosts(self) -> list[Device]:
@@ -99,6 +99,7 @@ class _ClusterFile:
     hosts: Annotated[list[Annotated[Device, Table(_HOST, needs=_HOST_NEEDS)]], Key()]
     accelerators: Annotated[_AcceleratorList, Key()] = field(default_factory=list)
     links: Annotated[_LinkList, Key()] = field(default_factory=list)
+    calibration: Annotated[_Calibration, Key()] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +225,7 @@ def _build(found: _PlatformFile | _ClusterFile | _CoresFile, data: dict[str, Any
     _check_nodes(hosts, devices[len(hosts) :], links)
     if "step" in data:
         numbers["step"] = data["step"]
+    numbers.update(find_marked(data.get("calibration", {}), "calibration"))
     return Platform(
         found.name,
         found.description,
@@ -234,6 +236,7 @@ def _build(found: _PlatformFile | _ClusterFile | _CoresFile, data: dict[str, Any
         step_s=found.step_s if isinstance(found, _PlatformFile) else 0.0,
         other_hosts=tuple(hosts[1:]),
         marks={key: read_mark(number) for key, number in numbers.items()},
+        calibration=found.calibration,
     )
 
 

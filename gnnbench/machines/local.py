@@ -34,6 +34,8 @@ GPU_CLOCK_HZ: Annotated[float, Constant("Hz", "assumed", "order of magnitude")] 
 GPU_BYTES_PER_S: Annotated[float, Constant("B/s", "assumed", "of a multiprocessor")] = 1e10
 GPU_LAUNCH_S: Annotated[float, Constant("s", "assumed", "order of magnitude")] = 1e-5
 PCIE_BYTES_PER_S: Annotated[float, Constant("B/s", "assumed", "PCIe 3.0 x16, effective")] = 1.2e10
+#: The source of the size from which arrays are mapped here.
+KEPT = "freed memory that gnnbench keeps in a measured process"
 PCIE_LATENCY_S: Annotated[float, Constant("s", "assumed", "one copy call")] = 1e-5
 
 
@@ -58,6 +60,8 @@ def load_local() -> Platform:
     return dataclasses.replace(
         platform,
         host=replace_fields(platform.host, virtual=False, mapped_from_bytes=count_kept_bytes()),
+        sources={**platform.sources, "host.mapped_from": KEPT},
+        marks={**platform.marks, "host.mapped_from": MEASURED},
         accelerators=tuple(
             dataclasses.replace(device, virtual=False, torch_device=f"cuda:{index}")
             for index, device in enumerate(platform.accelerators)
@@ -109,6 +113,7 @@ def describe_unmeasured() -> Platform:
     sources = {
         "host.cores": "the operating system",
         "host.memory": "the operating system",
+        "host.mapped_from": KEPT,
         "host.flops": assumed.format("50 GFLOP/s a core"),
         "host.memory_bandwidth": assumed.format("10 GB/s a core, 200 GB/s at most"),
         "host.core_bandwidth": assumed.format("one core's share"),
@@ -135,7 +140,7 @@ def describe_unmeasured() -> Platform:
         sources[f"{link.name}.bandwidth"] = assumed.format("PCIe 3.0 x16, effective")
         sources[f"{link.name}.latency"] = assumed.format("one copy call")
     known = [f"{device.name}.{key}" for device in (host, *gpus) for key in ("cores", "memory")]
-    known += [f"{gpu.name}.cache" for gpu in gpus]
+    known += ["host.mapped_from", *(f"{gpu.name}.cache" for gpu in gpus)]
     return assemble(host, gpus, links, sources, dict.fromkeys(known, MEASURED))
 
 

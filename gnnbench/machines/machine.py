@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field
 from gnnbench.constants import ASSUMED, Mark
 from gnnbench.errors import PlatformError
 from gnnbench.machines.tables import Key, Positive, Table, Text
+from gnnbench.records import Mode, OwnError, Stage
 
 DeviceKind = Literal["cpu", "gpu", "fpga", "sparse"]
 #: No dash: link names join two device names with one. No dot: keys of ``sources`` hold one.
@@ -191,7 +192,7 @@ class MemoryRates:
     core_bandwidth_bytes_per_s: Annotated[Positive, Key("core_bandwidth", "B/s")] = 0.0
     fresh_bandwidth_bytes_per_s: Annotated[Positive, Key("fresh_bandwidth", "B/s")] = 0.0
     core_fresh_bandwidth_bytes_per_s: Annotated[Positive, Key("core_fresh_bandwidth", "B/s")] = 0.0
-    mapped_from_bytes: float = 0.0
+    mapped_from_bytes: Annotated[Positive, Key("mapped_from", "B")] = 0.0
     disk_bandwidth_bytes_per_s: Annotated[Positive, Key("disk_bandwidth", "B/s")] = 0.0
     sockets: Annotated[Count, Key(unit="")] = 1
     socket_bandwidth_bytes_per_s: Annotated[Positive, Key("socket_bandwidth", "B/s")] = 0.0
@@ -344,6 +345,47 @@ class Route:
     lanes: tuple[str, ...]
 
 
+_Times = Annotated[Positive, Key(unit="")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathTimes:
+    """A kernel's times in one mode, by epochs measured on the platform.
+
+    A stage takes that many times as long as the platform's rates say. A step takes ``step_s``
+    besides its work; None means the platform's time. There are ``groups`` independent groups of
+    measured epochs. Most of them lie within ``error_factor`` of their predictions, each predicted
+    by the other groups.
+    """
+
+    sample: _Times = 1.0
+    load: _Times = 1.0
+    transfer: _Times = 1.0
+    aggregate: _Times = 1.0
+    update: _Times = 1.0
+    synchronize: _Times = 1.0
+    recompute: _Times = 1.0
+    offload: _Times = 1.0
+    step_s: Annotated[Seconds, Key("step", "s")] | None = None
+    groups: Annotated[Count, Key(unit="")] = 0
+    error_factor: _Times = 1.0
+
+    def times_of(self, stage: Stage) -> float:
+        """Return the factor of a stage's times."""
+        factor: float = getattr(self, stage)
+        return factor
+
+    @property
+    def own_error(self) -> OwnError | None:
+        """The error of predictions; None if no epoch was measured."""
+        return OwnError(self.groups, self.error_factor) if self.groups else None
+
+
+def name_path(kernel: str, mode: Mode) -> str:
+    """Return the key of a kernel and a mode in a calibration."""
+    return f"{kernel} {mode}"
+
+
 @dataclass(frozen=True, slots=True)
 class Platform:
     """A machine: a host (all its sockets together), accelerators, and the links between them.
@@ -356,7 +398,8 @@ class Platform:
     ``marks`` to the number's provenance. ``round_s`` is the time of a round of mini-batch training
     besides its stages, if a design phase has measured it. ``step_s`` is the time of each step of a
     program besides its computation, as measured on this machine. If devices are processes, it is
-    multiplied by their number, since all of them read all steps.
+    multiplied by their number, since all of them read all steps. ``calibration`` has
+    the times of kernels and modes of which epochs were measured (:meth:`calibrated`).
     """
 
     name: str
@@ -369,6 +412,11 @@ class Platform:
     step_s: float = 0.0
     other_hosts: tuple[Device, ...] = ()
     marks: Mapping[str, Mark] = field(default_factory=dict)
+    calibration: Mapping[str, PathTimes] = field(default_factory=dict)
+
+    def calibrated(self, kernel: str, mode: Mode) -> PathTimes:
+        """Return the times of a kernel in a mode; without calibration they change nothing."""
+        return self.calibration.get(name_path(kernel, mode), PathTimes())
 
     def mark(self, key: str) -> Mark:
         """Return the mark of a number by its dotted key; a number without a mark is assumed."""

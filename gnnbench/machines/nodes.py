@@ -1,6 +1,6 @@
 """The machine of a job on several nodes, assembled from each node's description of itself.
 
-Each rank reads the whole data set, so the host's rows are on every node. One ``host`` stands for
+Every node has the whole data set, so the host's rows are on every node. One ``host`` stands for
 all of them: it has the rates of the first node's host, and the memory of the smallest. Devices are
 numbered through all nodes, in the order of the ranks. Transfers between nodes share the network
 cards at both ends.

@@ -21,11 +21,13 @@ import torch
 from gnnbench.constants import MEASURED, Bound
 from gnnbench.errors import UsageError
 from gnnbench.host.cores import memory_bytes
+from gnnbench.host.progress import doing
 from gnnbench.kernels.csr import csr_tensor
 from gnnbench.kernels.dispatch import gather_rows, sample_neighbours
 from gnnbench.kernels.pages import count_kept_bytes, keep_pages
 from gnnbench.machines.caches import make_sweep
 from gnnbench.machines.local import (
+    KEPT,
     assemble,
     cache_bytes,
     count_gpus,
@@ -69,6 +71,8 @@ FAR_BYTES: Bound[int] = 2**27
 WHOLE: Bound[float] = 0.9
 NARROW_SIDES: Bound[tuple[int, ...]] = (4, 16, 64, 128, 256)
 UPDATED_ROWS: Bound[int] = 2**13
+#: The approximate number of measurements of a processor, for its progress.
+MEASUREMENTS: Bound[int] = 50
 
 
 def probe(seconds: float = 2.0) -> Platform:
@@ -83,9 +87,13 @@ def probe(seconds: float = 2.0) -> Platform:
     today = datetime.date.today().isoformat()
     measured = f"measured here by gnnbench platforms probe on {today}"
     sources: dict[str, str] = {}
-    host = _probe_host(seconds)
+    with doing("measuring the processor", MEASUREMENTS):
+        host = _probe_host(seconds)
     sources |= _sources("host", host, measured)
-    gpus = [_probe_gpu(index, seconds / 2) for index in range(count_gpus())]
+    gpus = []
+    for index in range(count_gpus()):
+        with doing(f"measuring GPU {index}", 3):
+            gpus.append(_probe_gpu(index, seconds / 2))
     for gpu in gpus:
         sources |= _sources(gpu.name, gpu, measured)
     links = _probe_links(gpus, seconds / 2)
@@ -110,6 +118,7 @@ def _sources(name: str, device: Device, measured: str) -> dict[str, str]:
     if device.kind == "gpu":
         sources["cache"] = f"{system}: its second level"
     if device.kind == "cpu":
+        sources["mapped_from"] = KEPT
         sources["core_bandwidth"] = f"{measured}: STREAM triad on one core"
         fresh = "a tensor written into memory that is mapped for it"
         sources["fresh_bandwidth"] = f"{measured}: {fresh}"

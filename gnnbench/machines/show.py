@@ -49,6 +49,8 @@ def show_platform(platform: Platform) -> list[PlatformRow]:
             rows.append(PlatformRow(f"{'-'.join(ends)}.shared", "true"))
         rows += _show_numbers(platform, "-".join(ends), numbers)
     rows += _show_numbers(platform, "", _step_numbers(platform))
+    for key, numbers in _calibration_numbers(platform):
+        rows += _show_numbers(platform, f"calibration.{key}", numbers)
     return rows
 
 
@@ -61,7 +63,7 @@ def _show_numbers(platform: Platform, key: str, numbers: Iterable[Number]) -> It
         if isinstance(value, RateCurve):
             text = _describe_curve(value, unit)
         else:
-            text = format_si(value, unit) if unit else str(value)
+            text = format_si(value, unit) if unit else f"{value:.4g}"
         yield PlatformRow(dotted, text, mark.kind, source)
 
 
@@ -72,6 +74,11 @@ def _join(key: str, name: str) -> str:
 
 def _step_numbers(platform: Platform) -> list[Number]:
     return [Number("step", "s", platform.step_s)] if platform.step_s else []
+
+
+def _calibration_numbers(platform: Platform) -> Iterator[tuple[str, list[Number]]]:
+    for key, times in platform.calibration.items():
+        yield key, list(list_numbers(times, platform.sources, f"calibration.{key}."))
 
 
 def to_toml(platform: Platform) -> str:
@@ -105,7 +112,11 @@ def to_toml(platform: Platform) -> str:
         written = _write_numbers(platform, f"{one}-{other}", numbers)
         links.append({"from": one, "to": other, **given, **written})
     described = {"hosts": hosts} if platform.other_hosts else {"host": hosts[0]}
-    entries = {**described, "accelerators": accelerators, "links": links}
+    fitted = {
+        key: _write_numbers(platform, f"calibration.{key}", numbers)
+        for key, numbers in _calibration_numbers(platform)
+    }
+    entries = {**described, "accelerators": accelerators, "links": links, "calibration": fitted}
     top: dict[str, object] = {"name": platform.name, "description": platform.description}
     top |= _write_numbers(platform, "", _step_numbers(platform))
     return tomlkit.dumps({**top, **{key: entry for key, entry in entries.items() if entry}})
@@ -156,10 +167,7 @@ def _write_numbers(
 
 
 def _device_entries(platform: Platform) -> Iterator[tuple[str, Device, list[Number]]]:
-    """Yield the hosts, and one accelerator for each entry of the file.
-
-    Each comes with its key and its numbers.
-    """
+    """Yield the hosts, and one accelerator for each entry of the file."""
     for host in platform.hosts:
         yield host.name, host, _list_numbers(platform, host.name, host)
     groups: dict[str, list[Device]] = {}

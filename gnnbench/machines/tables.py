@@ -78,10 +78,7 @@ class Key:
 
 
 def _read_number(source: Any, table: dict[str, Any], scale: Decimal | None) -> object:
-    """Return a number or curve in the unit of its field, rounded once.
-
-    For example ``10 us`` is 1e-05, not 9.99...e-06.
-    """
+    """Return a number or curve in the unit of its field, rounded once."""
 
     def convert(value: float) -> float:
         return value if scale is None else float(Decimal(repr(value)) * scale)

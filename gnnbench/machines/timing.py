@@ -13,6 +13,7 @@ from statistics import median
 import torch
 
 from gnnbench.constants import Bound
+from gnnbench.host.progress import held, note_steps
 
 #: The shortest time of a run, since a clock may not have advanced.
 SHORTEST_S: Bound[float] = 1e-9
@@ -34,7 +35,7 @@ def time_runs(
     """Return the seconds of three or more runs of ``work`` on ``device``.
 
     More runs follow while time is left, and one comes before to warm up. Each run follows an
-    uncounted call of ``before``.
+    uncounted call of ``before``. All together are a step of the task under way.
 
     One thread's work on the processor is timed by the process's clock, which stands still while
     other processes run. Several threads' and other devices' work is timed by the wall clock.
@@ -43,14 +44,16 @@ def time_runs(
     work()
     taken: list[float] = []
     deadline = time.perf_counter() + budget_s
-    while len(taken) < FEWEST_RUNS or time.perf_counter() < deadline:
-        if before is not None:
-            before()
-        wait_for(device)
-        start = now()
-        work()
-        wait_for(device)
-        taken.append(max(now() - start, SHORTEST_S))
+    with held():
+        while len(taken) < FEWEST_RUNS or time.perf_counter() < deadline:
+            if before is not None:
+                before()
+            wait_for(device)
+            start = now()
+            work()
+            wait_for(device)
+            taken.append(max(now() - start, SHORTEST_S))
+    note_steps()
     return taken
 
 

@@ -62,8 +62,8 @@ def parse_cores(spec: str) -> Sets:
     host = int(found[1]) if found and found[1] else None
     if not counts or 0 in counts or host == 0:
         raise PlatformError(
-            f"{spec!r} is not cores:A,B,... with so many cores for each device, such as cores:1,1; "
-            f"cores:1+1,1 gives the host one as well."
+            f"{spec!r} is not cores:A,B,... with the number of cores of each device, such as "
+            f"cores:1,1; cores:1+1,1 gives the host one as well."
         )
     return Sets(tuple(map(CoreSet, counts)), None if host is None else CoreSet(host))
 
@@ -113,6 +113,8 @@ def make_workers(sets: Sets, name: str, description: str = "") -> Platform:
         local,
         name=name,
         step_s=local.step_s * len(asked),
+        # A calibration is of the undivided machine.
+        calibration={},
         description=description or f"devices made of this machine's cores, {described}",
         host=host,
         accelerators=workers,

@@ -25,6 +25,7 @@ from gnnbench.parts.base import (
 from gnnbench.parts.bundle import (
     HOST_STAGES,
     Bundle,
+    refuse_priced,
 )
 from gnnbench.parts.communication import (
     Communication,
@@ -83,6 +84,7 @@ from gnnbench.parts.sampler import (
     Chunks,
     DeviceCapacity,
     FullGraphSampler,
+    Loader,
     MiniBatchSampler,
     Sampler,
     shuffle_seeds,
@@ -119,6 +121,7 @@ __all__ = [
     "LayerClass",
     "LayerShape",
     "LayerTraits",
+    "Loader",
     "LoadingMemory",
     "Memory",
     "MiniBatchSampler",
@@ -145,5 +148,6 @@ __all__ = [
     "option",
     "option_fields",
     "parse_option",
+    "refuse_priced",
     "shuffle_seeds",
 ]

@@ -16,7 +16,7 @@ from gnnbench.host.files import explain
 from gnnbench.host.mapped import shelve
 from gnnbench.machines.machine import Platform
 from gnnbench.parts.layer_shape import LayerShape
-from gnnbench.records import Dataset, Mode, PartKind, Workload
+from gnnbench.records import Dataset, Mode, PartKind, Sizes, Workload
 
 MINI_BATCHES: frozenset[Mode] = frozenset({"mini-batch"})
 FULL_GRAPHS: frozenset[Mode] = frozenset({"full-graph"})
@@ -64,7 +64,8 @@ class Setting:
     """The fixed facts of one run, passed to every part's ``begin``.
 
     ``model`` is the class of the model's layers; None selects the bundled model that
-    ``workload.model`` names.
+    ``workload.model`` names. If there are ``sizes``, they stand for what the sampler would draw or
+    cut, and the data set has no topology.
     """
 
     dataset: Dataset
@@ -72,6 +73,7 @@ class Setting:
     workload: Workload
     layers: tuple[LayerShape, ...]
     model: LayerClass | None = None
+    sizes: Sizes | None = None
 
     @property
     def parameter_bytes(self) -> int:
@@ -81,18 +83,18 @@ class Setting:
     def keep(self, made: Kept) -> Kept:
         """Return ``made``, which is kept for a run and grows with the number of edges.
 
-        It is an array or a record with arrays. Its arrays move to disk where the graph is on disk,
-        else they stay in memory.
+        It is an array or a record with arrays. Its arrays move to disk where the graph is mapped
+        from files, because it is large or several ranks share it. Else they stay in memory.
 
         Raises ``UsageError`` where the disk has no room.
         """
-        if not self.dataset.folder:
+        if not self.dataset.mapped:
             return made
         try:
             return _shelve(made)
         except OSError as error:
             raise UsageError(
-                f"{tempfile.gettempdir()} takes no more of what is made of {self.dataset.folder}: "
+                f"{tempfile.gettempdir()} takes no more of what is made of {self.dataset.name}: "
                 f"{explain(error)}; name another folder in the environment's TMPDIR."
             ) from error
 

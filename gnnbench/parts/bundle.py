@@ -20,7 +20,7 @@ from gnnbench.parts.kernel import Kernel
 from gnnbench.parts.layer_shape import LayerShape
 from gnnbench.parts.memory import CacheMemory, DeviceMemory, Memory, OffloadingMemory
 from gnnbench.parts.placement import Placement
-from gnnbench.parts.sampler import FullGraphSampler, MiniBatchSampler, Sampler
+from gnnbench.parts.sampler import FullGraphSampler, Loader, MiniBatchSampler, Sampler
 from gnnbench.records import Mode, PartKind
 
 #: Stages that a host runs at once: sampling, loading and training.
@@ -109,15 +109,18 @@ class Bundle:
     def prefetch_stages(self, platform: Platform) -> Literal[0, 1, 2]:
         """Return the number of stages that prefetch mini-batch features on this platform.
 
-        The stages of ``HostLoading.prefetch`` overlap work on different hardware. A host that
-        trains alone samples and loads on the cores that it trains on. If it has fewer cores than
-        stages, the stages would only wait for each other, so nothing is prefetched.
+        The stages of the sampler's loader, or of ``HostLoading.prefetch``, overlap work on
+        different hardware. A host that trains alone samples and loads on the cores that it trains
+        on. If it has fewer cores than stages, the stages would only wait for each other, so nothing
+        is prefetched.
         """
         if not isinstance(self.communication, NoTransfer | HostLoading):
             return 0
         alone = self.placement.trainers(platform) == (platform.host,)
         if alone and platform.host.cores < HOST_STAGES:
             return 0
+        if isinstance(self.sampler, MiniBatchSampler) and self.sampler.loader().prefetch:
+            return self.sampler.loader().prefetch
         return self.communication.prefetch
 
     def wants_design_phase(self, platform: Platform) -> bool:
@@ -162,6 +165,7 @@ class Bundle:
             if part is self.memory:
                 reason = reason or _refuse_kept_rows(self, setting)
         reason = reason or self.refuse_devices(setting.platform)
+        reason = reason or _refuse_loader(self, setting)
         return reason or self._refuse_split(setting) or self._refuse_scales(setting)
 
     def refuse_devices(self, platform: Platform) -> str | None:
@@ -197,15 +201,21 @@ class Bundle:
         return settled
 
     def begin(self, setting: Setting) -> Bundle:
-        """Let every part settle and then begin a run; call it after ``refusal``."""
+        """Let every part settle and then begin a run; call it after ``refusal``.
+
+        A sampler that sizes stand for draws nothing, so it does not begin.
+        """
         settled = self.settle(setting)
         for part in settled.all():
-            part.begin(setting)
+            if setting.sizes is None or part is not settled.sampler:
+                part.begin(setting)
         return settled
 
     def _refuse_split(self, setting: Setting) -> str | None:
         """Refuse to split rounds over devices if a sampler's draws depend on the split."""
         if not isinstance(self.sampler, MiniBatchSampler) or self.sampler.split_invariant:
+            return None
+        if setting.sizes is not None:
             return None
         count = len(self.placement.trainers(setting.platform))
         if count == 1:
@@ -247,9 +257,10 @@ class Bundle:
 
     def _refuse_kept(self, memory: OffloadingMemory, setting: Setting) -> str | None:
         """Refuse buffers that overwrite input rows of attention's backward pass."""
+        policies = memory.list_intermediates(setting.layers)
         keeps = any(
-            memory.intermediates(layer) == "keep" and not layer.cacheable
-            for layer in setting.layers
+            policy == "keep" and not layer.cacheable
+            for policy, layer in zip(policies, setting.layers, strict=True)
         )
         if not (self.shares_rows and keeps):
             return None
@@ -261,11 +272,56 @@ class Bundle:
         )
 
 
-def _refuse_shards(bundle: Bundle, setting: Setting) -> str | None:
-    """Refuse shards by features without all-to-all, and the reverse.
+def _refuse_loader(bundle: Bundle, setting: Setting) -> str | None:
+    """Refuse options of a loader that contradict each other, or that nothing executes."""
+    sampler, placement, platform = bundle.sampler, bundle.placement, setting.platform
+    if not isinstance(sampler, MiniBatchSampler) or sampler.loader() == Loader():
+        return None
+    loader, trainers = sampler.loader(), placement.trainers(platform)
+    if not platform.virtual:
+        return refuse_priced("sampler", sampler.name, "options of its loader", platform)
+    if loader.workers < 0:
+        return f"sampler.workers is {loader.workers}; give 0 workers or more for each device."
+    if loader.on_devices and platform.host in trainers:
+        return (
+            f"sampler {sampler.name!r} is to draw on accelerators, and placement "
+            f"{placement.name!r} trains on the host; draw on the host, or train elsewhere."
+        )
+    if loader.on_devices and loader.workers:
+        return (
+            f"sampler.workers is {loader.workers}, and the accelerators draw; leave the workers "
+            f"out, or draw on the host."
+        )
+    if loader.persistent and not loader.workers:
+        return "sampler.persistent is true, and there are no workers; give sampler.workers too."
+    communication = bundle.communication
+    plain = isinstance(communication, NoTransfer | HostLoading) and not communication.prefetch
+    if loader.prefetch and not plain:
+        return (
+            f"the loader of sampler {sampler.name!r} works ahead, and communication "
+            f"{communication.name!r} decides that itself; choose communication 'vanilla', or "
+            f"sampler.prefetch=0."
+        )
+    if placement.divides_threads:
+        return (
+            f"placement {placement.name!r} divides the host's threads and decides who draws; leave "
+            f"the loader's options of sampler {sampler.name!r} out."
+        )
+    return None
 
-    Layers that need whole rows are refused too.
-    """
+
+def refuse_priced(kind: PartKind, name: str, what: str, platform: Platform) -> str | None:
+    """Return why options that are priced alone cannot be set, or None on a described machine."""
+    if platform.virtual:
+        return None
+    return (
+        f"{kind} {name!r} has {what} set, which are priced and not executed, and the times of "
+        f"platform {platform.name} are measured; leave them out, or name a described platform."
+    )
+
+
+def _refuse_shards(bundle: Bundle, setting: Setting) -> str | None:
+    """Refuse shards by features without all-to-all, and the reverse."""
     sampler, placement, communication = bundle.sampler, bundle.placement, bundle.communication
     staged = isinstance(sampler, FullGraphSampler) and sampler.staged
     if not bundle.by_features:
@@ -323,14 +379,15 @@ def _refuse_pieces(bundle: Bundle, setting: Setting) -> str | None:
             f"next in buffers; choose communication 'neugraph' or 'vanilla', or sampler "
             f"'hongtu'."
         )
-    for number, layer in enumerate(setting.layers, start=1):
+    policies = memory.list_intermediates(setting.layers)
+    for number, (layer, policy) in enumerate(zip(setting.layers, policies, strict=True), start=1):
         if not layer.cacheable:
             return (
                 f"{cut}, and layer {number} of model {model!r} needs all of them at once, as "
                 f"the softmax of attention does; choose a model that sums rows (gcn, sage, gin "
                 f"or commnet), or sampler 'hongtu'."
             )
-        if memory.intermediates(layer) not in ("cache", "keep"):
+        if policy not in ("cache", "keep"):
             return (
                 f"{cut}, and memory {memory.name!r} computes layer {number} again from its "
                 f"input rows, which are not there at once; choose memory 'neugraph', or "
@@ -383,10 +440,7 @@ def _is_layered(sampler: Sampler) -> bool:
 
 
 def _refuse_layers(sampler: Sampler, memory: Memory) -> str | None:
-    """Refuse host-resident vertex data for units with a block for each layer.
-
-    One block serves all layers there.
-    """
+    """Refuse host-resident vertex data for units with a block for each layer."""
     if not _is_layered(sampler):
         return None
     return (
@@ -398,8 +452,8 @@ def _refuse_layers(sampler: Sampler, memory: Memory) -> str | None:
 
 def _refuse_intermediates(memory: OffloadingMemory, layers: tuple[LayerShape, ...]) -> str | None:
     """Refuse a policy for intermediates that does not suit the layer."""
-    for number, layer in enumerate(layers, start=1):
-        policy = memory.intermediates(layer)
+    policies = memory.list_intermediates(layers)
+    for number, (layer, policy) in enumerate(zip(layers, policies, strict=True), start=1):
         if (policy == "cache" and not layer.cacheable) or (policy == "offload" and layer.cacheable):
             return (
                 f"memory {memory.name!r} would {policy!r} the intermediates of layer {number}; "

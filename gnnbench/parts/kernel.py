@@ -273,7 +273,8 @@ class Kernel(Part):
         There are no messages of edges, unless ``aggregation`` says that sums with trained weights
         write them.
         """
-        makes = self.aggregation.messages or self.aggregation.trained_messages
+        aggregation = self.choose_aggregation()
+        makes = aggregation.messages or aggregation.trained_messages
         return layer if makes else replace(layer, on_edges=replace(layer.on_edges, messages=0))
 
     @abstractmethod
@@ -300,9 +301,9 @@ class Kernel(Part):
         tensors to scale, add and concatenate.
         """
         if isinstance(work, AggregateWork):
-            listed = self.aggregation.list_operations(work)
+            listed = self.choose_aggregation().list_operations(work)
         else:
-            listed = update(work, self.update_passes, self.hidden_passes)
+            listed = update(work, self.update_passes, self.list_hidden_passes())
         if not self.reuses_outputs:
             return listed
         return tuple(
@@ -319,6 +320,14 @@ class Kernel(Part):
     #: Reads and writes of what follows UPDATE in a hidden layer: ReLU.
     hidden_passes: ClassVar[Passes] = RELU
     library: ClassVar[Library] = Library()
+
+    def choose_aggregation(self) -> Aggregation:
+        """Return how AGGREGATE is composed, by the kernel's options."""
+        return self.aggregation
+
+    def list_hidden_passes(self) -> Passes:
+        """Return the reads and writes of what follows UPDATE, by the kernel's options."""
+        return self.hidden_passes
 
     def batch_seconds(self, device: Device) -> float:
         """Return the seconds of loss and optimiser besides their memory traffic.

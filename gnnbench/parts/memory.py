@@ -17,7 +17,7 @@ from gnnbench.parts.kernel import Kernel
 from gnnbench.parts.layer_shape import LayerShape
 from gnnbench.parts.options import option
 from gnnbench.parts.placement import Placement
-from gnnbench.records import BlockSize, BoolArray, IntArray, Mode, PartKind
+from gnnbench.records import BlockSize, BoolArray, IntArray, Loading, Mode, PartKind
 from gnnbench.units import format_si
 
 #: Policies for a layer's intermediate results between forward and backward.
@@ -77,9 +77,19 @@ class LoadingMemory(MemoryCap, Part):
     """A memory with features on the host; a mini-batch's rows are on the device while it trains."""
 
     modes: ClassVar[frozenset[Mode]] = MINI_BATCHES
-    #: Whether every host of a multi-node machine holds all features, so that none cross the
-    #: network. Otherwise each host holds the features of its own vertices.
-    replicated: ClassVar[bool] = False
+
+    @property
+    def replicated(self) -> bool:
+        """Whether every host of a multi-node machine holds all features.
+
+        No features cross the network then. Otherwise each host holds those of its vertices.
+        """
+        return False
+
+    @property
+    def loading(self) -> Loading | None:
+        """How rows reach accelerators, if the memory decides it; None leaves it to the sampler."""
+        return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -204,6 +214,13 @@ class OffloadingMemory(MemoryCap, Part):
         ``keep`` leaves them on the device, ``recompute`` computes them again. Only a ``cacheable``
         layer may be cached, and only another layer may be offloaded.
         """
+
+    def list_intermediates(self, layers: Sequence[LayerShape]) -> tuple[Intermediates, ...]:
+        """Return the policy of each layer, first layer first.
+
+        A memory that treats a layer by its place among the ``layers`` overrides it.
+        """
+        return tuple(map(self.intermediates, layers))
 
     def streams_topology(self) -> bool:
         """Return whether a chunk's topology waits on the host and crosses with its vertex data.

@@ -38,6 +38,9 @@ class Placement(Part):
     #: accelerator trains alone. Logits cross to the host and their gradients back, then the model's
     #: gradients and its new weights. Only for mini-batches.
     host_takes_loss: ClassVar[bool] = False
+    #: Whether the placement divides the host's threads between sampling, loading and training. A
+    #: loader's workers would then have no say.
+    divides_threads: ClassVar[bool] = False
 
     @abstractmethod
     def trainers(self, platform: Platform) -> tuple[Device, ...]:

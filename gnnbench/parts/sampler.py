@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -19,6 +19,23 @@ from gnnbench.records import Block, FloatArray, IntArray, Loading, Mode, PartKin
 UNIFORM = "uniform without replacement"
 #: The suffix of a row's sampling law if its mini-batches repeat their seeds in every epoch.
 UNSHUFFLED = "seeds not shuffled"
+
+
+class Loader(NamedTuple):
+    """The loader that draws a sampler's mini-batches on a described machine.
+
+    Each trainer has ``workers`` processes that draw a mini-batch each. With 0 the host's threads
+    draw as the placement divides them. Workers start in every epoch unless they are ``persistent``.
+    ``prefetch`` is the number of stages that work ahead, as in ``HostLoading.prefetch``.
+    With ``on_devices`` the accelerators that train draw. They hold a copy of the topology, unless
+    they read it ``in_place`` in the host's memory.
+    """
+
+    workers: int = 0
+    persistent: bool = False
+    prefetch: Literal[0, 1, 2] = 0
+    on_devices: bool = False
+    in_place: bool = False
 
 
 @dataclass
@@ -86,6 +103,13 @@ class MiniBatchSampler(Part):
         """
         return None
 
+    def loader(self) -> Loader:
+        """Return the loader of a library, as the sampler's options describe it.
+
+        It decides prices alone: it is refused where times are measured.
+        """
+        return Loader()
+
     def preparers(self, cores: int) -> int:
         """Return the number of host threads that prepare mini-batches for a trainer.
 
@@ -107,10 +131,7 @@ class MiniBatchSampler(Part):
         return f"{law}, fan-outs {', '.join(map(str, workload.fanouts))}"
 
     def _chosen_options(self) -> str:
-        """Return the options that differ from their defaults.
-
-        A distribution without a name may depend on them.
-        """
+        """Return the options that differ from their defaults."""
         chosen = [
             f"{name}={getattr(self, name)}"
             for name, declared in option_fields(type(self)).items()

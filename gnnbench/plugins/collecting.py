@@ -64,10 +64,7 @@ class _Offered:
             self.gather(kind, partial(check_part, kind))
 
     def gather(self, what: str, check: Callable[[object, str], tuple[str, object]]) -> None:
-        """Ask every plugin by the hook ``gnnbench_<what>``.
-
-        ``check`` returns the name and value of an offer, or raises ``BrokenOfferError``.
-        """
+        """Ask every plugin by the hook ``gnnbench_<what>``."""
         for plugin in self._plugins:
             for item in _ask(self._manager, plugin, f"gnnbench_{what}", self._problems):
                 try:

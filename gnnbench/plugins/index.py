@@ -26,7 +26,17 @@ if TYPE_CHECKING:
     from gnnbench.plugins.registry import Registry
 
 #: Prefixes of the environment variables that decide what imports and how.
-_VARIABLES = ("GNNBENCH", "PYTHON", "LD_", "CUDA", "NVIDIA", "DGL", "TORCH", "PYG")
+_VARIABLES = (
+    "GNNBENCH_PURE",
+    "GNNBENCH_SIMD",
+    "PYTHON",
+    "LD_",
+    "CUDA",
+    "NVIDIA",
+    "DGL",
+    "TORCH",
+    "PYG",
+)
 _DISTRIBUTIONS = (".dist-info", ".egg-info", ".egg-link")
 #: Number of indexes kept; each of many checkouts and working folders has its own.
 _KEPT = 16

@@ -190,6 +190,6 @@ def with_design_phase(setting: Setting, train_epochs: Train, *, alone: bool) -> 
     if alone and threads > 1:
         one = run_design_phase(setting, 1, train_epochs, DESIGN_EPOCHS)
     host = with_rates(platform.host, together, one)
-    # The fixed cost of a round includes that of steps.
-    designed = replace(platform, host=host, round_s=together.fixed_s, step_s=0.0)
+    # The fixed cost of a round includes that of steps. The rates are of whole stages.
+    designed = replace(platform, host=host, round_s=together.fixed_s, step_s=0.0, calibration={})
     return replace(setting, platform=designed)

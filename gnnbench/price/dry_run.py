@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from gnnbench.errors import IncompatiblePartsError
@@ -92,10 +94,23 @@ def read_epoch(
     items = lowering.run_epoch(epoch)
     if lowering.frame.in_processes:
         items = hold_processes(items, lowering)
-    take_items(items, recorder, ledger, None)
+    with _without_collection():
+        take_items(items, recorder, ledger, None)
     seeds = lowering.count_seeds()
     losses = [float("nan")] * len(seeds)
     return recorder.end_epoch(float("nan"), losses, sum(seeds))
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Pause the collection of garbage in the body, whose many records are in no cycle."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def price_epoch(lowering: Lowering, ledger: Ledger) -> tuple[EpochTrace, Digest]:

@@ -1,4 +1,4 @@
-"""Sums over an epoch's spans: its timeline, busy seconds, energy and imbalance."""
+"""Sums over an epoch's spans: its timeline, critical path, busy seconds, energy and imbalance."""
 
 from __future__ import annotations
 
@@ -63,6 +63,33 @@ def digest(epoch: EpochTrace, provenance: Provenance, platform: Platform | None 
     )
     used = energy(timeline, platform.devices) if platform else None
     return Digest(epoch_s, busy_by_stage(epoch.spans), timeline, used)
+
+
+def find_critical_path(timeline: Sequence[Scheduled]) -> list[Scheduled]:
+    """Return the critical path of an epoch, in order of time.
+
+    The path ends with the last span. Before each span stands the last to end of the spans that it
+    waits for, and of the earlier spans on its resources. A shorter span on the path makes the epoch
+    shorter, until another path is as long.
+    """
+    spans: dict[int, Scheduled] = {}
+    before: dict[int, Scheduled] = {}
+    last: dict[str, Scheduled] = {}
+    for item in sorted(timeline, key=lambda item: (item.start_s, item.end_s, item.span.id)):
+        span = item.span
+        waited = [spans[number] for number in span.after if number in spans]
+        waited += [last[name] for name in span.resources if name in last]
+        ended = [each for each in waited if each.end_s <= item.start_s]
+        if ended:
+            before[span.id] = max(ended, key=lambda each: each.end_s)
+        spans[span.id] = item
+        last.update(dict.fromkeys(span.resources, item))
+    path: list[Scheduled] = []
+    step = max(timeline, key=lambda item: item.end_s, default=None)
+    while step is not None:
+        path.append(step)
+        step = before.get(step.span.id)
+    return path[::-1]
 
 
 def busy_seconds(timeline: Sequence[Scheduled], place: str) -> float:

@@ -1,9 +1,9 @@
 """From a trace to metrics: the names, units and formulas of the result file.
 
-Times follow the platform's clock. ``wall_time``, ``preprocessing_time`` and ``harness_overhead``
-are always measured on this machine. Counts carry the provenance of the platform's clock too: bytes
-over a link that does not exist here were counted, not observed. ``energy`` is always modelled, from
-the power that the platform file states.
+Times follow the platform's clock. ``wall_time``, ``preprocessing_time``, ``harness_overhead`` and
+``peak_rank_bytes`` are always measured on this machine. Counts carry the provenance of the
+platform's clock too: bytes over a link that does not exist here were counted, not observed.
+``energy`` is always modelled, from the power that the platform file states.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ def summarise(
     time, so that two columns never contradict each other. Edges a second are HyScale-GNN
     Equation 5, vertices a second HP-GNN Equation 3. ``energy`` exists if all busy devices have a
     stated power, ``time_to_accuracy`` if the target was ``reached``, after that number of epochs.
+    ``peak_rank_bytes`` has a sample for each rank, if several trained.
     """
     epochs, epoch_s = trace.epochs, [item.epoch_s for item in digests]
 
@@ -85,6 +86,8 @@ def summarise(
         "preprocessing_time": Metric(trace.preprocessing_s, "s", "measured"),
         "harness_overhead": time_of([_overhead_of(each) for each in epochs], "1", "measured"),
     }
+    if each := tuple(map(float, trace.rank_bytes)):
+        metrics["peak_rank_bytes"] = Metric(max(each), "B", "measured", each)
     joules = [item.energy_j for item in digests if item.energy_j is not None]
     if joules and len(joules) == len(digests):
         metrics["energy"] = Metric(fmean(joules), "J", "modelled", tuple(joules))

@@ -17,7 +17,16 @@ from gnnbench.machines.costs.loading import (
 )
 from gnnbench.machines.machine import Device, Link, Platform
 from gnnbench.parts import Kernel, MiniBatchSampler, Sampler
-from gnnbench.records import CopyWork, LossWork, Provenance, RowsWork, SampleWork, Work
+from gnnbench.records import (
+    CopyWork,
+    LossWork,
+    Mode,
+    Provenance,
+    RowsWork,
+    SampleWork,
+    Stage,
+    Work,
+)
 
 #: The most prices that are remembered; then the memory of prices is cleared.
 MOST_PRICES: Bound[int] = 4096
@@ -39,6 +48,9 @@ class ModelClock:
     memory take what picking them costs. Aggregation and update take the kernel part's cost on the
     device.
 
+    If epochs of the kernel and mode were measured on the platform,
+    the times of their stages are multiplied, and a step takes what it took there.
+
     Raises ``PluginError`` if a kernel or a sampler's library states an impossible time. Such a time
     is not finite, or below the device's least time (``machines.costs.bounds.least_seconds``).
     """
@@ -49,10 +61,14 @@ class ModelClock:
         self._platform = platform
         self._kernel = kernel
         self._sampler = sampler
+        mode: Mode = "mini-batch" if isinstance(sampler, MiniBatchSampler) else "full-graph"
+        self._measured = platform.calibrated(kernel.name, mode)
+        step_s = self._measured.step_s
+        self._step_s = platform.step_s if step_s is None else step_s
         self._places: dict[str, Device | Link] = {}
         self._peaks: dict[str, Peaks] = {}
         #: By type too: records of two types may have equal values.
-        self._prices: dict[tuple[str, type[Work], Work], float] = {}
+        self._prices: dict[tuple[str, type[Work], Work, Stage | None], float] = {}
         #: Whether equal work always costs the same. A kernel that states its own seconds may
         #: depend on the block that it has just seen.
         self._prices_last = (
@@ -60,26 +76,30 @@ class ModelClock:
             and type(kernel).batch_seconds is Kernel.batch_seconds
         )
 
-    def seconds(self, work: Work, place: str, wall_s: float) -> float:
-        """Return the modelled duration of ``work`` on the device or link called ``place``."""
+    def seconds(self, work: Work, place: str, wall_s: float, stage: Stage | None = None) -> float:
+        """Return the modelled duration of ``work`` on the device or link called ``place``.
+
+        Without a ``stage`` it is not calibrated.
+        """
         if not self._prices_last:
-            return self._price(work, place)
-        key = place, type(work), work
+            return self._price(work, place, stage)
+        key = place, type(work), work, stage
         known = self._prices.get(key)
         if known is not None:
             return known
         if len(self._prices) == MOST_PRICES:
             self._prices.clear()
-        seconds = self._prices[key] = self._price(work, place)
+        seconds = self._prices[key] = self._price(work, place, stage)
         return seconds
 
-    def _price(self, work: Work, place: str) -> float:
-        """Return the time of the work and the platform's time per step.
+    def _price(self, work: Work, place: str, stage: Stage | None) -> float:
+        """Return the calibrated time of the work, and the platform's time per step.
 
         A loss on the host also takes the platform's time per round.
         """
         platform = self._platform
-        seconds = self._price_work(work, place) + platform.step_s
+        times = 1.0 if stage is None else self._measured.times_of(stage)
+        seconds = times * self._price_work(work, place) + self._step_s
         if isinstance(work, LossWork) and place == platform.host.name:
             seconds += platform.round_s
         return seconds

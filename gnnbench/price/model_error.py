@@ -3,7 +3,8 @@
 A path is the kind of machine, the library, the kind of work, and the size of an epoch. The ledger's
 epochs of the same kind of path give its band. With fewer than ``FEWEST_GROUPS`` independent
 groups the kind has no basis, and all epochs on the same kind of machine give the band. If these are
-too few as well, there is none.
+too few as well, there is none. If epochs of the kernel and mode were measured on the platform
+itself, these give the error (:mod:`gnnbench.price.calibration`).
 
 Errors are logarithms of predicted over measured. One part of an error is shared by all measurements
 of the same source, machine, graph, model and kernel; the rest is an entry's own. Half the mean
@@ -34,9 +35,11 @@ from gnnbench.host.toml import read_toml
 from gnnbench.machines.machine import Platform
 from gnnbench.price.held_out import find_group_factors, list_held_out, log_error
 from gnnbench.records import (
+    EpochWork,
     LedgerEntry,
     MachineKind,
     Mode,
+    OwnError,
     PathKind,
     RunResult,
     SizeClass,
@@ -99,11 +102,16 @@ def find_kind(platform: Platform, devices: Iterable[str]) -> MachineKind:
 
 
 def find_path(
-    kind: MachineKind | None, kernel: str, mode: Mode | None, edges: float
+    kind: MachineKind | None,
+    kernel: str,
+    mode: Mode | None,
+    edges: float,
+    own: OwnError | None = None,
 ) -> PathKind | None:
     """Return the kind of path of an epoch over ``edges``, summed over layers.
 
-    Return None if the kind of machine is unknown. A ``mode`` of None is a part of an epoch.
+    Return None if the kind of machine is unknown. A ``mode`` of None is a part of an epoch. ``own``
+    is the error by epochs measured on the platform.
     """
     if kind is None:
         return None
@@ -111,14 +119,19 @@ def find_path(
     if mode is not None:
         work = "full graph" if mode == "full-graph" else "sampled"
     size: SizeClass = "large" if edges > LARGE_EDGES else "small"
-    return PathKind(kind, kernel.partition("-")[0], work, size)
+    return PathKind(kind, kernel.partition("-")[0], work, size, own)
+
+
+def find_work_path(work: EpochWork, kernel: str, mode: Mode) -> PathKind | None:
+    """Return the kind of path of a run's work; None on an unknown machine."""
+    return find_path(work.kind, kernel, mode, work.edges, work.own_error)
 
 
 def find_run_path(run: RunResult) -> PathKind | None:
     """Return the kind of path of a run; None without parts, work or a known machine."""
     if run.work is None or run.parts is None:
         return None
-    return find_path(run.work.kind, run.parts.kernel, run.mode, run.work.edges)
+    return find_work_path(run.work, run.parts.kernel, run.mode)
 
 
 def widen(path: PathKind) -> PathKind:
@@ -235,7 +248,15 @@ def find_basis(path: PathKind) -> PathKind | None:
 
 
 def error_of(path: PathKind) -> ModelError | None:
-    """Return the error of a kind of path by its basis; None without one."""
+    """Return the error of a kind of path by its basis; None without one.
+
+    Nothing is known of the parts of an error by epochs measured on the platform, so all of it
+    counts as own.
+    """
+    if path.own is not None:
+        groups, factor = path.own
+        spread = math.log(factor) / DEVIATIONS
+        return ModelError(groups, factor, spread, 0.0) if groups >= FEWEST_GROUPS else None
     basis = find_basis(path)
     return None if basis is None else _read_kept()[basis]
 
@@ -245,9 +266,12 @@ def describe_errors(paths: Iterable[PathKind]) -> str:
 
     Every screen that prints the error of a modelled time prints this text.
     """
+    paths = list(paths)
     kept = _read_kept()
-    bases = {path: find_basis(path) for path in paths}
-    told = [
+    bases = {path: find_basis(path) for path in paths if path.own is None}
+    own = [describe_own_error(path, path.own) for path in paths if path.own is not None]
+    told = [*dict.fromkeys(own)]
+    told += [
         f"{100 * COVERAGE:.0f} % of {kept[basis].groups} held-out measurements of this kind "
         f"({describe_path(basis)}) lie within {kept[basis].factor:.2g}x"
         for basis in dict.fromkeys(basis for basis in bases.values() if basis is not None)
@@ -263,6 +287,26 @@ def describe_errors(paths: Iterable[PathKind]) -> str:
             f"{', '.join(missing)}"
         )
     return "; ".join(told)
+
+
+def describe_own_error(path: PathKind, own: OwnError) -> str:
+    """Describe the error by epochs measured on the platform, or why it has no basis."""
+    kind = f"({path.library}, {path.work})"
+    if own.groups < FEWEST_GROUPS:
+        return (
+            f"no basis: {FEWEST_GROUPS} groups of epochs measured on the platform are needed, and "
+            f"there are {own.groups} {kind}"
+        )
+    return (
+        f"{100 * COVERAGE:.0f} % of {own.groups} groups of epochs measured on the platform {kind} "
+        f"lie within {own.factor:.2g}x, each predicted by the others"
+    )
+
+
+def cite_errors(paths: Sequence[PathKind]) -> str:
+    """Describe the errors of kinds of paths, with the commands that estimate them."""
+    commands = ["platforms calibrate" if path.own else "reproduce validation" for path in paths]
+    return f"{describe_errors(paths)} ({', '.join(dict.fromkeys(commands))})"
 
 
 def format_factor(factor: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gnnbench.records import Provenance, Work
+from gnnbench.records import Provenance, Stage, Work
 
 
 class WallClock:
@@ -10,6 +10,6 @@ class WallClock:
 
     provenance: Provenance = "measured"
 
-    def seconds(self, work: Work, place: str, wall_s: float) -> float:
+    def seconds(self, work: Work, place: str, wall_s: float, stage: Stage | None = None) -> float:
         """Return the measured duration, whatever the work."""
         return wall_s

@@ -23,7 +23,7 @@ from gnnbench.models import build
 from gnnbench.parts import Bundle, Setting
 from gnnbench.price.wall_clock import WallClock
 from gnnbench.probing.samplers import make_dataset
-from gnnbench.records import EpochTrace, Provenance, Work, Workload
+from gnnbench.records import EpochTrace, Provenance, Stage, Work, Workload
 from gnnbench.run import Training
 
 #: Vertices and degree of the graph, and the width of its features and hidden values.
@@ -60,7 +60,7 @@ class Sweep:
         self._sweep = make_sweep()
         self.swept_s = 0.0
 
-    def seconds(self, work: Work, place: str, wall_s: float) -> float:
+    def seconds(self, work: Work, place: str, wall_s: float, stage: Stage | None = None) -> float:
         """Return the measured duration, independent of the work."""
         began_s = time.perf_counter()
         self._sweep()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 
 from gnnbench import plugins
 from gnnbench.constants import MEASURED
 from gnnbench.errors import GnnbenchError, words_of
+from gnnbench.host.progress import Task, doing
+from gnnbench.host.resume import once
 from gnnbench.kernels.pages import keep_pages
 from gnnbench.machines.libraries import best_of
 from gnnbench.machines.machine import Device, LibraryRates, Platform, RateCurve
@@ -93,8 +95,9 @@ def probe_libraries(platform: Platform, registry: Registry, seconds: float) -> P
     """
     keep_pages()
     passes = [_Pass(platform, registry, seconds / PASSES) for _ in range(PASSES)]
-    for each in passes:
-        each.run()
+    with doing("measuring libraries", sum(len(each.pieces) for each in passes)) as measuring:
+        for number, each in enumerate(passes):
+            each.run(number, measuring)
     for device in platform.devices:
         libraries = [each.found[device.name] for each in passes]
         best = {name: reduce(best_of, [each[name] for each in libraries]) for name in libraries[0]}
@@ -121,27 +124,47 @@ class _Pass:
         self.steps_s: list[float] = []
         self.left_out: list[Unmeasured] = []
 
-    def run(self) -> None:
-        setting, host = _make_setting(self._platform), self._platform.host
-        for kind, name in self._offered:
-            for device in self._platform.devices if kind == "kernel" else (host,):
-                alone = replace(setting, platform=_take_alone(self._platform, device))
-                try:
-                    self._measure(kind, name, device, alone)
-                except GnnbenchError as error:
-                    left_out = Unmeasured(f"{kind} {name}", device.name, words_of(error))
-                    self.left_out.append(left_out)
+    @property
+    def pieces(self) -> list[tuple[PartKind, str, Device]]:
+        """Each part with each device that it is measured on."""
+        platform = self._platform
+        return [
+            (kind, name, device)
+            for kind, name in self._offered
+            for device in (platform.devices if kind == "kernel" else (platform.host,))
+        ]
 
-    def _measure(self, kind: PartKind, name: str, device: Device, setting: Setting) -> None:
-        found = self.found[device.name]
-        if kind == "kernel":
-            calls = self._probe.measure_kernel(name, setting)
-            found[name] = calls.rates
-            if device == self._platform.host:
-                self.steps_s.append(calls.step_s)
-        else:
-            known = found.get(name, LibraryRates())
-            found[name] = self._probe.measure_sampler(name, setting, known)
+    def run(self, number: int, measuring: Task) -> None:
+        """Measure everything; ``number`` is that of the pass."""
+        setting = _make_setting(self._platform)
+        for kind, name, device in self.pieces:
+            alone = replace(setting, platform=_take_alone(self._platform, device))
+            with doing(f"{kind} {name} on {device.name}", MEASUREMENTS):
+                measured = once(
+                    partial(self._measure, kind, name, device, alone),
+                    f"pass {number}",
+                    f"{kind} {name}",
+                    device.name,
+                )
+            if isinstance(measured, Unmeasured):
+                self.left_out.append(measured)
+            else:
+                self.found[device.name][name], steps_s = measured
+                self.steps_s += steps_s
+            measuring.advance()
+
+    def _measure(
+        self, kind: PartKind, name: str, device: Device, setting: Setting
+    ) -> tuple[LibraryRates, list[float]] | Unmeasured:
+        """Return a part's rates with the times of steps, or why it was not measured."""
+        try:
+            if kind == "kernel":
+                calls = self._probe.measure_kernel(name, setting)
+                return calls.rates, [calls.step_s] if device == self._platform.host else []
+            known = self.found[device.name].get(name, LibraryRates())
+            return self._probe.measure_sampler(name, setting, known), []
+        except GnnbenchError as error:
+            return Unmeasured(f"{kind} {name}", device.name, words_of(error))
 
 
 def _list_parts(registry: Registry) -> Iterator[tuple[PartKind, str]]:

@@ -133,10 +133,7 @@ class Reader:
         return section
 
     def _meet(self, step: Step) -> Met:
-        """Return the number of the next step and the numbers of the steps that it waits for.
-
-        ``arrive`` is called with both.
-        """
+        """Return the number of the next step and the numbers of the steps that it waits for."""
         number = next(self._recorder.ids)
         after = self._waits.follow(step, number)
         if self._arrive is not None:

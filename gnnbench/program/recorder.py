@@ -19,7 +19,7 @@ import numpy as np
 
 from gnnbench.program.step import NOTHING, Step
 from gnnbench.program.timers import HostTimer, Moment, Timer
-from gnnbench.records import BYTE_KINDS, ByteKind, EpochTrace, Provenance, Span, Work
+from gnnbench.records import BYTE_KINDS, ByteKind, EpochTrace, Provenance, Span, Stage, Work
 
 
 class Clock(Protocol):
@@ -27,10 +27,10 @@ class Clock(Protocol):
 
     provenance: Provenance
 
-    def seconds(self, work: Work, place: str, wall_s: float) -> float:
+    def seconds(self, work: Work, place: str, wall_s: float, stage: Stage | None = None) -> float:
         """Return the duration of ``work`` on ``place``; ``wall_s`` is what it took here.
 
-        ``place`` is a device or link.
+        ``place`` is a device or link, and ``stage`` the stage that the work belongs to.
         """
 
 
@@ -106,7 +106,7 @@ class Track:
         # This is called for every step: all in one frame.
         _, stage, label, (place, resources, _, _), work, layer, round, counts, _, times, _ = step
         clock = self._clock
-        seconds = wall_s if clock is None else clock.seconds(work, place, wall_s)
+        seconds = wall_s if clock is None else clock.seconds(work, place, wall_s, stage)
         if times is not None:
             times.seconds.append(seconds)
         self.spans.append(

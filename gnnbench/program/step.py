@@ -131,15 +131,15 @@ class Step(NamedTuple):
         adds: tuple[Buffer, ...] = (),
     ) -> Step:
         """Return the step over these buffers alone."""
-        # A program of many chunks does this for hundreds of thousands of steps.
-        return _new_step((*self[:-1], _new_access((reads, writes, adds))))
+        return new_step((*self[:-1], _new_access((reads, writes, adds))))
 
     def timed(self, times: Times) -> Step:
         """Return the step with seconds that are added to ``times``."""
-        return _new_step((*self[:-2], times, self[-1]))
+        return new_step((*self[:-2], times, self[-1]))
 
 
-_new_step = partial(tuple.__new__, Step)
+#: Makes a step of all its fields, without a Python frame: programs of many chunks are long.
+new_step = partial(tuple.__new__, Step)
 _new_access = partial(tuple.__new__, Access)
 
 
@@ -163,6 +163,10 @@ class Hold(NamedTuple):
     memory: str
     tensor: str
     size_bytes: int
+
+
+#: Makes a hold of all its fields, without a Python frame.
+new_hold = partial(tuple.__new__, Hold)
 
 
 class Free(NamedTuple):

@@ -8,13 +8,16 @@ If the ratio is far from 1, the stages of both say why.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import product
 
 from gnnbench import datasets
-from gnnbench.comparison import Progress, Request, compare, make_setting
+from gnnbench.comparison import Request, compare, make_setting
 from gnnbench.comparison.ranking import find_difference, make_row
 from gnnbench.errors import IncompatiblePartsError, UsageError
 from gnnbench.host.cores import count_cores
+from gnnbench.host.progress import doing
+from gnnbench.host.resume import once
 from gnnbench.machines.describe import LOCAL, load_platform
 from gnnbench.plugins import Registry
 from gnnbench.programs.messages import ProgramFailedError
@@ -41,12 +44,7 @@ def list_graphs() -> tuple[str, ...]:
     return tuple(entry.name for entry in files[:GRAPHS])
 
 
-def measure(
-    registry: Registry,
-    graphs: Sequence[str] = (),
-    chosen: Sequence[str] = (),
-    progress: Progress | None = None,
-) -> Table:
+def measure(registry: Registry, graphs: Sequence[str] = (), chosen: Sequence[str] = ()) -> Table:
     """Return the table: a row for each graph, mode and model, by default of small graphs at hand.
 
     ``chosen`` are models and modes; without any of one kind, the table has all of it. Three cells
@@ -61,19 +59,22 @@ def measure(
             raise UsageError(f"no row is of model or mode {word!r}; the rows are of {names}.")
     modes = [mode for mode in MODES if mode in chosen] or MODES
     models = [model for model in known if model in chosen] or known
+    tried = list(product(graphs or list_graphs(), modes, models))
     rows: list[TableRow] = []
     notes: list[str] = []
-    for name, mode, model in product(graphs or list_graphs(), modes, models):
-        label = f"{name}, {mode}, {model}"
-        own = [each for each in programs if mode in each.modes and model in each.models]
-        request = _make_request(registry, own, name, mode, model)
-        runs = _train(request, registry, progress)
-        cells: list[Cell] = []
-        for program in programs:
-            found, note = _set_beside(program, runs, request)
-            cells += found
-            notes += [f"{label}: {note}"] if note else []
-        rows.append(TableRow(label, tuple(cells)))
+    with doing("training beside programs", len(tried)) as training:
+        for name, mode, model in tried:
+            label = f"{name}, {mode}, {model}"
+            own = [each for each in programs if mode in each.modes and model in each.models]
+            request = _make_request(registry, own, name, mode, model)
+            runs = once(partial(_train, request, registry), NAME, label)
+            cells: list[Cell] = []
+            for program in programs:
+                found, note = _set_beside(program, runs, request)
+                cells += found
+                notes += [f"{label}: {note}"] if note else []
+            rows.append(TableRow(label, tuple(cells)))
+            training.advance()
     titles = [(f"{each.name} / {each.peer}", "from", "to") for each in programs]
     return Table(
         NAME,
@@ -110,12 +111,10 @@ def _make_request(
     )
 
 
-def _train(
-    request: Request, registry: Registry, progress: Progress | None
-) -> tuple[RunResult, ...]:
+def _train(request: Request, registry: Registry) -> tuple[RunResult, ...]:
     """Return the runs of the programs and of their peers, which took turns."""
     try:
-        found = compare(request, registry, progress)
+        found = compare(request, registry)
     except IncompatiblePartsError:
         return ()
     if found.interrupted:

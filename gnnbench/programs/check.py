@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from typing import Literal
 
 from gnnbench import datasets
 from gnnbench.comparison import Request, compare
 from gnnbench.comparison.ranking import make_row
 from gnnbench.errors import IncompatiblePartsError
+from gnnbench.host.progress import doing
+from gnnbench.host.resume import once
 from gnnbench.machines.describe import LOCAL, load_platform
 from gnnbench.plugins import Registry
 from gnnbench.programs.references import describe_spread
@@ -40,39 +43,43 @@ class ProgramOutcome:
 
 def check_program(
     program: AnyProgram, registry: Registry, dataset: Dataset | None = None, threads: int = 1
-) -> Iterator[ProgramOutcome]:
-    """Yield the outcome for each mode and model of a program; others are not tried."""
+) -> tuple[ProgramOutcome, ...]:
+    """Return the outcome for each mode and model of a program; others are not tried."""
     data = datasets.load(GRAPH) if dataset is None else dataset
-    for mode in program.modes:
-        for model in program.models:
-            dims = (data.num_features, HIDDEN, data.num_classes)
-            workload = Workload(
-                model=model,
-                dims=dims,
-                epochs=EPOCHS,
-                batch_size=BATCH,
-                fanouts=FANOUTS,
-                seed=0,
-                learning_rate=registry.model(model).learning_rate,
-                threads=threads,
-            )
-            request = Request(
-                (),
-                data,
-                workload,
-                load_platform(LOCAL),
-                modes=(mode,),
-                programs=ProgramRows((program,), registry),
-            )
-            try:
-                found = compare(request, registry)
-            except IncompatiblePartsError as error:
-                reason = str(error).removeprefix(f"{program.name}: ")
-                yield ProgramOutcome(mode, model, "refused", reason)
-                continue
-            if found.interrupted:
-                raise KeyboardInterrupt
-            yield ProgramOutcome(mode, model, *_judge(found.runs[0]))
+    tried = list(product(program.modes, program.models))
+    outcomes = []
+    with doing(f"checking {program.name}", len(tried)) as checking:
+        for mode, model in tried:
+            check = partial(_check, program, registry, data, threads, mode, model)
+            outcomes.append(once(check, mode, model))
+            checking.advance()
+    return tuple(outcomes)
+
+
+def _check(
+    program: AnyProgram, registry: Registry, data: Dataset, threads: int, mode: Mode, model: str
+) -> ProgramOutcome:
+    workload = Workload(
+        model=model,
+        dims=(data.num_features, HIDDEN, data.num_classes),
+        epochs=EPOCHS,
+        batch_size=BATCH,
+        fanouts=FANOUTS,
+        seed=0,
+        learning_rate=registry.model(model).learning_rate,
+        threads=threads,
+    )
+    programs = ProgramRows((program,), registry)
+    platform = load_platform(LOCAL)
+    request = Request((), data, workload, platform, modes=(mode,), programs=programs)
+    try:
+        found = compare(request, registry)
+    except IncompatiblePartsError as error:
+        reason = str(error).removeprefix(f"{program.name}: ")
+        return ProgramOutcome(mode, model, "refused", reason)
+    if found.interrupted:
+        raise KeyboardInterrupt
+    return ProgramOutcome(mode, model, *_judge(found.runs[0]))
 
 
 def _judge(run: RunResult) -> tuple[Verdict, str]:

@@ -9,15 +9,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gnnbench import comparison
-from gnnbench.comparison.request import Request, RowRun
-from gnnbench.comparison.run import Scene
+from gnnbench.comparison.frame import RunState
+from gnnbench.comparison.request import Request
 from gnnbench.errors import UsageError
+from gnnbench.host.rank import PATIENCE_S, Place
 from gnnbench.jobs.job import Job
 from gnnbench.parts import Setting
 from gnnbench.plugins import Registry
 from gnnbench.programs.files import is_file, read_program
 from gnnbench.programs.references import References
-from gnnbench.programs.run import AnyProgram, ProgramRun, make_task
+from gnnbench.programs.run import AnyProgram, ProgramSteps, make_task
 from gnnbench.programs.sessions import describe_origin
 from gnnbench.programs.task_folder import TaskFolders
 from gnnbench.records import CommandProgram, Mode, Program, ProgramOrigin
@@ -74,14 +75,18 @@ def choose_options(program: AnyProgram, text: str) -> CommandProgram:
 
 
 def make_request(
-    job: Job, registry: Registry, demanded: tuple[str, ...] = (), ranks: int | None = None
+    job: Job,
+    registry: Registry,
+    demanded: tuple[str, ...] = (),
+    place: Place | None = None,
+    patience_s: float = PATIENCE_S,
 ) -> Request:
     """Make the request of a job as ``comparison.make_request`` does, with its programs.
 
     Raises ``UsageError`` and ``PluginError``.
     """
     found = [find_program(each, registry) for each in job.programs]
-    request = comparison.make_request(job, registry, demanded, ranks)
+    request = comparison.make_request(job, registry, demanded, place, patience_s)
     return replace(request, programs=ProgramRows(found, registry)) if found else request
 
 
@@ -168,6 +173,12 @@ class ProgramRow:
             return None
         return program().refuses(make_task(setting, self.mode))
 
-    def make_run(self, scene: Scene, repeat: int) -> RowRun:
-        """Return a run of the program, which is not open yet."""
-        return ProgramRun(scene, self, repeat)
+    def identify(self) -> str:
+        """Return a text that changes with the program and the files that its command names."""
+        text, files = describe_content(self.program)
+        stats = [(str(each), each.stat().st_size, each.stat().st_mtime_ns) for each in files]
+        return f"{text} {self.mode} {stats}"
+
+    def make_steps(self, state: RunState) -> ProgramSteps:
+        """Return the steps of a run of the program, which is not open yet."""
+        return ProgramSteps(state, self)

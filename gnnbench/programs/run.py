@@ -1,31 +1,19 @@
-"""One program's run as a row of a comparison: opened, timed epoch by epoch, checked and closed."""
+"""The steps of a whole program as a row of a comparison: started, timed, checked and ended."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import psutil
 import torch
 
-from gnnbench.comparison.left_work import LeftWork
-from gnnbench.comparison.machine import Throttled
-from gnnbench.comparison.orders import seeded
-from gnnbench.comparison.process_state import RandomStreams
-from gnnbench.comparison.run import (
-    ENOUGH_S,
-    ENOUGH_SAMPLES,
-    EVERY_NEIGHBOUR,
-    Scene,
-    describe_failure,
-    empty_result,
-)
-from gnnbench.comparison.yardstick import Paces
-from gnnbench.errors import MissingDependencyError
+from gnnbench.comparison.frame import SKIPS, RunState, empty_result
+from gnnbench.comparison.run import EVERY_NEIGHBOUR
 from gnnbench.host.cores import count_cores
 from gnnbench.models import build
 from gnnbench.parts import UNIFORM, Setting
@@ -60,7 +48,6 @@ from gnnbench.units import format_si
 if TYPE_CHECKING:
     from gnnbench.programs.rows import ProgramRow
 
-T = TypeVar("T")
 AnyProgram = CommandProgram | type[Program]
 
 
@@ -92,79 +79,37 @@ class Checked:
     note: str = ""
 
 
-class ProgramRun:
-    """A program's repeat: call ``open``, then ``run_epoch`` until ``over``, then ``close``.
+class ProgramSteps:
+    """The steps of a program's row; see :class:`gnnbench.comparison.frame.RowSteps`.
 
-    After a failure ``result`` is set at once, and no process of the program is left.
+    After ``release`` no process of the program is left.
     """
 
-    def __init__(self, scene: Scene, row: ProgramRow, repeat: int) -> None:
-        self._scene, self._row, self._repeat = scene, row, repeat
+    skips = (*SKIPS, ProgramRefusedError)
+    measured = True
+
+    def __init__(self, state: RunState, row: ProgramRow) -> None:
+        self._state, self._row = state, row
         self._program, self._mode, self._references = row.program, row.mode, row.references
-        self._name = f"{row.label} ({row.mode})"
-        self._setting = seeded(scene.setting, scene.request, repeat)
+        self._setting = state.setting
         self._training: Training | None = None
         self._epochs: list[TimedEpoch] = []
-        self._timed_s = 0.0
-        self._paces = Paces(self._setting)
-        self._left_work, self._throttled = LeftWork(), Throttled()
-        self._random = RandomStreams()
-        self._left: dict[str, None] = {}
         self._saved: Parameters = {}
-        self._accuracy: Mapping[str, float] = {}
-        self._reached: int | None = None
-        self.result: RunResult | None = None
 
     @property
-    def over(self) -> bool:
-        """Whether all epochs are done."""
-        if self.result is not None:
-            return True
-        if len(self._epochs) < self._setting.workload.epochs:
-            return False
-        return len(self._epochs) >= ENOUGH_SAMPLES or self._timed_s >= ENOUGH_S
-
-    @property
-    def trained(self) -> bool:
-        """Whether it has trained the epochs that were asked for, and is not closed yet."""
-        is_open = self.result is None and self._training is not None
-        return is_open and len(self._epochs) >= self._setting.workload.epochs
+    def alive(self) -> bool:
+        """Whether the program is there."""
+        return self._training is not None
 
     @property
     def held_bytes(self) -> int:
         """The bytes of this machine's memory that the program holds."""
         return 0 if self._training is None else self._training.peak_bytes
 
-    def open(self) -> None:
-        """Start the program, and wait until it is ready."""
-        self._scene.progress.begin(self._name, self._setting.workload.epochs)
-        with self._left_work.at_opening():
-            self._guard(self._open)
-
-    def run_epoch(self) -> None:
-        """Train and time one epoch."""
-        self._guard(self._run_epoch)
-
-    def close(self) -> RunResult:
-        """End the program, check its results, and summarise them."""
-        if self.result is None:
-            found = self._guard(self._close)
-            self.result = found or self.result  # a failure has left its own
-        self._release()
-        if self.result is None:
-            raise RuntimeError("a run that is closed has a result")
-        self.result = replace(self.result, left=tuple(self._left))
-        self._scene.progress.end(self._name, self.result.status)
-        return self.result
-
-    def fail(self, status: Status, reason: str) -> None:
-        """End the run with a reason, and the program with it."""
-        self.result = self._result(status, reason)
-        self._release()
-
     # ------------------------------------------------------------------ the three steps
 
-    def _open(self) -> None:
+    def open(self) -> None:
+        """Start the program, and wait until it is ready."""
         task = make_task(self._setting, self._mode)
         if isinstance(self._program, CommandProgram):
             folder: Path = self._row.folders.write(task)
@@ -177,26 +122,22 @@ class ProgramRun:
                 "ready, such as 'uniform without replacement'."
             )
 
-    def _run_epoch(self) -> None:
-        training, number = self._open_training, len(self._epochs)
-        with self._left_work.at_turn(), self._throttled.at_turn():
-            timed = training.run_epoch(number)
-        self._paces.measure()
-        check_seconds(timed, number)
-        if number:
-            self._timed_s += timed.seconds
+    def train(self, number: int) -> float:
+        """Train and time an epoch, and return its seconds."""
+        timed = self._open_training.run_epoch(number)
         self._epochs.append(timed)
-        epochs, target = self._setting.workload.epochs, self._scene.request.target_accuracy
-        last = number == epochs - 1
-        if number < epochs:
-            self._scene.progress.advance(self._name)
-        if last or (target is not None and self._reached is None and number < epochs):
-            parameters = training.read_parameters()
-            accuracy = self._evaluate(parameters)
-            if target is not None and self._reached is None and accuracy.get("val", 0.0) >= target:
-                self._reached = number + 1
-            if last:
-                self._saved, self._accuracy = parameters, accuracy
+        return timed.seconds
+
+    def look(self) -> None:
+        """Refuse a report that the time of its epoch contradicts."""
+        check_seconds(self._epochs[-1], len(self._epochs) - 1)
+
+    def evaluate(self, *, last: bool) -> Mapping[str, float]:
+        """Return the accuracies of the program's parameters now."""
+        parameters = self._open_training.read_parameters()
+        if last:
+            self._saved = parameters
+        return self._evaluate(parameters)
 
     def _evaluate(self, parameters: Parameters) -> Mapping[str, float]:
         model = build(self._setting.workload, model=self._setting.model)
@@ -204,36 +145,31 @@ class ProgramRun:
         model.load_state_dict(state, strict=False)
         return self._references.evaluate(self._setting, model)
 
-    def _close(self) -> RunResult:
-        training, setting = self._open_training, self._setting
+    def close(self) -> RunResult:
+        """End the program, check its results, and summarise them."""
+        training, setting, state = self._open_training, self._setting, self._state
         peak_bytes = training.peak_bytes
         training.close()
         warmup = count_warmup([each.seconds for each in self._epochs])
         self._refuse_work_outside(warmup)
-        if not isinstance(self._program, CommandProgram) and (fault := self._left_work.fault):
+        if not isinstance(self._program, CommandProgram) and (fault := state.left_work.fault):
             raise ProgramFailedError(fault)
         checked = self._check()
-        notes = [checked.note] if checked.note else []
-        if self._scene.request.target_accuracy is not None and self._reached is None:
-            notes.append(
-                f"validation accuracy {self._scene.request.target_accuracy:g} was not reached in "
-                f"{setting.workload.epochs} epochs"
-            )
-        if self._throttled.note():
-            notes.append(self._throttled.note())
+        throttled = state.throttled.note()
+        notes = [*filter(None, (checked.note,)), *state.note_target(), *filter(None, (throttled,))]
         return replace(
-            self._result("done", ""),
+            self.make_result("done", ""),
             loss=tuple(each.report.loss for each in self._epochs[: setting.workload.epochs]),
-            accuracy=self._accuracy,
+            accuracy=state.accuracy,
             equivalence=checked.equivalence,
             other_maths=training.other_maths,
             unverified=checked.unverified,
             spread_seeds=checked.spread_seeds,
             work=self._state_work(verified=not checked.unverified),
-            metrics=self._paces.state(self._measure(warmup, peak_bytes), warmup),
+            metrics=state.paces.state(self._measure(warmup, peak_bytes), warmup),
             stages=self._measure_stages(warmup),
             notes=tuple(notes),
-            target_accuracy=self._scene.request.target_accuracy,
+            target_accuracy=state.scene.request.target_accuracy,
         )
 
     # ------------------------------------------------------------------ what is found out
@@ -255,7 +191,7 @@ class ProgramRun:
     def _check(self) -> Checked:
         """Compare the program with plain training, unless its maths differ by design."""
         training, workload = self._open_training, self._setting.workload
-        if not self._scene.request.check or training.other_maths:
+        if not self._state.scene.request.check or training.other_maths:
             return Checked()
         losses = [each.report.loss for each in self._epochs]
         if self._mode == "full-graph":
@@ -275,7 +211,7 @@ class ProgramRun:
                 note=course.note,
             )
         losses = losses[: workload.epochs]
-        own = Course(tuple(losses), self._accuracy, self._mean_edges(), training.parts)
+        own = Course(tuple(losses), self._state.accuracy, self._mean_edges(), training.parts)
         spread = self._references.mini_batch(self._setting).judge(own)
         if spread.fault:
             return Checked(Equivalence(self._mode, spread.error, spread.fault, training.sampling))
@@ -319,7 +255,7 @@ class ProgramRun:
         """Return the metrics; all are measured here."""
         seconds = tuple(each.seconds for each in self._epochs)
         epoch_s = median(seconds[warmup:])
-        before_s = self._open_training.preparation_s + self._left_work.outside_s
+        before_s = self._open_training.preparation_s + self._state.left_work.outside_s
         epoch = Metric(epoch_s, "s", "measured", seconds, warmup)
         metrics = {
             "epoch_time": epoch,
@@ -331,8 +267,8 @@ class ProgramRun:
             metrics["throughput_edges"] = Metric(edges / epoch_s, "edges/s", "measured")
         if peak_bytes:
             metrics["peak_host_bytes"] = Metric(float(peak_bytes), "B", "measured")
-        if self._reached is not None:
-            reached_s = before_s + self._reached * epoch_s
+        if self._state.reached is not None:
+            reached_s = before_s + self._state.reached * epoch_s
             metrics["time_to_accuracy"] = Metric(reached_s, "s", "measured")
         return metrics
 
@@ -346,7 +282,7 @@ class ProgramRun:
             for values in [[stages.get(stage, 0.0) for stages in reports]]
         }
 
-    # ------------------------------------------------------------------ failures
+    # ------------------------------------------------------------------ its end
 
     @property
     def _open_training(self) -> Training:
@@ -354,33 +290,19 @@ class ProgramRun:
             raise RuntimeError("a program is opened before it trains")
         return self._training
 
-    def _result(self, status: Status, reason: str) -> RunResult:
-        result = empty_result(self._row, self._repeat, status, reason)
+    def make_result(self, status: Status, reason: str) -> RunResult:
+        """Return the result of a run that is not done, with the versions that it states."""
+        result = empty_result(self._row, self._state.repeat, status, reason)
         if self._training is None:
             return result
         origin = replace(self._row.origin, versions=dict(self._training.versions))
         return replace(result, program=origin)
 
-    def _guard(self, step: Callable[[], T]) -> T | None:
-        """Take a step; an exception becomes the run's result."""
-        try:
-            with self._random.at_turn():
-                return step()
-        except (ProgramRefusedError, MissingDependencyError) as error:
-            self.fail("skipped", describe_failure(error))
-        except KeyboardInterrupt:
-            self._release()
-            raise
-        except BaseException as error:
-            if os.environ.get("GNNBENCH_DEBUG") and not isinstance(error, ProgramFailedError):
-                self._release()
-                raise
-            self.fail("error", describe_failure(error))
-        finally:
-            self._left.update(dict.fromkeys(self._scene.state.restore()))
-        return None
+    def interrupt(self) -> None:
+        """End the program: the interrupt has reached it, too."""
+        self.release()
 
-    def _release(self) -> None:
+    def release(self) -> None:
         """End the program, however far it is."""
         if self._training is not None:
             self._training.kill()

@@ -16,6 +16,7 @@ from statistics import fmean, stdev
 import numpy as np
 from scipy.special import stdtrit
 
+from gnnbench.host.progress import doing
 from gnnbench.models import GNN, build
 from gnnbench.parts import Bundle, MiniBatchSampler, Setting
 from gnnbench.price.wall_clock import WallClock
@@ -134,7 +135,8 @@ class MiniBatchReference:
         """Return the reference's courses, trained at first use."""
         began_s = time.perf_counter()
         while len(self._courses) < SEEDS and not self._too_long:
-            self._courses.append(self._train_seed(len(self._courses)))
+            with doing(f"training the reference, seed {len(self._courses) + 1} of {SEEDS}"):
+                self._courses.append(self._train_seed(len(self._courses)))
             needed_s = SEEDS * (time.perf_counter() - began_s) / len(self._courses)
             if needed_s > MOST_REFERENCE_S:
                 self._too_long = (

@@ -22,7 +22,9 @@ from gnnbench.records.ledger import (
     LedgerEntry,
     MachineKind,
     Origin,
+    OwnError,
     PathKind,
+    PlanReading,
     SizeClass,
     Subject,
     WorkKind,
@@ -45,7 +47,15 @@ from gnnbench.records.result import (
     RunResult,
     Status,
 )
-from gnnbench.records.strategy import PART_KINDS, Ablation, Card, PartKind, Parts, Strategy
+from gnnbench.records.strategy import (
+    PART_KINDS,
+    Ablation,
+    Card,
+    PartKind,
+    Parts,
+    Strategy,
+    read_strategies,
+)
 from gnnbench.records.table import Cell, Contradiction, Table, TableRow
 from gnnbench.records.trace import (
     BYTE_KINDS,
@@ -77,6 +87,7 @@ from gnnbench.records.work import (
     SampleWork,
     Shard,
     Share,
+    Sizes,
     Unit,
     UpdateWork,
     Work,
@@ -122,11 +133,13 @@ __all__ = [
     "Metric",
     "Mode",
     "Origin",
+    "OwnError",
     "Parameters",
     "PartKind",
     "Parts",
     "PathKind",
     "PeerFetch",
+    "PlanReading",
     "ProductSize",
     "Program",
     "ProgramOrigin",
@@ -142,6 +155,7 @@ __all__ = [
     "Shard",
     "Share",
     "SizeClass",
+    "Sizes",
     "Span",
     "Stage",
     "StageTimes",
@@ -159,4 +173,5 @@ __all__ = [
     "Workload",
     "begin_digest",
     "count_moved",
+    "read_strategies",
 ]

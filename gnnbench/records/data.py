@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from gnnbench.host.mapped import shelve_pieces
+from gnnbench.host.mapped import is_mapped, shelve_pieces
 
 IntArray = npt.NDArray[np.int64]
 IndexArray = npt.NDArray[np.int32]
@@ -97,6 +97,11 @@ class Dataset:
     def num_features(self) -> int:
         """The width of the features."""
         return int(self.features.shape[1])
+
+    @property
+    def mapped(self) -> bool:
+        """Whether the topology is mapped from a file: a large graph's, or one that ranks share."""
+        return is_mapped(self.graph.indices)
 
     @property
     def train_ids(self) -> IntArray:

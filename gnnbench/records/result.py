@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gnnbench.records.data import Mode, Workload
-from gnnbench.records.ledger import MachineKind
+from gnnbench.records.ledger import MachineKind, OwnError
 from gnnbench.records.program import ProgramOrigin
 from gnnbench.records.strategy import Card, Parts
 from gnnbench.records.trace import Scheduled, Stage
@@ -73,7 +73,8 @@ class EpochWork:
     graph. ``kind`` is the kind of machine, which decides how far a modelled time can be trusted.
 
     If epochs differ, ``updates`` and ``seeds`` are rounded means over the workload's epochs, and
-    ``different`` lists each distinct pair of the two, ascending.
+    ``different`` lists each distinct pair of the two, ascending. ``own_error`` is the error
+    of modelled times by epochs measured on the platform.
     """
 
     updates: int
@@ -83,6 +84,7 @@ class EpochWork:
     sampling: str
     kind: MachineKind | None = None
     different: tuple[tuple[int, int], ...] = ()
+    own_error: OwnError | None = None
 
     @property
     def alike(self) -> tuple[int, int, str, tuple[tuple[int, int], ...]]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
+from gnnbench.host.toml import read_toml
 from gnnbench.records.data import Mode
 
 PartKind = Literal["sampler", "placement", "communication", "memory", "kernel"]
@@ -96,3 +98,41 @@ class Strategy:
     def default_mode(self) -> Mode:
         """The first mode that the strategy trains in."""
         return next(iter(self.bundles))
+
+
+def read_strategies(module: str) -> list[Strategy]:
+    """Read the strategies of a plugin from ``strategies.toml`` beside the file of its module.
+
+    Each table has the fields of a :class:`Strategy`, and is called by its name.
+
+    Raises
+    ------
+    FileRefusedError
+        The file cannot be read.
+    KeyError, TypeError
+        A field is missing or unknown.
+    """
+    tables: dict[str, Any] = read_toml(Path(module).with_name("strategies.toml"))
+    return [_make_strategy(name, **table) for name, table in tables.items()]
+
+
+def _make_strategy(
+    name: str,
+    *,
+    bundles: Mapping[Mode, Any],
+    ablation: Sequence[Mapping[str, Any]] = (),
+    card: Mapping[str, Sequence[str]] | None = None,
+    **fields: Any,
+) -> Strategy:
+    def make_step(swaps: Any = (), options: Any = (), **others: Any) -> Ablation:
+        return Ablation(
+            swaps=tuple(map(tuple, swaps)), options=tuple(map(tuple, options)), **others
+        )
+
+    return Strategy(
+        name,
+        bundles={mode: Parts(**parts) for mode, parts in bundles.items()},
+        ablation=tuple(make_step(**step) for step in ablation),
+        card=None if card is None else Card(**{key: tuple(card[key]) for key in card}),
+        **fields,
+    )

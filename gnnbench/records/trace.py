@@ -123,7 +123,7 @@ class Trace:
 
     ``parameters`` maps a parameter's name to its final value (NumPy, the workload's dtype).
     ``notes`` are sentences for the report (a plan that was made, a choice). ``idle`` names ideas of
-    the parts without effect.
+    the parts without effect. ``rank_bytes`` has each rank's peak share of its machine's memory.
     """
 
     epochs: tuple[EpochTrace, ...]
@@ -132,3 +132,4 @@ class Trace:
     preprocessing_s: float
     notes: tuple[str, ...] = ()
     idle: tuple[str, ...] = ()
+    rank_bytes: tuple[int, ...] = ()

@@ -173,6 +173,23 @@ class BatchProfile:
     stored: tuple[int, int] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The sizes of mini-batches or partitions, which stand for a graph that is not there.
+
+    An epoch has ``rounds`` rounds of mini-batches of the sizes ``batch``, one for each trainer, of
+    which ``walked`` are gone through. A full graph's partitions are of equal size, and a vertex has
+    ``replication`` copies on average, itself among them. ``share`` is the share of graph, memories
+    and fixed times that is gone through.
+    """
+
+    batch: BatchProfile | None = None
+    rounds: float = 0.0
+    walked: int = 0
+    replication: float = 1.0
+    share: float = 1.0
+
+
 #: AGGREGATE's result from the rows of a destination's neighbours: their sum, the sum with a value
 #: for each edge, that with constants and the own row (GCN), their mean beside the own row (SAGE),
 #: their sum and the own row (GIN), the sum by attention (GAT), or with a gate of every value

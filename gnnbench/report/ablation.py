@@ -30,7 +30,9 @@ def print_steps(comparison: Comparison, console: Console, steps: Sequence[Ablati
         write.blank()
         epochs = [row.metric("epoch_time") for row in done]
         provenance = next(epoch.provenance for epoch in epochs if epoch is not None)
-        write.paragraph(f"What each {'step' if steps else 'part'} earns [{provenance}]", "bold")
+        write.paragraph(
+            f"Contribution of each {'step' if steps else 'part'} [{provenance}]", "bold"
+        )
         width = max(cell_len(row.label) for row in done)
         for number, row in enumerate(done):
             base = done[max(0, number - 1) if steps else 0]

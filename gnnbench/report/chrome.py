@@ -1,7 +1,8 @@
 """Timelines in the Chrome trace event format, which Perfetto and chrome://tracing open.
 
 A run is a process, and each of its resources a thread. Complete events ("X") carry microseconds,
-rounded to nanoseconds at both ends so that neighbours never overlap.
+rounded to nanoseconds at both ends so that neighbours never overlap. Traces of other programs are
+read in the same format, such as traces of PyTorch's profiler.
 """
 
 from __future__ import annotations
@@ -9,20 +10,29 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+from gnnbench.errors import UsageError
+from gnnbench.host.files import read_text
 from gnnbench.records import (
+    STAGES,
     AggregateWork,
     Comparison,
     Provenance,
     RunResult,
     SampleWork,
     Scheduled,
+    Stage,
     count_moved,
 )
 from gnnbench.report.results.output import write_text
 
 #: A JSON value as deep as an event needs.
 Event = dict[str, str | int | float | dict[str, str | int | float]]
+#: More than any trace of a few epochs has.
+_LIMIT_BYTES = 1 << 30
+#: What PyTorch's profiler calls the spans of its steps.
+_STEP = "ProfilerStep#"
 
 
 def write_chrome_trace(comparison: Comparison, path: Path) -> None:
@@ -47,6 +57,57 @@ def trace_events(comparison: Comparison) -> list[Event]:
             events.append(_order("thread_sort_index", pid, tid, tid))
             events += [_complete(item, pid, tid, time_provenance(run)) for item in spans]
     return events
+
+
+def read_stages(path: Path, label: str, mode: str) -> dict[Stage, float]:
+    """Return the seconds of each stage in an epoch, by the busiest thread of a trace.
+
+    A span belongs to the stage that it is named after, or that its ``args`` or its category names.
+    If processes are named as gnnbench names runs, the run ``label`` in ``mode`` counts. Otherwise
+    all processes count. The trace has as many epochs as its spans state, or as the profiler has
+    steps, or one.
+
+    Raises ``UsageError`` for a file that is no trace or has no span of a stage.
+    """
+    try:
+        content = json.loads(read_text(path, _LIMIT_BYTES))
+        events = content["traceEvents"] if isinstance(content, dict) else content
+        events = [event for event in events if event["ph"] in ("X", "M")]
+        names = {e["pid"]: e["args"]["name"] for e in events if e.get("name") == "process_name"}
+        runs = {pid for pid, name in names.items() if name == f"{label} [{mode}]"}
+        spans = [e for e in events if e["ph"] == "X" and (not runs or e["pid"] in runs)]
+        steps = {e["name"] for e in spans if e["name"].startswith(_STEP)}
+        lanes: dict[tuple[Stage, object, object], float] = {}
+        epochs = set()
+        for event in spans:
+            stage = _find_stage(event)
+            if event.get("args", {}).get("provenance") == "modelled":
+                raise UsageError(f"{path} has modelled times; give the trace of a measured run.")
+            if stage is not None:
+                lane = stage, event["pid"], event["tid"]
+                lanes[lane] = lanes.get(lane, 0.0) + float(event["dur"]) / 1e6
+                epochs.add(event.get("args", {}).get("epoch"))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise UsageError(
+            f"{path} is no Chrome trace ({type(error).__name__}: {error}); give one of gnnbench "
+            f"compare --trace or of PyTorch's profiler."
+        ) from error
+    if not lanes:
+        raise UsageError(
+            f"{path} has no span of a stage; name spans {', '.join(STAGES)}, as record_function of "
+            f"PyTorch does."
+        )
+    count = len(epochs) if None not in epochs else max(1, len(steps))
+    return {
+        stage: max(seconds for lane, seconds in lanes.items() if lane[0] == stage) / count
+        for stage in STAGES
+        if any(lane[0] == stage for lane in lanes)
+    }
+
+
+def _find_stage(event: dict[str, Any]) -> Stage | None:
+    told = (event["name"], event.get("args", {}).get("stage"), event.get("cat"))
+    return next((stage for text in told for stage in STAGES if stage == text), None)
 
 
 def time_provenance(run: RunResult) -> Provenance:

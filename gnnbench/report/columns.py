@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from rich.cells import cell_len
@@ -35,13 +35,15 @@ class Column:
     """A column: ``cells`` run through all finished rows, group by group.
 
     ``heading`` has one or two lines. Columns that are not ``leading`` go to the second panel when
-    the terminal is narrow.
+    the terminal is narrow. The table of deciding columns has one panel: columns with the largest
+    ``spare`` are left out first, those with 0 never.
     """
 
     heading: tuple[str, ...]
     cells: tuple[Styled, ...]
     leading: bool = True
     align: Literal["left", "right"] = "left"
+    spare: int = 0
 
     def heading_lines(self, tall: bool) -> tuple[str, ...]:
         """Return the lines of the heading: one, or several in a ``tall`` heading."""
@@ -78,15 +80,23 @@ def format_equivalence(equivalence: Equivalence | None) -> str:
 def deciding_columns(groups: Sequence[Group]) -> list[Column]:
     """Return the columns that decide: times and speeds, devices, traffic, memory, accuracy."""
     done = list_done(groups)
-    columns = [*_epoch_columns(groups), *_time_to_accuracy(done)]
-    columns += _metric_columns(done, ("prepared", "before"), lambda row: row.preparation)
-    counts = [len(row.trainers) for row in done]
+    prepared = _metric_columns(done, ("prepared", "before"), lambda row: row.preparation)
+    counts, devices, rates = [len(row.trainers) for row in done], [], []
     if len(set(counts)) > 1:
-        columns.append(_text_column("devices", [str(count) for count in counts]))
-        columns += _metric_columns(done, ("edges/s", "a device"), edges_per_device)
-    columns += _metric_columns(done, ("host", "links"), _sum_of(HOST_LINKS))
-    columns += _metric_columns(done, ("peak", "device"), _sum_of(("peak_device_bytes",)))
-    return _keep_filled([*columns, _test_column(done), _equality_column(done)])
+        devices = [_text_column("devices", [str(count) for count in counts])]
+        rates = _metric_columns(done, ("edges/s", "a device"), edges_per_device)
+    columns = [
+        *_epoch_columns(groups),
+        *_time_to_accuracy(done),
+        *_spare(4, prepared),
+        *_spare(5, devices),
+        *_spare(6, rates),
+        *_spare(2, _metric_columns(done, ("host", "links"), _sum_of(HOST_LINKS))),
+        *_spare(1, _metric_columns(done, ("peak", "device"), _sum_of(("peak_device_bytes",)))),
+        *_spare(3, [_test_column(done)]),
+        _equality_column(done),
+    ]
+    return _keep_filled(columns)
 
 
 def main_columns(groups: Sequence[Group]) -> list[Column]:
@@ -121,6 +131,11 @@ def _test_column(rows: Sequence[Row]) -> Column:
 def _equality_column(rows: Sequence[Row]) -> Column:
     cells = [(describe_equality(row), _equivalence_style(row)) for row in rows]
     return Column(("equal to", "reference"), tuple(cells))
+
+
+def _spare(order: int, columns: Sequence[Column]) -> list[Column]:
+    """Return columns that a narrow terminal leaves out, the largest ``order`` first."""
+    return [replace(column, spare=order) for column in columns]
 
 
 def _keep_filled(columns: Sequence[Column]) -> list[Column]:
@@ -177,8 +192,8 @@ def _metric_columns(
 
 
 def _epoch_column(groups: Sequence[Group], provenance: Provenance) -> Column:
-    """Return epoch times, speeds against the group's first row, and the deciding intervals."""
-    times, speeds, ranges, styles = [], [], [], []
+    """Return epoch times, speeds against the group's first row, marks and deciding intervals."""
+    times, speeds, marks, ranges, styles = [], [], [], [], []
     factors = list_factors(groups)
     for group in groups:
         winner = find_winner(group.rank(provenance))
@@ -192,16 +207,29 @@ def _epoch_column(groups: Sequence[Group], provenance: Provenance) -> Column:
                 told += f" {format_factor(epoch.error_factor)}"
             times.append(told)
             speeds.append(f"{ratio.ratio:.2f}x" if ratio is not None else "")
+            marks.append(_mark(row, group, provenance, ratio))
             ranges.append(format_range(ratio))
             styles.append("bold green" if row is winner else "")
     time_width = max(map(cell_len, times), default=0)
     speed_width = max(map(cell_len, speeds), default=0)
+    mark_width = max(map(len, marks), default=0)
     cells = tuple(
-        (f"{pad(t, time_width, 'right')}  {pad(s, speed_width, 'right')} {r}".rstrip(), style)
-        for t, s, r, style in zip(times, speeds, ranges, styles, strict=True)
+        (
+            f"{pad(t, time_width, 'right')}  {pad(s, speed_width, 'right')}"
+            f"{pad(m, mark_width)} {r}".rstrip(),
+            style,
+        )
+        for t, s, m, r, style in zip(times, speeds, marks, ranges, styles, strict=True)
     )
     shared = f" {factors[0]}" if provenance == "modelled" and len(factors) == 1 else ""
     return Column(("epoch", f"[{provenance}]{shared}"), cells)
+
+
+def _mark(row: Row, group: Group, provenance: Provenance, ratio: Difference | None) -> str:
+    """Return the mark of a row that may win, against the row that speeds refer to."""
+    if ratio is None or not row.ranked or row is group.base(provenance):
+        return ""
+    return ratio.mark
 
 
 def list_factors(groups: Sequence[Group]) -> list[str]:

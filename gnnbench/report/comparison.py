@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from gnnbench.comparison.ranking import Group, Row, group_runs, level_of, list_devices
-from gnnbench.price.model_error import describe_errors, find_run_path
+from gnnbench.price.model_error import cite_errors, find_run_path
 from gnnbench.records import STAGES, Comparison, Provenance, RunResult
 from gnnbench.report.columns import (
     ALL_PROVENANCES,
@@ -53,8 +53,12 @@ def print_comparison(comparison: Comparison, console: Console, *, details: bool 
     if not groups:
         return
     write.blank()
-    _print_panels(write, groups, deciding_columns(groups), with_failures=True)
+    columns, left_out = _fit(deciding_columns(groups), _label_width(groups, ""), write.width)
+    _print_panels(write, groups, columns, with_failures=True)
     write.blank()
+    if left_out:
+        named = ", ".join(left_out)
+        write.entry("", f"Left out at this width: {named}.", "dim", indent=1)
     write.entry("", figures_line(comparison, groups), "dim", indent=1)
     if details:
         _print_details(write, comparison, groups)
@@ -74,10 +78,10 @@ def rule_line(modelled: bool) -> str:
         if modelled
         else f"are {level} intervals, which count noise that lasts over turns"
     )
+    apart = "" if modelled else f", {100 * MARGIN_APART:g} % where rows did not take turns"
     return (
-        f"Speeds (x) are against the first ranked row of each group; ranges {within}. A row is "
-        f"faster where its whole range is beyond {100 * MARGIN:g} %"
-        + ("." if modelled else f", {100 * MARGIN_APART:g} % where rows did not take turns.")
+        f"Speeds (x) are against the first ranked row of each group; ranges {within}. "
+        f"* is faster or slower: its whole range is beyond {100 * MARGIN:g} %{apart}; ~ is neither."
     )
 
 
@@ -175,7 +179,7 @@ def error_line(runs: Sequence[RunResult]) -> str:
     if not paths:
         return "The model's own error is not known."
     return (
-        f"The model's error: {describe_errors(paths)} (reproduce validation). Rows share that "
+        f"The model's error: {cite_errors(paths)}. Rows share that "
         f"error as far as the same parts and devices do the same work."
     )
 
@@ -183,6 +187,7 @@ def error_line(runs: Sequence[RunResult]) -> str:
 def machine_lines(groups: Sequence[Group]) -> list[tuple[str, str]]:
     """Return this machine's own times, emulation included; never set against modelled times."""
     wall: list[str] = []
+    ranks: list[str] = []
     harness: list[float] = []
     once: dict[Provenance, list[str]] = {}
     for row in list_done(groups):
@@ -194,6 +199,8 @@ def machine_lines(groups: Sequence[Group]) -> list[tuple[str, str]]:
             once.setdefault(metric.provenance, []).append(seconds)
         if (metric := row.metric("harness_overhead")) is not None:
             harness.append(100.0 * metric.value)
+        if (metric := row.done[0].metrics.get("peak_rank_bytes")) is not None:
+            ranks.append(f"{name} {', '.join(format_si(size, 'B') for size in metric.samples)}")
     lines = []
     bases = dict.fromkeys(
         base.label for group in groups for p in ALL_PROVENANCES if (base := group.base(p))
@@ -213,6 +220,8 @@ def machine_lines(groups: Sequence[Group]) -> list[tuple[str, str]]:
             low, high = f"{min(harness):.1f}", f"{max(harness):.1f}"
             text += f", of which harness {low if low == high else f'{low}-{high}'} %"
         lines.append(("this machine", text))
+    if ranks:
+        lines.append(("each rank", f"peak memory [measured]: {'; '.join(ranks)}"))
     for provenance, each in once.items():
         lines.append(("preprocessing", f"[{provenance}]: {', '.join(each)}, once"))
     return lines
@@ -241,6 +250,16 @@ def _print_stages(write: Writer, groups: Sequence[Group], provenance: Provenance
         if len(_split(columns, label_width, write.width)) == 1:
             break
     _print_panels(write, groups, columns, title)
+
+
+def _fit(columns: Sequence[Column], label_width: int, width: int) -> tuple[list[Column], list[str]]:
+    """Return the columns that fit one panel, and the headings of those that are left out."""
+    kept, left_out = list(columns), []
+    while len(_split(kept, label_width, width)) > 1 and any(column.spare for column in kept):
+        last = max(kept, key=lambda column: column.spare)
+        kept.remove(last)
+        left_out.append(last.heading_lines(False)[0])
+    return kept, left_out
 
 
 def _print_panels(

@@ -1,34 +1,102 @@
-"""Tables of a store: a line for every strategy and setting, with seeds pooled.
+"""Results of a store: who is fastest in each setting, and a line for every strategy and setting.
 
-If two machines ran the same configuration, another table compares the two.
+Seeds are pooled. If two machines ran the same configuration, another table compares the two.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from statistics import median
+from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from gnnbench.records import Cell, Metric, Table, TableRow
-from gnnbench.report.results.earlier import hold_documents
+from gnnbench.comparison.ranking import Group, group_results
+from gnnbench.jobs.groups import Spread
+from gnnbench.jobs.options import list_options
+from gnnbench.records import Cell, Metric, RunResult, Table, TableRow
+from gnnbench.report.columns import HOST_LINKS
+from gnnbench.report.results.earlier import hold_documents, restore_run
 from gnnbench.report.results.kept import Kept
 from gnnbench.report.results.schema import MetricEntry, RunEntry
+from gnnbench.report.verdict import summarise
 from gnnbench.units import format_si
 
 _COLUMNS = ("epoch", "host links", "peak device", "test accuracy", "runs")
 #: Settings that a table has in common, and settings that name a row beside its label.
 _SHARED = ("dataset", "model", "platform")
-_APART = ("set", "epochs", "layers", "hidden", "batch_size", "fanouts", "learning_rate", "scaling")
+_APART = (
+    *("set", "epochs", "layers", "hidden", "batch_size", "fanouts", "learning_rate", "scaling"),
+    *list_options(Spread),
+)
+
+
+class KeptRow(NamedTuple):
+    """A strategy in one setting: its runs over all seeds and repeats.
+
+    ``facets`` are the facts by which a reader filters. Rows of one ``work`` may be ranked together.
+    ``runs`` are as in the result file, and ``results`` as they were compared, ``ranked_as`` names.
+    """
+
+    label: str
+    ranked_as: str
+    facets: Mapping[str, str]
+    work: tuple[str, ...]
+    runs: list[RunEntry]
+    results: list[RunResult]
+
+    def pool(self, *names: str) -> Cell:
+        """Return the sum of metrics: for each the median over the finished runs."""
+        done = [run for run in self.runs if run.status == "done"]
+        return _add(_pool([run.metrics.get(name) for run in done]) for name in names)
+
+    @property
+    def test_accuracy(self) -> float | None:
+        """The median test accuracy of the finished runs."""
+        found = [run.accuracy["test"] for run in self.runs if "test" in run.accuracy]
+        return median(found) if found else None
+
+    @property
+    def finished(self) -> str:
+        """``"2 of 3"``: the finished runs and all of them."""
+        return f"{sum(run.status == 'done' for run in self.runs)} of {len(self.runs)}"
+
+
+class Setting(NamedTuple):
+    """The rows of a data set, a model and a platform, and their groups by work."""
+
+    title: str
+    rows: Sequence[KeptRow]
+    machines: Mapping[str, str]
+    groups: Mapping[tuple[str, ...], tuple[Group, ...]]
+
+    def list_answers(self) -> list[str]:
+        """Return who is fastest among rows of the same work, a sentence each."""
+        return [
+            f"{' · '.join(work)}{': ' if work else ''}{sentence}"
+            for work, groups in self.groups.items()
+            for sentence in summarise(groups)
+        ]
+
+
+def list_settings(kept: Sequence[Kept]) -> list[Setting]:
+    """Return the settings of a store with their rows, in the order of its files."""
+    return [_pool_setting(title, group) for title, group in _group(kept).items()]
 
 
 def tabulate_kept(kept: Sequence[Kept], damaged: Sequence[str] = ()) -> tuple[Table, ...]:
-    """Return a table for each data set, model and platform; comparisons of machines; failures."""
+    """Return a table for each data set, model and platform, and then :func:`tabulate_rest`."""
     tables = [
-        _tabulate_setting(f"kept-{number}", title, group)
-        for number, (title, group) in enumerate(_group(kept).items(), 1)
+        _tabulate_setting(f"kept-{number}", setting)
+        for number, setting in enumerate(list_settings(kept), 1)
     ]
-    tables += _compare_machines(kept)
+    return (*tables, *tabulate_rest(kept, damaged))
+
+
+def tabulate_rest(kept: Sequence[Kept], damaged: Sequence[str] = ()) -> tuple[Table, ...]:
+    """Return comparisons of machines, and what has no result."""
+    tables = _compare_machines(kept)
     failures = [
         TableRow(_label(each.header.configuration), (Cell(text=each.header.status),))
         for each in kept
@@ -54,26 +122,45 @@ def _group(kept: Iterable[Kept]) -> dict[str, list[Kept]]:
     return groups
 
 
-def _tabulate_setting(name: str, title: str, group: Sequence[Kept]) -> Table:
+def _pool_setting(title: str, group: Sequence[Kept]) -> Setting:
     apart = _find_differing([each.header.configuration for each in group])
-    machines = dict.fromkeys(each.header.machine for each in group)
-    rows: dict[str, list[RunEntry]] = {}
-    for each in group:
-        for run in each.document.runs if each.document is not None else ():
-            words = [run.label, run.mode, *_tell(each.header.configuration, apart)]
-            if len(machines) > 1:
-                words.append(f"on {each.header.machine}")
-            rows.setdefault(" · ".join(words), []).append(run)
     cpus = {
         each.header.machine: f"{each.document.machine.cores} cores of {each.document.machine.cpu}"
         for each in group
         if each.document is not None
     }
-    notes = ["an epoch is the median of all seeds and repeats; only like is to be ranked with like"]
-    notes += [f"machine {machine}: {cpu}" for machine, cpu in cpus.items()]
-    said = [f"{label}: {reason}" for label, runs in rows.items() for reason in _list_doubts(runs)]
-    lines = tuple(TableRow(label, _figures(runs)) for label, runs in rows.items())
-    return Table(name, title, _COLUMNS, lines, (*notes, *said))
+    rows: dict[str, KeptRow] = {}
+    repeats: dict[tuple[object, int], int] = {}
+    for lot, each in enumerate(group, 1):
+        asked, machine = each.header.configuration, each.header.machine
+        on = [f"on {machine}"] if len(cpus) > 1 else []
+        sets = _tell(asked, [name for name in apart if name == "set"])
+        work = (*_tell(asked, [name for name in apart if name != "set"]), *on)
+        facets = {name: _spell(asked.get(name) or "none") for name in (*_SHARED, *_APART)}
+        for run in each.document.runs if each.document is not None else ():
+            label = " · ".join([run.label, run.mode, *_tell(asked, apart), *on])
+            found = {"strategy": run.label, "mode": run.mode, **facets, "machine": machine}
+            ranked_as = " · ".join([run.label, *sets])
+            row = rows.setdefault(label, KeptRow(label, ranked_as, found, work, [], []))
+            row.runs.append(run)
+            key = (asked.get("seed"), run.repeat)
+            unverified = "" if run.work is None else run.work.why_not
+            result = replace(restore_run(run, lot), label=ranked_as, unverified=unverified)
+            row.results.append(replace(result, repeat=repeats.setdefault(key, len(repeats))))
+    works: dict[tuple[str, ...], list[RunResult]] = {}
+    for row in rows.values():
+        works.setdefault(row.work, []).extend(row.results)
+    groups = {work: group_results(results) for work, results in works.items()}
+    return Setting(title, tuple(rows.values()), cpus, groups)
+
+
+def _tabulate_setting(name: str, setting: Setting) -> Table:
+    notes = [sentence.rstrip(".") for sentence in setting.list_answers()]
+    notes.append("an epoch is the median of all seeds and repeats")
+    notes += [f"machine {machine}: {cpu}" for machine, cpu in setting.machines.items()]
+    notes += [f"{row.label}: {reason}" for row in setting.rows for reason in _list_doubts(row.runs)]
+    lines = tuple(TableRow(row.label, _figures(row)) for row in setting.rows)
+    return Table(name, setting.title, _COLUMNS, lines, tuple(notes))
 
 
 def _find_differing(configurations: Sequence[Mapping[str, JsonValue]]) -> list[str]:
@@ -89,11 +176,17 @@ def _tell(configuration: Mapping[str, JsonValue], names: Iterable[str]) -> list[
     words = []
     for name in names:
         value = configuration.get(name)
+        if value is None:
+            continue  # the default
         if isinstance(value, list):
-            words.append(", ".join(map(str, value)) if value else f"no {name}")
+            words.append(_spell(value) if value else f"no {name}")
         else:
             words.append(f"{name.replace('_', ' ')} {value}")
     return words
+
+
+def _spell(value: JsonValue) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _label(configuration: Mapping[str, JsonValue]) -> str:
@@ -102,28 +195,20 @@ def _label(configuration: Mapping[str, JsonValue]) -> str:
 
 
 def _list_doubts(runs: Sequence[RunEntry]) -> list[str]:
-    """Return why runs of a line are not done, or may not be ranked, each reason once."""
-    reasons = {
-        f"{run.status}: {run.reason}" if run.work is None else f"not ranked: {run.work.why_not}"
-        for run in runs
-        if run.work is None or run.work.why_not
-    }
+    """Return why runs of a line are not done, each reason once."""
+    reasons = {f"{run.status}: {run.reason}" for run in runs if run.status != "done"}
     return sorted(reason.rstrip(".") for reason in reasons)
 
 
-def _figures(runs: Sequence[RunEntry]) -> tuple[Cell, ...]:
+def _figures(row: KeptRow) -> tuple[Cell, ...]:
     """Return a line's cells: medians over finished runs, and the number of these."""
-    done = [run for run in runs if run.status == "done"]
-    tests = [run.accuracy["test"] for run in done if "test" in run.accuracy]
+    test = row.test_accuracy
     return (
-        _pool([run.metrics.get("epoch_time") for run in done]),
-        _add(
-            _pool([run.metrics.get(name) for run in done])
-            for name in ("host_to_device_bytes", "device_to_host_bytes")
-        ),
-        _pool([run.metrics.get("peak_device_bytes") for run in done]),
-        Cell(text=f"{median(tests):.3f}", provenance="measured") if tests else Cell(),
-        Cell(text=f"{len(done)} of {len(runs)}", provenance="measured"),
+        row.pool("epoch_time"),
+        row.pool(*HOST_LINKS),
+        row.pool("peak_device_bytes"),
+        Cell() if test is None else Cell(text=f"{test:.3f}", provenance="measured"),
+        Cell(text=row.finished, provenance="measured"),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gnnbench.records import STAGES
+from gnnbench.report.cells import MARKS
 from gnnbench.report.svg import NUM_COLOURS, NUM_DASHES, NUM_SERIES
 
 #: Ways of bytes, by the metric that counts them; reused bytes go no way.
@@ -17,22 +18,27 @@ WAYS = {
     "all_reduce_bytes": "all reduce",
     "reused_bytes": "reused (not moved)",
 }
+#: What a critical path has where no step runs.
+WAITING = "waiting"
 #: Dash patterns of series.
-_DASHES = ("none", "9 4", "2 3", "10 3 2 3")[:NUM_DASHES]
-#: Colours of series on a light and on a dark page. Every two differ by at least 30 (CIE 1976
-#: L*a*b*), also as seen without one of the three cones (Machado et al., 2009). Each has a contrast
-#: of at least 3 with its page, as WCAG 2.1 asks of graphics.
-_LIGHT = ("#303090", "#f06000", "#18a878", "#603048", "#9000f0", "#9090c0", "#781800")
-_DARK = ("#f0c000", "#6078c0", "#48d8d8", "#d80018", "#c0d890", "#9018f0", "#a84860")
+_DASHES = ("none", "9 4", "2 3")[:NUM_DASHES]
+#: Colours of stages, in their order, and of series and ways, on a light and on a dark page. Every
+#: two differ by at least 25 (CIE 1976 L*a*b*), also as seen without one of the three cones (Machado
+#: et al., 2009). Each has a contrast of at least 3 with its page, as WCAG 2.1 asks of graphics.
+LIGHT = ("#803040", "#603070", "#a01010", "#1040b0", "#6090f0", "#b09010", "#e07070", "#9090b0")
+DARK = ("#f090f0", "#709010", "#d03090", "#5070f0", "#50f0d0", "#d0d030", "#a0e080", "#907050")
 
 
 def list_series() -> list[tuple[int, str]]:
-    """Return the colour number and the dash pattern of each series."""
-    return [(number % NUM_COLOURS, _DASHES[number % NUM_DASHES]) for number in range(NUM_SERIES)]
+    """Return the colour number and the dash pattern of each series; the first is blue."""
+    return [
+        ((3 + 3 * number) % NUM_COLOURS, _DASHES[number % NUM_DASHES])
+        for number in range(NUM_SERIES)
+    ]
 
 
 def render_page(template: str, title: str, **content: object) -> str:
-    """Return a template's page as self-contained text."""
+    """Return a template's page as self-contained text; ``charts.css`` is one too."""
     environment = Environment(
         loader=PackageLoader("gnnbench.report"),
         autoescape=True,
@@ -41,6 +47,12 @@ def render_page(template: str, title: str, **content: object) -> str:
         keep_trailing_newline=True,
     )
     environment.globals.update(
-        stages=STAGES, ways=WAYS, series=list_series(), light=_LIGHT, dark=_DARK
+        stages=STAGES,
+        waiting=WAITING,
+        ways=WAYS,
+        series=list_series(),
+        light=LIGHT,
+        dark=DARK,
+        marks=MARKS,
     )
     return environment.get_template(template).render(title=title, **content)

@@ -97,7 +97,7 @@ def _print_contradictions(
         for each in contradictions:
             write.entry("sensitivity", each.sentence)
         return
-    write.paragraph("What would have to be otherwise, at the least (--details: and what else)")
+    write.paragraph("The smallest change that would explain each number (--details: all changes)")
     whats = [each.what for each in contradictions]
     values = [f"{each.modelled} for {each.quoted}" for each in contradictions]
     widths = [max(map(cell_len, texts)) for texts in (whats, values)]

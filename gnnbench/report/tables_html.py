@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 from gnnbench.records import Cell, Table, TableRow
+from gnnbench.report.axes import Axis, scale_between
+from gnnbench.report.charts import Chart
 from gnnbench.report.page import render_page
 from gnnbench.report.results.output import write_text
-from gnnbench.report.svg import draw_lines
+from gnnbench.report.svg import Across, draw_lines, name_series
 from gnnbench.report.tables import format_error, format_quantity, sum_up_agreement
 from gnnbench.reproduce.agreement import describe_fits
 
@@ -20,7 +23,7 @@ def write_tables(tables: Sequence[Table], path: Path) -> None:
 
 def make_page(tables: Sequence[Table]) -> str:
     """Return the page as self-contained text."""
-    title = ", ".join(table.name for table in tables)
+    title = f"Beside the paper: {', '.join(table.name for table in tables)}"
     return render_page("tables.html", title, tables=[describe_table(table) for table in tables])
 
 
@@ -30,8 +33,7 @@ def describe_table(table: Table) -> dict[str, object]:
         "title": table.title,
         "columns": list(table.columns),
         "lines": [(row.label, [_describe(cell) for cell in row.cells]) for row in table.rows],
-        "chart": _draw(table) if table.axis else "",
-        "origins": ", ".join(sorted({cell.provenance for cell in table.cells})),
+        "chart": _draw(table) if table.axis else None,
         "agreement": sum_up_agreement(table),
         "notes": [
             f"{note[:1].upper()}{note[1:]}." for note in (*describe_fits(table), *table.notes)
@@ -43,12 +45,17 @@ def describe_table(table: Table) -> dict[str, object]:
     }
 
 
-def _draw(table: Table) -> str:
-    """Draw the rows as curves along the axis."""
-    curves = {row.label: _curve(row) for row in table.rows}
-    units = sorted({cell.unit for cell in table.cells})
-    some = {label: values for label, values in curves.items() if values}
-    return draw_lines(table.title, table.axis, [float(c) for c in table.columns], some, units[-1])
+def _draw(table: Table) -> Chart:
+    """Draw the rows as curves along the axis, from zero on both axes."""
+    curves = {row.label: values for row in table.rows if (values := _curve(row))}
+    places = [float(column) for column in table.columns]
+    unit = sorted({cell.unit for cell in table.cells})[-1]
+    across = Across(table.axis, Axis(0.0, max(places), tuple(places)))
+    up = Across("", scale_between(chain.from_iterable(curves.values()), zero=True), unit)
+    drawing = draw_lines(table.title, across, places, curves, up)
+    origins = ", ".join(sorted({cell.provenance for cell in table.cells}))
+    caption = f"Every point is {origins}."
+    return Chart(drawing, name_series(curves, "curve "), caption=caption)
 
 
 def _curve(row: TableRow) -> list[float]:

@@ -230,7 +230,7 @@ def _describe_nearest(remedies: Sequence[Remedy[M]]) -> str:
         return "rests on no assumption that can be scaled"
     assumption, factor = remedies[0].assumption, remedies[0].factor
     if factor is None:
-        return f"no assumption by itself, up to {WIDEST:g} times larger or smaller"
+        return f"no single assumption, up to {WIDEST:g} times larger or smaller"
     return f"{assumption.label} {factor:.2g} times as large: {_show_change(assumption, factor)}"
 
 
@@ -245,12 +245,12 @@ def _describe(remedies: Sequence[Remedy[M]], show: Callable[[float], str]) -> st
     if found:
         text = "; or ".join(_describe_remedy(each) for each in found[:LISTED])
         others = len(remedies) - len(found)
-        return text + (f"; of {others} others none does by itself" if others else "")
+        return text + (f"; of {others} others none does alone" if others else "")
     if not remedies:
         return "it rests on no assumption that can be scaled"
     nearest = ", ".join(f"{each.assumption.label} ({show(each.nearest)})" for each in remedies)
     return (
-        f"no assumption by itself brings it there, up to {WIDEST:g} times larger or smaller; the "
+        f"no single assumption brings it there, up to {WIDEST:g} times larger or smaller; the "
         f"nearest by each: {nearest}"
     )
 

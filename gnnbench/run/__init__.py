@@ -9,6 +9,8 @@ from contextlib import contextmanager
 import torch
 
 from gnnbench.errors import IncompatiblePartsError
+from gnnbench.host.mapped import let_all_go
+from gnnbench.host.resident import read_share_bytes
 from gnnbench.kernels.pages import return_large_arrays
 from gnnbench.lowering.base import collect_idle, collect_notes, collect_predictions
 from gnnbench.lowering.working_sets import is_streamed
@@ -30,6 +32,10 @@ from gnnbench.run.mini_batch import MiniBatchEngine
 from gnnbench.run.processors import on_cores, on_devices
 from gnnbench.run.streamed import StreamedEngine
 from gnnbench.run.timers import SynchronisedTimer
+
+#: A rank's memory is read after preparation and after so many epochs. Later ones are alike, and
+#: memory that rank 0 has used to evaluate and check would count.
+LOOKED_AT = 2
 
 __all__ = [
     "Clock",
@@ -77,7 +83,7 @@ def refuse_processes(bundle: Bundle, setting: Setting, processes: Processes | No
         if len(trainers) < 2 or not all(device.pinned for device in trainers):
             return None
         return (
-            f"each device of platform {platform.name} is a process of its own, and there is one "
+            f"each device of platform {platform.name} needs a separate process, and there is one "
             f"process; start it by gnnbench compare."
         )
     return processes.refuses(1 + max(assign_ranks(trainers, platform)))
@@ -146,6 +152,11 @@ class Training:
             self._engine.prepare()
             #: The seconds of the parts' ``begin`` and of the placement of tensors.
             self.preprocessing_s = time.perf_counter() - started_s
+        self._peak_bytes = 0
+        self._note_memory()
+        if processes is not None:
+            # Preparation has read what belongs to other ranks, too.
+            let_all_go()
 
     @property
     def model(self) -> GNN:
@@ -173,7 +184,15 @@ class Training:
     def run_epoch(self, epoch: int) -> EpochTrace:
         """Train one epoch and return what it did; epochs follow each other from 0."""
         with self._at_work():
-            return self._engine.run_epoch(epoch)
+            trace = self._engine.run_epoch(epoch)
+        if epoch < LOOKED_AT:
+            self._note_memory()
+        return trace
+
+    def _note_memory(self) -> None:
+        """Note the memory of this rank; freed memory counts, since the process keeps it."""
+        if self._processes is not None:
+            self._peak_bytes = max(self._peak_bytes, read_share_bytes())
 
     def train(self) -> GNN:
         """Train for the workload's epochs, and return the trained model."""
@@ -183,7 +202,7 @@ class Training:
 
     def finish(self, epochs: Sequence[EpochTrace]) -> Trace:
         """Return everything recorded, with the ``epochs`` that the caller has kept."""
-        engine = self._engine
+        engine, processes = self._engine, self._processes
         return Trace(
             epochs=tuple(epochs),
             peak_bytes=dict(engine.ledger.peak_bytes),
@@ -194,6 +213,7 @@ class Training:
             preprocessing_s=self.preprocessing_s,
             notes=(*collect_notes(engine.lowering), *engine.notes(), *self._note_hosts(epochs)),
             idle=collect_idle(engine.lowering),
+            rank_bytes=() if processes is None else tuple(processes.gather(self._peak_bytes)),
         )
 
     def _note_hosts(self, epochs: Sequence[EpochTrace]) -> tuple[str, ...]:
@@ -202,7 +222,7 @@ class Training:
             return ()
         return (
             f"the bytes between hosts of {self._setting.platform.name} are counted from the "
-            f"program, and are not sent: a process reads its own copy of the data set, or gets "
+            f"program, and are not sent: a process reads the data set of its own node, or gets "
             f"rows from the process that has computed them",
         )
 

@@ -7,9 +7,6 @@ Tensors on CUDA devices go through NCCL if every rank has such a device. All oth
 from __future__ import annotations
 
 import datetime
-import os
-import resource
-import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -21,7 +18,7 @@ from torch import Tensor
 from torch import distributed as group
 
 from gnnbench.errors import GnnbenchError, reason_of
-from gnnbench.host.rank import DONE, PATIENCE_S, report
+from gnnbench.host.rank import DONE, HAS_FAILED, PATIENCE_S, report
 from gnnbench.machines.machine import Device
 from gnnbench.run.peers import Peers
 
@@ -207,15 +204,8 @@ class Processes:
         return there.to(values.device)
 
     def notes(self) -> tuple[str, ...]:
-        """Return sentences for the reader of the result. Every rank must ask at the same point."""
-        peaks = torch.zeros(self.size, dtype=torch.float64)
-        peaks[self.rank] = peak_resident_bytes()
-        each = ", ".join(f"{peak / 1e6:,.0f}" for peak in self.sum(peaks).tolist())
-        by = "gloo" if self.device == HOST else "nccl"
-        return (
-            f"{self.size} processes ({by}); peak memory of each, measured, with the interpreter "
-            f"and the data set: {each} MB",
-        )
+        """Return sentences for the reader of the result."""
+        return (f"{self.size} processes ({'gloo' if self.device == HOST else 'nccl'})",)
 
     @contextmanager
     def _together(self, what: str, waits_s: float) -> Iterator[None]:
@@ -241,7 +231,7 @@ class Processes:
             self.peers.fail(f"{self.peers.name} was ended by a signal.")
             raise
         except BaseException as error:
-            self.peers.fail(f"{self.peers.name} has failed: {reason_of(error)}.")
+            self.peers.fail(f"{self.peers.name} {HAS_FAILED} {reason_of(error)}.")
             raise
 
     def leave(self) -> None:
@@ -249,14 +239,3 @@ class Processes:
         group.destroy_process_group()
         self.peers.close()
         report(DONE)
-
-
-def peak_resident_bytes() -> int:
-    """Return the peak resident memory of this process, bytes."""
-    if os.path.exists("/proc/self/status"):
-        with open("/proc/self/status", encoding="ascii") as lines:
-            for line in lines:
-                if line.startswith("VmHWM:"):
-                    return int(line.split()[1]) * 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

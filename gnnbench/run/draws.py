@@ -40,7 +40,7 @@ PRESENT = "are vertices that the mini-batch already has"
 ABOVE = "were drawn for the same vertex in the layer above"
 BEFORE = "were drawn for the same vertex the time before"
 ORIGIN = "were drawn for the same vertex the first time"
-ALIKE = "stand where those of another vertex stand"
+ALIKE = "repeat those of another vertex"
 APART = "have a next one in their row that is not drawn"
 
 

@@ -8,8 +8,10 @@ training lends, or are spilled as the memory part would spill them.
 from __future__ import annotations
 
 import copy
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -164,6 +166,9 @@ class Evaluator:
         """Return the plan of tensors for ``budget_bytes`` of the host's memory."""
         memory, setting = self._memory, self._setting
         directory = memory.spill_directory() if isinstance(memory, OffloadingMemory) else None
+        if setting.dataset.mapped and not setting.dataset.folder:
+            # One rank of several evaluates, and none has room for the whole graph's rows.
+            directory, budget_bytes = Path(tempfile.gettempdir()), 0
         homes = Homes.spread(setting.platform, setting.dataset.graph.num_vertices)
         return HostPlan(tensors, budget_bytes, directory, homes)
 

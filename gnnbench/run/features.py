@@ -60,9 +60,10 @@ def pick_rows(features: Tensor, ids: IntArray | IndexArray, threads: int) -> Ten
 
 
 def mapped_features(setting: Setting) -> FloatArray | None:
-    """Return the features if they are contiguous rows of a mapped file, else None."""
+    """Return the features if they are contiguous rows of a data set in a folder, else None."""
     features = setting.dataset.features
-    if not isinstance(features, np.ndarray) or not is_mapped(features):
+    folder = bool(setting.dataset.folder)
+    if not folder or not isinstance(features, np.ndarray) or not is_mapped(features):
         return None
     return features if features.flags.c_contiguous else None
 

@@ -1,14 +1,14 @@
 """The file of a sweep, and the configurations that its lists combine to.
 
-The keys of the file are the options of ``Job`` that have a ``Sweep`` (``jobs/job.py``).
+The keys of the file are the options of ``Job`` and of ``Spread`` that have a ``Sweep`` (``jobs/``).
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,10 +17,13 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, c
 from gnnbench.errors import UsageError
 from gnnbench.host.files import FileRefusedError
 from gnnbench.host.toml import read_toml
+from gnnbench.jobs.groups import Spread
 from gnnbench.jobs.job import Job
 from gnnbench.jobs.limits import FLAG, OneOf, Real, Whole, Wholes
 from gnnbench.jobs.options import Declared, Sweep, list_options
 
+#: The keys of ``Spread``.
+SPREAD = tuple(list_options(Spread))
 #: More combinations than this are a mistake: they would take years.
 MOST_CONFIGURATIONS = 100_000
 
@@ -77,7 +80,11 @@ class Key:
         if not self.holds_list:
             return given if isinstance(given, list) else [given]
         nested = [each for each in given if isinstance(each, list)]
-        return [tuple(each) or self.default for each in nested or [given]]
+        return [self.restore(each) for each in nested or [given]]
+
+    def restore(self, value: Any) -> Any:
+        """Return one value of a file, or of a kept result, as a record takes it."""
+        return (tuple(value) or self.default) if self.holds_list else value
 
 
 def _choose_type(declared: Declared) -> Any:
@@ -98,7 +105,8 @@ KEYS: tuple[Key, ...] = tuple(
     sorted(
         (
             Key(each, each.option.sweep)
-            for each in list_options(Job).values()
+            for record in (Job, Spread)
+            for each in list_options(record).values()
             if each.option.sweep is not None
         ),
         key=lambda key: (key.sweep.lists != "must", key.name if key.sweep.lists == "must" else ""),
@@ -116,37 +124,65 @@ _FIELDS: Any = {key.name: key.describe_field() for key in KEYS}
 SweepTable = create_model("SweepTable", __base__=_Table, **_FIELDS)
 
 
-#: Keys that earlier versions did not have: a missing value is not kept.
-_LEFT_OUT = ("checked_updates", "programs")
+#: Keys that earlier versions did not have: their defaults are not kept.
+_LEFT_OUT = ("checked_updates", "programs", *SPREAD)
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """One combination: the job that decides everything about the result of a run.
+    """One combination: the job that decides everything about the result of a run, and its spread.
 
     Its strategies may be several, ``"hyscale,hongtu"``, which are then compared with each other.
     """
 
     job: Job
+    spread: Spread = field(default_factory=Spread)
+
+    @classmethod
+    def make(cls, values: Mapping[str, Any]) -> Configuration:
+        """Make the configuration of the values of options, by name. Raises ``UsageError``."""
+        spread = Spread(**{name: values[name] for name in SPREAD})
+        made = cls(Job(**{name: values[name] for name in values if name not in SPREAD}), spread)
+        if made.job.programs and made.spread.ranks > 1:
+            raise UsageError(
+                f"programs are named, and processes is {made.spread.ranks:,}; a program runs as it "
+                f"is, so leave one of them out."
+            )
+        return made
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> Configuration:
+        """Make the configuration that :meth:`to_json` describes."""
+        return cls.make(
+            {key.declared.name: key.restore(kept.get(key.kept, key.default)) for key in KEYS}
+        )
+
+    @property
+    def node_cores(self) -> int:
+        """The cores of each node that the run keeps busy."""
+        return self.spread.ranks // self.spread.nodes * (self.job.threads or 1)
 
     @property
     def label(self) -> str:
         """The beginning of a line about it."""
         kept = self.to_json()
         words = [kept[name] for name in ("dataset", "model", "strategy", "platform")]
-        return " · ".join((*map(str, words), f"seed {self.job.seed}", *(self.job.options or ())))
+        spread = [f"{name} {kept[name]}" for name in SPREAD if name in kept]
+        seed = f"seed {self.job.seed}"
+        return " · ".join((*map(str, words), seed, *(self.job.options or ()), *spread))
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the configuration as it is kept and digested.
 
-        A missing number of checked updates and missing programs are left out, so that earlier
-        stores are still found.
+        Defaults of newer keys are left out, so that earlier stores are still found.
         """
-        return {
-            key.kept: _to_json(key, getattr(self.job, key.declared.name))
-            for key in KEYS
-            if getattr(self.job, key.declared.name) or key.name not in _LEFT_OUT
-        }
+        kept = {}
+        for key in KEYS:
+            name = key.declared.name
+            value = getattr(self.spread if name in SPREAD else self.job, name)
+            if key.name not in _LEFT_OUT or value not in (key.default, None):
+                kept[key.kept] = _to_json(key, value)
+        return kept
 
 
 def _to_json(key: Key, value: Any) -> JsonValue:
@@ -188,15 +224,15 @@ def read_grid(path: Path) -> Grid:
             f"of one sweep. Shorten a list, or write several files."
         )
     try:
-        made = tuple(dict.fromkeys(map(Configuration, _combine(table))))
+        made = tuple(dict.fromkeys(_combine(table)))
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
     (plugins,) = next(key for key in KEYS if key.name == "plugins").list_values(table)
     return Grid(made, plugins)
 
 
-def _combine(table: BaseModel) -> Iterator[Job]:
-    """Yield a job for every combination of the lists."""
+def _combine(table: BaseModel) -> Iterator[Configuration]:
+    """Yield a configuration for every combination of the lists."""
     names = [key.declared.name for key in KEYS]
     for values in itertools.product(*(key.list_values(table) for key in KEYS)):
-        yield Job(**dict(zip(names, values, strict=True)))
+        yield Configuration.make(dict(zip(names, values, strict=True)))

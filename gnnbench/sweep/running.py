@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import gnnbench
 from gnnbench.errors import GnnbenchError, UsageError
@@ -31,6 +31,7 @@ from gnnbench.report.results.kept import (
 )
 from gnnbench.report.results.schema import ResultDocument
 from gnnbench.sweep.grid import Configuration
+from gnnbench.sweep.launching import Node, RunLostError, needs_command, run_command
 
 if TYPE_CHECKING:
     from gnnbench.plugins import Registry
@@ -50,6 +51,17 @@ class Task:
     configuration: Configuration
     key: str
     store: Path
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the task as another process is told it."""
+        described = self.configuration.to_json()
+        return {"configuration": described, "key": self.key, "store": str(self.store)}
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Task:
+        """Make the task that :meth:`to_json` describes."""
+        configuration = Configuration.from_json(told["configuration"])
+        return cls(configuration, told["key"], Path(told["store"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,10 +214,11 @@ def _digest(file: Path) -> str:
     return digest.hexdigest()[:20]
 
 
-def run_task(task: Task) -> tuple[KeptStatus, str]:
+def run_task(task: Task, node: Node) -> tuple[KeptStatus, str]:
     """Carry a configuration out and keep its result; return its end and the reason.
 
-    No exception of the run is raised: it is kept as the result.
+    The first node of several keeps the result. An exception of the run is kept as the result.
+    Raises ``RunLostError`` if the run is to be run again.
     """
     wait_briefly()  # before anything imports torch
     from gnnbench.comparison import describe_machine
@@ -214,8 +227,13 @@ def run_task(task: Task) -> tuple[KeptStatus, str]:
     document: ResultDocument | None = None
     status: KeptStatus = "failed"
     try:
-        document = _compare(task.configuration)
+        needs = needs_command(task.configuration)
+        document = run_command(task, node) if needs else _compare(task.configuration)
+        if document is None:
+            return "done", ""
         status, reason = _judge(document)
+    except RunLostError:
+        raise
     except UsageError as error:
         status, reason = "refused", str(error)
     except Exception as error:

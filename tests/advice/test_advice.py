@@ -39,7 +39,7 @@ from gnnbench.price import model_error
 from gnnbench.price.model_error import FEWEST_GROUPS, ModelError, describe_errors, find_run_path
 from gnnbench.records import Graph, Parts, Workload
 from gnnbench.units import format_si
-from suites.advised import check_choices, find_fault, make_question
+from tests.advice.advised import check_choices, find_fault, make_question
 
 FEW = Effort(plans=16, tuned=1, finals=3)
 #: Metrics of what crosses a link.
@@ -287,7 +287,7 @@ def test_the_answer_says_what_to_use_and_how_many_times_as_fast_it_is(found):
         assert f"use {describe_row(row)}, {format_si(best.epoch_s, 's')} an epoch [modelled]" in use
         assert use.endswith("(1,234 plans, of 5,678 combinations that fit and are ranked)")
         assert len(gain) == count
-        assert all("is 3.00 times as fast as the best strategy" in each for each in gain)
+        assert all("is 3.00 times as fast as the best unmodified strategy" in each for each in gain)
         assert unknown == f"The model's error: {describe_errors([find_run_path(best.run)])}."
 
 

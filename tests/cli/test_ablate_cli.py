@@ -20,7 +20,7 @@ def test_hongtus_steps_are_figure_9s(run):
     assert crossed == sorted(crossed, reverse=True)
     assert crossed[0] > crossed[1] > crossed[2]
     assert runs[1]["metrics"]["reused_bytes"]["value"] < runs[2]["metrics"]["reused_bytes"]["value"]
-    assert "What each step earns [modelled]" in result.stderr
+    assert "Contribution of each step [modelled]" in result.stderr
     assert "x the speed of +P2P" in result.stderr
 
 
@@ -43,7 +43,7 @@ def test_each_part_is_swapped_for_the_plain_one_and_refusals_say_why(run):
     refused = runs["communication=none"]
     assert refused["status"] == "skipped"
     assert "moves nothing" in refused["reason"]
-    assert "What each part earns [modelled]" in result.stderr
+    assert "Contribution of each part [modelled]" in result.stderr
     assert "x the speed of hongtu" in result.stderr
 
 

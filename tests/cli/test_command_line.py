@@ -21,9 +21,6 @@ from gnnbench.records import PART_KINDS
 from tests.commands import one_sentence, run_python
 from tests.report.example_comparison import every_status, make_comparison, make_failure, make_run
 
-# The modules, which the package's names of the same spelling (the commands) hide.
-COMPARE_COMMAND = sys.modules["gnnbench.cli.compare"]
-
 
 @pytest.fixture
 def small(tmp_path):
@@ -40,7 +37,7 @@ def answer(monkeypatch, small):
     """Makes ``compare`` return or raise what a test wants, without training."""
 
     def set_answer(result):
-        def compare(request, registry, progress, command, processes):
+        def compare(request, registry, command, processes):
             if isinstance(result, BaseException):
                 raise result
             return result
@@ -303,20 +300,6 @@ def test_nothing_is_written_over_when_a_run_fails(run, answer, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["result.json", "small.npz"]
 
 
-def test_a_progress_bar_on_a_terminal(monkeypatch, capsys):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setenv("TTY_COMPATIBLE", "1")
-    monkeypatch.setenv("TERM", "xterm")
-    with COMPARE_COMMAND.ProgressBar() as progress:
-        progress.begin("hongtu", 4)
-        progress.advance("hongtu")
-        progress.end("hongtu", "done")
-    shown = capsys.readouterr()
-    assert "hongtu" in shown.err
-    assert "/4" in shown.err
-    assert shown.out == ""
-
-
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -351,7 +334,7 @@ def test_plugins_must_be_named(run):
 def test_the_request_is_what_was_asked_for(run, monkeypatch, small):
     seen = []
 
-    def compare(request, registry, progress, command, processes):
+    def compare(request, registry, command, processes):
         seen.append((request, command))
         return make_comparison(make_run("reference"))
 

@@ -14,11 +14,11 @@ HANGING_S = 600
 #: A plugin that needs 5 samples of each time and not 100, and writes down the cores of each epoch.
 FEW_SAMPLES = """
 import contextlib, os
-import gnnbench.comparison.run
+import gnnbench.comparison.frame
 import gnnbench.run
 from gnnbench.hookspecs import hookimpl
 
-gnnbench.comparison.run.ENOUGH_SAMPLES = 5
+gnnbench.comparison.frame.ENOUGH_SAMPLES = 5
 on_cores = gnnbench.run.on_cores
 
 
@@ -95,7 +95,7 @@ def test_a_host_with_a_core_of_its_own_trains_beside_a_device(tmp_path):
     ("platform", "sentence"),
     [
         ("cores:1000", "is made of 1000 cores, and this process may use"),
-        ("cores:1;1", "'cores:1;1' is not cores:A,B,... with so many cores for each device"),
+        ("cores:1;1", "'cores:1;1' is not cores:A,B,... with the number of cores of each device"),
     ],
 )
 def test_cores_that_are_not_there_are_refused_once(run, platform, sentence):

@@ -6,6 +6,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from gnnbench.api import ComparisonResult
+from tests.report.example_comparison import every_status
+
 nbformat = pytest.importorskip("nbformat", reason="notebooks are run on Python 3.11 and later")
 shells = pytest.importorskip("IPython.core.interactiveshell", reason="IPython is not installed")
 
@@ -38,3 +41,13 @@ def test_it_runs_and_shows_who_wins(tmp_path, monkeypatch):
     assert "made up at random" in shown[4][1]
     saved = json.loads((tmp_path / "mine.json").read_text())
     assert saved["dataset"]["name"] == "mine"
+
+
+def test_a_result_is_shown_once_in_jupyter(monkeypatch):
+    """rich would display what is printed into a string, if it found itself in Jupyter."""
+    shown = []
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr("rich.jupyter.display", lambda *given: shown.append(given))
+    found = ComparisonResult(every_status())
+    assert "hongtu is fastest" in str(found)
+    assert shown == []

@@ -9,6 +9,10 @@ from tests.commands import one_sentence, read_document, read_runs
 from tests.plugins.test_plugin_page import EXAMPLES
 
 STREAM = ("--vertices", "4k", "--edges", "30k", "--dims", "16,8,4")
+BATCHES = (
+    *("--dims", "16,8,4", "--batch-vertices", "9,5,2"),
+    *("--batch-edges", "8,4", "--train-vertices", "10"),
+)
 
 
 @pytest.fixture
@@ -139,7 +143,48 @@ def test_a_dataset_has_its_own_widths(run, small):
     ("words", "message"),
     [
         ("hongto STREAM", "there is no strategy 'hongto' (did you mean 'hongtu'"),
-        ("pyg STREAM", "strategy 'pyg' cannot be planned for from sizes alone; give a --dataset"),
+        ("distdgl STREAM", "strategy 'distdgl' trains on mini-batches, whose sizes do not follow"),
+        ("neutronstar STREAM", "sampler 'neutronstar' cuts the graph in a way of its own"),
+        ("pipegcn STREAM", "sizes do not say how many; give --replication"),
+        ("pyg STREAM --replication 2", "--replication has no effect: communication 'none' on 1"),
+        ("pipegcn STREAM --replication 0.5", "a vertex has 1 copy or more"),
+        ("pyg --dataset cora --share 0.5", "--share has no effect beside --dataset"),
+        ("pyg BATCHES --batch-size 8", "--batch-size has no effect beside --batch-vertices"),
+        ("pyg BATCHES --dataset cora", "give either --dataset, or both"),
+        (
+            "pyg --batch-vertices 9,5,2 --dims 16,8,4",
+            "--batch-edges and --train-vertices; give all",
+        ),
+        (
+            "pyg --dims 16,4 --batch-vertices 9,5,2 --batch-edges 8,4 --train-vertices 9",
+            "1 layers have 2",
+        ),
+        (
+            "pyg --dims 16,8,4 --batch-vertices 5,9,2 --batch-edges 8,4 --train-vertices 9",
+            "numbers fall",
+        ),
+        ("pyg BATCHES --vertices 4 --edges 9", "9 vertices of a graph of 4; correct"),
+        ("cagnet BATCHES", "give --vertices and --edges instead"),
+        ("pagraph BATCHES", "memory 'pagraph' chooses the rows of its cache by the graph"),
+        ("dgl BATCHES --set sampler.workers=-1", "sampler.workers is -1; give 0 workers or more"),
+        ("dgl BATCHES --set sampler.persistent=true", "there are no workers; give sampler.workers"),
+        (
+            "dgl BATCHES --set sampler.workers=2 --set sampler.where=uva",
+            "sampler.workers is 2, and the accelerators draw",
+        ),
+        (
+            "dgl BATCHES --swap placement=host --set sampler.where=devices",
+            "placement 'host' trains on the host; draw on the host",
+        ),
+        (
+            "dgl BATCHES --swap communication=hyscale --set sampler.workers=2",
+            "works ahead, and communication 'hyscale' decides that itself",
+        ),
+        ("dgl BATCHES --set memory.replicated=true", "platform epyc7763x2-4xa5000 has one host"),
+        (
+            "dgl --dataset cora --platform local --set sampler.workers=2",
+            "options of its loader set, which are priced and not executed",
+        ),
         ("cagnet --dataset cora --mode mini-batch", "does not train in mode mini-b"),
         ("pyg --dataset cora --fanouts 3", "fanouts are [3] for 2 layers"),
         ("hongtu", "give either --dataset, or both --vertices and --edges."),
@@ -171,6 +216,7 @@ def test_a_dataset_has_its_own_widths(run, small):
 )
 def test_what_cannot_be_planned_is_said_in_a_sentence(run, words, message):
     words = words.replace("STREAM", " ".join(STREAM)).replace("SIZES", " ".join(STREAM[:4]))
+    words = words.replace("BATCHES", " ".join(BATCHES))
     assert message in one_sentence(run("plan", *words.split()))
 
 

@@ -41,6 +41,11 @@ CHANGES = {
     ("hyscale", "communication.stages"): ("0", FPGAS, NO_CPU),
     ("hyscale", "communication.precision"): ("int8", FPGAS, NO_CPU),
     ("hyscale", "memory.device_bytes"): ("100kB", FPGAS, ()),
+    ("hyscale", "memory.rows"): ("pageable", FPGAS, NO_CPU),
+    ("hyscale", "kernel.regularisers"): ("2", GPUS, ()),
+    ("hongtu", "kernel.regularisers"): ("2", GPUS, ()),
+    ("hongtu-im", "kernel.regularisers"): ("2", GPUS, ()),
+    ("mixgcn", "kernel.regularisers"): ("2", SPUS, ()),
     ("hpgnn", "placement.scope"): ("board", FPGAS, ()),
     ("hpgnn", "placement.board"): ("u200", FPGAS, ()),
     ("hpgnn", "placement.macs"): ("power", FPGAS, ()),
@@ -77,6 +82,7 @@ ELSEWHERE = {
 
 #: What is refused: by a part, as it has no meaning there; and from sizes alone.
 REFUSED = {
+    ("hyscale", "memory.replicated"): ("true", FPGAS),
     ("hpgnn", "kernel.n"): ("4", FPGAS),
     ("hpgnn", "kernel.m"): ("64", FPGAS),
     ("hpgnn", "kernel.datapath"): ("chip", FPGAS),

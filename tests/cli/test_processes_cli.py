@@ -196,7 +196,7 @@ def test_ranks_with_other_data_say_so_and_train_nothing(run, monkeypatch, rank, 
     result = run(*COMPARE, "--json", "-")
     values = (pair.own, "another") if rank == 0 else ("another", pair.own)
     assert result.stderr == (
-        f"gnnbench: error: the {what} of rank 1 is {values[1]}, and that of rank 0 is {values[0]}; "
+        f"gnnbench: error: the {what} of rank 1 is {values[1]}, and rank 0 has {values[0]}; "
         f"give all ranks the same.\n"
     )
     assert (result.exit_code, result.stdout) == (2, "")
@@ -426,7 +426,14 @@ def check_training(text, said, chats):
     assert row["equivalence"]["equal"] is True
     assert row["metrics"]["all_to_all_bytes"]["value"] > 0
     assert row["metrics"]["epoch_time"]["provenance"] == "measured"
-    assert any("2 processes (gloo); peak memory of each, measured" in n for n in row["notes"])
+    assert "2 processes (gloo)" in row["notes"]
+    peak = row["metrics"]["peak_rank_bytes"]
+    assert (peak["provenance"], peak["unit"], peak["value"]) == (
+        "measured",
+        "B",
+        max(peak["samples"]),
+    )
+    assert len(peak["samples"]) == 2
 
 
 TWO_EPOCHS = ("--epochs", "2", "--plugin", "chatty", "--json", "-")

@@ -16,6 +16,7 @@ from gnnbench.check.graphs import make_dataset, make_platform, make_workload
 from gnnbench.comparison import Request, compare
 from gnnbench.comparison.process_state import SETTINGS, ProcessState, RandomStreams
 from gnnbench.comparison.ranking import group_runs
+from gnnbench.host.progress import shown_by
 from gnnbench.report.verdict import summarise
 from gnnbench_plugins.reference.kernel import TorchKernel
 from suites.faults.fault import make_part, offer
@@ -77,22 +78,20 @@ def test_a_careless_row_is_named_and_no_other_row_runs_with_its_settings(tmp_pat
 
     class Watched:
         def begin(self, name, epochs): ...
-        def advance(self, name):
+        def advance(self, name, steps):
             anomalies.append((torch.is_anomaly_enabled(), os.getcwd()))
 
         def end(self, name, status): ...
 
-    comparison = compare(
-        Request(
-            strategies=("careless", "reference"),
-            dataset=make_dataset(),
-            platform=make_platform(),
-            workload=make_workload("gcn", epochs=3),
-            plain=False,
-        ),
-        registry,
-        Watched(),
+    request = Request(
+        strategies=("careless", "reference"),
+        dataset=make_dataset(),
+        platform=make_platform(),
+        workload=make_workload("gcn", epochs=3),
+        plain=False,
     )
+    with shown_by(Watched()):
+        comparison = compare(request, registry)
     careless, *others = comparison.runs
     assert careless.status == "done"
     assert careless.left == ("torch's anomaly detection", "the current folder")

@@ -11,8 +11,15 @@ import torch
 
 from gnnbench import plugins
 from gnnbench.check.graphs import make_dataset, make_platform, make_workload
-from gnnbench.comparison import Request, Variant, compare, left_work, make_request, make_setting
-from gnnbench.comparison import run as row_runs
+from gnnbench.comparison import (
+    Request,
+    Variant,
+    compare,
+    frame,
+    left_work,
+    make_request,
+    make_setting,
+)
 from gnnbench.comparison.orders import tell_faults
 from gnnbench.comparison.ranking import group_runs
 from gnnbench.errors import UsageError
@@ -132,7 +139,7 @@ def registry():
 
 @pytest.fixture(autouse=True)
 def few_epochs(monkeypatch):
-    monkeypatch.setattr(row_runs, "ENOUGH_SAMPLES", 12)
+    monkeypatch.setattr(frame, "ENOUGH_SAMPLES", 12)
 
 
 def request(

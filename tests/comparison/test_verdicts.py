@@ -17,8 +17,7 @@ from rich.console import Console
 from gnnbench import plugins
 from gnnbench.check.graphs import make_dataset, make_platform, make_workload
 from gnnbench.cli.compare import exit_status
-from gnnbench.comparison import PlannedRow, Request, compare
-from gnnbench.comparison import run as row_runs
+from gnnbench.comparison import PlannedRow, Request, compare, frame
 from gnnbench.comparison.ranking import group_runs
 from gnnbench.parts import Placement, option
 from gnnbench.records import PART_KINDS
@@ -67,7 +66,7 @@ def show(comparison, details=False):
 
 @pytest.fixture(autouse=True)
 def few_epochs(monkeypatch):
-    monkeypatch.setattr(row_runs, "ENOUGH_SAMPLES", 4)
+    monkeypatch.setattr(frame, "ENOUGH_SAMPLES", 4)
 
 
 def cut_in_ten(self, epoch):

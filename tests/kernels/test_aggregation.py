@@ -406,45 +406,6 @@ def test_what_is_masked_is_zero_whatever_was_summed(bad):
 @pytest.mark.parametrize("level", LEVELS)
 @settings(max_examples=40, deadline=None)
 @given(products())
-def test_maxima_equal_the_twin(level, case):
-    """Numbers of few values, so that there are ties."""
-    matrix, h = case.matrix, case.h
-    gradient = strided(make_exact((matrix.num_dst, h.shape[1]), h.dtype, 3), 4, 1)
-    freeze(gradient)
-
-    def run():
-        out, source = aggregation.aggregate_max(matrix, h, threads=2)
-        return out, source, aggregation.spread_maxima(source, gradient, matrix.num_src)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GNNBENCH_SIMD", level)
-        out, source, spread = run()
-        patch.setattr(aggregation, "load", lambda topic: None)
-        twin, twin_source, twin_spread = run()
-    assert_same_bits(out, twin)
-    assert_same_bits(source, twin_source)
-    assert source.dtype == np.int32
-    np.testing.assert_array_equal(spread, twin_spread)
-
-
-@pytest.mark.usefixtures("anywhere")
-def test_maxima_by_hand():
-    """Negative values, the first of equal ones, rows without edges, NaN and infinities."""
-    nan, inf = np.nan, np.inf
-    h = np.array([[-3, 1, nan, -inf], [-2, 1, 5, -inf], [-2, 0, 9, -inf]], dtype=np.float64)
-    indptr = np.array([0, 3, 3, 5], dtype=np.int64)
-    matrix = SparseMatrix(indptr, np.array([0, 1, 2, 2, 1], dtype=np.int32), 3)
-    out, source = aggregation.aggregate_max(matrix, h)
-    np.testing.assert_array_equal(out, [[-2, 1, nan, -inf], [0] * 4, [-2, 1, 9, -inf]])
-    np.testing.assert_array_equal(source, [[1, 0, 0, 0], [-1] * 4, [2, 1, 2, 2]])
-    gradient = np.arange(1.0, 13.0).reshape(3, 4)
-    spread = aggregation.spread_maxima(source, gradient, 3)
-    np.testing.assert_array_equal(spread, [[0, 2, 3, 4], [1, 10, 0, 0], [9, 0, 11, 12]])
-
-
-@pytest.mark.parametrize("level", LEVELS)
-@settings(max_examples=40, deadline=None)
-@given(products())
 def test_numbers_on_edges_equal_the_twin(level, case):
     """Sampled products to the bit, the softmax and its gradient to rounding."""
     matrix, h, dtype = case.matrix, case.h, case.h.dtype
@@ -512,7 +473,6 @@ def test_threads_give_the_same_bits(level, dtype, monkeypatch):
         yield softmax
         yield aggregation.edge_softmax_backward(matrix, softmax, gradient, threads=threads)
         yield aggregation.dot_edges(matrix, g, h, threads=threads)
-        yield from aggregation.aggregate_max(matrix, h, threads=threads)
         yield aggregation.aggregate(matrix, h, weight=scores, threads=threads)
 
     for width in (6, 130):

@@ -130,19 +130,7 @@ def test_own_needs_the_destinations_among_the_sources():
 
 
 def bad_calls():
-    out, source = aggregation.aggregate_max(SMALL, H)
-    outside, below = source.copy(), source.copy()
-    outside[0, 0], below[0, 0] = 3, -2
     return [
-        ("aggregate_max", (SMALL, H.astype(np.float16)), "h is float16"),
-        ("aggregate_max", (SMALL, H[:2]), "h has shape .* 3 rows"),
-        ("spread_maxima", (source.astype(np.int64), out, 3), "second result of aggregate_max"),
-        ("spread_maxima", (source, out[:, :3], 3), "second result"),
-        ("spread_maxima", (source, out[:1], 3), "gradient has shape .* 2 rows"),
-        ("spread_maxima", (source, source, 3), "gradient is int32"),
-        ("spread_maxima", (outside, out, 3), "outside the 3 sources"),
-        ("spread_maxima", (below, out, 3), "outside the 3 sources"),
-        ("spread_maxima", (source[:0], out[:0], -1), "num_src is -1"),
         ("dot_edges", (SMALL, H, H), "g has shape .* 2 rows"),
         ("dot_edges", (SMALL, H[:2], H[:2]), "h has shape .* 3 rows"),
         ("dot_edges", (SMALL, H[:2], H.astype(np.float64)), "one dtype and width"),
@@ -160,7 +148,6 @@ def test_bad_calls_raise():
         with pytest.raises(ValueError, match=message):
             getattr(aggregation, name)(*arguments)
     for name, arguments in (
-        ("aggregate_max", (SMALL, H)),
         ("dot_edges", (SMALL, H[:2], H)),
         ("edge_softmax", (SMALL, E)),
         ("edge_softmax_backward", (SMALL, E, E)),

@@ -19,7 +19,7 @@ from gnnbench.errors import UsageError
 from gnnbench.kernels import autograd
 from gnnbench.kernels.autograd import Factors
 from gnnbench.kernels.csr import csr_tensor
-from gnnbench.kernels.dispatch.aggregation import SparseMatrix, pack_mask
+from gnnbench.kernels.dispatch.aggregation import SparseMatrix
 from gnnbench.lowering.footprint import sparse_bytes
 from gnnbench.models import MODELS, build
 from gnnbench.models.products import keeps_sparse, projected_layers
@@ -67,67 +67,6 @@ def test_every_factor_reaches_both_gradients(block, mean):
     torch.testing.assert_close(out, expected)
 
 
-def test_maxima_and_their_gradients(block):
-    h = draw(block.num_src, 3).requires_grad_()
-    matrix = as_matrix(block)
-    absent = make_dense(block).unsqueeze(2) == 0
-    expected = h.unsqueeze(0).masked_fill(absent, -torch.inf).amax(1)
-    expected = expected.masked_fill(absent.all(1), 0.0)
-    assert torch.equal(autograd.aggregate_max(matrix, h), expected)
-    assert torch.autograd.gradcheck(lambda rows: autograd.aggregate_max(matrix, rows), (h,))
-
-
-def test_of_equal_maxima_the_first_gets_the_gradient_and_zeros_of_relu_none():
-    matrix = as_matrix(BLOCKS["unsorted rows"])  # its rows are 4, 1; 0, 3, 2; 1
-    h = torch.ones(5, 1, dtype=torch.float64, requires_grad=True)
-    (gradient,) = torch.autograd.grad(autograd.aggregate_max(matrix, h).sum(), h)
-    assert gradient.flatten().tolist() == [1, 1, 0, 0, 1]
-    z = torch.zeros(5, 1, dtype=torch.float64, requires_grad=True)
-    assert not torch.autograd.grad(autograd.aggregate_relu(matrix, z).sum(), z)[0].any()
-
-
-@pytest.mark.parametrize("width", [8, 11])
-def test_dropout_after_the_sum_and_relu_before_it(block, width):
-    z = draw(block.num_src, width).requires_grad_()
-    g, matrix, dense = draw(block.num_dst, width, seed=3), as_matrix(block), make_dense(block)
-    wanted, share = draw_mask(block.num_dst, width), 0.4
-    keep = pack_mask(wanted.numpy())
-
-    def drop(rows):
-        return autograd.aggregate_dropout(matrix, rows, keep, share)
-
-    def activate(rows):
-        return autograd.aggregate_relu(matrix, rows)
-
-    assert not drop(z)[~wanted].any()
-    for ours, theirs in ((drop, dense @ z * wanted / share), (activate, dense @ torch.relu(z))):
-        out = ours(z)
-        torch.testing.assert_close(out, theirs, rtol=1e-12, atol=1e-12)
-        (one,), (other,) = (torch.autograd.grad(each, z, g) for each in (out, theirs))
-        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
-        assert torch.autograd.gradcheck(ours, (z,))
-    assert not one[z <= 0].any()
-
-
-def test_what_dropout_drops_is_dropped_whatever_it_is():
-    """A gradient that is not finite stays behind the mask, where a product would spread it."""
-    block = BLOCKS["random"]
-    wanted = draw_mask(block.num_dst, 4)
-    h = draw(block.num_src, 4).requires_grad_()
-    keep = pack_mask(wanted.numpy())
-    g = draw(block.num_dst, 4, seed=3)
-    with_infinities = g.masked_fill(~wanted, torch.inf)
-    gradients = [
-        torch.autograd.grad(autograd.aggregate_dropout(as_matrix(block), h, keep, 0.5), h, given)[0]
-        for given in (g, with_infinities)
-    ]
-    assert gradients[0].isfinite().all()
-    assert torch.equal(*gradients)
-    for share in (0.0, -0.5, 1.5, float("nan")):
-        with pytest.raises(ValueError, match="share is"):
-            autograd.aggregate_dropout(as_matrix(block), h, keep, share)
-
-
 def spread(rows):
     """The same rows in other strides: part of wider ones, every other one, a transpose."""
     count, width = rows.shape
@@ -146,13 +85,9 @@ def spread(rows):
 def test_strides_change_nothing(dtype):
     block = BLOCKS["random"]
     matrix = as_matrix(block)
-    keep = pack_mask(draw_mask(block.num_dst, 6).numpy())
     functions = (
         lambda rows: autograd.aggregate(matrix, rows),
         lambda rows: autograd.aggregate_mean(matrix, rows),
-        lambda rows: autograd.aggregate_max(matrix, rows),
-        lambda rows: autograd.aggregate_relu(matrix, rows),
-        lambda rows: autograd.aggregate_dropout(matrix, rows, keep, 0.5),
     )
     h, g = draw(block.num_src, 6, dtype=dtype), draw(block.num_dst, 6, dtype=dtype, seed=1)
     for function in functions:
@@ -183,7 +118,7 @@ def test_tensors_elsewhere_are_refused():
     with pytest.raises(ValueError, match=r"run on the CPU, and a tensor is on meta\."):
         autograd.read(elsewhere)
     matrix = as_matrix(BLOCKS["random"])
-    for function in (autograd.aggregate, autograd.aggregate_max, autograd.aggregate_relu):
+    for function in (autograd.aggregate, autograd.aggregate_mean):
         with pytest.raises(ValueError, match="on meta"):
             function(matrix, elsewhere)
     with pytest.raises(UsageError, match=r"'native' runs on the CPU, .* block on cuda"):

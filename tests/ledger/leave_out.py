@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 import gnnbench
 import gnnbench_plugins
 from gnnbench.host.toml import read_toml
+from gnnbench.jobs.sized import price_plan
 from gnnbench.machines.costs.library import DEVICES, Entry, Library, _base_of, read_devices
 from gnnbench.parts import Kernel, MiniBatchSampler
 from gnnbench.price.held_out import find_group_factors
@@ -126,8 +127,7 @@ def _list_subclasses(cls: type) -> Iterator[type]:
 
 
 def _forget() -> None:
-    prediction.predict_full_graph_s.cache_clear()
-    prediction._price_mini_batches.cache_clear()
+    price_plan.cache_clear()
 
 
 def find_moving(constant: Fitted, cells: Sequence[PublishedCell]) -> list[PublishedCell]:

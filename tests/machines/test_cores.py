@@ -91,7 +91,7 @@ def test_a_spec_says_how_many_cores_each_device_has(spec, devices, host):
     "spec", ["cores:", "cores:0", "cores:1,", "cores:0+1", "cores:1+", "cores:a"]
 )
 def test_a_spec_that_cannot_be_read_is_refused(spec):
-    with pytest.raises(PlatformError, match=r"is not cores:A,B,\.\.\. with so many cores for each"):
+    with pytest.raises(PlatformError, match=r"is not cores:A,B,\.\.\. with the number of cores"):
         load_platform(spec)
 
 
@@ -554,6 +554,6 @@ def test_a_step_takes_every_process_its_part_of_reading_the_program(machine):
 def test_one_process_is_not_several_devices(machine):
     two = make_workers(parse_cores("cores:1,1"), "cores:1,1")
     with pytest.raises(
-        IncompatiblePartsError, match="each device of platform cores:1,1 is a process"
+        IncompatiblePartsError, match="each device of platform cores:1,1 needs a separate process"
     ):
         gnnbench.compare("partition", dataset=make_dataset(), platform=two, epochs=1)

@@ -281,11 +281,11 @@ BANDWIDTH = 'memory_bandwidth = { value = 205, unit = "GB/s", source = "s" }'
         ("[host]", "[host]\ncolour = 1",
          "unknown key 'colour' in [host]; choose from model, flops, memory_bandwidth, "
          "memory, launch, cache, power, cores, core_bandwidth, fresh_bandwidth, "
-         "core_fresh_bandwidth, disk_bandwidth, sockets, socket_bandwidth, sampling, gather, "
-         "aggregate, aggregate_backward, update, libraries"),
+         "core_fresh_bandwidth, mapped_from, disk_bandwidth, sockets, socket_bandwidth, sampling, "
+         "gather, aggregate, aggregate_backward, update, libraries"),
         ('name = "small"', 'name = "small"\nplatform = 3',
          "unknown key 'platform' in the file; choose from name, description, step, "
-         "host, accelerators, links"),
+         "host, accelerators, links, calibration"),
         ('value = 500, unit = "GB/s"', 'value = 500, units = "GB/s"',
          "unknown key 'units' in memory_bandwidth of [[accelerators]] gpu; did you mean 'unit'"),
         ('model = "a processor"\n', "", '[host] has no model; add model = "..."'),
@@ -348,8 +348,8 @@ BANDWIDTH = 'memory_bandwidth = { value = 205, unit = "GB/s", source = "s" }'
         ("[host]", "[host]\npipelined = true",
          "unknown key 'pipelined' in [host]; choose from model, flops, memory_bandwidth, "
          "memory, launch, cache, power, cores, core_bandwidth, fresh_bandwidth, "
-         "core_fresh_bandwidth, disk_bandwidth, sockets, socket_bandwidth, sampling, gather, "
-         "aggregate, aggregate_backward, update, libraries"),
+         "core_fresh_bandwidth, mapped_from, disk_bandwidth, sockets, socket_bandwidth, sampling, "
+         "gather, aggregate, aggregate_backward, update, libraries"),
         ('kind = "gpu"', 'kind = "gpu"\nsockets = { value = 2, source = "s" }',
          "unknown key 'sockets' in [[accelerators]] gpu; choose from name, kind, model, flops, "
          "memory_bandwidth, memory, launch, cache, power, pipelined, cores, sampling, gather, "
@@ -544,7 +544,7 @@ def test_local_without_a_probe_assumes_and_says_so(tmp_path: Path) -> None:
     assert platform.sources["host.cores"] == "the operating system"
     assert platform.mark("host.cores").kind == "measured"
     back = read(to_toml(platform), tmp_path)
-    assert back.host == replace_fields(platform.host, virtual=True, mapped_from_bytes=0.0)
+    assert back.host == replace_fields(platform.host, virtual=True)
 
 
 @pytest.mark.usefixtures("two_gpus")

@@ -8,7 +8,7 @@ import pytest
 from gnnbench.machines.machine import Device, Hardware, Link, Platform
 from gnnbench.price.folds import busy_by_stage, busy_seconds, digest, energy, imbalance, lay_out
 from gnnbench.price.metrics import summarise
-from gnnbench.records import BYTE_KINDS, CopyWork, EpochTrace, Scheduled, Span, Trace
+from gnnbench.records import BYTE_KINDS, CopyWork, EpochTrace, Metric, Scheduled, Span, Trace
 from gnnbench.statistics import count_warmup
 
 
@@ -269,6 +269,13 @@ def test_what_this_machine_took_is_measured_on_every_platform():
         for name, metric in metrics.items():
             assert metric.provenance == ("measured" if name in own else provenance), name
         assert {metric.provenance for metric in stages.values()} == {provenance}
+
+
+def test_the_memory_of_each_rank_is_measured_where_several_trained():
+    assert "peak_rank_bytes" not in summarised()[0]
+    trace = Trace((epoch(),), {"host": 900}, {}, 0.0, rank_bytes=(5, 9, 7))
+    metrics, _ = summarise(trace, [digest(epoch(), "modelled")], "modelled", ["host"], None)
+    assert metrics["peak_rank_bytes"] == Metric(9.0, "B", "measured", (5.0, 9.0, 7.0))
 
 
 def test_a_stage_missing_from_an_epoch_counts_as_nothing_there():

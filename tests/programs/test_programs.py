@@ -18,7 +18,7 @@ from click.testing import Result
 
 import gnnbench
 from gnnbench import datasets, plugins
-from gnnbench.comparison import Request, compare, make_setting
+from gnnbench.comparison import Request, compare, frame, make_setting
 from gnnbench.comparison.ranking import make_row
 from gnnbench.errors import IncompatiblePartsError, PluginError, UsageError
 from gnnbench.machines.describe import LOCAL, load_platform
@@ -58,7 +58,7 @@ EPOCHS = 5
 def few_epochs() -> object:
     """Epochs of a millisecond are timed for this test's sake only a few times."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "ENOUGH_SAMPLES", EPOCHS + 3)
+        patch.setattr(frame, "ENOUGH_SAMPLES", EPOCHS + 3)
         yield
 
 

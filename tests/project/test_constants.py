@@ -121,7 +121,7 @@ def test_every_kind_of_constant_is_listed():
         ("gnnbench/machines/epyc7763x2-4xu250.toml", "host.aggregate", "fitted"),
         ("gnnbench/machines/epyc7763x2-4xu250.toml", "accelerators.fpga.flops", "quoted"),
         ("gnnbench/machines/epyc7763x2-4xu250.toml", "links.host-fpga.latency", "assumed"),
-        ("gnnbench_plugins/hpgnn/u250.toml", "rho2", "quoted"),
+        ("gnnbench_plugins/hpgnn/boards/u250.toml", "rho2", "quoted"),
         ("gnnbench.datasets.standins", "WEB_EXPONENT", "quoted"),
         ("gnnbench_plugins.mixgcn.machines", "Spu.clock_hz", "quoted"),
         ("gnnbench_plugins.hpgnn.program", "Program.host_threads", "quoted"),

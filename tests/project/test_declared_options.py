@@ -14,6 +14,7 @@ from click.testing import CliRunner
 import gnnbench
 from gnnbench.cli import main
 from gnnbench.cli.options import takes
+from gnnbench.jobs.groups import Spread
 from gnnbench.jobs.job import AdviceJob, Job, PlanJob
 from gnnbench.jobs.options import asks, list_options
 from gnnbench.report.results.schema import ResultDocument
@@ -33,7 +34,11 @@ ROOMS = (
 )
 #: By command, the record of its options. Three of the commands are functions of Python too.
 RECORDS = {"compare": Job, "ablate": Job, "plan": PlanJob, "advise": AdviceJob, "matrix": AdviceJob}
-OPTIONS = {name: each for record in RECORDS.values() for name, each in list_options(record).items()}
+OPTIONS = {
+    name: each
+    for record in (*RECORDS.values(), Spread)
+    for name, each in list_options(record).items()
+}
 SPELLINGS = {
     spelling: name for name, each in OPTIONS.items() for spelling in (each.flag or "").split("/")
 }
@@ -125,6 +130,7 @@ def test_every_option_is_declared_once():
         ("comparison/request.py", "class Request:\n    repeats: int = 1", "repeats"),
         ("cli/plan.py", "@click.option('--set', 'settings')\ndef plan(): ...", "options"),
         ("cli/compare.py", "click.option('--plain/--no-plain', default=True)", "plain"),
+        ("cli/compare.py", "click.option('--processes', type=int)", "processes"),
         ("cli/ablate.py", "click.argument('STRATEGY')", "strategy"),
         ("api.py", "def compare(strategies, *, hidden=256): ...", "hidden"),
         ("jobs/limits.py", "RULES = {'learning_rate': Real(0.0, 1.0)}", "learning_rate"),
@@ -154,7 +160,7 @@ def test_commands_and_functions_have_the_options_of_their_record(command):
 
 def test_sweeps_and_results_have_names_of_the_records():
     assert set(SweepTable.model_fields) == {key.name for key in KEYS}
-    assert {key.declared.name for key in KEYS} <= set(list_options(Job))
+    assert {key.declared.name for key in KEYS} <= {*list_options(Job), *list_options(Spread)}
     schema = ResultDocument.model_json_schema(mode="validation")["$defs"]["WorkloadEntry"]
     of_results = {"dims", "weight_decay", "dtype"}
     assert set(schema["properties"]) - of_results <= set(list_options(Job))

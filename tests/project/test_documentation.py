@@ -66,6 +66,12 @@ def test_the_page_of_cards_has_every_clause_of_every_strategy():
                 assert f"\n- {clause.replace('`', '')}\n" in f"{section}\n"
 
 
+def test_roles_of_sphinx_are_not_shown():
+    shown = "see :meth:<code>~gnnbench.parts.Bundle.refusal()</code>, :class:<code>Step</code>"
+    read = GENERATOR.on_page_content(shown)
+    assert read == "see <code>refusal</code>, <code>Step</code>"
+
+
 @pytest.mark.long
 def test_the_site_builds_and_a_reader_fetches_nothing_from_elsewhere(tmp_path):
     site = tmp_path / "site"
@@ -77,10 +83,12 @@ def test_the_site_builds_and_a_reader_fetches_nothing_from_elsewhere(tmp_path):
     assert {"tutorial.html", "errors.html", "equations.html", "fidelity.html"} < {
         page.name for page in pages
     }
+    assert (site / "index.html").read_text(encoding="utf-8").count('class="chart"') == 3
     for page in pages:
         text = page.read_text(encoding="utf-8")
         loaded = re.findall(r"<(?:script|img|iframe|link)\b[^>]*\b(?:src|href)=\"([^\"]*)\"", text)
         assert not [each for each in loaded if re.match(r"https?:|//", each)], page.name
+        assert not re.search(r":(?:meth|class|func|attr):", text), page.name
 
 
 def test_the_readme_is_read_in_minutes():

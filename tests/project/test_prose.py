@@ -7,7 +7,10 @@ import re
 from collections import Counter
 from pathlib import Path
 
+import click
 import pytest
+
+from gnnbench.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 MOST_WORDS = 25
@@ -43,6 +46,17 @@ def list_docstrings(source):
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     nodes = (node for node in ast.walk(ast.parse(source)) if isinstance(node, kinds))
     return [text for node in nodes if (text := ast.get_docstring(node))]
+
+
+def list_help(command=main, path="gnnbench"):
+    """Yield the path and each text of the help of a command and of its subcommands."""
+    yield path, command.help or ""
+    yield path, command.short_help or ""
+    for parameter in command.params:
+        yield path, getattr(parameter, "help", None) or ""
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            yield from list_help(inner, f"{path} {name}")
 
 
 def count(texts):
@@ -91,3 +105,11 @@ def test_docstrings_are_in_plain_english():
     assert found["opener"] <= 0.01 * found["all"]
     assert found["idiom"] <= 0.01 * found["all"]
     assert found["long"] <= 0.03 * found["all"]
+
+
+def test_the_help_of_all_commands_is_in_plain_english():
+    texts = dict.fromkeys((path, " ".join(text.split())) for path, text in list_help())
+    found = count(text for _, text in texts)
+    assert (found["opener"], found["idiom"]) == (0, 0)
+    assert found["long"] <= 0.03 * found["all"]
+    assert [each for each in texts if REPLACED.search(each[1])] == []

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from gnnbench import comparison
+from gnnbench.comparison.frame import RowRun
 from gnnbench.comparison.planned import plan_run
-from gnnbench.comparison.run import Run
 from gnnbench.records import Equivalence
 from tests import stated
 from tests.stated import agrees, find_stated, list_pages, make_text, rewrite
@@ -16,13 +16,14 @@ FOUND = [(page, name, text) for page in list_pages() for name, text in find_stat
 QUICK = [each for each in FOUND if not each[1].startswith("agreement ")]
 
 
-class Priced(Run):
+class Priced(RowRun):
     """A run whose epochs are priced and not trained. A screen shows of training the accuracies,
     which :func:`agrees` leaves out, and that every row equals the reference."""
 
     def open(self):
-        scene, row = self._scene, self._row
-        found = plan_run(scene.request, row, self._setting, scene.registry)
+        state = self._state
+        scene, row = state.scene, state.row
+        found = plan_run(scene.request, row, state.setting, scene.registry)
         equal = Equivalence(row.mode, 0.0)
         self.result = replace(found, loss=(1.0,), accuracy={"test": 0.5}, equivalence=equal)
 
@@ -35,7 +36,7 @@ def once():
     """Pages that state the same share what is computed."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(stated, "print_screen", functools.cache(stated.print_screen))
-        patched.setattr(comparison, "Run", Priced)
+        patched.setattr(comparison, "RowRun", Priced)
         yield
 
 

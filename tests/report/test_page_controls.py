@@ -20,8 +20,10 @@ from selenium.webdriver.common.keys import Keys
 
 from gnnbench.records import Card
 from gnnbench.report.html import write_html
+from gnnbench.report.kept_html import write_kept
 from gnnbench.report.results.schema import dump_json, to_document
 from tests.report.example_comparison import every_status
+from tests.report.test_kept_page import make_store
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 DRIVER = shutil.which("chromedriver")
@@ -299,9 +301,9 @@ def test_runs_are_downloaded_as_the_result_file_and_as_csv(page, folder):
 
 def test_every_figure_is_downloaded_as_it_is_seen(page, folder):
     figures = page.driver.find_elements(By.CSS_SELECTOR, "figure[data-name]")
-    assert len(figures) == 10
+    assert len(figures) == 15
     names = {figure.get_attribute("data-name") for figure in figures}
-    assert len(names) == 10
+    assert len(names) == 15
     for figure in figures[:3]:
         button = figure.find_element(By.CSS_SELECTOR, "[data-save=svg]")
         drawing = ElementTree.parse(download(page, folder, button)).getroot()
@@ -310,10 +312,11 @@ def test_every_figure_is_downloaded_as_it_is_seen(page, folder):
         assert shapes
         assert all("fill:" in style for style in shapes)
         assert not any("var(" in style for style in shapes)
-    button = figures[0].find_element(By.CSS_SELECTOR, "[data-save=png]")
+    # The critical path and its legend: the page, and two stages.
+    button = figures[1].find_element(By.CSS_SELECTOR, "[data-save=png]")
     width, colours = see(page, download(page, folder, button))
-    assert width == 2 * 880
-    assert {(255, 255, 255), (0x66, 0xA5, 0xC8), (0xCC, 0x66, 0x77)} <= colours
+    assert width == 2 * 900
+    assert {(255, 255, 255), (0xA0, 0x10, 0x10)} <= colours
 
 
 def see(page, path):
@@ -334,20 +337,52 @@ def see(page, path):
     return width, {tuple(map(int, dot.split(","))) for dot in dots}
 
 
-def test_a_narrow_page_scrolls_in_its_boxes_alone(page):
-    page.resize(390)
-    page.open("#columns=" + ",".join(page.sorts))
-    wide, boxes = page.run(
-        "return [document.documentElement.scrollWidth - document.documentElement.clientWidth,"
-        "[...document.querySelectorAll('.scroll')].map((box) =>"
-        "[box.tabIndex, box.scrollWidth - box.clientWidth, getComputedStyle(box).overflowX])]"
+#: The texts of charts and the cells of results that a reader cannot see whole, and how far the page
+#: itself is too wide.
+CUT = """
+const wide = document.documentElement.clientWidth;
+const shown = [...document.querySelectorAll(".chart text, .results td, .results th, h1, h2, p")];
+const cut = shown.filter((each) => each.checkVisibility()).filter((each) => {
+  const { left, right, width } = each.getBoundingClientRect();
+  return width > 0 && (left < 0 || right > wide);
+});
+const over = document.documentElement.scrollWidth - wide;
+return [over, cut.map((each) => each.textContent), cut.length < shown.length];
+"""
+
+
+@pytest.mark.parametrize(("width", "media"), [(390, ""), (1280, ""), (720, "print")])
+def test_nothing_is_cut_on_a_phone_on_a_desk_or_on_paper(page, width, media):
+    """Neither the deciding columns nor any label, nor what all columns make of a phone's cards."""
+    page.resize(width)
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media})
+    page.open("#columns=" + ",".join(page.sorts) if width == 390 else "")
+    found = page.run(CUT)
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    assert found == [0, [], True]
+
+
+def test_a_filter_leaves_its_lines_and_points(browser, folder):
+    """The address keeps it; an answer that is not about one strategy stays."""
+    path = folder / "kept.html"
+    write_kept(folder, make_store(), (), path)
+    page = Page(browser, path.as_uri())
+    for width in (1280, 390):
+        page.resize(width)
+        page.open()
+        assert page.run(CUT) == [0, [], True]
+    count = (
+        "return ['.results tbody tr', 'circle'].map((each) =>"
+        "[...document.querySelectorAll(each)].filter((one) => one.checkVisibility()).length)"
     )
-    assert wide == 0
-    assert any(over > 0 for _, over, _ in boxes)
-    assert all(tab == 0 and overflow == "auto" for tab, _, overflow in boxes)
-    box = page.find(".scroll")
-    box.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
-    assert wait(lambda: page.run("return arguments[0].scrollLeft", box) > 0)
+    assert page.run(count) == [6, 10]
+    page.find("[data-filter=strategy]").send_keys("pyg")
+    assert page.run(count) == [3, 4]
+    assert page.run("return document.querySelector('[role=status]').textContent") == "3 of 6 rows."
+    assert page.fragment == "#strategy=pyg"
+    page.open("#strategy=pyg&dataset=cora&hidden=9")
+    assert page.run(count) == [2, 4]
+    assert browser.get_log("browser") == []
 
 
 def test_all_controls_are_reached_by_tab(page):

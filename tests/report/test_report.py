@@ -17,7 +17,7 @@ from gnnbench.report.chrome import lanes, trace_events, write_chrome_trace
 from gnnbench.report.columns import format_equivalence
 from gnnbench.report.comparison import print_comparison
 from gnnbench.report.html import make_page, write_html
-from gnnbench.report.svg import draw_curves, reduce_timeline
+from gnnbench.report.svg import MAX_RECTANGLES, reduce_timeline
 from gnnbench.report.verdict import describe_noise, summarise
 from gnnbench.statistics import FEWEST_PAIRS
 from tests.report.example_comparison import (
@@ -79,6 +79,15 @@ def test_a_measured_comparison_says_so():
     assert "modelled" not in text
 
 
+def test_the_memory_of_each_rank_is_a_detail():
+    run = make_run("hongtu")
+    size = Metric(2e9, "B", "measured", (1.5e9, 2e9))
+    comparison = make_comparison(replace(run, metrics={**run.metrics, "peak_rank_bytes": size}))
+    line = "peak memory [measured]: hongtu 1.50 GB, 2.00 GB"
+    assert line in show(comparison)
+    assert line not in show(comparison, details=False)
+
+
 def test_failures_alone_make_a_table_without_labels_twice():
     text = show(make_comparison(make_failure("dgl", "skipped", "dgl: it does not fit.")))
     assert "full graph" in text
@@ -126,7 +135,7 @@ def test_provenances_never_share_a_column():
 def list_marked(*runs):
     """The epochs that the page marks, and those that the screen shows in green."""
     comparison = make_comparison(*runs)
-    marked = re.findall(r'<td class="win"[^>]*>([^<]*)</td>', make_page(comparison))
+    marked = re.findall(r'<td [^>]*class="win"[^>]*><span>([^<]*)', make_page(comparison))
     coloured = show(comparison, details=False, terminal=True)
     green = re.findall(r"\x1b\[1;32m *([\d.]+ \wi?s)", coloured)
     return marked, green
@@ -388,7 +397,7 @@ def test_devices_stand_in_the_row_where_their_numbers_differ():
     rows = {line.split()[0]: line.split() for line in text.splitlines() if line.endswith(" yes")}
     # 1e9 edges an epoch: 5 and 10 G/s, over one and four devices.
     assert rows["one"][4:7] == ["1", "5.00", "G"]
-    assert rows["four"][4:7] == ["4", "2.50", "G"]
+    assert rows["four"][3:7] == ["2.00x*", "4", "2.50", "G"]
     assert "2.00 times as fast as one, with 4 devices against 1" in text
     assert "devices" not in show(make_comparison(runs[0], do_work("other")), details=False)
 
@@ -497,7 +506,7 @@ def test_overlap_on_a_place_without_resource_gets_its_own_lane():
     assert [name for name, _ in lanes(loose)] == ["host", "host (2)"]
 
 
-VOID = {"meta", "rect", "line", "circle", "input"}
+VOID = {"meta", "input"}
 
 
 class Reader(HTMLParser):
@@ -511,7 +520,7 @@ class Reader(HTMLParser):
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
         self.attributes += attrs
-        if tag not in VOID or (tag == "rect" and not self.get_starttag_text().endswith("/>")):
+        if tag not in VOID:
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attrs):
@@ -605,8 +614,9 @@ def test_the_page_says_how_faithful_each_strategy_is():
 
 def test_every_chart_has_a_title_and_a_description():
     page = make_page(every_status())
-    charts = re.findall(r'<svg viewBox="[^"]*" role="img">(.{7})', page)
-    assert len(charts) == 2 * (2 + 1) + 4
+    charts = re.findall(r'<svg class="chart" role="img"[^>]*>(.{7})', page)
+    # Epochs; in each group a path, two timelines, memory, bytes, losses and their difference.
+    assert len(charts) == 1 + 2 * 7
     assert set(charts) == {"<title>"}
     assert page.count("<desc>") == len(charts)
 
@@ -638,15 +648,17 @@ def test_a_long_timeline_is_merged_then_cut_and_says_so():
         for i in range(2000)
     ]
     cut = reduce_timeline(mixed)
-    assert cut.drawn == 400
-    assert cut.describe() == "Only the first 400 ms of 2.00 s are drawn."
+    assert cut.drawn == MAX_RECTANGLES
+    assert cut.describe() == "Only the first 600 ms of 2.00 s are drawn."
     assert reduce_timeline(mixed[:10]).describe() == ""
 
 
 def test_curves_survive_losses_that_are_not_finite():
-    chart = draw_curves("loss", {"a": (1.0, float("nan"), 0.5), "b": (float("inf"),)})
-    assert "nan," not in chart.split("</desc>")[1]
-    assert 'd="M' in chart
+    losses = {"a": (1.0, float("nan"), 0.5), "b": (float("inf"),)}
+    page = make_page(make_comparison(*[replace(make_run(n), loss=v) for n, v in losses.items()]))
+    paths = re.findall(r' d="([^"]*)"', page)
+    assert paths[0].count("M") == 2
+    assert not any("nan" in path or "inf" in path for path in paths)
 
 
 def test_times_to_accuracy_of_one_label_in_two_modes_are_told_apart():

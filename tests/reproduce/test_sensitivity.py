@@ -106,7 +106,7 @@ def test_sentences_stand_for_what_is_far_off_alone() -> None:
     assert found.sentence == (
         "streaming is 10.0 s for 5.00 s; memory bandwidth 2 times as large would "
         "bring it there, 20.0 B/s for 10.0 B/s (a datasheet), and moves nothing else of the 2 "
-        "numbers held beside it; of 1 others none does by itself"
+        "numbers held beside it; of 1 others none does alone"
     )
 
 
@@ -117,8 +117,8 @@ def test_a_sentence_names_the_numbers_that_leave_the_papers() -> None:
 
 def test_a_sentence_says_where_nothing_helps() -> None:
     (found,) = find_contradictions(Roof(), [bound_by_memory(5.0)], [PEAK])
-    assert found.remedy == "no assumption by itself, up to 64 times larger or smaller"
+    assert found.remedy == "no single assumption, up to 64 times larger or smaller"
     assert found.sentence.endswith(
-        "no assumption by itself brings it there, up to 64 times larger or smaller; the nearest "
+        "no single assumption brings it there, up to 64 times larger or smaller; the nearest "
         "by each: peak (10.0 s)"
     )

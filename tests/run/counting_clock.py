@@ -10,5 +10,5 @@ class CountingClock:
 
     provenance = "modelled"
 
-    def seconds(self, work, place, wall_s):
+    def seconds(self, work, place, wall_s, stage=None):
         return float(work.rows if isinstance(work, CopyWork) else work.edges)

@@ -9,17 +9,18 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 
 from gnnbench.check.graphs import fit_workload, make_dataset, make_platform, with_memory
 from gnnbench.datasets import load
+from gnnbench.datasets.sharing import share
 from gnnbench.errors import DeviceOutOfMemoryError, IncompatiblePartsError
-from gnnbench.host.rank import read_place
+from gnnbench.host.rank import PATIENCE_S, read_place
 from gnnbench.models import build
-from gnnbench.parts import Bundle, Setting
+from gnnbench.parts import Bundle, Setting, base
 from gnnbench.plugins import Registry, assemble, with_swap
 from gnnbench.plugins import load as load_registry
 from gnnbench.price.folds import digest
@@ -107,6 +108,14 @@ def find_registry() -> Registry:
 
 def train_case(case: Case, devices: int, processes: Processes | None = None) -> Trace:
     bundle, setting = case.find(devices)
+    if processes is not None:
+        # Ranks map the data set of files, and keep in files what they have planned for all.
+        base.SHELVED_BYTES = 0
+        place = read_place()
+        assert place is not None
+        mapped = share(lambda: setting.dataset, case.dataset, case.strategy, place, PATIENCE_S)
+        assert mapped.mapped
+        setting = replace(setting, dataset=mapped)
     return train(bundle, setting, ModelClock(setting.platform, bundle.kernel), processes=processes)
 
 

@@ -290,3 +290,22 @@ def test_a_run_of_something_else_is_not_joined(
     result = CliRunner().invoke(suite.main, arguments)
     assert result.exit_code == 2
     assert f"Error: --join {path} {sentence}" in result.stderr
+
+
+def test_errors_are_told_before_and_after_a_calibration(suite, platform, monkeypatch):
+    """The reference has another kernel, so the calibration of native leaves it as it was."""
+    monkeypatch.setattr(suite, "load_platform", lambda name: platform)
+    arguments = ["--probed", "--dataset", GRAPH, "--model", "gcn", "--model", "gin"]
+    arguments += ["--mode", "full-graph", "--strategy", "native", "--strategy", "reference"]
+    arguments += ["--seconds", "0", "--runs", "1", "--calibrate-by"]
+    result = CliRunner().invoke(suite.main, [*arguments, f"native full-graph gcn {GRAPH}"])
+    assert result.exit_code == 0, result.output
+    told = result.output[result.output.index("Calibrated by native full-graph gcn") :]
+    assert "The others: " in told
+    assert " of 3 epochs (largest " in told
+    assert "Those of the same kernels and modes: " in told
+    assert " of 1 epochs (largest " in told
+    assert "Each by the others of its kernel and mode: " in told
+    result = CliRunner().invoke(suite.main, [*arguments, "nobody"])
+    assert result.exit_code == 2
+    assert "--calibrate-by nobody: 0 of 4 epochs have such a name" in result.output

@@ -31,7 +31,7 @@ def few_strategies(suites):
         for name in ("FULL_GRAPH", "MINI_BATCH"):
             followed = getattr(suites["epochs"], name)
             patch.setattr(suites["epochs"], name, [each for each in followed if each in FEW])
-        for name in ("FullGraphEpoch", "MiniBatchEpoch", "FullGraphModelled", "MiniBatchModelled"):
+        for name in ("FullGraphEpoch", "MiniBatchEpoch"):
             benchmark = getattr(suites["epochs"], name)
             strategies, *others = benchmark.params
             few = [each for each in strategies if each in FEW]
@@ -95,38 +95,6 @@ def test_whole_programs_are_followed(suites, monkeypatch):
         benchmark.time_epoch("pyg-loop", suite.DATASET)
     assert suite.open_program.cache_info().misses == 1
     suite.open_program.cache_clear()
-
-
-@pytest.fixture(scope="module")
-def figures(suites):
-    """What is tracked: by class, strategy and benchmark."""
-    tracked = {}
-    cache = None
-    for name in ("FullGraphModelled", "MiniBatchModelled"):
-        benchmark = getattr(suites["epochs"], name)()
-        cache = cache or benchmark.setup_cache()
-        for strategy, dataset in itertools.product(*benchmark.params):
-            try:
-                benchmark.setup(cache, strategy, dataset)
-            except NotImplementedError:
-                assert strategy in ELSEWHERE
-                continue
-            for track in (attribute for attribute in dir(benchmark) if attribute[:6] == "track_"):
-                assert getattr(benchmark, track).unit in ("seconds", "bytes")
-                value = getattr(benchmark, track)(cache, strategy, dataset)
-                tracked[name, strategy, track] = value
-    return tracked
-
-
-def test_tracked_figures_tell_the_strategies_apart(figures):
-    assert all(value > 0 for (_, _, track), value in figures.items() if track.endswith("epoch_s"))
-    for system, name in (("hongtu", "FullGraphModelled"), ("hyscale", "MiniBatchModelled")):
-        assert figures[name, system, "track_host_to_device_bytes"] > 0
-        peak = "track_peak_device_bytes"
-        assert 0 < figures[name, system, peak] < figures[name, "reference", peak]
-    # Only HongTu keeps rows between rounds.
-    reusing = {key[1] for key, value in figures.items() if key[2] == "track_reused_bytes" and value}
-    assert reusing == {"hongtu"}
 
 
 @pytest.mark.long

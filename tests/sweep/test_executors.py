@@ -11,8 +11,9 @@ from dataclasses import replace
 import pytest
 
 from gnnbench.report.results.kept import list_kept
-from gnnbench.sweep import Configuration, executors, read_grid
-from gnnbench.sweep.executors import LocalExecutor, carry_out, keep_loss
+from gnnbench.sweep import Configuration, carrying, executors, read_grid
+from gnnbench.sweep.carrying import carry_out, keep_loss
+from gnnbench.sweep.executors import LocalExecutor
 from gnnbench.sweep.running import Task
 from gnnbench.sweep.turns import hold_machine, is_measured
 
@@ -31,7 +32,7 @@ def task(tmp_path):
     return Task(configuration, "a-key", tmp_path)
 
 
-def die(task):
+def die(task, node):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -49,7 +50,7 @@ def test_only_a_run_that_had_begun_is_kept_as_failed(task):
 
 
 def carry_out_with(run, task):
-    executors.run_task = run
+    carrying.run_task = run
     carry_out(task, os.getcwd())
 
 
@@ -65,16 +66,16 @@ def test_a_process_that_ends_before_it_serves_loses_its_tasks_alone(task, monkey
 
 def test_processes_start_in_the_root_folder_and_runs_in_the_sweeps(task, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with executors.start_in_root() as folder:
+    with carrying.start_in_root() as folder:
         assert os.getcwd() == "/"
     assert os.getcwd() == folder == str(tmp_path)
     seen = []
 
-    def run(task):
+    def run(task, node):
         seen.append(os.getcwd())
         return "done", ""
 
-    monkeypatch.setattr(executors, "run_task", run)
+    monkeypatch.setattr(carrying, "run_task", run)
     monkeypatch.chdir("/")
     assert carry_out(task, folder) == ("done", "")
     assert seen == [folder]

@@ -32,6 +32,15 @@ platforms = ["epyc7543x4-4xa100"]
 epochs = 1
 hidden = 4
 """
+#: 24 runs, half of which train in two processes.
+SPREAD = (
+    SMALL.replace('"reference", "hongtu"', '"partition", "hongtu"')
+    + """
+set = ["placement.accelerators=2"]
+processes = [1, 2]
+seeds = [0, 1, 2, 3, 4, 5]
+"""
+)
 #: Two that train like the reference, but raise or die before it while a file is there.
 MOODY = """
 import os, pathlib, signal
@@ -237,13 +246,13 @@ def test_compare_takes_kept_files(run, swept, tmp_path):
 
 
 def test_the_report_has_a_line_for_every_strategy(run, swept, tmp_path):
-    page, lines = tmp_path / "page.html", tmp_path / "runs.csv"
-    (table,) = read_document(
-        run("report", swept / "store", "--html", page, "--csv", lines, "--json", "-")
-    )["tables"]
+    page, lines, rows = (tmp_path / name for name in ("page.html", "runs.csv", "runs.parquet"))
+    words = ("--html", page, "--csv", lines, "--parquet", rows, "--json", "-")
+    (table,) = read_document(run("report", swept / "store", *words))["tables"]
+    frame = frame_kept(read_store(swept / "store"))
+    pd.testing.assert_frame_equal(pd.read_parquet(rows), frame, check_dtype=False)
     rows = {row["label"]: row["cells"] for row in table["rows"]}
     assert set(rows) == {"reference · mini-batch", "hongtu · full-graph"}
-    frame = frame_kept(read_store(swept / "store"))
     for label in ("reference", "hongtu"):
         (cells,) = [cells for name, cells in rows.items() if name.startswith(label)]
         epochs = frame[frame["label"] == label]["epoch_time"]
@@ -329,13 +338,14 @@ def test_two_machines_in_one_store_are_held_against_each_other(run, swept, tmp_p
     assert any(" on other123" in row["label"] for row in tables[0]["rows"])
 
 
-def sweep_with_kills(folder, text, kills, seed):
+def sweep_with_kills(folder, text, kills, seed, *options):
     """Run a sweep that is killed so often at random moments, and then to its end. What was kept at
     a kill must be whole and stay as it is. One that ends before its kills are over, on a machine
-    that let this test wait, begins anew in another store."""
+    that let this test wait, begins anew in another store. Jobs of Slurm go on after a kill."""
     path, store = folder / "sweep.toml", folder / "store"
     path.write_text(text)
     command = [sys.executable, "-m", "gnnbench", "sweep", str(path), "--store", str(store)]
+    command[-2:-2] = options
     draw = random.Random(seed)
     killed = 0
     while killed < kills:
@@ -358,7 +368,8 @@ def sweep_with_kills(folder, text, kills, seed):
     done = subprocess.run([*command, "--json", "-"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    assert told["run"] == told["configurations"] - len(before)
+    left = told["configurations"] - len(before)
+    assert told["run"] <= left if "slurm" in options else told["run"] == left
     after = stamp(store)
     assert {name: after[name] for name in before} == before
     assert {path.name for path in store.iterdir()} == set(after)
@@ -375,12 +386,28 @@ def test_48_configurations_killed_ten_times(tmp_path):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("slurm", ["stub", "real"])
+def test_24_runs_on_slurm_killed_three_times(tmp_path, request, slurm):
+    """Half of them train in two processes. Each is submitted once."""
+    count_jobs = request.getfixturevalue(f"{slurm}_slurm")
+    told, _ = sweep_with_kills(tmp_path, SPREAD, 3, 1, "--executor", "slurm", "--jobs", "2")
+    assert told["configurations"] == told["done"] == count_jobs() == 24
+
+
+@pytest.mark.long
+def test_24_runs_on_ray_killed_three_times(tmp_path):
+    pytest.importorskip("ray", reason="ray is not installed for this Python")
+    told, _ = sweep_with_kills(tmp_path, SPREAD, 3, 1, "--executor", "ray", "--jobs", "2")
+    assert told["configurations"] == told["done"] == 24
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("executor", ["ray", "slurm"])
-def test_other_executors_give_the_same_rows(swept, write, tmp_path, executor):
-    library = {"ray": "ray", "slurm": "submitit"}[executor]
-    pytest.importorskip(library, reason=f"{library} is not installed for this Python")
-    if executor == "slurm" and shutil.which("srun"):
-        pytest.skip("there is a Slurm here, whose jobs are not a test's to make")
+def test_other_executors_give_the_same_rows(swept, write, tmp_path, request, executor):
+    if executor == "ray":
+        pytest.importorskip("ray", reason="ray is not installed for this Python")
+    else:
+        request.getfixturevalue("stub_slurm")
     some, store = write(f"{SMALL}\nseeds = [1]"), tmp_path / "store"
     words = ("sweep", some, "--store", store, "--executor", executor, "--jobs", "2")
     done = run_python("-m", "gnnbench", *words)
@@ -395,11 +422,10 @@ def test_other_executors_give_the_same_rows(swept, write, tmp_path, executor):
     pd.testing.assert_frame_equal(left, right, check_exact=True)
 
 
-def test_a_library_that_lacks_is_named(run, swept, tmp_path, monkeypatch):
-    for executor, library in (("ray", "ray"), ("slurm", "submitit")):
-        monkeypatch.setitem(sys.modules, library, None)
+def test_a_library_or_a_command_that_lacks_is_named(run, swept, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for executor, named in (("ray", "pip install gnnbench[ray]"), ("slurm", "sbatch is not on")):
         words = ("sweep", swept / "sweep.toml", "--store", tmp_path, "--executor", executor)
-        result = run(*words)
-        assert result.exit_code == 3
-        assert f"pip install gnnbench[{executor}]" in result.stderr
+        assert named in one_sentence(run(*words), 3)
     assert not list(Path(tmp_path).iterdir())

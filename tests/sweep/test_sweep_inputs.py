@@ -93,7 +93,7 @@ def test_no_output_replaces_what_a_sweep_or_a_report_reads(folder, forked_worker
         assert "would be overwritten, and the command reads it" in one_sentence(
             run("--json", output)
         )
-    for option in ("--json", "--csv", "--html"):
+    for option in ("--json", "--csv", "--html", "--parquet"):
         assert CliRunner().invoke(main, ["report", option, str(kept)]).exit_code == 2
     assert before == ((folder / "tiny.npz").read_bytes(), kept.read_bytes())
 

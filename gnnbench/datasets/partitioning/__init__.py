@@ -7,6 +7,7 @@ from gnnbench.datasets.partitioning.edge_cut import (
     partition,
     remember_partitions,
 )
+from gnnbench.datasets.partitioning.kept import keep_partitions
 from gnnbench.datasets.partitioning.metis import partition_metis
 from gnnbench.datasets.partitioning.random import deal_out
 
@@ -15,6 +16,7 @@ __all__ = [
     "choose_partitioner",
     "cut_ranges",
     "deal_out",
+    "keep_partitions",
     "partition",
     "partition_metis",
     "remember_partitions",

@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from gnnbench.datasets.partitioning.kept import find_kept
 from gnnbench.datasets.partitioning.metis import partition_metis
 from gnnbench.kernels.dispatch import edge_cut, partition_stream
 from gnnbench.records import Graph, IntArray
@@ -67,12 +68,18 @@ def partition(graph: Graph, parts: int, partitioner: Partitioner, seed: int) -> 
     """
     if parts == 1 or graph.num_vertices < parts:
         return np.arange(graph.num_vertices, dtype=np.int64) % parts
+
+    def find() -> IntArray:
+        return find_kept(
+            graph, partitioner, seed, parts, lambda: _partition(graph, parts, partitioner, seed)
+        )
+
     remembered = _REMEMBERED.get()
     if remembered is None:
-        return _partition(graph, parts, partitioner, seed)
+        return find()
     key = (id(graph), parts, partitioner, seed)
     if key not in remembered:
-        remembered[key] = (graph, _partition(graph, parts, partitioner, seed))
+        remembered[key] = (graph, find())
     return remembered[key][1].copy()
 
 

@@ -8,18 +8,13 @@ once, and METIS does not touch this process's signal handlers.
 from __future__ import annotations
 
 import math
-import os
-import signal
-import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import NoReturn
 
 import numpy as np
 import scipy
 
 from gnnbench.errors import GnnbenchError
+from gnnbench.host.apart import ChildFailedError, call_apart
 from gnnbench.records import Graph, IntArray
 
 #: The largest allowed part, as a multiple of the mean. METIS aims at 1.03 and misses it on graphs
@@ -57,86 +52,18 @@ def partition_metis(graph: Graph, parts: int, seed: int) -> IntArray:
 
 
 def _call_apart(graph: Graph, parts: int, seed: int, bisecting: bool) -> IntArray:
-    """Call METIS in a child and return its partition, int64.
-
-    The child has ended when this returns or raises.
-    """
+    """Call METIS in a child and return its partition, int64."""
     import pymetis  # here, so that no child has to
 
     del pymetis
-    reading, writing = os.pipe()
-    child = ended = 0
-    with open(reading, "rb") as pipe:
-        try:
-            try:
-                with _deferring_signals(), warnings.catch_warnings():
-                    # The child has none of this process's threads; it only calls METIS.
-                    warnings.simplefilter("ignore", DeprecationWarning)
-                    child = os.fork()
-                    if not child:
-                        os.close(reading)
-                        _answer(writing, graph, parts, seed, bisecting)
-            finally:
-                os.close(writing)
-            answer = pipe.read()
-        except BaseException:
-            if child:
-                os.kill(child, signal.SIGKILL)
-            raise
-        finally:
-            if child:
-                ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if ended == 0:
-        return np.frombuffer(answer, dtype=np.int64).copy()
-    why = answer.decode(errors="replace") if ended > 0 else signal.Signals(-ended).name
-    raise GnnbenchError(
-        f"METIS did not finish {parts} parts of {graph.num_vertices:,} vertices ({why}); run "
-        f"again, or choose another partitioner, such as sampler.partitioner=ldg."
-    )
-
-
-@contextmanager
-def _deferring_signals() -> Iterator[None]:
-    """Defer signals that arrive in the body until its end.
-
-    Nothing is raised between a fork and the assignment of the child's id. A signal mask is not
-    enough: this thread also handles signals that another thread receives.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # handlers run in the main thread
-        return
-    came: list[int] = []
-    both = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    # A handler that Python has not installed cannot be restored, and raises nothing.
-    handlers = {number: handler for number, handler in both.items() if handler is not None}
-    for number in handlers:
-        signal.signal(number, lambda which, _: came.append(which))
     try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        for which in came:
-            signal.raise_signal(which)
-
-
-def _answer(
-    writing: int, graph: Graph, parts: int, seed: int, bisecting: bool
-) -> NoReturn:  # pragma: no cover - in the child
-    """Write the part of every vertex, or why there is none, and end this process."""
-    failed = 1
-    try:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.dup2(2, 1)  # METIS prints its errors
-        with open(writing, "wb") as pipe:
-            try:
-                pipe.write(_call(graph, parts, seed, bisecting).tobytes())
-                failed = 0
-            except Exception as error:
-                pipe.write(f"{type(error).__name__}: {error}".encode())
-    finally:
-        os._exit(failed)
+        answer = call_apart(lambda: _call(graph, parts, seed, bisecting).tobytes())
+    except ChildFailedError as error:
+        raise GnnbenchError(
+            f"METIS did not finish {parts} parts of {graph.num_vertices:,} vertices ({error}); run "
+            f"again, or choose another partitioner, such as sampler.partitioner=ldg."
+        ) from error
+    return np.frombuffer(answer, dtype=np.int64).copy()
 
 
 def _undirect(graph: Graph) -> Graph:

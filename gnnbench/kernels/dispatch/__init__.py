@@ -9,12 +9,10 @@ from __future__ import annotations
 from gnnbench.kernels.dispatch.aggregation import (
     SparseMatrix,
     aggregate,
-    aggregate_max,
     dot_edges,
     edge_softmax,
     edge_softmax_backward,
     pack_mask,
-    spread_maxima,
 )
 from gnnbench.kernels.dispatch.fpga import simulate_aggregation
 from gnnbench.kernels.dispatch.layout import (
@@ -76,7 +74,6 @@ __all__ = [
     "RmatStream",
     "SparseMatrix",
     "aggregate",
-    "aggregate_max",
     "bandwidth",
     "compiled",
     "count_chunks",
@@ -122,7 +119,6 @@ __all__ = [
     "sort_edges_by_source",
     "sort_keys",
     "sort_sources",
-    "spread_maxima",
     "transpose",
     "unique_ids",
 ]

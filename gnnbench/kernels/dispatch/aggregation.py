@@ -1,4 +1,4 @@
-"""Sums, means and maxima over in-edges, and the edge values that attention needs.
+"""Sums and means over in-edges, and the edge values that attention needs.
 
 A :class:`SparseMatrix` is a block's adjacency, checked once; every function takes one. ``threads``
 (0 = every core) never changes a result.
@@ -253,10 +253,7 @@ def _multiply(
     add: bool,
     threads: int,
 ) -> None:
-    """Run the compiled product in the fastest way for its kind, or in a trial until that is known.
-
-    ``factors`` are weight, src_scale, dst_scale and own.
-    """
+    """Run the compiled product in the fastest way for its kind, or try one of the ways."""
     weighted = factors[0] is not None or factors[1] is not None
     eighths = 8 if mask is None else count_eighths(mask)
     trials = matrix.trials(h.shape[1], h.itemsize, threads, weighted, eighths)
@@ -288,54 +285,6 @@ def _multiply(
     )
     if not trials.settled:
         trials.seconds[way].append(time.perf_counter() - start)
-
-
-def aggregate_max(matrix: SparseMatrix, h: Float, *, threads: int = 0) -> tuple[Float, IndexArray]:
-    """Return the element-wise maximum over source rows, and the source of each, int32.
-
-    ``h`` as for :func:`aggregate`; both results are ``(D, f)``, and 0 and -1 without edges. Ties go
-    to the first edge. A NaN never counts as larger.
-    """
-    _check_rows("h", h, matrix.num_src)
-    shape = (matrix.num_dst, h.shape[1])
-    out, source = pool.take(shape, h.dtype), pool.take(shape, np.int32)
-    threads = resolve_threads(threads)
-    compiled = load("aggregation")
-    if compiled is None or out.size == 0:
-        reference.aggregate_max(matrix.indptr, matrix.indices, h, out, source)
-    else:
-        compiled.maximise(
-            matrix.indptr,
-            matrix.indices,
-            h,
-            out,
-            source,
-            _threads_for(matrix, h, threads),
-            limit_simd(compiled.newest_level()),
-        )
-    return out, source
-
-
-def spread_maxima(source: IndexArray, gradient: Float, num_src: int) -> Float:
-    """Return the gradient of :func:`aggregate_max` for its input, ``(S, f)``.
-
-    ``source`` is the sources that function returned, and ``gradient`` ``(D, f)`` its output's
-    gradient.
-    """
-    if not 0 <= num_src < 2**31:
-        raise ValueError(f"num_src is {num_src}; it must be from 0 to 2^31 - 1.")
-    if not isinstance(source, np.ndarray) or source.dtype != np.int32 or source.ndim != 2:
-        raise ValueError("source must be the second result of aggregate_max, as it is.")
-    _check_rows("gradient", gradient, len(source))
-    if source.shape != gradient.shape or not source.flags.c_contiguous:
-        raise ValueError("source must be the second result of aggregate_max, as it is.")
-    if source.size and (source.min() < -1 or source.max() >= num_src):
-        raise ValueError(f"source names rows outside the {num_src} sources.")
-    out = np.zeros((num_src, gradient.shape[1]), dtype=gradient.dtype)
-    compiled = load("aggregation")
-    spread = reference.spread_maxima if compiled is None else compiled.spread_maxima
-    spread(source, gradient, out)
-    return out
 
 
 def dot_edges(matrix: SparseMatrix, g: Float, h: Float, *, threads: int = 0) -> Float:
@@ -503,7 +452,7 @@ _READ = ("h", "weight", "src_scale", "dst_scale", "own", "mask", "indptr", "indi
 def _check_apart(out: Float, matrix: SparseMatrix, *read: Float | MaskArray | None) -> None:
     for name, array in zip(_READ, (*read, matrix.indptr, matrix.indices), strict=True):
         if array is not None and np.may_share_memory(out, array):
-            raise ValueError(f"out shares memory with {name}; pass a buffer of its own.")
+            raise ValueError(f"out shares memory with {name}; pass a separate buffer.")
 
 
 def _check_out(out: Float, shape: tuple[int, int], dtype: np.dtype[np.generic]) -> None:

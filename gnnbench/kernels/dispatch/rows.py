@@ -71,7 +71,7 @@ def gather_rows(
     )
     if not sound:
         _check_inside(ids, "source", len(source))
-        raise ValueError("ids changed during the call; pass an array that nobody writes to.")
+        raise ValueError("ids changed during the call; pass an array that stays unchanged.")
     return out
 
 
@@ -132,7 +132,7 @@ def scatter_add_rows(
         workers,
     ):
         _check_inside(ids, "target", len(target))
-        raise ValueError("ids changed during the call; pass an array that nobody writes to.")
+        raise ValueError("ids changed during the call; pass an array that stays unchanged.")
 
 
 def move_rows(
@@ -185,7 +185,7 @@ def move_rows(
     _check_inside(source_ids, "source", len(source), "source_ids")
     _check_inside(target_ids, "target", len(target), "target_ids")
     if compiled is not None and not empty:
-        raise ValueError("ids changed during the call; pass arrays that nobody writes to.")
+        raise ValueError("ids changed during the call; pass arrays that stay unchanged.")
     reference.move_rows(source, source_ids, target, target_ids, add)
 
 
@@ -264,4 +264,4 @@ def _check_target(
 def _check_apart(name: str, target: Rows, **others: Rows | IntArray | IndexArray) -> None:
     for other, array in others.items():
         if np.may_share_memory(target, array):
-            raise ValueError(f"{name} shares memory with {other}; pass a buffer of its own.")
+            raise ValueError(f"{name} shares memory with {other}; pass a separate buffer.")

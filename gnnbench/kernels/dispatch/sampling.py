@@ -148,7 +148,7 @@ def find_edges(indptr: IntArray, indices: IndexArray, block: Block) -> IntArray:
     )
     columns = np.ascontiguousarray(block.indices, dtype=np.int32)
     if len(rows) != count + 1 or rows[0] != 0 or rows[-1] != block.num_edges:
-        raise ValueError(f"the block's offsets are not those of {count:,} rows")
+        raise ValueError(f"the block's offsets are not for {count:,} rows")
     if (rows[1:] < rows[:-1]).any():
         raise ValueError("the block's offsets decrease")
     compiled = load("sampling")

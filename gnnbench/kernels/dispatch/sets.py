@@ -145,7 +145,7 @@ def _count_words(universe: int) -> int:
 
 def _other_universe(words: int, others: int) -> ValueError:
     return ValueError(
-        f"bitmaps of {words} and {others} words are of two universes; pass those of one."
+        f"bitmaps of {words} and {others} words are of two universes; pass bitmaps of one."
     )
 
 

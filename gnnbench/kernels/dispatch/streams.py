@@ -240,4 +240,4 @@ def _check_lines(lines: WordArray, labels: LabelArray, pieces: int) -> None:
     _check_labels(labels, pieces, len(lines))
     spare = -pieces % WORD_BITS
     if spare and int(np.bitwise_or.reduce(lines[:, -1])) >> (WORD_BITS - spare):
-        raise ValueError(f"lines have bits beyond those of {pieces} pieces.")
+        raise ValueError(f"lines have bits beyond {pieces} pieces.")

@@ -60,24 +60,6 @@ def aggregate(
         out += before
 
 
-def aggregate_max(
-    indptr: IntArray, indices: IndexArray, h: Float, out: Float, source: IndexArray
-) -> None:
-    """See :func:`gnnbench.kernels.dispatch.aggregation.aggregate_max`."""
-    out[:], source[:] = 0, -1
-    for v in range(len(out)):
-        row = indices[indptr[v] : indptr[v + 1]]
-        for place, u in enumerate(row):
-            larger = h[u] > out[v] if place else np.ones(h.shape[1], dtype=np.bool_)
-            out[v, larger], source[v, larger] = h[u, larger], u
-
-
-def spread_maxima(source: IndexArray, gradient: Float, out: Float) -> None:
-    """See :func:`gnnbench.kernels.dispatch.aggregation.spread_maxima`."""
-    rows, columns = np.nonzero(source >= 0)
-    np.add.at(out, (source[rows, columns], columns), gradient[rows, columns])
-
-
 def dot_edges(indptr: IntArray, indices: IndexArray, g: Float, h: Float, products: Float) -> None:
     """See :func:`gnnbench.kernels.dispatch.aggregation.dot_edges`."""
     products[:] = (g[edge_rows(indptr)] * h[indices]).sum(axis=1)

@@ -110,7 +110,7 @@ class Changes:
 
     def _decide(self, number: int, slots: list[int]) -> None:
         if self._read_change is None:
-            raise TypeError("changes decide what crosses, and nobody computes")
+            raise TypeError("changes decide what crosses, and a plan computes none")
         for slot in slots:
             self.due[slot] = self._now.staleness.is_changed(self._read_change(number, slot))
         self._told += len(slots)

@@ -9,6 +9,7 @@ from gnnbench.lowering.footprint import ChunkSize, adjacency_bytes
 from gnnbench.lowering.frame import Frame, open_traffic
 from gnnbench.lowering.memory import allocate_host_graph, allocate_model
 from gnnbench.parts import Chunks, FullGraphSampler, TrafficSession
+from gnnbench.parts.sizes import cut_evenly
 from gnnbench.program import Ledger
 from gnnbench.records import RoundTraffic
 
@@ -35,7 +36,10 @@ class Chunking:
         capacity = TrainerCapacity(
             frame.bundle, ledger, frame.trainers, frame.shapes, frame.itemsize
         )
-        cut = self._sampler.chunks(setting, len(frame.trainers), capacity)
+        if setting.sizes is None:
+            cut = self._sampler.chunks(setting, len(frame.trainers), capacity)
+        else:
+            cut = cut_evenly(setting, frame.bundle.communication, len(frame.trainers))
         self.traffic = open_traffic(frame.bundle, cut.owner)
         return cut, plan_rounds(self.traffic, cut.rounds, setting.keep)
 

@@ -11,6 +11,7 @@ from gnnbench.lowering.frame import Frame
 from gnnbench.lowering.host_plan import HostRows, UnitPlan
 from gnnbench.lowering.working_sets import Sizes, WorkingSets
 from gnnbench.program import Hold
+from gnnbench.program.step import new_hold
 from gnnbench.records import BufferRows
 
 
@@ -85,4 +86,4 @@ class HostHolds:
     def hold(self, slot: int, sizes: Sizes) -> list[Hold]:
         """Return items that hold tensors of these sizes on a trainer."""
         name = self._frame.trainers[slot].name
-        return [Hold(name, tensor, size) for tensor, size in sizes]
+        return [new_hold((name, tensor, size)) for tensor, size in sizes]

@@ -396,10 +396,7 @@ def make_update(
 
 
 def _find_access(each: LayerPass, inputs: Buffers, output: Buffer) -> tuple[Access, Access]:
-    """Return the buffers of the halves of a layer.
-
-    They follow each other, or run at once on a pipelined device.
-    """
+    """Return the buffers of the halves of a layer."""
     adds = (output,)
     if each.plan.pipelined:
         return Access(inputs, adds=adds), Access(inputs, adds=adds)

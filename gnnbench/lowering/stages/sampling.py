@@ -47,12 +47,12 @@ class Sampling:
 
         The placement's design phase reads them.
         """
-        sampler = self._frame.sampler
-        rounds, threads = sampler.rounds(0), self._frame.setting.workload.threads
+        draws = self._frame.draws
+        rounds, threads = draws.rounds(0), self._frame.setting.workload.threads
         seeds = rounds[0]
         profiles = []
         for size in sorted({max(1, len(seeds) // 2**k) for k in range(5)}):
-            unit = Unit(0, sampler.sample(seeds[:size], 0, threads))
+            unit = Unit(0, draws.sample(seeds[:size], 0, threads))
             timed = self.time_sampling(rounds, size)
             profile = BatchProfile(size, unit.vertices, unit.edges, timed)
             profiles.append((profile, unit.input_ids))
@@ -102,14 +102,14 @@ class Sampling:
     def _draw(self, round_: RoundUnderWay, epoch: int, share: Share, seeds: IntArray) -> Sizes:
         """Draw one mini-batch, and return the sizes of its step."""
         frame, threads = self._frame, round_.threads.sample
-        blocks = frame.sampler.sample(seeds, epoch, frame.count_threads(threads))
+        blocks = frame.draws.sample(seeds, epoch, frame.count_threads(threads))
         unit = Unit(share.slot, blocks)
         round_.units.append(unit)
         edges = sum(unit.edges)
         planned = 0 if share.samples else threads or (1 if frame.preparers else 0)
         # Each trainer's loader starts its workers when the epoch begins.
         first = round_.index == 0 and len(round_.units) == 1
-        starts = (frame.preparers or planned // len(frame.trainers)) if first else 0
+        starts = 0 if frame.loader.persistent or not first else frame.loader.workers
         work = SampleWork(edges, len(seeds), planned, len(unit.blocks), starts)
         return Sizes(work, Counts((), edges, sum(unit.vertices)))
 

@@ -116,10 +116,7 @@ class Aggregation:
         yield replace(added, calls=self._count_calls(work))
 
     def _gate(self, work: AggregateWork) -> Iterator[Operation]:
-        """Yield the gather of three rows of every edge, and the passes for gate and message.
-
-        ``features`` is the width of all three together.
-        """
+        """Yield the gather of three rows of every edge, and the passes for gate and message."""
         yield from project(work._replace(form="plain"))
         row_bytes = work.features * work.itemsize / 3.0
         size = work.edges * row_bytes

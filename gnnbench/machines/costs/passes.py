@@ -222,10 +222,7 @@ def count_degrees(rows: float, *, serial: bool = False) -> Operation:
 
 
 def _pass_over(work: UpdateWork, read: float, written: float) -> Operation:
-    """Return ``read`` reads and ``written`` writes of UPDATE's output.
-
-    Each read is one elementwise kernel.
-    """
+    """Return ``read`` reads and ``written`` writes of UPDATE's output."""
     size = float(work.rows * work.features * work.itemsize)
     passed = stream(read * size, written * size, launches=round(read))
     return replace(passed, outputs=round(written))

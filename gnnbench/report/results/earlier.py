@@ -201,20 +201,17 @@ def _tell(value: object) -> str:
 
 
 def _restore_rows(document: ResultDocument, lot: int) -> dict[tuple[Mode, str], Row]:
-    """Return a file's rows by mode and label.
-
-    Each file has its own ``lot``, since runs of two files did not take turns.
-    """
+    """Return a file's rows by mode and label."""
     labels = dict.fromkeys((run.mode, run.label) for run in document.runs)
-    runs = [_restore(run, lot) for run in document.runs]
+    runs = [restore_run(run, lot) for run in document.runs]
     return {
         (mode, label): make_row(label, mode, [run for run in runs if run.mode == mode])
         for mode, label in labels
     }
 
 
-def _restore(entry: RunEntry, lot: int) -> RunResult:
-    """Return a run as it was, without its timeline."""
+def restore_run(entry: RunEntry, lot: int) -> RunResult:
+    """Return a run of a result file as it was, without its timeline."""
     return RunResult(
         strategy=entry.strategy,
         label=entry.label,

@@ -7,9 +7,12 @@ Metrics keep their names and their unprefixed SI units (seconds, bytes, joules, 
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from gnnbench.jobs.groups import Spread
+from gnnbench.jobs.options import list_options
 from gnnbench.records import PART_KINDS, Workload
 from gnnbench.report.results.kept import Kept
 from gnnbench.report.results.schema import ResultDocument, RunEntry
@@ -74,14 +77,18 @@ def list_lines(document: ResultDocument) -> list[dict[str, Value]]:
 
 
 def frame_kept(kept: Sequence[Kept]) -> DataFrame:
-    """Return a row for every run of a store, and one for every configuration without a result."""
+    """Return a row for every run of a store, and one for every configuration without a result.
+
+    Nodes, processes and GPUs are columns if a sweep set them; missing ones are the default.
+    """
     lines: list[dict[str, Value]] = []
     for each in kept:
+        asked = each.header.configuration
         lead: dict[str, Value] = {"key": each.header.key, "machine": each.header.machine}
+        lead |= {name: _as_value(asked[name]) for name in list_options(Spread) if name in asked}
         if each.document is not None:
             lines += [{**lead, **line} for line in list_lines(each.document)]
             continue
-        asked = each.header.configuration
         names = ("dataset", "model", "epochs", "seed", "platform", "strategy")
         said: dict[str, Value] = {name: _as_value(asked.get(name)) for name in names}
         lines.append({**lead, **said, "status": each.header.status, "reason": each.header.reason})
@@ -137,3 +144,10 @@ def to_csv(frame: DataFrame) -> str:
         return f"'{value}" if formula else value
 
     return str(frame.apply(lambda column: column.map(shield)).to_csv(index=False))
+
+
+def to_parquet(frame: DataFrame) -> bytes:
+    """Return a frame as a Parquet file, in which numbers, texts and missing values keep types."""
+    stream = io.BytesIO()
+    frame.to_parquet(stream, index=False)
+    return stream.getvalue()

@@ -30,8 +30,8 @@ def check_output(path: Path) -> None:
             raise UsageError(f"{path} is a folder; name a file in it to write to.")
         if stat.S_ISREG(found.st_mode) and _takes_standard_output(found):
             raise UsageError(
-                f"{path} is where standard output or standard error goes; give it a file of its "
-                f"own, or send JSON there with --json -."
+                f"{path} is where standard output or standard error goes; name "
+                f"another file, or send JSON there with --json -."
             )
     except (FileNotFoundError, NotADirectoryError):
         exists = False
@@ -95,16 +95,24 @@ def make_folder(folder: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write ``text`` as UTF-8, whole or not at all.
+    """Write ``text`` as UTF-8 by :func:`write_bytes`.
 
-    A link is followed, and a pipe or a device is written to directly. A character without UTF-8
-    bytes (half of a surrogate pair, from a file name) is written as its escape. Raises
-    ``UsageError`` as ``check_output`` does, and ``GnnbenchError`` when the disk refuses.
+    A character without UTF-8 bytes (half of a surrogate pair, from a file name) is written as its
+    escape.
+    """
+    write_bytes(path, text.encode("utf-8", "backslashreplace"))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write ``content``, whole or not at all.
+
+    A link is followed, and a pipe or a device is written to directly. Raises ``UsageError`` as
+    ``check_output`` does, and ``GnnbenchError`` when the disk refuses.
     """
     check_output(path)
     try:
         with publish(path) as stream:
-            stream.write(text.encode("utf-8", "backslashreplace"))
+            stream.write(content)
     except OSError as error:
         raise GnnbenchError(f"{path} could not be written: {explain(error)}.") from error
 
@@ -138,10 +146,7 @@ def _say_why(error: Exception) -> str:
 
 
 class _StandardOutput:
-    """Standard output while it is set aside for a document.
-
-    ``kept`` is its descriptor, or a stream in memory.
-    """
+    """Standard output while it is set aside for a document."""
 
     kept: TextIO | int | None = None
 

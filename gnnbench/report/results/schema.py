@@ -37,6 +37,7 @@ from gnnbench.records import (
     MachineKind,
     Metric,
     Mode,
+    OwnError,
     ProgramOrigin,
     Provenance,
     RunResult,
@@ -172,6 +173,7 @@ class WorkEntry(_Entry):
     """The work of an epoch, and whether the run may win among runs of equal work.
 
     If epochs differ, ``updates`` and ``seeds`` are means, and ``different`` has the pairs of both.
+    ``own_error`` has the groups and the factor of an error by epochs measured on the platform.
     """
 
     updates: int
@@ -181,8 +183,16 @@ class WorkEntry(_Entry):
     sampling: str
     kind: MachineKind | None = None
     different: tuple[tuple[int, int], ...] = ()
+    own_error: OwnError | None = None
     ranked: bool
     why_not: str
+
+    @model_serializer(mode="wrap")
+    def _without_own_error(self, serialize: SerializerFunctionWrapHandler) -> dict[str, object]:
+        entry: dict[str, object] = serialize(self)
+        if self.own_error is None:
+            del entry["own_error"]
+        return entry
 
 
 class MetricEntry(_Entry):

@@ -48,6 +48,9 @@ def describe_entries(entries: Sequence[LedgerEntry]) -> JsonValue:
             "doubts": entry.origin.doubts,
             "inferred": list(entry.origin.inferred),
             "sizes": entry.origin.sizes,
+            "command": entry.plan.command,
+            "command_reads": entry.plan.what,
+            "no_command": entry.plan.reason,
         }
         for entry in entries
     ]

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Parts, Strategy
-from gnnbench_plugins.bnsgcn.card import CARD
+from gnnbench.records import Strategy, read_strategies
 from gnnbench_plugins.bnsgcn.communication import BNSGCNCommunication
 
 
@@ -19,14 +18,4 @@ def gnnbench_parts() -> list[type[Part]]:
 
 @hookimpl
 def gnnbench_strategy() -> list[Strategy]:
-    return [
-        Strategy(
-            name="bnsgcn",
-            summary="METIS parts on devices, a tenth of the halo drawn anew in every epoch",
-            source="BNS-GCN: Efficient Full-Graph Training of Graph Convolutional Networks with "
-            "Partition-Parallelism and Random Boundary Node Sampling",
-            bundles={"full-graph": Parts("hongtu-im", "hongtu", "bnsgcn", "resident", "torch")},
-            plain="partition",
-            card=CARD,
-        )
-    ]
+    return read_strategies(__file__)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Parts, Strategy
-from gnnbench_plugins.cagnet.card import CARD
+from gnnbench.records import Strategy, read_strategies
 from gnnbench_plugins.cagnet.communication import BroadcastCommunication
 from gnnbench_plugins.cagnet.sampler import RandomPartitionSampler
 
@@ -20,14 +19,4 @@ def gnnbench_parts() -> list[type[Part]]:
 
 @hookimpl
 def gnnbench_strategy() -> list[Strategy]:
-    return [
-        Strategy(
-            name="cagnet",
-            summary="random parts on devices, every part's rows broadcast to all at every layer",
-            source="CAGNET: Reducing Communication in Graph Neural Network Training, its 1D "
-            "algorithm (as MixGCN has it)",
-            bundles={"full-graph": Parts("random", "hongtu", "cagnet", "resident", "torch")},
-            plain="partition",
-            card=CARD,
-        )
-    ]
+    return read_strategies(__file__)

@@ -32,7 +32,7 @@ class RandomPartitionSampler(FullGraphSampler):
         owner = deal_out(graph.num_vertices, num_slots, workload.seed)
         parts = [np.flatnonzero(owner == slot) for slot in range(num_slots)]
         units = tuple(
-            Unit(slot, (dispatch.induce_block(graph.indptr, graph.indices, ids),))
+            Unit(slot, (setting.keep(dispatch.induce_block(graph.indptr, graph.indices, ids)),))
             for slot, ids in enumerate(parts)
             if len(ids)
         )

@@ -6,15 +6,14 @@ from pathlib import Path
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import CommandProgram, Parts, Strategy
-from gnnbench_plugins.dgl.card import CARD
+from gnnbench.records import CommandProgram, Strategy, read_strategies
 from gnnbench_plugins.dgl.kernel import DGLKernel
-from gnnbench_plugins.dgl.sampler import DGLSampler
+from gnnbench_plugins.dgl.sampler import DGLLoader, DGLSampler
 
 
 @hookimpl
 def gnnbench_parts() -> list[type[Part]]:
-    return [DGLSampler, DGLKernel]
+    return [DGLSampler, DGLLoader, DGLKernel]
 
 
 @hookimpl
@@ -52,16 +51,4 @@ def gnnbench_program() -> list[CommandProgram]:
 
 @hookimpl
 def gnnbench_strategy() -> list[Strategy]:
-    return [
-        Strategy(
-            name="dgl",
-            summary="Deep Graph Library on one device",
-            source="Wang et al., Deep Graph Library, 2019",
-            bundles={
-                "mini-batch": Parts("dgl", "single", "vanilla", "host", "dgl"),
-                "full-graph": Parts("full-graph", "single", "none", "resident", "dgl"),
-            },
-            plain="reference",
-            card=CARD,
-        )
-    ]
+    return read_strategies(__file__)

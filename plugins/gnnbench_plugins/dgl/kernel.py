@@ -19,6 +19,7 @@ from gnnbench.machines.costs.passes import Passes
 from gnnbench.machines.machine import Device, DeviceKind
 from gnnbench.parts import Adjacency, Kernel, LayerShape, Scaling, Setting
 from gnnbench.records import AggregateWork, Block, BlockSize, KernelWork, Mode
+from gnnbench_plugins.reference.loader import RegularisedModel
 
 if TYPE_CHECKING:
     from dgl import DGLGraph
@@ -131,7 +132,7 @@ class DGLAdjacency(Adjacency):
 
 
 @dataclass
-class DGLKernel(Kernel):
+class DGLKernel(RegularisedModel, Kernel):
     """A kernel that uses ``dgl.ops`` on blocks."""
 
     name: ClassVar[str] = "dgl"

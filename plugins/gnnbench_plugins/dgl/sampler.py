@@ -15,6 +15,8 @@ from gnnbench.machines.costs import Library, read_library
 from gnnbench.parts import UNIFORM, MiniBatchSampler, Setting, option
 from gnnbench.records import Block, IntArray, Loading
 from gnnbench_plugins.dgl.kernel import LIBRARY
+from gnnbench_plugins.reference.loader import LoaderOptions
+from gnnbench_plugins.reference.sampler import draw_neighbours
 
 if TYPE_CHECKING:
     from dgl import DGLGraph
@@ -33,7 +35,7 @@ def as_block(drawn: DGLGraph, source_ids: torch.Tensor) -> Block:
 
 
 @dataclass
-class DGLSampler(MiniBatchSampler):
+class DGLSampler(LoaderOptions, MiniBatchSampler):
     """``dgl.dataloading.NeighborSampler``, seeded for every batch.
 
     The seed comes from the workload's seed, the epoch and the batch's first vertex, which is unique
@@ -80,6 +82,28 @@ class DGLSampler(MiniBatchSampler):
             return ("DGL's draws differ from run to run.",)
         return (
             "DGL drew the neighbours on one thread: with more, its draws differ from run to run.",
+        )
+
+
+@dataclass
+class DGLLoader(LoaderOptions, MiniBatchSampler):
+    """Mini-batches of gnnbench's own draws, at what DGL's loader takes for them.
+
+    The draws do not depend on how a round is split, so that several devices may share it.
+    """
+
+    name: ClassVar[str] = "dgl-loader"
+    summary: ClassVar[str] = "gnnbench's neighbour sampling, priced as DGL's loader"
+    law: ClassVar[str] = UNIFORM
+    library: ClassVar[Library] = DGLSampler.library
+    loading: ClassVar[Loading] = "staged"
+
+    def sample(self, seeds: IntArray, epoch: int, threads: int) -> tuple[Block, ...]:
+        return draw_neighbours(self._setting, seeds, epoch, threads)
+
+    def notes(self) -> tuple[str, ...]:
+        return (
+            "gnnbench's own sampler drew the neighbours; modelled times are those of DGL's loader.",
         )
 
 

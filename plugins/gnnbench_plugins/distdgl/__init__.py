@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Parts, Strategy
-from gnnbench_plugins.distdgl.card import DISTDGL, DISTDGL_V2
+from gnnbench.records import Strategy, read_strategies
 from gnnbench_plugins.distdgl.placement import DistDGLPlacement, DistDGLv2Placement
 
 
@@ -20,22 +19,4 @@ def gnnbench_parts() -> list[type[Part]]:
 
 @hookimpl
 def gnnbench_strategy() -> list[Strategy]:
-    return [
-        Strategy(
-            name="distdgl",
-            summary="mini-batches on accelerators, each trains the seeds of its METIS partition",
-            source="DistDGL: Distributed Graph Neural Network Training for Billion-Scale Graphs",
-            bundles={"mini-batch": Parts("neighbour", "distdgl", "vanilla", "host", "torch")},
-            plain="data-parallel",
-            card=DISTDGL,
-        ),
-        Strategy(
-            name="distdgl-v2",
-            summary="partitioned mini-batches, a fixed part of them trained by the CPU, prefetched",
-            source="Distributed Hybrid CPU and GPU Training for Graph Neural Networks on "
-            "Billion-Scale Heterogeneous Graphs (as HyScale-GNN, section VI-E2, has it)",
-            bundles={"mini-batch": Parts("neighbour", "distdgl-v2", "hyscale", "host", "torch")},
-            plain="data-parallel",
-            card=DISTDGL_V2,
-        ),
-    ]
+    return read_strategies(__file__)

@@ -62,8 +62,13 @@ class DistDGLPlacement(Placement):
         )
 
     def _partition(self, setting: Setting) -> IntArray:
-        """Return the slot that has each vertex's partition, int64 ``(V,)``."""
+        """Return the slot that has each vertex's partition, int64 ``(V,)``.
+
+        If sizes stand for the graph, partitions take turns.
+        """
         graph, count = setting.dataset.graph, len(self.owners(setting.platform))
+        if setting.sizes is not None:
+            return np.arange(graph.num_vertices, dtype=np.int64) % count
         return partition(graph, count, choose_partitioner(graph), setting.workload.seed)
 
     def owners(self, platform: Platform) -> tuple[Device, ...]:
@@ -123,6 +128,7 @@ class DistDGLv2Placement(Placement):
     name: ClassVar[str] = "distdgl-v2"
     summary: ClassVar[str] = "METIS partitions' seeds on accelerators, a fixed part on the CPU"
     modes: ClassVar[frozenset[Mode]] = MINI_BATCHES
+    divides_threads: ClassVar[bool] = True
 
     accelerators: int = option(0, "how many accelerators to use; 0 = all", tried=(0, 1, 2))
     cpu_share: float = option(

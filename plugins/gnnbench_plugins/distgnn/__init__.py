@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Parts, Strategy
-from gnnbench_plugins.distgnn.card import CARD
+from gnnbench.records import Strategy, read_strategies
 from gnnbench_plugins.distgnn.communication import DistGNNCommunication
 from gnnbench_plugins.distgnn.placement import DistGNNPlacement
 
@@ -20,16 +19,4 @@ def gnnbench_parts() -> list[type[Part]]:
 
 @hookimpl
 def gnnbench_strategy() -> list[Strategy]:
-    return [
-        Strategy(
-            name="distgnn",
-            summary="full graph on CPU nodes, remote rows refreshed in turns (edge cut)",
-            source="DistGNN: scalable distributed training for large-scale graph neural networks",
-            bundles={
-                "full-graph": Parts("hongtu-im", "distgnn", "distgnn", "resident", "torch"),
-            },
-            plain="partition",
-            platform="ecs-r5x16",
-            card=CARD,
-        )
-    ]
+    return read_strategies(__file__)

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Ablation, Parts, Strategy
+from gnnbench.records import Strategy, read_strategies
 from gnnbench.reproduce.studies import Planner
-from gnnbench_plugins.hongtu.card import HONGTU, HONGTU_IM
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
 from gnnbench_plugins.hongtu.in_memory_planner import InMemoryPlanner
 from gnnbench_plugins.hongtu.memory import (
@@ -44,32 +43,7 @@ def gnnbench_parts() -> list[type[Part]]:
 
 @hookimpl
 def gnnbench_strategy() -> list[Strategy]:
-    return [
-        Strategy(
-            name="hongtu",
-            summary="full-graph training from host memory, deduplicated communication",
-            source="HongTu: Scalable Full-Graph GNN Training on Multiple GPUs (via "
-            "communication-optimized CPU data offloading)",
-            bundles={"full-graph": Parts("hongtu", "hongtu", "hongtu", "hongtu", "torch")},
-            # Figure 9.
-            ablation=(
-                Ablation("vanilla", swaps=(("communication", "vanilla"),)),
-                Ablation("+P2P", options=(("communication", "reuse", "false"),)),
-                Ablation("+RU"),
-            ),
-            platform="epyc7543x4-4xa100",
-            card=HONGTU,
-        ),
-        Strategy(
-            name="hongtu-im",
-            summary="full-graph training in the devices' memories, a partition each",
-            source="HongTu, section 7.1: the in-memory version, HongTu-IM",
-            bundles={"full-graph": Parts("hongtu-im", "hongtu", "halo", "hongtu-im", "torch")},
-            plain="partition",
-            platform="epyc7543x4-4xa100",
-            card=HONGTU_IM,
-        ),
-    ]
+    return read_strategies(__file__)
 
 
 @hookimpl

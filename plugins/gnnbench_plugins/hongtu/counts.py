@@ -199,10 +199,7 @@ def plan_units(
 
 
 def _size_chunks(counts: ChunkCounts, communication: Communication) -> list[list[ChunkSize]]:
-    """Return the chunks in their devices' buffers.
-
-    A buffer holds N_ij and T_ij together, and is as large as the largest batch needs.
-    """
+    """Return the chunks in their devices' buffers."""
     rows = counts.neighbours.sum(axis=2)
     shares = isinstance(communication, HostLoading) and communication.shares_rows
     if isinstance(communication, HongTuCommunication) and communication.p2p:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
@@ -26,9 +26,10 @@ from gnnbench.parts import (
     Setting,
 )
 from gnnbench.price.dry_run import price_epoch
+from gnnbench.price.folds import find_critical_path
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.program import Ledger
-from gnnbench.records import CopyWork, Dataset, Graph, RowsWork, Scheduled, Span, Work, Workload
+from gnnbench.records import CopyWork, Dataset, Graph, RowsWork, Span, Work, Workload
 from gnnbench_plugins.hongtu.counts import ChunkCounts, PartitionHomes, plan_shards, plan_units
 from gnnbench_plugins.hongtu.placement import HongTuPlacement
 
@@ -93,7 +94,7 @@ def foresee(counts: ChunkCounts, bundle: Bundle, setting: Setting) -> Outlook:
     _, epoch = price_epoch(lowering, roomy)
     stages_s: dict[Stage, float] = {}
     steps: Counter[tuple[Stage, str, Work]] = Counter()
-    for item in find_path(epoch.timeline):
+    for item in reversed(find_critical_path(epoch.timeline)):
         stage = name_stage(item.span, platform)
         stages_s[stage] = stages_s.get(stage, 0.0) + item.end_s - item.start_s
         steps[stage, item.span.place, item.span.work] += 1
@@ -161,15 +162,6 @@ def lay_out(
     units = plan_units(counts, bundle.communication, homes)
     chunks.lay_out(ledger, homes.of_vertices(counts), *units)
     return chunks
-
-
-def find_path(timeline: Sequence[Scheduled]) -> Iterator[Scheduled]:
-    """Yield the critical path of an epoch, last item first; each begins when the next one ends."""
-    begins_s = float("inf")
-    for item in sorted(timeline, key=lambda item: item.end_s, reverse=True):
-        if item.end_s <= begins_s and item.end_s > item.start_s:
-            yield item
-            begins_s = item.start_s
 
 
 def name_stage(span: Span, platform: Platform) -> Stage:

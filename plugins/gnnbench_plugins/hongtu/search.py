@@ -22,10 +22,8 @@ from gnnbench.kernels.dispatch import count_marks, count_shared_marks
 from gnnbench.kernels.reference.sets import Bitmaps
 from gnnbench.records import IntArray
 from gnnbench_plugins.hongtu.volumes import (
-    NeighbourSets,
     Order,
     Throughputs,
-    mark_chunks,
     unite_batches,
 )
 
@@ -37,17 +35,6 @@ MAX_SWEEPS: Bound[int] = 60
 BOUNDED_MOVES: Bound[int] = 4096
 #: Number of batches whose unions are kept beside the sets themselves.
 COLUMNS: Bound[int] = 16
-
-
-def improve(
-    sets: NeighbourSets,
-    order: Order,
-    num_vertices: int,
-    rates: Throughputs,
-    max_sweeps: int = MAX_SWEEPS,
-) -> Order:
-    """Return an improved order of chunks given by their sets; see :func:`descend`."""
-    return descend(mark_chunks(sets, num_vertices), order, rates, max_sweeps)
 
 
 def descend(

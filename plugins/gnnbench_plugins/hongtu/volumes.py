@@ -59,12 +59,6 @@ def unite_batches(marks: Bitmaps, order: Order) -> Bitmaps:
     return union
 
 
-def count_volumes(sets: NeighbourSets, num_vertices: int) -> Volumes:
-    """Return V_ori, V_+p2p and V_+ru of chunks that run in the order of ``sets``."""
-    as_given = [list(range(len(row))) for row in sets]
-    return volumes_of(mark_chunks(sets, num_vertices), as_given)
-
-
 def volumes_of(marks: Bitmaps, order: Order) -> Volumes:
     """Return V_ori, V_+p2p and V_+ru of chunks in an order."""
     unions = unite_batches(marks, order)
@@ -84,16 +78,6 @@ def cost_s(volumes: Volumes, rates: Throughputs) -> float:
         + (volumes.original - volumes.with_p2p) / rates.device_device
         + (volumes.with_p2p - volumes.with_reuse) / rates.reuse
     )
-
-
-def arrange(sets: NeighbourSets, order: Order) -> NeighbourSets:
-    """Return the sets in the order in which their chunks run."""
-    return [[row[k] for k in ks] for row, ks in zip(sets, order, strict=True)]
-
-
-def reorganise(sets: NeighbourSets, num_vertices: int) -> Order:
-    """Apply Algorithm 4 to chunks given by their sets; see :func:`regroup`."""
-    return regroup(mark_chunks(sets, num_vertices))
 
 
 def regroup(marks: Bitmaps) -> Order:

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Parts, Strategy
+from gnnbench.records import Strategy, read_strategies
 from gnnbench.reproduce.studies import Planner
-from gnnbench_plugins.hpgnn.card import CARD
 from gnnbench_plugins.hpgnn.communication import HpgnnCommunication
 from gnnbench_plugins.hpgnn.kernel import HpgnnKernel
 from gnnbench_plugins.hpgnn.placement import HpgnnPlacement
@@ -40,18 +39,7 @@ def gnnbench_parts() -> list[type[Part]]:
 
 @hookimpl
 def gnnbench_strategy() -> list[Strategy]:
-    return [
-        Strategy(
-            name="hpgnn",
-            summary="one FPGA with scatter-gather and systolic kernels, features in its memory",
-            source="HP-GNN: Generating High Throughput GNN Training Implementation on CPU-FPGA "
-            "Heterogeneous Platform",
-            bundles={"mini-batch": Parts("hpgnn", "hpgnn", "hpgnn", "resident", "hpgnn")},
-            plain="reference",
-            platform="epyc7763x2-4xu250",
-            card=CARD,
-        )
-    ]
+    return read_strategies(__file__)
 
 
 @hookimpl

@@ -19,7 +19,7 @@ from gnnbench.machines.machine import Count, Seconds
 from gnnbench.machines.refusals import explain, suggest
 from gnnbench.machines.tables import Key, Positive, Table, Text
 
-BUNDLED = Path(__file__).parent
+BUNDLED = Path(__file__).parent / "boards"
 
 _Size = Annotated[int, Field(gt=0, lt=2**40), Key(unit="")]
 _Count = Annotated[Count, Key(unit="")]

@@ -26,7 +26,6 @@ The layer ends when the last die has ended.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -210,13 +209,6 @@ def seconds_of(cycles: int, machine: Machine) -> float:
     return cycles * machine.cycle_ticks / TICKS_PER_S
 
 
-def alpha_of(aggregation: Aggregation, machine: Machine, row_words: int) -> float:
-    """Return Equation 8's achieved alpha: the share of the channels' time spent in bursts."""
-    busy = int(aggregation.channel_ticks.sum())
-    bursts = int(aggregation.loads.sum()) * row_words * machine.channel.burst_ticks
-    return bursts / busy if busy else math.nan
-
-
 def _inner(shape: LayerShape) -> int:
     """Return how many values of a row UPDATE multiplies for each of its outputs."""
     return shape.macs_per_row // shape.out_features
@@ -230,10 +222,7 @@ def _burst_cycles(words: int, machine: Machine) -> int:
 def _weight_cycles(
     rows: int, columns: int, machine: Machine, itemsize: int, tile: int
 ) -> tuple[int, int]:
-    """Return the cycles until W's first tile is loaded, and each group's least wait for tiles.
-
-    W is ``(rows, columns)``.
-    """
+    """Return the cycles until W's first tile is loaded, and each group's least wait for tiles."""
     whole = _burst_cycles(count_words(rows * columns, itemsize), machine)
     if not 0 < tile < rows:
         return whole, 0
@@ -242,10 +231,7 @@ def _weight_cycles(
 
 
 def _enter_groups(complete: IntArray, r: int, group_cycles: int) -> IntArray:
-    """Return the cycle at which each group of r rows has entered the array.
-
-    A group begins when its rows are complete and the group before has entered.
-    """
+    """Return the cycle at which each group of r rows has entered the array."""
     count = -(-len(complete) // r)
     ready = np.maximum.reduceat(complete, np.arange(0, len(complete), r))
     turns = np.arange(count, dtype=np.int64) * group_cycles

@@ -31,8 +31,6 @@ from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from gnnbench.constants import Bound, Constant
 from gnnbench.errors import UsageError
@@ -49,7 +47,6 @@ from gnnbench_plugins.hpgnn.design import (
 )
 from gnnbench_plugins.hpgnn.expressions import translate, without_sigma
 from gnnbench_plugins.hpgnn.generator import write_design
-from gnnbench_plugins.hpgnn.layout import EdgeStream
 from gnnbench_plugins.hpgnn.operators import (
     OFF_THE_SHELF,
     EdgeWeight,
@@ -373,27 +370,3 @@ def layer_of(model: GNN) -> type[OperatorLayer]:
     translate(model.name, model.operators)
     last = without_sigma(model.name, model.operators)
     return make_layer(model.name, model.operators, last, model.edge_weight)
-
-
-def run_layer(
-    operators: Operators,
-    stream: EdgeStream,
-    edge_weight: Tensor,
-    h: Tensor,
-    own: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-) -> Tensor:
-    """Compute a layer by its operators, as in Algorithm 3: edge by edge, then UPDATE.
-
-    ``edge_weight`` is ``(E,)`` in the order of the stream, ``h`` ``(S, f_in)`` the sources' rows,
-    ``own`` ``(D, f_in)`` the destinations'. A destination without edges has gathered zeros.
-    """
-    gathered: list[Tensor | None] = [None] * stream.num_dst
-    for u, v, w in zip(stream.src.tolist(), stream.dst.tolist(), edge_weight, strict=True):
-        message = operators.scatter(h[u], w)
-        so_far = gathered[v]
-        gathered[v] = message if so_far is None else operators.gather(so_far, message)
-    nothing = torch.zeros_like(h[0])
-    rows = torch.stack([nothing if row is None else row for row in gathered])
-    return operators.update(rows, own, weight, bias)

@@ -312,11 +312,7 @@ class Balancer:
         return min(candidates, key=lambda seeds: (longer_s(seeds), abs(seeds - now)))
 
     def _is_like_now(self, trained: _Trained) -> bool:
-        """Return whether a past round's seconds a seed apply to the present split.
-
-        Its shares must lie within a factor of two, since each has a fixed cost, and its threads
-        must be equal.
-        """
+        """Return whether a past round's seconds a seed apply to the present split."""
         theirs = self.total_seeds - trained.cpu_seeds
         return (
             trained.threads == self.threads.train
@@ -356,10 +352,7 @@ class Balancer:
         return self.cpu_seeds + self.accelerator_seeds * left / self._accelerators
 
     def _move_threads(self, action: BalanceThread, seconds: dict[BalancedTask, float]) -> int:
-        """Return the number of threads moved.
-
-        A task keeps its last thread; if the fastest has no other, the next fastest gives.
-        """
+        """Return the number of threads moved."""
         if self._shares_threads:
             return 0
         shares, target = self._thread_counts(), action.target

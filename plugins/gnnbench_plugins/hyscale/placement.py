@@ -47,6 +47,7 @@ class HyScalePlacement(Placement):
     name: ClassVar[str] = "hyscale"
     summary: ClassVar[str] = "accelerators and the CPU train together; DRM moves work each round"
     modes: ClassVar[frozenset[Mode]] = MINI_BATCHES
+    divides_threads: ClassVar[bool] = True
 
     drm: bool = option(True, "rebalance between rounds")
     rule: Literal["algorithm1", "proportional"] = option(

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Ablation, Parts, Strategy
+from gnnbench.records import Strategy, read_strategies
 from gnnbench.reproduce.studies import Planner
-from gnnbench_plugins.mixgcn.card import CARD
 from gnnbench_plugins.mixgcn.communication import MixGCNCommunication
 from gnnbench_plugins.mixgcn.kernel import SpuKernel
 from gnnbench_plugins.mixgcn.placement import MixGCNPlacement
@@ -30,23 +29,7 @@ def gnnbench_parts() -> list[type[Part]]:
 
 @hookimpl
 def gnnbench_strategy() -> list[Strategy]:
-    return [
-        Strategy(
-            name="mixgcn",
-            summary="full graph, aggregation sharded by features and update by vertices",
-            source="MixGCN: Scalable GCN Training by Mixture of Parallelism and Mixture of "
-            "Accelerators",
-            bundles={"full-graph": Parts("mixgcn", "mixgcn", "mixgcn", "resident", "torch")},
-            # Figure 5: (a), (b) and (d).
-            ablation=(
-                Ablation("naive", options=(("sampler", "schedule", "naive"),)),
-                Ablation("+pipeline", options=(("sampler", "schedule", "pipelined"),)),
-                Ablation("+reordering", options=(("sampler", "schedule", "reordered"),)),
-            ),
-            plain="partition",
-            card=CARD,
-        )
-    ]
+    return read_strategies(__file__)
 
 
 @hookimpl

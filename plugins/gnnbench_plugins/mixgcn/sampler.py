@@ -127,10 +127,11 @@ class MixGCNSampler(FullGraphSampler):
             f"bandwidth {ordering.bandwidth:,}; by Proposition 3.5 {asked} to leave no sparse step "
             f"idle"
         )
-        rounds = tuple(
-            Round(stage, (Unit(0, (induce_block(graph.indptr, graph.indices, ids),)),))
-            for stage, ids in enumerate(cut_order(ordering.order, stages))
+        blocks = (
+            setting.keep(induce_block(graph.indptr, graph.indices, ids))
+            for ids in cut_order(ordering.order, stages)
         )
+        rounds = tuple(Round(stage, (Unit(0, (block,)),)) for stage, block in enumerate(blocks))
         return Chunks(rounds, owner, (note,))
 
     def count_rounds(self, graph: Graph) -> tuple[Piece, ...]:

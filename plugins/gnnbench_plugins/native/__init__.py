@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Parts, Strategy
-from gnnbench_plugins.native.card import CARD
+from gnnbench.records import Strategy, read_strategies
 from gnnbench_plugins.reference.native_kernel import NativeKernel
 
 
@@ -16,16 +15,4 @@ def gnnbench_parts() -> list[type[Part]]:
 
 @hookimpl
 def gnnbench_strategy() -> list[Strategy]:
-    return [
-        Strategy(
-            name="native",
-            summary="gnnbench's own kernels on one device",
-            source="gnnbench.kernels",
-            bundles={
-                "full-graph": Parts("full-graph", "host", "none", "resident", "native"),
-                "mini-batch": Parts("neighbour", "host", "vanilla", "host", "native"),
-            },
-            plain="reference",
-            card=CARD,
-        )
-    ]
+    return read_strategies(__file__)

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Ablation, Parts, Strategy
-from gnnbench_plugins.neugraph.card import CARD
+from gnnbench.records import Strategy, read_strategies
 from gnnbench_plugins.neugraph.communication import NeuGraphCommunication
 from gnnbench_plugins.neugraph.memory import NeuGraphMemory
 from gnnbench_plugins.neugraph.sampler import NeuGraphSampler
@@ -24,17 +23,4 @@ def gnnbench_parts() -> list[type[Part]]:
 
 @hookimpl
 def gnnbench_strategy() -> list[Strategy]:
-    return [
-        Strategy(
-            name="neugraph",
-            summary="a grid of chunks streamed from the host, intermediates on the devices",
-            source="NeuGraph: Parallel Deep Neural Network Computation on Large Graphs",
-            bundles={"full-graph": Parts("neugraph", "hongtu", "neugraph", "neugraph", "torch")},
-            ablation=(
-                Ablation("vanilla", swaps=(("communication", "vanilla"),)),
-                Ablation("+own", options=(("communication", "overlap", "false"),)),
-                Ablation("+overlap"),
-            ),
-            card=CARD,
-        )
-    ]
+    return read_strategies(__file__)

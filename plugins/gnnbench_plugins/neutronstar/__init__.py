@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Parts, Strategy
-from gnnbench_plugins.neutronstar.card import CARD
+from gnnbench.records import Strategy, read_strategies
 from gnnbench_plugins.neutronstar.sampler import NeutronStarSampler
 
 
@@ -22,14 +21,4 @@ def gnnbench_parts() -> list[type[Part]]:
 
 @hookimpl
 def gnnbench_strategy() -> list[Strategy]:
-    return [
-        Strategy(
-            name="neutronstar",
-            summary="METIS parts on devices, rows of others computed again where that is cheaper "
-            "than reading them",
-            source="NeutronStar: Distributed GNN Training with Hybrid Dependency Management",
-            bundles={"full-graph": Parts("neutronstar", "hongtu", "halo", "resident", "torch")},
-            plain="partition",
-            card=CARD,
-        )
-    ]
+    return read_strategies(__file__)

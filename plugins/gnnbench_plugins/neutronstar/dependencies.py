@@ -89,10 +89,7 @@ class Dependencies:
     # ------------------------------------------------------------------ a layer
 
     def _divide(self, layer: int) -> None:
-        """Choose the rows of a layer to compute: the ones cheaper to compute than to read.
-
-        The cheapest come first, while there is room. The others are read.
-        """
+        """Choose the rows of a layer to compute: the ones cheaper to compute than to read."""
         limits_s = self._price(layer)
         cheap = self._price_alone(layer, self.halo) < limits_s
         rows, limits_s = self.halo[cheap], limits_s[cheap]
@@ -135,10 +132,7 @@ class Dependencies:
         return np.zeros_like(read_s) if self._rules.keeps else read_s
 
     def _measure(self, layer: int, rows: IntArray, limit_s: float) -> Subtree:
-        """Return the missing dependencies of rows of a layer.
-
-        The search stops at the layer at which they cost ``limit_s`` or more.
-        """
+        """Return the missing dependencies of rows of a layer."""
         found, seconds = list[IntArray](), 0.0
         for below in range(layer, -1, -1):
             new = rows[~self.present[below][rows]]

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Parts, Strategy
-from gnnbench_plugins.p3.card import CARD
+from gnnbench.records import Strategy, read_strategies
 from gnnbench_plugins.p3.communication import P3Communication
 from gnnbench_plugins.p3.placement import P3Placement
 
@@ -20,14 +19,4 @@ def gnnbench_parts() -> list[type[Part]]:
 
 @hookimpl
 def gnnbench_strategy() -> list[Strategy]:
-    return [
-        Strategy(
-            name="p3",
-            summary="first layer by columns of the features, the others by seeds; none crosses",
-            source="P3: Distributed Deep Graph Learning at Scale (as HyScale-GNN, section VI-E2, "
-            "has it)",
-            bundles={"mini-batch": Parts("neighbour", "p3", "p3", "resident", "torch")},
-            plain="data-parallel",
-            card=CARD,
-        )
-    ]
+    return read_strategies(__file__)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Parts, Strategy
-from gnnbench_plugins.pagraph.card import CARD
+from gnnbench.records import Strategy, read_strategies
 from gnnbench_plugins.pagraph.memory import PaGraphMemory
 
 
@@ -20,16 +19,4 @@ def gnnbench_parts() -> list[type[Part]]:
 
 @hookimpl
 def gnnbench_strategy() -> list[Strategy]:
-    return [
-        Strategy(
-            name="pagraph",
-            summary="mini-batches on accelerators with a static cache of the hottest feature rows",
-            source="PaGraph: Scaling GNN Training on Large Graphs via Computation-aware Caching "
-            "(as HyScale-GNN, section VI-E2, has it)",
-            bundles={
-                "mini-batch": Parts("neighbour", "data-parallel", "vanilla", "pagraph", "torch")
-            },
-            plain="data-parallel",
-            card=CARD,
-        )
-    ]
+    return read_strategies(__file__)

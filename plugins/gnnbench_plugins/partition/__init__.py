@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Parts, Strategy
-from gnnbench_plugins.partition.card import DISTDGL_FULL_GRAPH, PARTITION
+from gnnbench.records import Strategy, read_strategies
 from gnnbench_plugins.partition.sampler import MultiHopSampler
 
 
@@ -21,21 +20,4 @@ def gnnbench_parts() -> list[type[Part]]:
 
 @hookimpl
 def gnnbench_strategy() -> list[Strategy]:
-    return [
-        Strategy(
-            name="partition",
-            summary="METIS parts on devices, whose halo crosses at every layer",
-            source="MixGCN, Algorithm 1",
-            bundles={"full-graph": Parts("hongtu-im", "hongtu", "halo", "resident", "torch")},
-            card=PARTITION,
-        ),
-        Strategy(
-            name="distdgl-full-graph",
-            summary="METIS parts on devices, all rows of L hops are collected before an iteration",
-            source="MixGCN, section 5.1, of DistDGL: Distributed Graph Neural Network Training "
-            "for Billion-Scale Graphs",
-            bundles={"full-graph": Parts("multi-hop", "hongtu", "halo", "resident", "torch")},
-            plain="partition",
-            card=DISTDGL_FULL_GRAPH,
-        ),
-    ]
+    return read_strategies(__file__)

@@ -50,7 +50,7 @@ class MultiHopSampler(FullGraphSampler):
                 epoch=0,
                 threads=workload.threads,
             )
-            units.append(Unit(slot, blocks))
+            units.append(Unit(slot, setting.keep(blocks)))
         computed = sum(block.num_dst for unit in units for block in unit.blocks)
         note = (
             f"{named} partitions; with all neighbours of {workload.num_layers} hops the devices "

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Parts, Strategy
-from gnnbench_plugins.pipegcn.card import CARD
+from gnnbench.records import Strategy, read_strategies
 from gnnbench_plugins.pipegcn.communication import PipeGCNCommunication
 
 
@@ -19,14 +18,4 @@ def gnnbench_parts() -> list[type[Part]]:
 
 @hookimpl
 def gnnbench_strategy() -> list[Strategy]:
-    return [
-        Strategy(
-            name="pipegcn",
-            summary="METIS parts on devices, the halo of the epoch before, hidden by computation",
-            source="PipeGCN: Efficient Full-Graph Training of Graph Convolutional Networks with "
-            "Pipelined Feature Communication",
-            bundles={"full-graph": Parts("hongtu-im", "hongtu", "pipegcn", "resident", "torch")},
-            plain="partition",
-            card=CARD,
-        )
-    ]
+    return read_strategies(__file__)

@@ -5,19 +5,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import CommandProgram, Parts, Strategy
-from gnnbench_plugins.pyg.card import PYG, PYG_MULTI_GPU
+from gnnbench.records import CommandProgram, Strategy, read_strategies
 from gnnbench_plugins.pyg.kernel import PyGKernel
-from gnnbench_plugins.pyg.sampler import PyGSampler, can_draw
+from gnnbench_plugins.pyg.sampler import PyGLoader, PyGSampler, can_draw
 
 
 @hookimpl
 def gnnbench_parts() -> list[type[Part]]:
-    return [PyGSampler, PyGKernel]
+    return [PyGSampler, PyGLoader, PyGKernel]
 
 
 @hookimpl
@@ -47,31 +47,8 @@ def gnnbench_program() -> list[CommandProgram]:
 
 @hookimpl
 def gnnbench_strategy() -> list[Strategy]:
-    mini_batch = Parts(
-        sampler="pyg" if can_draw() else "neighbour",
-        placement="single",
-        communication="vanilla",
-        memory="host",
-        kernel="pyg",
-    )
-    full_graph = Parts("full-graph", "single", "none", "resident", "pyg")
-    return [
-        Strategy(
-            name="pyg",
-            summary="PyTorch Geometric on one device",
-            source="Fey and Lenssen, Fast Graph Representation Learning with PyTorch Geometric, "
-            "2019",
-            bundles={"mini-batch": mini_batch, "full-graph": full_graph},
-            plain="reference",
-            card=PYG,
-        ),
-        Strategy(
-            name="pyg-multi-gpu",
-            summary="PyTorch Geometric on all accelerators, features on the host",
-            source="HyScale-GNN, section VI-E1 and Figure 10: the multi-GPU baseline",
-            # PyG's own sampler draws other neighbours of a vertex if a round is split differently.
-            bundles={"mini-batch": Parts("neighbour", "data-parallel", "vanilla", "host", "pyg")},
-            plain="data-parallel",
-            card=PYG_MULTI_GPU,
-        ),
-    ]
+    single, several = read_strategies(__file__)
+    if can_draw():
+        return [single, several]
+    mini_batch = replace(single.bundles["mini-batch"], sampler="pyg-loader")
+    return [replace(single, bundles={**single.bundles, "mini-batch": mini_batch}), several]

@@ -18,9 +18,19 @@ from gnnbench.machines.costs import Library, read_library
 from gnnbench.machines.costs.aggregation import Aggregation
 from gnnbench.machines.costs.passes import Passes
 from gnnbench.machines.machine import DeviceKind
-from gnnbench.parts import Adjacency, Kernel, LayerShape, Setting, csr_bytes
+from gnnbench.parts import (
+    Adjacency,
+    Bundle,
+    Kernel,
+    LayerShape,
+    Setting,
+    csr_bytes,
+    option,
+    refuse_priced,
+)
 from gnnbench.parts.kernel import PLAIN
 from gnnbench.records import Block, BlockSize, Mode
+from gnnbench_plugins.reference.loader import RegularisedModel
 
 if TYPE_CHECKING:
     from torch_geometric.edge_index import EdgeIndex
@@ -154,14 +164,33 @@ class PyGAdjacency(Adjacency):
 
 
 @dataclass
-class PyGArithmetic:
-    """The numbers and costs of kernels that compute by PyG's ``MessagePassing``."""
+class PyGKernel(RegularisedModel, Kernel):
+    """A kernel that uses ``MessagePassing``, fused with its aggregation if weights are constant.
+
+    Products with a gradient use ``EdgeIndex``, because torch's product with a sparse CSR tensor
+    transposes it again in each backward pass.
+    """
 
     name: ClassVar[str] = "pyg"
     summary: ClassVar[str] = "PyTorch Geometric's message passing"
     device_kinds: ClassVar[frozenset[DeviceKind]] = frozenset({"cpu", "gpu"})
     library: ClassVar[Library] = read_library(LIBRARY)
     update_passes: ClassVar[Bound[Passes]] = ((1, 1), (1, 0))
+
+    #: Sums with constant weights are products of a sparse tensor, which reads a value an edge.
+    #: Attention has trained weights and writes a message for every edge.
+    aggregation: ClassVar[Aggregation] = replace(
+        PLAIN,
+        index_bytes=read_library(LIBRARY).index_bytes,
+        weighted=frozenset({"plain", "scaled", "mean", "plus-own"}),
+        trained_messages=True,
+        calls=1,
+    )
+
+    messages: bool = option(
+        False,
+        "sums are priced as messages of edges, as over the edge_index that PyG's samplers return",
+    )
 
     def begin(self, setting: Setting) -> None:
         """Check that PyG is installed; it is imported at the first computation."""
@@ -187,34 +216,14 @@ class PyGArithmetic:
         require_pyg()
         return PyGAdjacency(block, dtype, device)
 
+    def choose_aggregation(self) -> Aggregation:
+        if not self.messages:
+            return self.aggregation
+        # Every sum makes messages, a row an edge, and scatters them.
+        return replace(self.aggregation, weighted=frozenset({"scaled"}), messages=True)
 
-@dataclass
-class PyGKernel(PyGArithmetic, Kernel):
-    """A kernel that uses ``MessagePassing``, fused with its aggregation if weights are constant.
-
-    Products with a gradient use ``EdgeIndex``, because torch's product with a sparse CSR tensor
-    transposes it again in each backward pass.
-    """
-
-    #: Sums with constant weights are products of a sparse tensor, which reads a value an edge.
-    #: Attention has trained weights and writes a message for every edge.
-    aggregation: ClassVar[Aggregation] = replace(
-        PLAIN,
-        index_bytes=read_library(LIBRARY).index_bytes,
-        weighted=frozenset({"plain", "scaled", "mean", "plus-own"}),
-        trained_messages=True,
-        calls=1,
-    )
-
-
-@dataclass
-class PyGMessages(PyGArithmetic, Kernel):
-    """PyG over an ``edge_index``, as its samplers return it.
-
-    Every sum makes messages, a row an edge, and scatters them. It computes as ``PyGKernel`` does.
-    It prices other people's programs and is not offered as a part.
-    """
-
-    aggregation: ClassVar[Aggregation] = replace(
-        PyGKernel.aggregation, weighted=frozenset({"scaled"}), messages=True
-    )
+    def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
+        reason = RegularisedModel.refuses(self, bundle, setting)
+        if reason is not None or not self.messages:
+            return reason
+        return refuse_priced("kernel", self.name, "messages", setting.platform)

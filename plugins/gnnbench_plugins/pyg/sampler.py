@@ -12,9 +12,11 @@ import torch
 
 from gnnbench.errors import MissingDependencyError
 from gnnbench.machines.costs import Library, read_library
-from gnnbench.parts import Bundle, MiniBatchSampler, Setting
+from gnnbench.parts import UNIFORM, Bundle, MiniBatchSampler, Setting
 from gnnbench.records import Block, IntArray, Loading
 from gnnbench_plugins.pyg.kernel import LIBRARY, require_pyg
+from gnnbench_plugins.reference.loader import LoaderOptions
+from gnnbench_plugins.reference.sampler import draw_neighbours
 
 if TYPE_CHECKING:
     from torch_geometric.sampler import NeighborSampler, SamplerOutput
@@ -66,7 +68,7 @@ def blocks_of(output: SamplerOutput, num_seeds: int, num_layers: int) -> tuple[B
 
 
 @dataclass
-class PyGSampler(MiniBatchSampler):
+class PyGSampler(LoaderOptions, MiniBatchSampler):
     """``torch_geometric.sampler.NeighborSampler``, the sampler of ``NeighborLoader``.
 
     Its draws come from torch's generator, seeded for every batch. The seed comes from the
@@ -84,7 +86,8 @@ class PyGSampler(MiniBatchSampler):
     _drawer: NeighborSampler = field(init=False, repr=False, compare=False)
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
-        if not can_draw():
+        # Where sizes stand for draws, nothing draws.
+        if setting.sizes is None and not can_draw():
             return (
                 "sampler 'pyg' draws with pyg-lib or torch-sparse and neither is installed here; "
                 + INSTALL
@@ -136,4 +139,27 @@ class PyGSampler(MiniBatchSampler):
         return (
             "torch-sparse drew the neighbours: its draw without replacement is biased "
             "(Floyd's algorithm with one value left out).",
+        )
+
+
+@dataclass
+class PyGLoader(LoaderOptions, MiniBatchSampler):
+    """Mini-batches of gnnbench's own draws, at what PyG's loader takes for them.
+
+    It stands for PyG where neither pyg-lib nor torch-sparse is installed, and where several devices
+    share a round.
+    """
+
+    name: ClassVar[str] = "pyg-loader"
+    summary: ClassVar[str] = "gnnbench's neighbour sampling, priced as PyG's loader"
+    law: ClassVar[str] = UNIFORM
+    library: ClassVar[Library] = PyGSampler.library
+    loading: ClassVar[Loading] = "staged"
+
+    def sample(self, seeds: IntArray, epoch: int, threads: int) -> tuple[Block, ...]:
+        return draw_neighbours(self._setting, seeds, epoch, threads)
+
+    def notes(self) -> tuple[str, ...]:
+        return (
+            "gnnbench's own sampler drew the neighbours; modelled times are those of PyG's loader.",
         )

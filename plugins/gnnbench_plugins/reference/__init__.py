@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Parts, Strategy
-from gnnbench_plugins.reference.card import DATA_PARALLEL, REFERENCE
+from gnnbench.records import Strategy, read_strategies
 from gnnbench_plugins.reference.communication import (
     HaloCommunication,
     NoCommunication,
@@ -40,22 +39,4 @@ def gnnbench_parts() -> list[type[Part]]:
 
 @hookimpl
 def gnnbench_strategy() -> list[Strategy]:
-    return [
-        Strategy(
-            name="reference",
-            summary="one device, plain torch: what the others must equal",
-            source="gnnbench",
-            bundles={
-                "mini-batch": Parts("neighbour", "single", "vanilla", "host", "torch"),
-                "full-graph": Parts("full-graph", "single", "none", "resident", "torch"),
-            },
-            card=REFERENCE,
-        ),
-        Strategy(
-            name="data-parallel",
-            summary="even shares of the seeds on all accelerators, features on the host",
-            source="HyScale-GNN, section VI-E1: the multi-GPU baseline",
-            bundles={"mini-batch": Parts("neighbour", "data-parallel", "vanilla", "host", "torch")},
-            card=DATA_PARALLEL,
-        ),
-    ]
+    return read_strategies(__file__)

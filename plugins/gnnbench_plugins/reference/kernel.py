@@ -18,13 +18,14 @@ from gnnbench.errors import UsageError
 from gnnbench.kernels.csr import csr_tensor
 from gnnbench.parts import Adjacency, Kernel, LayerShape, Scaling
 from gnnbench.records import Block, BlockSize, IndexArray, IntArray
+from gnnbench_plugins.reference.loader import RegularisedModel
 
 #: CSR indices are 32 bits wide, the only width that every build of MKL takes.
 MAX_EDGES: Bound[int] = 2**31 - 1
 
 
 @dataclass
-class TorchKernel(Kernel):
+class TorchKernel(RegularisedModel, Kernel):
     """torch's CSR products (MKL on a CPU, cuSPARSE on a GPU)."""
 
     name: ClassVar[str] = "torch"

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Parts, Strategy
-from gnnbench_plugins.roc.card import CARD
+from gnnbench.records import Strategy, read_strategies
 from gnnbench_plugins.roc.memory import RocMemory
 from gnnbench_plugins.roc.sampler import RocSampler
 
@@ -24,15 +23,4 @@ def gnnbench_parts() -> list[type[Part]]:
 
 @hookimpl
 def gnnbench_strategy() -> list[Strategy]:
-    return [
-        Strategy(
-            name="roc",
-            summary="ranges of vertices by a learned cost, intermediates on the host where devices "
-            "have no room",
-            source="Improving the Accuracy, Scalability, and Performance of Graph Neural Networks "
-            "with Roc",
-            bundles={"full-graph": Parts("roc", "hongtu", "halo", "roc", "torch")},
-            plain="partition",
-            card=CARD,
-        )
-    ]
+    return read_strategies(__file__)

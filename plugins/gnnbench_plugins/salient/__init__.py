@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Ablation, PartKind, Parts, Strategy
-from gnnbench_plugins.salient.card import CARD
+from gnnbench.records import Strategy, read_strategies
 from gnnbench_plugins.salient.communication import SalientCommunication
 from gnnbench_plugins.salient.memory import SalientMemory
 from gnnbench_plugins.salient.sampler import SalientSampler
-
-_BLOCKING: tuple[PartKind, str, str] = ("communication", "pipelined", "false")
 
 
 @hookimpl
@@ -25,21 +22,4 @@ def gnnbench_parts() -> list[type[Part]]:
 
 @hookimpl
 def gnnbench_strategy() -> list[Strategy]:
-    return [
-        Strategy(
-            name="salient",
-            summary="whole mini-batches prepared by a thread each, transfers beside training",
-            source="Accelerating Training and Inference of Graph Neural Networks with Fast "
-            "Sampling and Pipelining (SALIENT)",
-            bundles={"mini-batch": Parts("salient", "data-parallel", "salient", "salient", "pyg")},
-            ablation=(
-                Ablation(
-                    "one after the other", swaps=(("sampler", "neighbour"),), options=(_BLOCKING,)
-                ),
-                Ablation("+prepared ahead", options=(_BLOCKING,)),
-                Ablation("+pipelined transfers"),
-            ),
-            plain="pyg-multi-gpu",
-            card=CARD,
-        )
-    ]
+    return read_strategies(__file__)

@@ -18,4 +18,7 @@ class SalientMemory(LoadingMemory):
 
     name: ClassVar[str] = "salient"
     summary: ClassVar[str] = "features on the host, all of them on that of each node"
-    replicated: ClassVar[bool] = True
+
+    @property
+    def replicated(self) -> bool:
+        return True

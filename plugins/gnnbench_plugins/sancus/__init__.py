@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import Parts, Strategy
-from gnnbench_plugins.sancus.card import CARD
+from gnnbench.records import Strategy, read_strategies
 from gnnbench_plugins.sancus.communication import SancusCommunication
 
 
@@ -20,14 +19,4 @@ def gnnbench_parts() -> list[type[Part]]:
 
 @hookimpl
 def gnnbench_strategy() -> list[Strategy]:
-    return [
-        Strategy(
-            name="sancus",
-            summary="full graph on several devices, broadcasts skipped within a staleness bound",
-            source="SANCUS: Staleness-Aware Communication-Avoiding Full-Graph Decentralized "
-            "Training in Large-Scale Graph Neural Networks (as HongTu's Table 2 has it)",
-            bundles={"full-graph": Parts("random", "hongtu", "sancus", "resident", "torch")},
-            plain="partition",
-            card=CARD,
-        )
-    ]
+    return read_strategies(__file__)

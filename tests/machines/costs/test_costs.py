@@ -49,7 +49,7 @@ from gnnbench.records import (
     SampleWork,
     UpdateWork,
 )
-from gnnbench_plugins.pyg.kernel import PyGMessages
+from gnnbench_plugins.pyg.kernel import PyGKernel
 
 GPU = Device("gpu0", "gpu", "", Hardware(15e12, 900e9, 10**10, launch_s=1e-5, cache_bytes=6e6))
 CPU = Device(
@@ -91,7 +91,10 @@ def test_dgl_sums_without_a_value_an_edge_and_pyg_with_one():
 
 
 def test_messages_are_a_row_an_edge_written_and_read_again():
-    fused, messages = kernel("pyg").operations(SUM, GPU), PyGMessages().operations(SUM, GPU)
+    fused, messages = (
+        kernel("pyg").operations(SUM, GPU),
+        PyGKernel(messages=True).operations(SUM, GPU),
+    )
     # Each is written, read, and added to its destination's row, which is read and written.
     assert written(messages) - written(fused) == EDGES * ROW
     assert moved(messages) > moved(fused) + 4 * EDGES * ROW

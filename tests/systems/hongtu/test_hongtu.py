@@ -22,14 +22,8 @@ from gnnbench.lowering.capacity import plan_rounds
 from gnnbench.records import Block, Parts, Round, Unit
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
 from gnnbench_plugins.hongtu.sampler import HongTuSampler, throughputs
-from gnnbench_plugins.hongtu.volumes import (
-    Throughputs,
-    Volumes,
-    arrange,
-    cost_s,
-    count_volumes,
-    reorganise,
-)
+from gnnbench_plugins.hongtu.volumes import Throughputs, Volumes, cost_s
+from tests.systems.hongtu.by_sets import arrange, count_volumes, reorganise
 from tests.systems.training import (
     assert_same_training,
     make_setting,

@@ -11,12 +11,17 @@ from functools import cache
 
 import pytest
 
+from gnnbench import plugins
 from gnnbench.errors import DeviceOutOfMemoryError, IncompatiblePartsError, PlatformError
+from gnnbench.lowering.footprint import size_of
+from gnnbench.lowering.working_sets import WorkingSets
 from gnnbench.machines.tables import replace_fields
 from gnnbench.price.folds import digest
 from gnnbench.price.metrics import summarise
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import AggregateWork, Parts
-from gnnbench.run import host_resident
+from gnnbench.run import host_resident, train
+from gnnbench_plugins.hongtu.memory import RecomputingMemory
 from tests.systems.training import assert_same_training, registry, setting_for
 from tests.systems.training import run as run_parts
 
@@ -66,6 +71,43 @@ def test_a_layer_with_linear_aggregation_is_never_aggregated_twice():
     # 2 x 3 units; forward in three layers, backward in all but the first; then forward once more.
     assert aggregations(hybrid) == (6 * 5, 0)
     assert aggregations(recompute) == (6 * 8, 6 * 3)
+
+
+@dataclasses.dataclass(frozen=True)
+class KeepingLast(RecomputingMemory):
+    """A memory that keeps the last layer's intermediates on the device, and recomputes others."""
+
+    def list_intermediates(self, layers):
+        return (*super().list_intermediates(layers)[:-1], "keep")
+
+
+def test_a_memory_may_treat_a_layer_by_its_place():
+    """The last layer alone is not recomputed, and the plan says what is held."""
+    setting = setting_for("gat", 2)
+    parts = dataclasses.replace(parts_for("hongtu-recompute"), communication="vanilla")
+    options = {"sampler": {"chunks_per_partition": "3"}, "memory": {"topology": "device"}}
+    plain = plugins.assemble(registry(), parts, options)
+    last = dataclasses.replace(plain, memory=KeepingLast(topology="device"))
+    traces = [
+        train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+        for bundle in (plain, last)
+    ]
+    assert_same_training(*traces)
+    recomputed = [
+        {span.layer for span in trace.epochs[0].spans if span.stage == "recompute"}
+        for trace in traces
+    ]
+    assert recomputed == [{0, 1, 2}, {0, 1}]
+    rows = [trace.epochs[0].bytes["host_to_device"] for trace in traces]
+    assert rows[0] > rows[1]
+
+    bundle = last.begin(setting)
+    sets = WorkingSets(bundle, setting.layers, setting.workload.itemsize)
+    rounds = bundle.sampler.chunks(setting, 2).rounds
+    for slot, device in enumerate(setting.platform.accelerators):
+        units = [unit for round_ in rounds for unit in round_.units if unit.slot == slot]
+        chunks = [size_of(unit.blocks[0]) for unit in units]
+        assert traces[1].peak_bytes[device.name] == sets.device_bytes(chunks)
 
 
 def test_caching_attention_moves_more_than_recomputing_it():

@@ -31,16 +31,9 @@ from gnnbench_plugins.hongtu import volumes as counting
 from gnnbench_plugins.hongtu.communication import DeduplicatedTraffic
 from gnnbench_plugins.hongtu.placement import HongTuPlacement
 from gnnbench_plugins.hongtu.sampler import HongTuSampler, read_sets, throughputs
-from gnnbench_plugins.hongtu.search import bound_sweeps, descend, improve
-from gnnbench_plugins.hongtu.volumes import (
-    Throughputs,
-    arrange,
-    cost_s,
-    count_volumes,
-    mark_chunks,
-    regroup,
-    reorganise,
-)
+from gnnbench_plugins.hongtu.search import bound_sweeps, descend
+from gnnbench_plugins.hongtu.volumes import Throughputs, cost_s, mark_chunks, regroup
+from tests.systems.hongtu.by_sets import arrange, count_volumes, improve, reorganise
 from tests.systems.training import losses
 from tests.systems.training import run as run_parts
 from tests.uneven import make_uneven

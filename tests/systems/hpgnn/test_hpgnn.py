@@ -29,7 +29,6 @@ from gnnbench.reproduce.studies import PlanRequest
 from gnnbench_plugins.hpgnn.boards import BUNDLED, find_board, load_board
 from gnnbench_plugins.hpgnn.cycles import (
     Datapath,
-    alpha_of,
     array_shape,
     make_machine,
     product_cycles,
@@ -58,6 +57,7 @@ from gnnbench_plugins.hpgnn.program import (
     parse,
 )
 from gnnbench_plugins.hpgnn.resources import Design, budget_of, count_words, find_excess, usage_of
+from tests.systems.hpgnn.by_edges import alpha_of
 
 U250 = load_board("u250")
 #: The workloads of the authors' script: neighbour sampling, and subgraphs of 2,750 vertices.

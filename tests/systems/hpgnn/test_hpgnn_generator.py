@@ -51,11 +51,11 @@ from gnnbench_plugins.hpgnn.program import (
     Program,
     Sampler,
     generate_design,
-    run_layer,
 )
 from gnnbench_plugins.hpgnn.resources import Design, count_words
 from gnnbench_plugins.hpgnn.sampler import HpgnnSampler
 from gnnbench_plugins.reference.kernel import TorchKernel
+from tests.systems.hpgnn.by_edges import run_layer
 
 U250 = load_board("u250")
 WIDTHS = (40, 32, 7)

@@ -10,8 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 from gnnbench import datasets
-from gnnbench.comparison import Request, compare
-from gnnbench.comparison import run as comparison_run
+from gnnbench.comparison import Request, compare, frame
 from gnnbench.lowering.footprint import sparse_bytes
 from gnnbench.machines import load_platform
 from gnnbench.machines.machine import Platform, RateCurve
@@ -308,7 +307,7 @@ def test_a_description_adds_the_latencies_of_the_synchronisers_links(name):
 
 def test_a_machine_of_ones_own_is_predicted_from_a_design_phase(monkeypatch):
     """It trains a model of its own on other mini-batches, and the run is what it is without."""
-    monkeypatch.setattr(comparison_run, "ENOUGH_SAMPLES", 1)
+    monkeypatch.setattr(frame, "ENOUGH_SAMPLES", 1)
     rates = {"sampled_edges_per_s": 1e6, "virtual": False, "cores": 1}
     host = replace_fields(load_platform(GPUS).host, name="host", **rates)
     platform = Platform("local", "a host", host, (), ())

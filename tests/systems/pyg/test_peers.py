@@ -459,7 +459,7 @@ def test_pyg_samples_only_where_it_can_draw(
     reason = bundle_of_pyg.sampler.refuses(bundle_of_pyg, setting)
     assert reason is not None
     assert "pyg-lib or torch-sparse" in reason
-    assert pyg_strategies()[0].bundles["mini-batch"].sampler == "neighbour"
+    assert pyg_strategies()[0].bundles["mini-batch"].sampler == "pyg-loader"
     install("torch_sparse")
     assert bundle_of_pyg.sampler.refuses(bundle_of_pyg, setting) is not None
     for names in (("pyg_lib",), ("torch_sparse", "torch_scatter")):

@@ -15,7 +15,7 @@ from gnnbench.errors import DeviceOutOfMemoryError
 from gnnbench.records import Cell
 from gnnbench_plugins.studies.hongtu.quoted import PARTITIONS, PaperGraph
 from gnnbench_plugins.studies.validation.groups import list_fits
-from gnnbench_plugins.studies.validation.prediction import predict, predict_full_graph_s
+from gnnbench_plugins.studies.validation.prediction import predict, predict_epoch_s
 from gnnbench_plugins.studies.validation.published import (
     FullGraphEpoch,
     PublishedCell,
@@ -84,6 +84,6 @@ def _predict_overflow(system: str, model: str, graph: PaperGraph, layers: int) -
         scale=SCALE,
     )
     try:
-        return Cell(predict_full_graph_s(machine, kernel, task), "s", quoted_text=OVERFLOW)
+        return Cell(predict_epoch_s(machine, kernel, task), "s", quoted_text=OVERFLOW)
     except DeviceOutOfMemoryError:
         return Cell(text=OVERFLOW, quoted_text=OVERFLOW)

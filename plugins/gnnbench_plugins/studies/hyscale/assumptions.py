@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from gnnbench.constants import Bound
+from gnnbench.jobs.sized import PlanOptions, price_plan
 from gnnbench.machines import load_platform
 from gnnbench.machines.machine import Platform
-from gnnbench.reproduce.sensitivity import Assumption, Quantity
+from gnnbench.reproduce.sensitivity import Assumption, Quantity, scale_field
 from gnnbench_plugins.hyscale.performance import Prediction, Split, predict
 from gnnbench_plugins.studies.hyscale.neighbourhoods import cut_profiles
 from gnnbench_plugins.studies.hyscale.platform_assumptions import (
@@ -23,6 +24,7 @@ from gnnbench_plugins.studies.hyscale.platform_assumptions import (
     host_assumptions,
 )
 from gnnbench_plugins.studies.hyscale.tables import (
+    BATCH,
     COLUMNS,
     FPGAS,
     GPUS,
@@ -41,10 +43,14 @@ SHARES: Bound[int] = 32
 
 @dataclass(frozen=True, slots=True)
 class Machines:
-    """The CPU-FPGA and the CPU-GPU platform, or what an assumption changes them to."""
+    """The CPU-FPGA and the CPU-GPU platform, or what an assumption changes them to.
+
+    ``pyg`` is a factor on what PyTorch-Geometric takes.
+    """
 
     fpgas: Platform
     gpus: Platform
+    pyg: float = 1.0
 
     @classmethod
     def published(cls) -> Machines:
@@ -89,6 +95,36 @@ def epoch_of(
     """Return the seconds of HyScale-GNN's epoch."""
     prediction = predict_hybrid(platform, graph, model, fanouts, hidden)
     return prediction.epoch_s(count_rounds(platform, graph))
+
+
+def describe_library(graph: PaperGraph, model: str, *, prefetches: bool) -> PlanOptions:
+    """Return the options of the plan of PyTorch-Geometric on the four GPUs.
+
+    Its loader has no workers, as is its default. With ``prefetches`` its stages overlap as
+    HyScale-GNN's do.
+    """
+    profile = next(each for each in sample_graph(graph, (25, 10)) if each.seeds == BATCH)
+    return (
+        ("strategy", "pyg-multi-gpu"),
+        ("model", model),
+        ("platform", GPUS),
+        ("swap", ("communication=hyscale",) if prefetches else ()),
+        ("dims", (graph.features, 256, graph.classes)),
+        ("batch_vertices", profile.vertices),
+        ("batch_edges", profile.edges),
+        ("train_vertices", graph.train),
+    )
+
+
+def library_epoch_of(
+    machines: Machines, graph: PaperGraph, model: str, *, prefetches: bool = False
+) -> float:
+    """Return the seconds of an epoch at what PyTorch-Geometric takes on the four GPUs.
+
+    The multi-GPU baseline loads, transfers and trains in turn. HyScale-GNN's CPU-GPU design is made
+    of the same library; the share that its CPU trains is left out.
+    """
+    return machines.pyg * price_plan(describe_library(graph, model, prefetches=prefetches)).epoch_s
 
 
 def plain_epoch_of(platform: Platform, graph: PaperGraph, model: str) -> float:
@@ -136,20 +172,15 @@ def _on_fpgas(machines: Machines, change: Change) -> Machines:
     return replace(machines, fpgas=change(machines.fpgas))
 
 
-def _on_gpus(machines: Machines, change: Change) -> Machines:
-    return replace(machines, gpus=change(machines.gpus))
-
-
-def _on_both(machines: Machines, change: Change) -> Machines:
-    """Apply a change to both platforms, which have equal hosts."""
-    return Machines(change(machines.fpgas), change(machines.gpus))
-
-
 def all_assumptions() -> tuple[Assumption[Machines], ...]:
-    """Return the assumptions on both platforms' accelerators and on their common host."""
-    fpgas, gpus = load_platform(FPGAS), load_platform(GPUS)
+    """Return the assumptions on the FPGAs and their host, and on PyTorch-Geometric."""
+    fpgas = load_platform(FPGAS)
     return (
         *accelerator_assumptions(fpgas, "fpga", _on_fpgas),
-        *accelerator_assumptions(gpus, "gpu", _on_gpus),
-        *host_assumptions(fpgas, _on_both),
-    )
+        *host_assumptions(fpgas, _on_fpgas),
+        Assumption(
+            "what PyTorch-Geometric takes", 1.0, "",
+            "its kernels, sampler and loader as in the ledger (`reproduce validation`)",
+            scale_field("pyg"),
+        ),
+    )  # fmt: skip

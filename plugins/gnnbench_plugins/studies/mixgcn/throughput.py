@@ -24,9 +24,10 @@ from gnnbench.machines import load_platform
 from gnnbench.machines.machine import Device, Link, Platform
 from gnnbench.machines.tables import replace_fields
 from gnnbench.models import build
-from gnnbench.parts import Bundle, Communication, Setting
-from gnnbench.price.epochs import price_epochs
-from gnnbench.records import BlockSize, Cell, Stage, Table, TableRow, Workload
+from gnnbench.parts import Bundle, HaloExchange, Setting
+from gnnbench.parts.sizes import make_sized_dataset
+from gnnbench.price.sized import price_sizes
+from gnnbench.records import BlockSize, Cell, Sizes, Stage, Table, TableRow, Workload
 from gnnbench.reproduce.sensitivity import Assumption, Quantity, find_contradictions
 from gnnbench.reproduce.studies import Reproduction
 from gnnbench_plugins.cagnet.communication import BroadcastCommunication
@@ -36,13 +37,13 @@ from gnnbench_plugins.mixgcn.placement import MixGCNPlacement
 from gnnbench_plugins.pipegcn.communication import PipeGCNCommunication
 from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.reference.memory import ResidentMemory
+from gnnbench_plugins.reference.sampler import WholeGraphSampler
 from gnnbench_plugins.sancus.communication import SancusCommunication
 from gnnbench_plugins.studies.hongtu.quoted import FRIENDSTER, PAPERS
 from gnnbench_plugins.studies.mixgcn.tables import BETWEEN, LAYERS, QUOTED, foresee_counted
 from gnnbench_plugins.studies.mixgcn.tables import PLATFORM as SPU_NODE
-from gnnbench_plugins.studies.validation.prediction import predict_full_graph_s, shrink
+from gnnbench_plugins.studies.validation.prediction import predict_epoch_s
 from gnnbench_plugins.studies.validation.published import FullGraphEpoch
-from gnnbench_plugins.studies.validation.sizes import SizedPartitions, make_dataset
 
 CLUSTER = "xeon8462x4-32xh100"
 #: Section 4.1: four nodes of eight workers, each a GPU with eight cores or with an SPU.
@@ -58,12 +59,11 @@ ALPHA: Mapping[str, float] = {
 #: Section 4.2: at most so many times as fast as each, by MixGCN-CPU, and MixGCN-SPU over it.
 AT_MOST = {"DistDGL": 4.2, "CAGNET": 10.4, "PipeGCN": 1.9, "Sancus": 5.5}
 SPU_OVER_CPU: Annotated[float, Constant("", "quoted", "MixGCN, section 4.2")] = 3.8
-#: The communication, whether partitions read all rows of others, and how many epochs are gone
-#: through, of which as many as the last number count.
-PEERS: Mapping[str, tuple[Communication, bool, int, int]] = {
-    "CAGNET": (BroadcastCommunication(), True, 1, 1),
-    "PipeGCN": (PipeGCNCommunication(), False, 2, 1),
-    "Sancus": (SancusCommunication(), True, 3, 2),
+#: The communication, and how many epochs count after the first one.
+PEERS: Mapping[str, tuple[HaloExchange, int]] = {
+    "CAGNET": (BroadcastCommunication(), 1),
+    "PipeGCN": (PipeGCNCommunication(), 1),
+    "Sancus": (SancusCommunication(), 2),
 }
 STAGES: tuple[Stage, ...] = ("aggregate", "update", "transfer")
 
@@ -178,27 +178,30 @@ def price_peer(name: str, graph: Sized) -> float | None:
     """Return the seconds of an epoch of a peer; None where a GPU cannot hold it."""
     if name == "DistDGL":
         return _price_distdgl(graph)
-    communication, all_rows, count, last = PEERS[name]
+    communication, epochs = PEERS[name]
     scale = min(1.0, SHARE_VERTICES / graph.vertices)
     vertices, edges = round(graph.vertices * scale), round(graph.edges * scale)
-    share = WORKERS - 1 if all_rows else halo_share(graph)
-    halo = min(vertices - -(-vertices // WORKERS), round(share * vertices / WORKERS))
-    dataset = make_dataset(graph.name, vertices, edges, graph.dims, vertices)
-    workload = graph.workload
-    platform = shrink(load_platform(CLUSTER), scale)
+    dataset = make_sized_dataset(graph.name, vertices, edges, graph.dims, vertices)
+    workload = replace(graph.workload, epochs=epochs)
+    copies = 1.0 if communication.broadcasts else 1.0 + halo_share(graph)
     bundle = Bundle(
-        SizedPartitions(halo=halo),
+        WholeGraphSampler(),
         HongTuPlacement(WORKERS),
         communication,
         ResidentMemory(),
         TorchKernel(),
     )
-    setting = Setting(dataset, platform, workload, build(workload).shapes)
+    setting = Setting(
+        dataset,
+        load_platform(CLUSTER),
+        workload,
+        build(workload).shapes,
+        sizes=Sizes(replication=copies, share=scale),
+    )
     try:
-        epochs = price_epochs(bundle, setting, count)[-last:]
+        return price_sizes(bundle, setting).epoch_s
     except DeviceOutOfMemoryError:
         return None
-    return sum(epoch.epoch_s for epoch in epochs) / last / scale
 
 
 def _price_distdgl(graph: Sized) -> float | None:
@@ -212,7 +215,7 @@ def _price_distdgl(graph: Sized) -> float | None:
         scale=min(1.0, SHARE_VERTICES / graph.vertices),
     )  # fmt: skip
     try:
-        alone_s = predict_full_graph_s(CLUSTER, "torch", task)
+        alone_s = predict_epoch_s(CLUSTER, "torch", task)
     except DeviceOutOfMemoryError:
         return None
     cluster = load_platform(CLUSTER)

@@ -5,6 +5,7 @@ There is a table for each kind of machine, the worst prediction first.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from statistics import median
@@ -26,7 +27,11 @@ from gnnbench.records import (
 from gnnbench.reproduce.studies import Ledger
 from gnnbench_plugins.studies.validation.groups import join_groups, list_fits
 from gnnbench_plugins.studies.validation.leave_out import LeftOutSource, read_left_out
-from gnnbench_plugins.studies.validation.prediction import count_epoch_edges, predict
+from gnnbench_plugins.studies.validation.prediction import (
+    count_epoch_edges,
+    predict,
+    read_plan,
+)
 from gnnbench_plugins.studies.validation.published import (
     Aggregation,
     FullGraphEpoch,
@@ -44,8 +49,8 @@ KINDS: tuple[MachineKind, ...] = get_args(MachineKind)
 DEPENDENT = "of groups that are not held out"
 COLUMNS = ("measurements", "groups", "held-out groups", "median factor", f"within {NEAR:g}x")
 NOTES = (
-    "predicted by the parts that stand for each library: bytes, launches and calls that its "
-    "kernels, its sampler and its loader make, on platforms of published rates",
+    "predicted as `gnnbench plan` does: by the bytes, launches and calls that a library's kernels, "
+    "its sampler and its loader make, on platforms of published rates",
     "measurements of one group are not independent: multiples, sums or neighbours of each other in "
     "a table, the same quantity measured again, or measurements that a constant was fitted on "
     "together. A group counts once, by the median of its absolute log errors, and an equal "
@@ -168,6 +173,7 @@ def _make_entry(
             describe_sizes(cell),
         ),
         fitted_on=list_fits(cell),
+        plan=read_plan(cell),
     )
 
 
@@ -204,7 +210,11 @@ def tabulate(
         rows=tuple(
             TableRow(kind, _count(chosen, held_out)) for kind, chosen in (*rows, ("all", entries))
         ),
-        notes=(*NOTES, *(f"left out of the ledger: {text}" for text in omitted)),
+        notes=(
+            *NOTES,
+            count_commands(entries),
+            *(f"left out of the ledger: {text}" for text in omitted),
+        ),
     )
     by_source = _list_sources(entries, held_out, left_out)
     return (summary, by_source, *[_list_kind(kind, chosen, held_out) for kind, chosen in rows])
@@ -256,6 +266,18 @@ def sum_up(entries: Sequence[LedgerEntry]) -> str:
         f"{median(factors):.2g}, and {100 * share_within(factors, NEAR):.0f} % are within "
         f"{NEAR:g}x. By kind the median factor is {', '.join(by_kind)}."
     )
+
+
+def count_commands(entries: Sequence[LedgerEntry]) -> str:
+    """Return how many predictions a plan has, and why the others have no command."""
+    planned = sum(bool(entry.plan.command) for entry in entries)
+    reasons = Counter(entry.plan.reason for entry in entries if not entry.plan.command)
+    others = "; ".join(f"{count} have no command: {reason}" for reason, count in reasons.items())
+    said = (
+        f"{planned} of {len(entries)} predictions are those of a `gnnbench plan` command to the "
+        f"digit, which --details prints and --json has as command"
+    )
+    return f"{said}; {others}" if others else said
 
 
 def _count(entries: Sequence[LedgerEntry], held_out: Sequence[LedgerEntry]) -> tuple[Cell, ...]:

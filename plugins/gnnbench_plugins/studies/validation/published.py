@@ -110,8 +110,8 @@ class Loader(_Table):
 
     Rows come by the ``library``'s loader or by a program's own. A program picks them into
     ``pinned`` memory, by workers that start in every epoch or are ``persistent``. Accelerators may
-    read them ``in-place``. ``workers`` of the host's threads sample, 0 meaning all, or the devices
-    do. ``prefetch`` is how many stages work ahead, as in ``Communication.prefetch``.
+    read them ``in-place``. ``workers`` of each device sample, 0 meaning all of the host's threads,
+    or the devices do. ``prefetch`` is how many stages work ahead, as in ``Communication.prefetch``.
     """
 
     rows: Literal["library", "pinned", "persistent", "in-place"] = "library"
@@ -125,8 +125,9 @@ class MiniBatchEpoch(_Table):
 
     ``stages`` are those that the number is the sum of; none is all of an epoch. ``regularisers`` is
     as in :class:`FullGraphEpoch`. A loader of the ``system`` salient has threads that prepare a
-    whole mini-batch each. Where nodes are alike, ``described`` is how many of the devices the
-    platform has, in whose place a round is gone through; 0 is all of them.
+    whole mini-batch each, and distdgl trains the seeds of its partitions. Where nodes are alike,
+    ``described`` is how many of the devices the platform has, which stand for all with their share
+    of the training vertices; 0 is all of them.
     """
 
     of: Literal["mini-batch"] = "mini-batch"
@@ -136,7 +137,7 @@ class MiniBatchEpoch(_Table):
     batches: MiniBatches
     loader: Loader = Loader()
     devices: Count = 1
-    system: Literal["library", "salient"] = "library"
+    system: Literal["library", "salient", "distdgl"] = "library"
     described: Count = 0
     stages: tuple[Stage, ...] = ()
     regularisers: Count = 0
@@ -154,7 +155,7 @@ class Stack(_Table):
 
     library: Text
     version: Text
-    kernel: Literal["torch", "pyg", "pyg-messages", "dgl", "native"]
+    kernel: Literal["torch", "pyg", "pyg-messages", "dgl"]
 
 
 class Reading(_Table):
