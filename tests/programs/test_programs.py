@@ -26,6 +26,7 @@ from gnnbench.plugins import Registry
 from gnnbench.programs import beside, process, run, spread
 from gnnbench.programs.files import read_program
 from gnnbench.programs.keeper import list_descendants
+from gnnbench.programs.references import References
 from gnnbench.programs.rows import ProgramRows
 from gnnbench.programs.run import AnyProgram
 from gnnbench.programs.scaffold import create_program
@@ -401,6 +402,15 @@ def test_a_program_trains_with_another_torch(registry: Registry, tmp_path: Path)
     assert (found.status, found.reason, why_not(found)) == ("done", "", "")
     assert found.program is not None
     assert found.program.versions == {"torch": version}
+
+
+def test_each_rounded_course_rounds_otherwise(registry: Registry) -> None:
+    data = datasets.load(GRAPH)
+    workload = Workload("gcn", (data.num_features, 6, 3), EPOCHS, 5, (0, 0), seed=3, threads=1)
+    setting = make_setting(Request((), data, workload, load_platform(LOCAL)))
+    courses = References(registry).full_graph(setting)._rounded
+    found = [course.train(EPOCHS).parameters[0] for course in courses]
+    assert len({float(weight.sum()) for weight in found}) == len(courses)
 
 
 def test_a_value_outside_the_spread_is_found_and_one_inside_is_not() -> None:
