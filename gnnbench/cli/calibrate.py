@@ -45,6 +45,7 @@ NEAR_EDGES = 0.1
 
 
 @click.command("calibrate")
+@click.argument("spec", default=LOCAL, metavar="[NAME or FILE.toml]")
 @click.option(
     "--run",
     "run_paths",
@@ -62,14 +63,6 @@ NEAR_EDGES = 0.1
     metavar="FILE",
     help="Take the seconds of the stages from a Chrome trace of the file's first row, such as one "
     "of PyTorch's profiler with spans that are named after stages.",
-)
-@click.option(
-    "--platform",
-    "spec",
-    default=LOCAL,
-    show_default=True,
-    metavar="NAME|FILE.toml",
-    help="The platform to calibrate.",
 )
 @click.option(
     "--out",
@@ -90,7 +83,7 @@ def calibrate(
     extra_plugins: tuple[str, ...],
     json_path: Path | None,
 ) -> int:
-    """Fit a platform's stages to measured runs, so that it predicts other epochs better.
+    """Fit the stages of a platform, by default 'local', to measured runs.
 
     The measured seconds of each stage are divided by the seconds in the plan of the run. From
     then on the platform's modelled times of the stage are multiplied by the quotient.
@@ -426,7 +419,7 @@ def make_document(
             "step": times.step_s,
             "groups": times.groups,
             "error_factor": times.error_factor if times.groups > 1 else None,
-            "epochs": [
+            "measured_epochs": [
                 {
                     "name": each.epoch.name,
                     "measured": each.epoch.epoch_s,

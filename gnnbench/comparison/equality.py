@@ -29,6 +29,7 @@ from torch.nn.functional import cross_entropy
 
 from gnnbench.comparison.identities import (
     SUM_SHARE,
+    find_loss_rounding,
     find_natural_size,
     find_step_error,
     find_sum_errors,
@@ -43,6 +44,8 @@ from gnnbench.run.replicas import torch_dtype
 
 #: How many times the reference's own rounding a run may be off.
 SLACK = 16.0
+#: How many times the rounding of the loss's gradients may move the sums of gradients.
+LOSS_UNITS = 4.0
 #: The slack for updates that are only looked at: their few vertices show less of the rounding.
 LOOK_SLACK = 8 * SLACK
 #: How many vertices of each device are checked in an update that is looked at.
@@ -244,8 +247,7 @@ class Reference:
         if not self._partial:
             deviations.append(self._hold_loss(update, found, own_loss, loss))
         if is_chain(self._setting):
-            expected = None if self._partial else (begins * found.double()).sum()
-            deviations += self._hold_sums(update, expected, float(begins.norm()))
+            deviations += self._hold_sums(update, found, begins)
         return Judgement(0.0, tuple(deviations))
 
     def _draw_spots(self, update: Update) -> IntArray:
@@ -261,17 +263,18 @@ class Reference:
 
     # ------------------------------------------------------------------ what is held
 
-    def _hold_sums(
-        self, update: Update, expected: Tensor | None, gradient: float
-    ) -> list[Deviation]:
+    def _hold_sums(self, update: Update, logits: Tensor, begins: Tensor) -> list[Deviation]:
         """Check sums of a chain's gradients that only rounding moves."""
         share = SUM_SHARE if self._dtype == torch.float32 else self._floor
         names = [name for name, value in update.parameters.items() if value.dim() > 1]
+        expected = None if self._partial else (begins * logits.double()).sum()
         errors = find_sum_errors(update, expected)
         if max(errors) > share:
-            natural = find_natural_size(update, self._plain.feature_norm, gradient)
-            least = natural * torch.finfo(self._dtype).eps / share
-            errors = find_sum_errors(update, expected, least)
+            natural = find_natural_size(update, self._plain.feature_norm, float(begins.norm()))
+            rounding = natural * torch.finfo(self._dtype).eps
+            if expected is not None:
+                rounding = max(rounding, LOSS_UNITS * find_loss_rounding(logits))
+            errors = find_sum_errors(update, expected, rounding / share)
         return [
             Deviation(f"the sum of the gradient of {name} in {update.name}", error, share)
             for name, error in zip(reversed(names), errors, strict=True)

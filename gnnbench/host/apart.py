@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
+import threading
 import warnings
-from collections.abc import Callable
-from multiprocessing.connection import Connection
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NoReturn
 
 
 class ChildFailedError(Exception):
@@ -19,37 +20,70 @@ def call_apart(work: Callable[[], bytes]) -> bytes:
 
     The child has none of this process's threads. Raises ``ChildFailedError``.
     """
-    context = multiprocessing.get_context("fork")
-    reading, writing = context.Pipe(duplex=False)
-    child = context.Process(target=_answer, args=(writing, work))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # about threads
-        child.start()
-    writing.close()
-    answer, said = b"", ""
-    with reading:
+    reading, writing = os.pipe()
+    child = ended = 0
+    with open(reading, "rb") as pipe:
         try:
-            answer, said = reading.recv()
-        except EOFError:
-            child.join()
-            status = child.exitcode or 0
-            said = signal.Signals(-status).name if status < 0 else f"status {status}"
+            try:
+                with _deferring_signals(), warnings.catch_warnings():
+                    warnings.simplefilter("ignore", DeprecationWarning)  # about threads
+                    child = os.fork()
+                    if not child:
+                        os.close(reading)
+                        _answer(writing, work)
+            finally:
+                os.close(writing)
+            answer = pipe.read()
         except BaseException:
-            child.kill()
+            if child:
+                os.kill(child, signal.SIGKILL)
             raise
         finally:
-            child.join()
-    if said:
+            if child:
+                ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if ended:
+        said = answer.decode(errors="replace") if ended > 0 else signal.Signals(-ended).name
         raise ChildFailedError(said)
     return answer
 
 
-def _answer(writing: Connection, work: Callable[[], bytes]) -> None:  # pragma: no cover - a child
-    """Send the result, and why there is none."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.dup2(2, 1)  # libraries print their errors
+@contextmanager
+def _deferring_signals() -> Iterator[None]:
+    """Defer signals that arrive in the body until its end.
+
+    Nothing is raised between a fork and the assignment of the child's id. A signal mask is not
+    enough: this thread also handles signals that another thread receives.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # handlers run in the main thread
+        return
+    came: list[int] = []
+    both = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    # A handler that Python has not installed cannot be restored, and raises nothing.
+    handlers = {number: handler for number, handler in both.items() if handler is not None}
+    for number in handlers:
+        signal.signal(number, lambda which, _: came.append(which))
     try:
-        writing.send((work(), ""))
-    except Exception as error:
-        writing.send((b"", f"{type(error).__name__}: {error}"))
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for which in came:
+            signal.raise_signal(which)
+
+
+def _answer(writing: int, work: Callable[[], bytes]) -> NoReturn:  # pragma: no cover - in the child
+    """Write the result, or why there is none, and end this process."""
+    failed = 1
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.dup2(2, 1)  # libraries print their errors
+        with open(writing, "wb") as pipe:
+            try:
+                pipe.write(work())
+                failed = 0
+            except Exception as error:
+                pipe.write(f"{type(error).__name__}: {error}".encode())
+    finally:
+        os._exit(failed)

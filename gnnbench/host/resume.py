@@ -70,7 +70,7 @@ class _Here:
 
 def find_folder(key: str) -> Path:
     """Return the folder of the job with this key. Raises ``RuntimeError`` without a home."""
-    return user_state() / "stopped" / hashlib.sha256(key.encode()).hexdigest()[:32]
+    return user_state() / "stopped" / hashlib.sha256(os.fsencode(key)).hexdigest()[:32]
 
 
 @contextmanager

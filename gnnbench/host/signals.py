@@ -122,8 +122,8 @@ def status() -> int:
 
 def say(where: str = "") -> int:
     """Tell the user, once, that the command was ended, and ``where``; return its exit status."""
-    signal.setitimer(signal.ITIMER_REAL, 0.0)
     told, _Came.said = _Came.said, has_come()
+    signal.setitimer(signal.ITIMER_REAL, 0.0)
     # The command that started a rank ends it, and says why.
     if not (told or is_watched()):
         word = WORDS[signal.Signals(_Came.number or signal.SIGINT)]
@@ -152,7 +152,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _raise(_: int, __: FrameType | None) -> None:
-    raise KeyboardInterrupt
+    if not _Came.said:  # the process may be about to leave
+        raise KeyboardInterrupt
 
 
 def _raise_again(unraisable: sys.UnraisableHookArgs) -> None:

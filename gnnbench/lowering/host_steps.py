@@ -127,9 +127,8 @@ GRADIENTS = Part("gradients", "gradients", FetchGradients)
 class HostSteps:
     """The maker of steps in the current ``round``; a list of steps is in the order of its work.
 
-    Rows of a transfer that lie at another socket of the host are its remote bytes. The body of the
-    step that copies rows reads or writes the pages of a spilled tensor. The disk's time has a
-    separate step.
+    Rows at another socket are a transfer's remote bytes. The body of the step that copies rows
+    reads or writes the pages of a spilled tensor. The disk's time has a separate step.
     """
 
     def __init__(

@@ -373,7 +373,7 @@ IN_COMPARE = (
     ),
     drawing(
         "draws-alike-for-all", "all vertices draw alike", r"fan-out 2, .* outcomes is due",
-        "stand where those of another vertex stand",
+        "repeat those of another vertex",
         key=lambda _, epoch, depth, vertex: (epoch, depth),
     ),
     drawing(

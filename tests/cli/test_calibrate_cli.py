@@ -107,7 +107,6 @@ def test_a_plan_on_the_calibrated_platform_is_the_run(run, machine, measure, tmp
             "calibrate",
             "--run",
             made,
-            "--platform",
             plain,
             "--out",
             out,
@@ -125,13 +124,13 @@ def test_a_plan_on_the_calibrated_platform_is_the_run(run, machine, measure, tmp
         assert planned["stages"][stage]["value"] == pytest.approx(entry["value"], rel=1e-12)
     epoch_s = measured["metrics"]["epoch_time"]["value"]
     assert planned["metrics"]["epoch_time"]["value"] == pytest.approx(epoch_s, rel=near)
-    (epoch,) = found["epochs"]
+    (epoch,) = found["measured_epochs"]
     assert (epoch["measured"], epoch["after"]) == (epoch_s, pytest.approx(epoch_s, rel=near))
     assert epoch["before"] == pytest.approx(
         plan(run, plain, "reference", mode)["metrics"]["epoch_time"]["value"], rel=1e-12
     )
     again = tmp_path / "again.toml"
-    run("platforms", "calibrate", "--run", made, "--platform", out, "--out", again)
+    run("platforms", "calibrate", "--run", made, out, "--out", again)
     assert load_platform(str(again)).calibration == load_platform(str(out)).calibration
 
 
@@ -140,7 +139,7 @@ def test_the_numbers_are_marked_fitted_and_predictions_have_no_basis(
 ):
     plain, out = machine[0], tmp_path / "out.toml"
     made = measure(plain, "reference", "--mode", "mini-batch")
-    said = run("platforms", "calibrate", "--run", made, "--platform", plain, "--out", out).stdout
+    said = run("platforms", "calibrate", "--run", made, plain, "--out", out).stdout
     assert f"wrote {out}" in said
     platform = load_platform(str(out))
     mark = platform.mark("calibration.torch mini-batch.sample")
@@ -169,10 +168,10 @@ def test_steps_take_what_the_harness_took(run, machine, measure, tmp_path):
         measure(machine[0], "reference", "--mode", "full-graph", harness_s=0.03),
         tmp_path / "o.toml",
     )
-    words = ("platforms", "calibrate", "--run", made, "--platform", stepped, "--out", out)
+    words = ("platforms", "calibrate", "--run", made, stepped, "--out", out)
     found = read_document(run(*words, "--json", "-"))
     found = found["paths"]["torch full-graph"]
-    (epoch,) = found["epochs"]
+    (epoch,) = found["measured_epochs"]
     assert epoch["after"] == pytest.approx(epoch["measured"], rel=1e-3)
     assert epoch["before"] != pytest.approx(epoch["measured"], rel=0.1)
     planned = plan(run, out, "reference", "full-graph")["metrics"]["epoch_time"]["value"]
@@ -197,14 +196,14 @@ def test_each_group_is_predicted_by_the_others(run, machine, measure, tmp_path):
     took_s = [json.loads(path.read_text())["runs"][0]["stages"] for path in paths]
     paths.append(measure(plain, "pyg", *full, times=dict.fromkeys(TIMES, 9.0)))
     runs = [word for path in paths for word in ("--run", path)]
-    words = ("platforms", "calibrate", *runs, "--platform", plain, "--out", out, "--json", "-")
+    words = ("platforms", "calibrate", *runs, plain, "--out", out, "--json", "-")
     found = read_document(run(*words))["paths"]
     assert list(found) == ["torch full-graph", "pyg full-graph"]
-    (alone,) = found["pyg full-graph"]["epochs"]
+    (alone,) = found["pyg full-graph"]["measured_epochs"]
     assert alone["left_out"] is None
     assert found["pyg full-graph"]["stages"]["aggregate"]["times"] == pytest.approx(9.0)
     found, errors = found["torch full-graph"], []
-    for number, epoch in enumerate(found["epochs"]):
+    for number, epoch in enumerate(found["measured_epochs"]):
         planned, expected_s = [], 0.0
         for stages, factor in zip(took_s, factors.values(), strict=True):
             planned.append({stage: entry["value"] / factor for stage, entry in stages.items()})
@@ -224,7 +223,7 @@ def test_each_group_is_predicted_by_the_others(run, machine, measure, tmp_path):
 def test_a_basis_needs_enough_groups(run, machine, measure, tmp_path):
     plain, out = machine[0], tmp_path / "out.toml"
     made = measure(plain, "reference", "--mode", "full-graph")
-    run("platforms", "calibrate", "--run", made, "--platform", plain, "--out", out)
+    run("platforms", "calibrate", "--run", made, plain, "--out", out)
     text = out.read_text()
     assert text.count("groups = {value = 1,") == 1
     enough = f'error_factor = {{ value = 1.5, source = "s" }}\ngroups = {{value = {FEWEST_GROUPS},'
@@ -272,14 +271,14 @@ REFUSED = {
 def test_a_run_of_something_else_is_refused(run, machine, measure, case):
     change, says = REFUSED[case]
     made = measure(machine[0], "reference", "--mode", "full-graph", change=change)
-    result = run("platforms", "calibrate", "--run", made, "--platform", machine[0])
+    result = run("platforms", "calibrate", "--run", made, machine[0])
     assert says in one_sentence(result)
 
 
 def test_wrong_usage(run, machine, tmp_path):
     text = tmp_path / "text.json"
     text.write_text("no JSON")
-    words = ("platforms", "calibrate", "--platform", machine[0])
+    words = ("platforms", "calibrate", machine[0])
     assert "is not strict JSON" in one_sentence(run(*words, "--run", text))
     assert "there is no" in one_sentence(run(*words, "--run", tmp_path / "none.json")).lower()
     assert "--save keeps the platform 'local'" in one_sentence(run(*words, "--run", text, "--save"))
@@ -297,7 +296,7 @@ def test_stages_come_from_a_profilers_trace(run, machine, measure, tmp_path):
     spans = [span(f"ProfilerStep#{step}", 1, 9e6) for step in (3, 4)]
     spans += [span("aggregate", 1, 1e6), span("aggregate", 1, 2e6), span("aggregate", 2, 2.5e6)]
     trace.write_text(json.dumps({"traceEvents": [*spans, span("aten::mm", 1, 5e6)]}))
-    words = ("platforms", "calibrate", "--run", made, "--platform", plain, "--out", out)
+    words = ("platforms", "calibrate", "--run", made, plain, "--out", out)
     found = read_document(run(*words, "--trace", trace, "--json", "-"))["paths"]
     found = found["torch full-graph"]
     assert set(found["stages"]) == {"aggregate"}

@@ -68,6 +68,21 @@ def test_right_rows_are_equal_where_sums_are_rounding_alone(
         assert not any(judged.fault for judged in held), (strategy, held)
 
 
+@pytest.mark.parametrize("strategy", ["native", "pyg"])
+def test_right_rows_are_equal_when_nothing_is_left_to_learn(registry, strategy):
+    """The gradient of a small loss is a difference of probabilities that round as numbers up to 1,
+    so the sums of the weights' gradients have few digits."""
+    setting = suite.make_row(suite.GRAPHS["cora"](), "sage", 256, 2, epochs=25)
+    workload = dataclasses.replace(setting.workload, batch_size=1024, fanouts=(25, 10))
+    setting = dataclasses.replace(setting, workload=workload)
+    parts = registry.strategy(strategy).bundles["mini-batch"]
+    trained = suite.train_row(registry, setting, parts)
+    assert min(map(min, trained.losses)) < 1e-5
+    held = list(suite.hold_row(registry, setting, parts, trained, Shared()))
+    assert len(held) >= 25
+    assert not [judged.fault for judged in held if judged.fault]
+
+
 def test_a_rounded_pass_is_off_by_units_of_its_summands_forward_and_backward():
     """The columns sum to zero, of 40 summands of size 1: each sum may be off by 40 units. Results
     of other operations are off by a unit of their own, zeros by less than the smallest normal

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from gnnbench import datasets
-from gnnbench.comparison import Request, compare
+from gnnbench.comparison import Request, compare, frame
 from gnnbench.errors import UsageError
 from gnnbench.machines.describe import LOCAL, load_platform
 from gnnbench.plugins import Registry
-from gnnbench.programs import beside, run, spread
+from gnnbench.programs import beside, spread
 from gnnbench.programs.files import read_program
 from gnnbench.programs.reasons import REST, explain
 from gnnbench.programs.rows import ProgramRows, find_program
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def train(registry: Registry, name: str, monkeypatch: pytest.MonkeyPatch) -> RunResult:
     """Train a program on one mini-batch an epoch, of all seeds with all their neighbours."""
-    monkeypatch.setattr(run, "ENOUGH_SAMPLES", EPOCHS + 8)
+    monkeypatch.setattr(frame, "ENOUGH_SAMPLES", EPOCHS + 8)
     program = find_program(name, registry)
     assert isinstance(program, CommandProgram)
     program = dataclasses.replace(program, environment={"PYTHONPATH": str(STAND_IN)})

@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -68,7 +69,8 @@ def test_the_page_of_cards_has_every_clause_of_every_strategy():
 
 def test_roles_of_sphinx_are_not_shown():
     shown = "see :meth:<code>~gnnbench.parts.Bundle.refusal()</code>, :class:<code>Step</code>"
-    read = GENERATOR.on_page_content(shown)
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="limits.md"))
+    read = GENERATOR.on_page_content(shown, page, config=None, files=None)
     assert read == "see <code>refusal</code>, <code>Step</code>"
 
 

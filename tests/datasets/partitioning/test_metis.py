@@ -110,7 +110,7 @@ def test_the_handlers_of_this_process_are_its_own_meanwhile(monkeypatch, graph):
 
     def end(_, frame):
         # Where a fork calls back, nothing that is raised comes out.
-        if frame.f_code.co_filename.endswith("connection.py") and not raised:
+        if frame.f_code.co_name == "call_apart" and not raised:
             raised.append(frame)
             raise Ended
 
@@ -134,6 +134,37 @@ def test_the_handlers_of_this_process_are_its_own_meanwhile(monkeypatch, graph):
         # Those that the child sent before it was ended have come by now, and are none of pytest's.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_signal_between_the_fork_and_its_return_leaves_no_child(monkeypatch, graph):
+    class Ended(BaseException):
+        pass
+
+    def end(*_):
+        raise Ended
+
+    fork = os.fork
+
+    def fork_and_be_interrupted():
+        child = fork()
+        if child:
+            # As what another thread receives, whatever this one blocks.
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+            signal.raise_signal(signal.SIGTERM)
+        return child
+
+    answer_with(monkeypatch, lambda _: time.sleep(HANGING_S))
+    monkeypatch.setattr(os, "fork", fork_and_be_interrupted)
+    before = signal.signal(signal.SIGTERM, end)
+    children = set(psutil.Process().children())
+    try:
+        with pytest.raises(Ended):
+            partition_metis(graph, 4, 0)
+        assert set(psutil.Process().children()) <= children
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        for child in set(psutil.Process().children()) - children:
+            child.kill()
 
 
 def wait_for_metis(command):
