@@ -20,7 +20,7 @@ RANK_BYTES = 200_000_000
 
 
 def check_processes(processes: int | None, job: Job) -> int:
-    """Return how many processes train the rows; 0 if every row has one device.
+    """Return how many processes train the rows; 0 if each row trains in one.
 
     Without a number in ``processes``, it is the largest number of devices of a row. Raises
     ``BadParameter`` if this machine lacks memory for the processes, or if no row has that many
@@ -46,9 +46,9 @@ def check_processes(processes: int | None, job: Job) -> int:
     counts = []
     for row in rows:
         bundle = assemble(registry, row.parts, options_for(row, settings, registry))
-        trainers = bundle.placement.trainers(machine)
-        if len(trainers) > 1:
-            counts.append(1 + max(assign_ranks(trainers, machine)))
+        count = 1 + max(assign_ranks(bundle.placement.trainers(machine), machine))
+        if count > 1:
+            counts.append(count)
     if processes is None:
         return max(counts, default=0)
     if counts and processes not in counts:

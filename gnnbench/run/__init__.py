@@ -79,14 +79,15 @@ def refuse_processes(bundle: Bundle, setting: Setting, processes: Processes | No
     """
     platform = setting.platform
     trainers = bundle.placement.trainers(platform)
+    count = 1 + max(assign_ranks(trainers, platform))
     if processes is None:
-        if len(trainers) < 2 or not all(device.pinned for device in trainers):
+        if count < 2 or not all(device.pinned for device in trainers):
             return None
         return (
             f"each device of platform {platform.name} needs a separate process, and there is one "
             f"process; start it by gnnbench compare."
         )
-    return processes.refuses(1 + max(assign_ranks(trainers, platform)))
+    return processes.refuses(count)
 
 
 def open_timer(devices: Sequence[Device]) -> Timer | None:

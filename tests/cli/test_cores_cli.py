@@ -16,6 +16,7 @@ FEW_SAMPLES = """
 import contextlib, os
 import gnnbench.comparison.frame
 import gnnbench.run
+from gnnbench.comparison import frame
 from gnnbench.hookspecs import hookimpl
 
 gnnbench.comparison.frame.ENOUGH_SAMPLES = 5
@@ -89,6 +90,16 @@ def test_a_host_with_a_core_of_its_own_trains_beside_a_device(tmp_path):
     assert "host" in runs["+hybrid"]["work"]["devices"]
     for run in runs.values():
         assert run["loss"] == pytest.approx(alone["loss"], rel=1e-5)
+
+
+def test_a_host_that_shares_the_process_of_its_device_needs_no_other(run, monkeypatch):
+    monkeypatch.setattr(frame, "ENOUGH_SAMPLES", 2)
+    words = ("--platform", "cores:1", "--dataset", "sbm:vertices=60,edges=200,features=4,classes=3")
+    done = run(
+        "compare", "--plugins", "hyscale", *words, "--no-plain", "--epochs", "1", "--json", "-"
+    )
+    assert done.exit_code == 0, done.output
+    assert [run["status"] for run in json.loads(done.stdout)["runs"]] == ["done"]
 
 
 @pytest.mark.parametrize(
