@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from gnnbench.comparison import frame
 from tests.commands import run_python
 
 GRAPH = "sbm:vertices=600,edges=3000,features=16,classes=4"
