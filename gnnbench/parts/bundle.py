@@ -25,6 +25,8 @@ from gnnbench.records import Mode, PartKind
 
 #: Stages that a host runs at once: sampling, loading and training.
 HOST_STAGES = 3
+#: Hardware threads of a core, each of which a worker process of a loader may keep busy.
+HARDWARE_THREADS = 2
 #: Names of device kinds in messages.
 KINDS: Mapping[DeviceKind, str] = {
     "cpu": "CPU",
@@ -280,8 +282,13 @@ def _refuse_loader(bundle: Bundle, setting: Setting) -> str | None:
     loader, trainers = sampler.loader(), placement.trainers(platform)
     if not platform.virtual:
         return refuse_priced("sampler", sampler.name, "options of its loader", platform)
-    if loader.workers < 0:
-        return f"sampler.workers is {loader.workers}; give 0 workers or more for each device."
+    hosts = [platform.host_of(device) for device in trainers]
+    most = min(HARDWARE_THREADS * host.cores // hosts.count(host) for host in hosts)
+    if not 0 <= loader.workers <= max(1, most):
+        return (
+            f"sampler.workers is {loader.workers:,} for each device, and its host has cores for "
+            f"{max(1, most)}, with {HARDWARE_THREADS} threads a core; give 0 to {max(1, most)}."
+        )
     if loader.on_devices and platform.host in trainers:
         return (
             f"sampler {sampler.name!r} is to draw on accelerators, and placement "
