@@ -289,10 +289,17 @@ def _refuse_loader(bundle: Bundle, setting: Setting) -> str | None:
             f"sampler.workers is {loader.workers:,} for each device, and its host has cores for "
             f"{max(1, most)}, with {HARDWARE_THREADS} threads a core; give 0 to {max(1, most)}."
         )
-    if loader.on_devices and platform.host in trainers:
+    others = sorted({device.kind for device in trainers if device.kind != "gpu"})
+    if loader.on_devices and others:
         return (
-            f"sampler {sampler.name!r} is to draw on accelerators, and placement "
-            f"{placement.name!r} trains on the host; draw on the host, or train elsewhere."
+            f"sampler {sampler.name!r} is to draw on GPUs, and placement {placement.name!r} trains "
+            f"on another kind of device ({', '.join(others)}); draw on the host."
+        )
+    unknown = [device.model for device in trainers if not device.rates.sampled_edges_per_s]
+    if loader.on_devices and unknown and not sampler.library.device_sampled_edges_per_s:
+        return (
+            f"sampler {sampler.name!r} is to draw on {unknown[0]}, which has no rate of sampling; "
+            f"give sampled_edges_per_s in the platform's file, or draw on the host."
         )
     if loader.on_devices and loader.workers:
         return (

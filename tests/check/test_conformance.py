@@ -30,7 +30,7 @@ CHECKS = {check.name: check for check in conformance.CHECKS}
 #: What other maths, or the want of options to choose, leave nothing to say about.
 APPLIES_NOT = {
     "same-maths": {"bnsgcn", "distgnn", "pipegcn", "sancus"},
-    "every-choice": {"data-parallel", "distdgl", "native", "p3", "pyg-multi-gpu"},
+    "every-choice": {"native", "p3"},
 }
 
 

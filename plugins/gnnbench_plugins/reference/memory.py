@@ -69,4 +69,10 @@ class HostMemory(LoadingMemory):
                 f"memory.rows is {self.rows!r}, and placement {placement.name!r} trains on the "
                 f"host, which reads its own memory; leave it out."
             )
+        kinds = {device.kind for device in placement.trainers(platform)} - {"cpu", "gpu"}
+        if self.rows == "in-place" and kinds:
+            return (
+                f"memory.rows is 'in-place', which GPUs do, and placement {placement.name!r} "
+                f"trains on another kind of device ({', '.join(sorted(kinds))}); leave it out."
+            )
         return refuse_priced("memory", self.name, "rows", platform)
