@@ -108,7 +108,6 @@ def test_own_test_suite_of_the_package_passes_once_it_is_installed(package, tmp_
         "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests", cwd=package, timeout=600
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    # Its options are no choices, so that there is none to try.
     assert "15 passed" in done.stdout, done.stdout
 
 
