@@ -7,6 +7,7 @@ reports. Under ``torchrun`` these two are not set.
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from collections.abc import Sequence
@@ -137,14 +138,17 @@ def report(what: Report) -> None:
         os.write(int(os.environ[REPORT_FD]), what.encode())
 
 
-def end(status: int) -> NoReturn:
+def end(status: int, *, interrupted: bool = False) -> NoReturn:
     """End this process with ``status``.
 
     A rank that is still connected to others ends at once, and so does one that is connecting.
     Threads of its process group wait for missing ranks, and abort an interpreter that is shut down
-    around them.
+    around them. So does one that was ``interrupted``, after the clean-up at exit: Python's own exit
+    has another status if the interrupt came in code that a library runs.
     """
-    if _Connection.under_way:
+    if interrupted and not _Connection.under_way:
+        atexit._run_exitfuncs()
+    if interrupted or _Connection.under_way:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(status)

@@ -140,7 +140,7 @@ def leave(code: int) -> NoReturn:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.signal(signal.SIGALRM, signal.SIG_IGN)
-    end(code)
+    end(code, interrupted=has_come())
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
