@@ -386,7 +386,7 @@ def test_48_configurations_killed_ten_times(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("slurm", ["stub", "real"])
+@pytest.mark.parametrize("slurm", ["real"])
 def test_24_runs_on_slurm_killed_three_times(tmp_path, request, slurm):
     """Half of them train in two processes. Each is submitted once."""
     count_jobs = request.getfixturevalue(f"{slurm}_slurm")
