@@ -174,7 +174,7 @@ def read_papers() -> tuple[Paper, ...]:
 
 
 def find_places(papers: tuple[Paper, ...]) -> dict[tuple[str, str], list[str]]:
-    """Find the modules, classes and functions whose docstrings cite each paper's items."""
+    """Find the modules, classes and functions that cite each paper's items in their docstrings."""
     places: dict[tuple[str, str], list[str]] = {}
     for folder in SOURCES:
         for path in sorted((ROOT / folder).rglob("*.py")):

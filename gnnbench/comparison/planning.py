@@ -10,11 +10,11 @@ from gnnbench.comparison import PlannedRow, Request, Variant, make_setting, plan
 from gnnbench.comparison.planned import plan_run
 from gnnbench.comparison.request import Options
 from gnnbench.datasets.synthetic import RMAT_QUADRANTS, parse_count
-from gnnbench.errors import IncompatiblePartsError, UsageError
+from gnnbench.errors import UsageError
 from gnnbench.jobs.job import PlanJob
 from gnnbench.jobs.preparation import (
     load_dataset,
-    load_machine,
+    load_plan_machine,
     make_workload,
     note_unused_weights,
 )
@@ -85,12 +85,10 @@ def prepare_plan(job: PlanJob, registry: Registry) -> PlannedJob:
     parts or a machine that do not fit.
     """
     offered = registry.strategy(job.name)
-    sized, drawn = goes_by_sizes(job, registry), False
-    planner = None
-    if not sized:
-        drawn = job.sizes is not None
-        found = registry.planner(offered.name) if drawn else registry.planners.get(offered.name)
-        planner = None if found is None else found()
+    sized = goes_by_sizes(job, registry)
+    drawn = job.sizes is not None and not sized
+    found = registry.planner(offered.name) if drawn else registry.planners.get(offered.name)
+    planner = None if found is None or sized else found()
     model = registry.model(job.model_name)
     if job.mode is not None and job.mode not in offered.bundles:
         raise UsageError(
@@ -99,10 +97,7 @@ def prepare_plan(job: PlanJob, registry: Registry) -> PlannedJob:
     mode = choose_sized_mode(job, offered) if sized else job.mode or offered.default_mode
     row = plan_row(Variant(job.name, job.swaps), offered, mode, registry)
     bundle = assemble(registry, row.parts, job.settings)
-    machine = load_machine(job.platform, placements=(bundle.placement,), own=offered.platform)
-    reason = bundle.placement.refuse_counts(machine) or bundle.refuse_devices(machine)
-    if reason is not None:
-        raise IncompatiblePartsError(f"{offered.name}: {reason}")
+    machine = load_plan_machine(job, offered, bundle)
     reason = planner.refuses(bundle) if planner is not None and drawn else None
     if reason is not None:
         raise UsageError(reason)

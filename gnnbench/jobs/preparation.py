@@ -12,16 +12,17 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from gnnbench.errors import GnnbenchError, UsageError
+from gnnbench.errors import GnnbenchError, IncompatiblePartsError, UsageError
 from gnnbench.host.cores import count_cores
 
 if TYPE_CHECKING:
     from gnnbench.jobs.groups import Training
+    from gnnbench.jobs.job import PlanJob
     from gnnbench.jobs.words import ChosenStrategy
     from gnnbench.machines.machine import Platform
-    from gnnbench.parts import LayerClass, Placement
+    from gnnbench.parts import Bundle, LayerClass, Placement
     from gnnbench.plugins import Registry
-    from gnnbench.records import Dataset, Graph, Workload
+    from gnnbench.records import Dataset, Graph, Strategy, Workload
 
 
 def make_workload(
@@ -100,6 +101,18 @@ def find_placements(registry: Registry, chosen: Sequence[ChosenStrategy]) -> tup
         if isinstance(part, Placement):
             made.append(part)
     return tuple(made)
+
+
+def load_plan_machine(job: PlanJob, strategy: Strategy, bundle: Bundle) -> Platform:
+    """Return the machine that a plan is for.
+
+    Raises ``IncompatiblePartsError`` if it lacks the devices that the parts need.
+    """
+    machine = load_machine(job.platform, placements=(bundle.placement,), own=strategy.platform)
+    reason = bundle.placement.refuse_counts(machine) or bundle.refuse_devices(machine)
+    if reason is not None:
+        raise IncompatiblePartsError(f"{strategy.name}: {reason}")
+    return machine
 
 
 def load_machine(

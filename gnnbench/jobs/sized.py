@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gnnbench.errors import IncompatiblePartsError, UsageError
+from gnnbench.errors import UsageError
 
 if TYPE_CHECKING:
     from gnnbench.jobs.job import PlanJob
@@ -78,7 +78,7 @@ def describe_sizes(job: PlanJob, bundle: Bundle, machine: Platform, model: Layer
 
 def prepare_sizes(job: PlanJob, registry: Registry) -> tuple[Bundle, Setting]:
     """Return the parts and the setting of a job that goes by sizes."""
-    from gnnbench.jobs.preparation import load_machine
+    from gnnbench.jobs.preparation import load_plan_machine
     from gnnbench.models import build
     from gnnbench.parts import Setting
     from gnnbench.plugins import assemble, with_swap
@@ -87,10 +87,7 @@ def prepare_sizes(job: PlanJob, registry: Registry) -> tuple[Bundle, Setting]:
     mode = choose_sized_mode(job, strategy)
     parts = with_swap(registry, strategy.bundles[mode], job.swaps)
     bundle = assemble(registry, parts, job.settings)
-    machine = load_machine(job.platform, placements=(bundle.placement,), own=strategy.platform)
-    reason = bundle.placement.refuse_counts(machine) or bundle.refuse_devices(machine)
-    if reason is not None:
-        raise IncompatiblePartsError(f"{strategy.name}: {reason}")
+    machine = load_plan_machine(job, strategy, bundle)
     task = describe_sizes(job, bundle, machine, model)
     layers = build(task.workload, model=model).shapes
     return bundle, Setting(task.data, machine, task.workload, layers, model, task.sizes)

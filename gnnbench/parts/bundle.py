@@ -282,18 +282,21 @@ def _refuse_loader(bundle: Bundle, setting: Setting) -> str | None:
     loader, trainers = sampler.loader(), placement.trainers(platform)
     if not platform.virtual:
         return refuse_priced("sampler", sampler.name, "options of its loader", platform)
+    if loader.workers < 0:
+        return f"sampler.workers is {loader.workers}; give 0 workers or more for each device."
     hosts = [platform.host_of(device) for device in trainers]
-    most = min(HARDWARE_THREADS * host.cores // hosts.count(host) for host in hosts)
-    if not 0 <= loader.workers <= max(1, most):
+    most = max(1, min(HARDWARE_THREADS * host.cores // hosts.count(host) for host in hosts))
+    if loader.workers > most:
         return (
             f"sampler.workers is {loader.workers:,} for each device, and its host has cores for "
-            f"{max(1, most)}, with {HARDWARE_THREADS} threads a core; give 0 to {max(1, most)}."
+            f"{most}, with {HARDWARE_THREADS} threads a core; give 0 to {most}."
         )
-    others = sorted({device.kind for device in trainers if device.kind != "gpu"})
+    others = [KINDS[device.kind] for device in trainers if device.kind != "gpu"]
     if loader.on_devices and others:
+        where = "the host" if platform.host in trainers else f"devices of another kind: {others[0]}"
         return (
             f"sampler {sampler.name!r} is to draw on GPUs, and placement {placement.name!r} trains "
-            f"on another kind of device ({', '.join(others)}); draw on the host."
+            f"on {where}; draw on the host, or train elsewhere."
         )
     unknown = [device.model for device in trainers if not device.rates.sampled_edges_per_s]
     if loader.on_devices and unknown and not sampler.library.device_sampled_edges_per_s:

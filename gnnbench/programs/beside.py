@@ -8,23 +8,23 @@ If the ratio is far from 1, the stages of both say why.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
 
 from gnnbench import datasets
-from gnnbench.comparison import Request, compare, make_setting
+from gnnbench.comparison import Request, make_setting
 from gnnbench.comparison.ranking import find_difference, make_row
 from gnnbench.errors import IncompatiblePartsError, UsageError
 from gnnbench.host.cores import count_cores
 from gnnbench.host.progress import doing
 from gnnbench.host.resume import once
-from gnnbench.machines.describe import LOCAL, load_platform
 from gnnbench.plugins import Registry
 from gnnbench.programs.messages import ProgramFailedError
 from gnnbench.programs.reasons import explain, time_stages
-from gnnbench.programs.rows import ProgramRows
 from gnnbench.programs.run import AnyProgram, make_task
-from gnnbench.records import Cell, Mode, RunResult, Table, TableRow, Workload
+from gnnbench.programs.trial import TrialSizes, make_trial, run_trial
+from gnnbench.records import Cell, Mode, RunResult, Table, TableRow
 
 NAME = "programs"
 MODES: tuple[Mode, ...] = ("full-graph", "mini-batch")
@@ -91,35 +91,18 @@ def _make_request(
 ) -> Request:
     """Return the request for the programs and their peers."""
     data = datasets.scale_features(datasets.load(name), "auto")
-    workload = Workload(
-        model=model,
-        dims=(data.num_features, HIDDEN, data.num_classes),
-        epochs=EPOCHS,
-        batch_size=BATCH,
-        fanouts=FANOUTS,
-        seed=0,
-        learning_rate=registry.model(model).learning_rate,
-        threads=count_cores(),
-    )
-    return Request(
-        tuple(dict.fromkeys(each.peer for each in programs)),
-        data,
-        workload,
-        load_platform(LOCAL),
-        modes=(mode,),
-        programs=ProgramRows(programs, registry),
-    )
+    sizes = TrialSizes(HIDDEN, EPOCHS, BATCH, FANOUTS, count_cores())
+    peers = tuple(dict.fromkeys(each.peer for each in programs))
+    trial = make_trial(programs, registry, data, mode, model, sizes)
+    return replace(trial, strategies=peers)
 
 
 def _train(request: Request, registry: Registry) -> tuple[RunResult, ...]:
     """Return the runs of the programs and of their peers, which took turns."""
     try:
-        found = compare(request, registry)
+        return run_trial(request, registry)
     except IncompatiblePartsError:
         return ()
-    if found.interrupted:
-        raise KeyboardInterrupt
-    return found.runs
 
 
 def _set_beside(

@@ -8,17 +8,15 @@ from itertools import product
 from typing import Literal
 
 from gnnbench import datasets
-from gnnbench.comparison import Request, compare
 from gnnbench.comparison.ranking import make_row
 from gnnbench.errors import IncompatiblePartsError
 from gnnbench.host.progress import doing
 from gnnbench.host.resume import once
-from gnnbench.machines.describe import LOCAL, load_platform
 from gnnbench.plugins import Registry
 from gnnbench.programs.references import describe_spread
-from gnnbench.programs.rows import ProgramRows
 from gnnbench.programs.run import AnyProgram
-from gnnbench.records import Dataset, Mode, RunResult, Workload
+from gnnbench.programs.trial import TrialSizes, make_trial, run_trial
+from gnnbench.records import Dataset, Mode, RunResult
 
 #: The small graph, and the sizes of the task.
 GRAPH = "sbm:vertices=400,edges=3k,features=12,classes=4"
@@ -59,27 +57,13 @@ def check_program(
 def _check(
     program: AnyProgram, registry: Registry, data: Dataset, threads: int, mode: Mode, model: str
 ) -> ProgramOutcome:
-    workload = Workload(
-        model=model,
-        dims=(data.num_features, HIDDEN, data.num_classes),
-        epochs=EPOCHS,
-        batch_size=BATCH,
-        fanouts=FANOUTS,
-        seed=0,
-        learning_rate=registry.model(model).learning_rate,
-        threads=threads,
-    )
-    programs = ProgramRows((program,), registry)
-    platform = load_platform(LOCAL)
-    request = Request((), data, workload, platform, modes=(mode,), programs=programs)
+    sizes = TrialSizes(HIDDEN, EPOCHS, BATCH, FANOUTS, threads)
     try:
-        found = compare(request, registry)
+        runs = run_trial(make_trial((program,), registry, data, mode, model, sizes), registry)
     except IncompatiblePartsError as error:
         reason = str(error).removeprefix(f"{program.name}: ")
         return ProgramOutcome(mode, model, "refused", reason)
-    if found.interrupted:
-        raise KeyboardInterrupt
-    return ProgramOutcome(mode, model, *_judge(found.runs[0]))
+    return ProgramOutcome(mode, model, *_judge(runs[0]))
 
 
 def _judge(run: RunResult) -> tuple[Verdict, str]:

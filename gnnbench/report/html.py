@@ -6,8 +6,6 @@ script the page shows every column.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +35,7 @@ from gnnbench.report.comparison import (
     title_line,
 )
 from gnnbench.report.page import WAYS, render_page
-from gnnbench.report.results.frames import list_lines
+from gnnbench.report.results.frames import list_lines, to_csv, to_frame
 from gnnbench.report.results.output import write_text
 from gnnbench.report.results.schema import dump_json, to_document
 from gnnbench.report.verdict import describe_noise, summarise
@@ -123,15 +121,9 @@ def make_page(comparison: Comparison) -> str:
 def _make_files(comparison: Comparison) -> dict[str, str]:
     """Return the files that the page offers: the result file, and a line for each run as CSV."""
     document = to_document(comparison)
-    lines = list_lines(document)
-    stream = io.StringIO()
-    columns = dict.fromkeys(name for line in lines for name in line)
-    writer = csv.DictWriter(stream, list(columns), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
     return {
         "name": slug(f"gnnbench {comparison.dataset['name']}"),
-        "csv": stream.getvalue(),
+        "csv": to_csv(to_frame(list_lines(document))),
         "json": dump_json(document),
     }
 

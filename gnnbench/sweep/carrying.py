@@ -12,19 +12,15 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
 
-import gnnbench
 from gnnbench.errors import UsageError
 from gnnbench.host.waiting import wait_briefly
 from gnnbench.report.results.kept import (
     ENDING,
-    KeptHeader,
     KeptStatus,
-    identify_machine,
     read_kept,
-    write_kept,
 )
 from gnnbench.sweep.launching import Node
-from gnnbench.sweep.running import Task, run_task
+from gnnbench.sweep.running import Task, keep, run_task
 from gnnbench.sweep.turns import hold_machine, is_measured
 
 #: How a task ended: a status that is kept, or "lost": nothing is kept, and it is to be run again.
@@ -112,19 +108,5 @@ def keep_loss(task: Task, reason: str) -> Ended:
         return ended
     if not begun:
         return task, "lost", reason
-    from gnnbench.comparison import describe_machine
-
-    machine = identify_machine(describe_machine())
-    header = KeptHeader(
-        schema_version=1,
-        key=task.key,
-        machine=machine,
-        gnnbench=gnnbench.__version__,
-        configuration=task.configuration.to_json(),
-        status="failed",
-        reason=reason,
-        began=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        took_s=0.0,
-    )
-    write_kept(task.store, header, None)
+    keep(task, "failed", reason, datetime.now(timezone.utc), 0.0)
     return task, "failed", reason

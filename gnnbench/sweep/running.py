@@ -221,8 +221,6 @@ def run_task(task: Task, node: Node) -> tuple[KeptStatus, str]:
     Raises ``RunLostError`` if the run is to be run again.
     """
     wait_briefly()  # before anything imports torch
-    from gnnbench.comparison import describe_machine
-
     began, start_s = datetime.now(timezone.utc), time.perf_counter()
     document: ResultDocument | None = None
     status: KeptStatus = "failed"
@@ -239,20 +237,33 @@ def run_task(task: Task, node: Node) -> tuple[KeptStatus, str]:
     except Exception as error:
         words = " ".join(str(error).split())
         reason = words if isinstance(error, GnnbenchError) else f"{type(error).__name__}: {words}"
-    machine: Mapping[str, object] = describe_machine()
+    keep(task, status, reason, began, time.perf_counter() - start_s, document)
+    return status, reason
+
+
+def keep(
+    task: Task,
+    status: KeptStatus,
+    reason: str,
+    began: datetime,
+    took_s: float,
+    document: ResultDocument | None = None,
+) -> None:
+    """Keep the end of a task's run, which ``began`` then and took ``took_s`` seconds."""
+    from gnnbench.comparison import describe_machine
+
     header = KeptHeader(
         schema_version=1,
         key=task.key,
-        machine=identify_machine(machine),
+        machine=identify_machine(describe_machine()),
         gnnbench=gnnbench.__version__,
         configuration=task.configuration.to_json(),
         status=status,
         reason=reason,
         began=began.isoformat(timespec="seconds"),
-        took_s=time.perf_counter() - start_s,
+        took_s=took_s,
     )
     write_kept(task.store, header, document)
-    return status, reason
 
 
 def _compare(configuration: Configuration) -> ResultDocument:

@@ -148,9 +148,12 @@ for line in sys.stdin:
     report = run_epoch(epoch)
     if fault == "false losses":
         report["loss"] *= 0.9
-    send("epoch_end", epoch=epoch + (fault == "other epoch"), **report)
-    if fault == "two epochs":
-        send("epoch_begin", epoch=epoch + 1)
+    if fault != "two epochs":
+        send("epoch_end", epoch=epoch + (fault == "other epoch"), **report)
+    else:  # both in one piece, whenever this process is stopped
+        end = {"event": "epoch_end", "epoch": epoch, **report}
+        begin = {"event": "epoch_begin", "epoch": epoch + 1}
+        os.write(1, f"{json.dumps(end)}\n{json.dumps(begin)}\n".encode())
         send("epoch_end", epoch=epoch + 1, **run_epoch(epoch + 1))
 if fault == "does not end":
     time.sleep(1000)
