@@ -152,6 +152,7 @@ class ComparisonResult:
         It is a ``.json`` result file, an ``.html`` page, or the frame as ``.csv``.
         """
         from gnnbench.report.html import write_html
+        from gnnbench.report.results.frames import to_csv
         from gnnbench.report.results.output import write_text
         from gnnbench.report.results.schema import write_json
 
@@ -161,7 +162,7 @@ class ComparisonResult:
         elif target.suffix == ".html":
             write_html(self.comparison, target)
         else:
-            write_text(target, self.frame().to_csv(index=False))
+            write_text(target, to_csv(self.frame()))
         return target
 
     def _repr_html_(self) -> str:
@@ -280,11 +281,12 @@ class AdviceResult:
         Returns the path.
         """
         from gnnbench.advice.documents import describe_advice
+        from gnnbench.report.results.frames import to_csv
         from gnnbench.report.results.output import write_text
 
         target = _choose_file(path, ".json", ".csv")
         if target.suffix == ".csv":
-            write_text(target, self.frame().to_csv(index=False))
+            write_text(target, to_csv(self.frame()))
             return target
         content = {"schema": 1, **describe_advice(self.advice)}
         write_text(target, f"{json.dumps(content, indent=2, allow_nan=False)}\n")

@@ -90,6 +90,11 @@ def test_samples_have_a_row_for_every_epoch(found):
     assert epochs["value"].mean() == pytest.approx(mean)
 
 
+def test_a_saved_csv_has_no_formula(found, tmp_path, monkeypatch):
+    monkeypatch.setattr(type(found), "frame", lambda _: pd.DataFrame({"label": ["=1+1"]}))
+    assert found.save(tmp_path / "a.csv").read_text() == "label\n'=1+1\n"
+
+
 def test_it_is_shown_in_a_notebook_and_saved(found, tmp_path):
     shown = found._repr_html_()
     assert "<table" in shown

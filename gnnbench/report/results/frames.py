@@ -126,11 +126,24 @@ def _list_samples(runs: Sequence[RunEntry]) -> Iterator[dict[str, Value]]:
 
 
 def to_frame(lines: Sequence[Mapping[str, Value]]) -> DataFrame:
-    """Return lines as a frame with columns in the order of their first occurrence."""
+    """Return lines as a frame with columns in the order of their first occurrence.
+
+    A character without UTF-8 bytes (half of a surrogate pair, from a file name) becomes its
+    escape, because pandas keeps texts as UTF-8.
+    """
     from pandas import DataFrame
 
     columns = dict.fromkeys(name for line in lines for name in line)
-    return DataFrame(list(lines), columns=list(columns))
+    return DataFrame(
+        [{name: _as_utf8(value) for name, value in line.items()} for line in lines],
+        columns=list(columns),
+    )
+
+
+def _as_utf8(value: Value) -> Value:
+    if not isinstance(value, str):
+        return value
+    return value.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def to_csv(frame: DataFrame) -> str:
