@@ -58,8 +58,8 @@ class Library:
 
     ``call_s`` is the time of one call of its message passing in Python and in its framework.
     ``batch_s`` is the time that an update takes once, of a mini-batch or of a full graph: zeroing
-    gradients, the loss, the optimiser's kernels, and passing the mini-batch on. ``index_bytes`` is the stored size of an
-    edge's end. One worker draws ``sampled_edges_per_s`` and an accelerator
+    gradients, the loss, the optimiser's kernels, and passing the mini-batch on. An edge's end has
+    ``index_bytes``. One worker draws ``sampled_edges_per_s`` and an accelerator
     ``device_sampled_edges_per_s``, either after ``sampling_call_s`` for each layer; 0 means the
     platform's rate. Each worker of a loader takes ``worker_start_s`` to start, in every epoch.
     ``scalar_values_per_s`` is a core's rate in kernels without vector instructions,

@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from gnnbench.check.graphs import make_platform
+from gnnbench.jobs.sized import price_plan
 from gnnbench.kernels.read_order import BlockOrder
 from gnnbench.machines.costs import (
     DotProducts,
@@ -40,9 +42,11 @@ from gnnbench.machines.machine import (
 )
 from gnnbench.machines.tables import replace_fields
 from gnnbench.plugins import load
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import (
     AggregateWork,
     Block,
+    CopyWork,
     LossWork,
     ProductSize,
     RowsWork,
@@ -480,6 +484,46 @@ def test_a_mini_batch_takes_its_library_s_overhead_once():
     assert dgl.seconds(loss, GPU) == pytest.approx(plain + dgl.library.batch_s)
 
 
+def test_a_full_graphs_update_takes_the_librarys_overhead_once():
+    """A platform that states the library's times, or rates of whole steps, replaces it."""
+    dgl, loss = kernel("dgl"), CopyWork(bytes=0, loss=True)
+    platform = replace(make_platform(1), accelerators=(GPU,))
+    assert ModelClock(platform, dgl).seconds(loss, GPU.name, 0.0) == dgl.library.batch_s > 0
+    stated = replace(GPU, libraries={"dgl": LibraryRates(calls=CallTimes(batch_s=0.25))})
+    assert dgl.batch_seconds(stated) == 0.25
+    for other in (
+        replace(GPU, kind="fpga"),
+        replace_fields(GPU, update=RateCurve((1,), (1e9,), (1e9,))),
+    ):
+        assert dgl.batch_seconds(other) == 0.0
+    epochs = [price_full_graph("dgl", share) for share in (1.0, 0.5)]
+    assert epochs[1] == pytest.approx(epochs[0], rel=1e-3)
+    assert epochs[0] > dgl.library.batch_s
+
+
+def price_full_graph(strategy, share):
+    """Return an epoch's seconds on a graph so small that calls take most of them."""
+    options = {
+        "strategy": strategy,
+        "model": "gcn",
+        "platform": "p3-2xlarge",
+        "dims": (16, 16, 8),
+        "vertices": 2_000,
+        "edges": 4_000,
+        "share": share,
+    }
+    return price_plan(tuple(options.items())).epoch_s
+
+
+def test_attention_of_dgl_has_three_calls_of_its_front_end():
+    dgl = kernel("dgl")
+    for form, calls in (("attention", 3), ("scaled", 1)):
+        for backward in (False, True):
+            work = AggregateWork(EDGES, 1000, 8, 1000, form=form, backward=backward)
+            counted = sum(each.calls for each in dgl.operations(work, GPU))
+            assert counted == (0 if backward else calls)
+
+
 @pytest.mark.parametrize("kind", ["fpga", "sparse"])
 def test_other_accelerators_keep_equations_11_and_12(kind):
     device = replace(GPU, kind=kind)
@@ -543,14 +587,18 @@ def test_a_described_gather_rate_stands():
 
 
 def test_a_sampler_takes_its_calls_and_its_own_rate_shared_by_its_workers():
+    """Workers of a library contend. Threads of a native sampler do not, nor do measured ones."""
+    gain = RATES["cpu"].workers_gain
+    assert 0.5 < gain < 1
     library = Library(
         sampled_edges_per_s=2e6, device_sampled_edges_per_s=1e8, sampling_call_s=0.01,
         worker_start_s=0.5,
     )  # fmt: skip
     work = SampleWork(edges=10**6, layers=3, threads=4)
-    assert price_sampling(work, CPU, library) == pytest.approx((0.03 + 0.5) / 4)
-    assert price_sampling(work._replace(threads=0), CPU, library) == pytest.approx(0.53 / 20)
-    assert price_sampling(work._replace(starts=2), CPU, library) == pytest.approx(1 + 0.53 / 4)
+    assert price_sampling(work, CPU, library) == pytest.approx(0.53 / 4**gain)
+    assert price_sampling(work._replace(threads=0), CPU, library) == pytest.approx(0.53 / 20**gain)
+    starting_s = price_sampling(work._replace(starts=2), CPU, library)
+    assert starting_s == pytest.approx(1 + 0.53 / 4**gain)
     assert price_sampling(work, GPU, library) == pytest.approx(0.03 + 0.01)
     measured = LibraryRates(edges=EdgeRates(sampled_edges_per_s=1e6))
     assert price_sampling(work, CPU, library, measured) == pytest.approx(1.03 / 4)
