@@ -34,10 +34,10 @@ def price_sampling(
         return started_s + work.layers * call_s + work.edges / rate
     own = library.sampled_edges_per_s if of_host else library.device_sampled_edges_per_s
     rate = measured.edges.sampled_edges_per_s or own or device.rates.sampled_edges_per_s
-    gain = 1.0
+    together = float(threads)
     if of_host and own and not measured.edges.sampled_edges_per_s:
-        gain = rates_of(device).workers_gain
-    return started_s + (work.layers * call_s + work.edges / rate) / threads**gain
+        together = threads ** rates_of(device).workers_gain
+    return started_s + (work.layers * call_s + work.edges / rate) / together
 
 
 def price_copy(work: CopyWork, device: Device) -> float:
