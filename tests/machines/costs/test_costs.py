@@ -9,8 +9,6 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gnnbench.check.graphs import make_platform
-from gnnbench.jobs.sized import price_plan
 from gnnbench.kernels.read_order import BlockOrder
 from gnnbench.machines.costs import (
     DotProducts,
@@ -42,11 +40,9 @@ from gnnbench.machines.machine import (
 )
 from gnnbench.machines.tables import replace_fields
 from gnnbench.plugins import load
-from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import (
     AggregateWork,
     Block,
-    CopyWork,
     LossWork,
     ProductSize,
     RowsWork,
@@ -482,46 +478,6 @@ def test_a_mini_batch_takes_its_library_s_overhead_once():
     dgl = kernel("dgl")
     plain = dgl.seconds(UpdateWork(*loss), GPU)
     assert dgl.seconds(loss, GPU) == pytest.approx(plain + dgl.library.batch_s)
-
-
-def test_a_full_graphs_update_takes_the_librarys_overhead_once():
-    """A platform that states the library's times, or rates of whole steps, replaces it."""
-    dgl, loss = kernel("dgl"), CopyWork(bytes=0, loss=True)
-    platform = replace(make_platform(1), accelerators=(GPU,))
-    assert ModelClock(platform, dgl).seconds(loss, GPU.name, 0.0) == dgl.library.batch_s > 0
-    stated = replace(GPU, libraries={"dgl": LibraryRates(calls=CallTimes(batch_s=0.25))})
-    assert dgl.batch_seconds(stated) == 0.25
-    for other in (
-        replace(GPU, kind="fpga"),
-        replace_fields(GPU, update=RateCurve((1,), (1e9,), (1e9,))),
-    ):
-        assert dgl.batch_seconds(other) == 0.0
-    epochs = [price_full_graph("dgl", share) for share in (1.0, 0.5)]
-    assert epochs[1] == pytest.approx(epochs[0], rel=1e-3)
-    assert epochs[0] > dgl.library.batch_s
-
-
-def price_full_graph(strategy, share):
-    """Return an epoch's seconds on a graph so small that calls take most of them."""
-    options = {
-        "strategy": strategy,
-        "model": "gcn",
-        "platform": "p3-2xlarge",
-        "dims": (16, 16, 8),
-        "vertices": 2_000,
-        "edges": 4_000,
-        "share": share,
-    }
-    return price_plan(tuple(options.items())).epoch_s
-
-
-def test_attention_of_dgl_has_three_calls_of_its_front_end():
-    dgl = kernel("dgl")
-    for form, calls in (("attention", 3), ("scaled", 1)):
-        for backward in (False, True):
-            work = AggregateWork(EDGES, 1000, 8, 1000, form=form, backward=backward)
-            counted = sum(each.calls for each in dgl.operations(work, GPU))
-            assert counted == (0 if backward else calls)
 
 
 @pytest.mark.parametrize("kind", ["fpga", "sparse"])
