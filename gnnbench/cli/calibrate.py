@@ -325,10 +325,10 @@ def check_plan(planned: RunResult, run: RunEntry) -> None:
     near = abs(ours.edges - theirs.edges) <= NEAR_EDGES * theirs.edges
     if any(one != other for one, other in counts) or not near or ours.devices != theirs.devices:
         raise UsageError(
-            f"its plan here has {ours.updates:,} updates of {ours.seeds:,} seeds and "
-            f"{ours.edges:,} edges on {', '.join(ours.devices)}, and the run had "
-            f"{theirs.updates:,} of {theirs.seeds:,} and {theirs.edges:,} on "
-            f"{', '.join(theirs.devices)}; give a run of this version on the whole platform."
+            f"the run had {theirs.updates:,} updates of {theirs.seeds:,} seeds and "
+            f"{theirs.edges:,} edges on {', '.join(theirs.devices)}. Its plan has "
+            f"{ours.updates:,} of {ours.seeds:,} and {ours.edges:,} on {', '.join(ours.devices)}. "
+            f"Give a run of this version on the whole platform."
         )
 
 

@@ -296,8 +296,8 @@ def choose_target(
         )
     if scaling is not None and not in_folder:
         raise UsageError(
-            f"{target}: features in a file stay as they are and are scaled when they are used; "
-            f"leave out --scale-features, or give --out the name of a folder, without an ending."
+            f"{target}: --scale-features has no effect on a file, whose features are scaled when "
+            f"used. Leave it out, or give --out the name of a folder, without an ending."
         )
     if os.path.lexists(target) and not overwrite:
         raise UsageError(f"{target} exists; give another --out, or allow it with --overwrite.")
