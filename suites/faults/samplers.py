@@ -415,7 +415,7 @@ IN_CHECKS = (
     ),
     sampler(
         "draws-between-epochs", "a thread draws the next epoch when one is over",
-        checks={"clock": r"worked on after \d+ of its \d+ epochs"}, begin=begin_a_drawer,
+        checks={"clock": r"kept working after \d+ of its \d+ epochs"}, begin=begin_a_drawer,
         sample=have_next_drawn,
     ),
     sampler(

@@ -177,7 +177,7 @@ def test_a_program_that_cheats_is_found_out(
 
 
 BREAKS = [
-    ("works outside", "pass between the order of an epoch and epoch_begin"),
+    ("works outside", "from the order of an epoch to epoch_begin"),
     ("no epoch_end", "it sent no 'epoch_end' for 3 s"),
     ("never ready", "it sent no 'ready' for 3 s"),
     ("forks", "it left 1 process behind, which was ended"),

@@ -280,9 +280,9 @@ def test_groups_count_once_and_only_if_nothing_was_fitted_on_them():
         make_entry("sum", 1.0, 1.1, group="epoch"),
     )
     sentence = sum_up(entries)
-    assert sentence.startswith("7 measurements of 2 sources are 4 independent groups; 3 groups")
-    assert "Their median factor is 4, and 33 % are within 2x." in sentence
-    assert "cpu 2.8x of 2, gpu 20x of 1" in sentence
+    assert sentence.startswith("7 measurements of 2 sources form 4 independent groups; 3 groups")
+    assert "The median error of their predictions is 4x, and 33 % are within 2x." in sentence
+    assert "cpu 2.8x (2 groups), gpu 20x (1 group)" in sentence
     assert "none of which is held out" in sum_up(entries[-2:])
     summary = tabulate(entries, ())[0]
     assert count_outcome(tabulate(entries, ())[2:]).numbers == 5

@@ -94,7 +94,7 @@ class InMemoryProspect(Prospect):
             rows=tuple(rows),
             notes=(
                 f"the largest partition has {edges.max() / max(edges.mean(), 1.0):.2f} times the "
-                f"average number of in-edges; the halo is what a device reads of its peers in a "
-                f"layer, and as many gradients go back",
+                f"average number of in-edges; a device reads the halo from its peers in each "
+                f"layer, and returns as many gradients",
             ),
         )

@@ -197,6 +197,6 @@ def test_memory_and_disks_that_do_not_serve_are_refused(tmp_path):
     with pytest.raises(IncompatiblePartsError, match="is not a directory; name one that exists"):
         run("hongtu", setting, spill_dir=tmp_path / "none")
     unknown = with_disk(setting_for("gcn", 2), 0.0)
-    with pytest.raises(PlatformError, match="add disk_bandwidth to its"):
+    with pytest.raises(PlatformError, match="Add disk_bandwidth to its"):
         run("hongtu", unknown, host_bytes=FIXED)
     run("hongtu", unknown)

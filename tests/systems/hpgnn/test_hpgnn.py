@@ -238,8 +238,12 @@ def test_a_batch_that_does_not_fit_the_board_is_refused():
 @pytest.mark.parametrize(
     ("uram", "given", "message"),
     [
-        (512, {}, "buffer of a die of u250 has 2 words, and each of 1 gather PEs .* a row of 16"),
-        (8192, {"n": "4", "m": "16"}, "has 32 words, and each of 4 gather PEs needs room for a"),
+        (512, {}, "buffer of a die of u250 has 2 words, too few for a row of 16 at each of 1"),
+        (
+            8192,
+            {"n": "4", "m": "16"},
+            "has 32 words, too few for a row of .* at each of 4 gather PEs",
+        ),
     ],
 )
 def test_a_board_too_small_is_refused_before_anything_runs(tmp_path, uram, given, message):

@@ -191,7 +191,7 @@ def test_a_sampler_that_draws_anew_for_a_share_is_not_split(tmp_path):
     known = plugins.load(["gnnbench_plugins.hyscale", str(tmp_path / "anew.py")])
     swaps = (("sampler", "anew"),)
     run("reference", known, swaps=swaps)
-    with pytest.raises(IncompatiblePartsError, match="splits rounds over 5 devices"):
+    with pytest.raises(IncompatiblePartsError, match="cannot split rounds over 5 devices"):
         run("hyscale", known, swaps=swaps)
 
 

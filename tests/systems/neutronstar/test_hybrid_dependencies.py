@@ -177,12 +177,10 @@ def test_blocks_have_all_in_edges_and_the_note_counts_their_rows():
     assert len(set(spent)) == DEVICES
     kept = sum(map(len, chunks.kept.values()))
     note = " ".join(run(setting, split="auto", features="kept").notes)
-    assert f"of {3 * halos:,} rows of others" in note
-    assert f"{wanted:,} are computed again, with {depend:,} more that these depend on" in note
-    told = (
-        f"features of {kept:,} vertices of others are kept: {format_si(max(spent), 'B')} a device"
-    )
-    assert told in note
+    assert f"of {3 * halos:,} remote rows" in note
+    assert f"{wanted:,} are recomputed, with {depend:,} that these depend on" in note
+    most = format_si(max(spent), "B")
+    assert f"features of {kept:,} remote vertices are kept, at most {most} a device" in note
 
 
 # --------------------------------------------------------------------------- Algorithm 4, by hand

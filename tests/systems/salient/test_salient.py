@@ -139,7 +139,7 @@ def test_where_the_host_trains_or_its_threads_are_divided_all_share_each_mini_ba
 ):
     setting = setting_for(devices=devices, epochs=1)
     trace = run(setting, name, (("sampler", "salient"),), **options)
-    assert any("here all threads share each mini-batch" in note for note in trace.notes)
+    assert any("all threads share each mini-batch" in note for note in trace.notes)
     resources = {name for span in trace.epochs[0].spans for name in span.resources}
     assert not any(".prepare " in name for name in resources)
     assert losses(trace) == pytest.approx(losses(run(setting, "reference")), rel=1e-9, abs=0)
