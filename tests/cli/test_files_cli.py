@@ -180,55 +180,49 @@ IMPOSSIBLE = {
 }
 
 
-@pytest.mark.parametrize("kind", IMPOSSIBLE)
+INPUTS = (
+    "compare --plugins reference --dataset {} --json out",
+    "compare --plugins reference --dataset {}.npz",
+    "compare --plugins reference --dataset ring.npz --platform {}",
+    "compare --plugins reference --dataset ring.npz --platform {}.toml --html out",
+    "compare --plugins reference --dataset ring.npz --plugin {}.py --json out",
+    "compare --plugins reference --dataset ring.npz --plugin {}/x.py",
+    "compare --plugins {} --dataset ring.npz",
+    "compare --plugins reference --dataset ring.npz --set {0}.{0}={0}",
+    "datasets import {}",
+    "datasets import {}.mtx",
+    "datasets import {}.npz",
+    "datasets make {}",
+    "datasets info {}",
+    "platforms show {}",
+    "platforms show {}/x.toml",
+    "plugins show {}",
+    "reproduce {}",
+    "plan {} --dataset ring.npz",
+)
+OUTPUTS = (
+    "datasets list --json {}",
+    "compare --plugins reference --dataset ring.npz --html {}",
+    "compare --plugins reference --dataset ring.npz --trace {}/x",
+    "datasets make sbm --out {}.npz",
+    "platforms probe --out {}",
+    "plugins new half-half --out {}",
+    "plugins new half-half --out ring.npz/{}",
+)
+
+
 @pytest.mark.parametrize(
-    "words",
+    ("words", "kind"),
     [
-        "compare --plugins reference --dataset {} --json out",
-        "compare --plugins reference --dataset {}.npz",
-        "compare --plugins reference --dataset ring.npz --platform {}",
-        "compare --plugins reference --dataset ring.npz --platform {}.toml --html out",
-        "compare --plugins reference --dataset ring.npz --plugin {}.py --json out",
-        "compare --plugins reference --dataset ring.npz --plugin {}/x.py",
-        "compare --plugins {} --dataset ring.npz",
-        "compare --plugins reference --dataset ring.npz --set {0}.{0}={0}",
-        "datasets import {}",
-        "datasets import {}.mtx",
-        "datasets import {}.npz",
-        "datasets make {}",
-        "datasets info {}",
-        "platforms show {}",
-        "platforms show {}/x.toml",
-        "plugins show {}",
-        "reproduce {}",
-        "plan {} --dataset ring.npz",
+        *((words, kind) for words in INPUTS for kind in IMPOSSIBLE),
+        *((words, kind) for words in OUTPUTS for kind in IMPOSSIBLE if kind != "no UTF-8"),
     ],
 )
 def test_what_no_file_is_called_is_one_sentence(run, files, monkeypatch, kind, words):
     monkeypatch.chdir(files)
+    monkeypatch.setattr(probing, "probe", None)
     for name in ("loop", "loop.npz", "loop.mtx", "loop.toml", "loop.py"):
         (files / name).symlink_to(name)
-    one_sentence(run(*(word.format(IMPOSSIBLE[kind]) for word in words.split())))
-
-
-@pytest.mark.parametrize("kind", [kind for kind in IMPOSSIBLE if kind != "no UTF-8"])
-@pytest.mark.parametrize(
-    "words",
-    [
-        "datasets list --json {}",
-        "compare --plugins reference --dataset ring.npz --html {}",
-        "compare --plugins reference --dataset ring.npz --trace {}/x",
-        "datasets make sbm --out {}.npz",
-        "platforms probe --out {}",
-        "plugins new half-half --out {}",
-        "plugins new half-half --out ring.npz/{}",
-    ],
-)
-def test_what_no_output_is_called_is_one_sentence(run, files, monkeypatch, kind, words):
-    monkeypatch.chdir(files)
-    monkeypatch.setattr(probing, "probe", None)
-    (files / "loop").symlink_to("loop")
-    (files / "loop.npz").symlink_to("loop.npz")
     one_sentence(run(*(word.format(IMPOSSIBLE[kind]) for word in words.split())))
 
 

@@ -37,16 +37,6 @@ def small_data(**changes):
     return Data(**{k: v for k, v in (fields | changes).items() if v is not None})
 
 
-def test_from_pyg_symmetrises_and_keeps_the_content():
-    dataset = from_pyg(small_data(), "small")
-    graph = dataset.graph
-    assert [r.tolist() for r in np.split(graph.indices, graph.indptr[1:-1])] == ROWS
-    np.testing.assert_array_equal(dataset.features, np.arange(8).reshape(4, 2))
-    np.testing.assert_array_equal(dataset.labels, [0, 1, 2, 0])
-    np.testing.assert_array_equal(dataset.train_ids, [0, 1])
-    assert dataset.notes == ("self loops removed: 1", "missing reverse edges added: 3")
-
-
 def test_from_pyg_sparse_features():
     x = torch.tensor([[0.0, 1.0], [0.0, 0.0], [2.0, 0.0], [0.0, 3.0]])
     for sparse in (x.to_sparse_coo(), x.to_sparse_csr()):

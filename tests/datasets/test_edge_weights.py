@@ -24,12 +24,12 @@ from gnnbench.records import BlockSize
 from tests.datasets.test_directed import (
     dense_of,
     directed_dataset,
-    gcn,
     hold_against_dense,
     hold_against_pyg,
     reference,
 )
 from tests.datasets.test_ways_in import EDGES, of_arrays, of_folder_of_a_list
+from tests.models.dense_training import FORMULAS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -128,7 +128,7 @@ def test_losses_are_those_of_dense_matrices(projected):
     registry = plugins.load()
     bundle = plugins.assemble(registry, registry.strategy(name).bundles["full-graph"], {})
     assert any(bundle.kernel.projects_first(i, setting, "full-graph") for i in (0, 1)) == projected
-    hold_against_dense(setting, bundle, gcn, adjacent)
+    hold_against_dense(setting, bundle, FORMULAS["gcn"], adjacent)
 
 
 def test_a_layer_is_pygs():

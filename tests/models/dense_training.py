@@ -1,10 +1,12 @@
-"""Training on dense matrices, for losses that are not the engines' own."""
+"""Layers and training on dense matrices, for values that are not the engines' own."""
 
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from gnnbench.models import build
+from gnnbench.models.layers import CommNetLayer, GATLayer, GCNLayer, GGCNLayer, GINLayer, SAGELayer
 
 
 def train_on(setting, forward):
@@ -26,3 +28,53 @@ def train_on(setting, forward):
         loss.backward()
         optimiser.step()
     return found
+
+
+def compute_gcn(layer: GCNLayer, a: Tensor, h: Tensor) -> Tensor:
+    looped = a + torch.eye(len(a), dtype=a.dtype)
+    scale = torch.diag(looped.sum(1) ** -0.5)
+    return scale @ looped @ scale @ h @ layer.weight + layer.bias
+
+
+def compute_sage(layer: SAGELayer, a: Tensor, h: Tensor) -> Tensor:
+    mean = torch.diag(1 / a.sum(1).clamp(min=1)) @ a @ h
+    own, neighbours = layer.weight[: h.shape[1]], layer.weight[h.shape[1] :]
+    return h @ own + mean @ neighbours + layer.bias
+
+
+def compute_gin(layer: GINLayer, a: Tensor, h: Tensor) -> Tensor:
+    total = (a + torch.eye(len(a), dtype=a.dtype)) @ h
+    hidden = (total @ layer.weight_1 + layer.bias_1).clamp(min=0)
+    return hidden @ layer.weight_2 + layer.bias_2
+
+
+def compute_gat(layer: GATLayer, a: Tensor, h: Tensor) -> Tensor:
+    z = h @ layer.weight
+    scores = z @ layer.attend_dst + (z @ layer.attend_src).t()
+    scores = torch.where(scores > 0, scores, 0.2 * scores)
+    looped = a + torch.eye(len(a), dtype=a.dtype)
+    attention = torch.softmax(scores.masked_fill(looped == 0, -torch.inf), dim=1)
+    return attention @ z + layer.bias
+
+
+def compute_commnet(layer: CommNetLayer, a: Tensor, h: Tensor) -> Tensor:
+    mean = torch.diag(1 / a.sum(1).clamp(min=1)) @ a @ h
+    own, heard = layer.weight[: h.shape[1]], layer.weight[h.shape[1] :]
+    return h @ own + mean @ heard
+
+
+def compute_ggcn(layer: GGCNLayer, a: Tensor, h: Tensor) -> Tensor:
+    """With a gate for every pair of vertices, ``(V, V, f)``."""
+    gates = torch.sigmoid((h @ layer.gate_dst)[:, None] + (h @ layer.gate_src)[None])
+    messages = a[:, :, None] * gates * (h @ layer.message)[None]
+    return h @ layer.own + messages.sum(1) + layer.bias
+
+
+FORMULAS = {
+    "gcn": compute_gcn,
+    "sage": compute_sage,
+    "gin": compute_gin,
+    "gat": compute_gat,
+    "commnet": compute_commnet,
+    "ggcn": compute_ggcn,
+}

@@ -11,11 +11,11 @@ from torch import Tensor
 from gnnbench.kernels import dispatch
 from gnnbench.kernels.csr import csr_tensor
 from gnnbench.models import GNN, MODELS, PROJECTED, BoundBlock, Degrees, build
-from gnnbench.models.layers import CommNetLayer, GATLayer, GCNLayer, GGCNLayer, GINLayer, SAGELayer
 from gnnbench.parts import Adjacency, Kernel
 from gnnbench.records import Block, Graph, Workload
 from gnnbench_plugins.reference.kernel import TorchAdjacency, TorchKernel
 from gnnbench_plugins.reference.native_kernel import NativeKernel
+from tests.models.dense_training import FORMULAS
 
 NUM_VERTICES = 40
 DIMS = (7, 5, 3)
@@ -81,56 +81,6 @@ def make_dense() -> Tensor:
     for v in range(NUM_VERTICES):
         a[v, GRAPH.indices[GRAPH.indptr[v] : GRAPH.indptr[v + 1]].astype(np.int64)] = 1.0
     return a
-
-
-def compute_gcn(layer: GCNLayer, a: Tensor, h: Tensor) -> Tensor:
-    looped = a + torch.eye(len(a), dtype=a.dtype)
-    scale = torch.diag(looped.sum(1) ** -0.5)
-    return scale @ looped @ scale @ h @ layer.weight + layer.bias
-
-
-def compute_sage(layer: SAGELayer, a: Tensor, h: Tensor) -> Tensor:
-    mean = torch.diag(1 / a.sum(1).clamp(min=1)) @ a @ h
-    own, neighbours = layer.weight[: h.shape[1]], layer.weight[h.shape[1] :]
-    return h @ own + mean @ neighbours + layer.bias
-
-
-def compute_gin(layer: GINLayer, a: Tensor, h: Tensor) -> Tensor:
-    total = (a + torch.eye(len(a), dtype=a.dtype)) @ h
-    hidden = (total @ layer.weight_1 + layer.bias_1).clamp(min=0)
-    return hidden @ layer.weight_2 + layer.bias_2
-
-
-def compute_gat(layer: GATLayer, a: Tensor, h: Tensor) -> Tensor:
-    z = h @ layer.weight
-    scores = z @ layer.attend_dst + (z @ layer.attend_src).t()
-    scores = torch.where(scores > 0, scores, 0.2 * scores)
-    looped = a + torch.eye(len(a), dtype=a.dtype)
-    attention = torch.softmax(scores.masked_fill(looped == 0, -torch.inf), dim=1)
-    return attention @ z + layer.bias
-
-
-def compute_commnet(layer: CommNetLayer, a: Tensor, h: Tensor) -> Tensor:
-    mean = torch.diag(1 / a.sum(1).clamp(min=1)) @ a @ h
-    own, heard = layer.weight[: h.shape[1]], layer.weight[h.shape[1] :]
-    return h @ own + mean @ heard
-
-
-def compute_ggcn(layer: GGCNLayer, a: Tensor, h: Tensor) -> Tensor:
-    """With a gate for every pair of vertices, ``(V, V, f)``."""
-    gates = torch.sigmoid((h @ layer.gate_dst)[:, None] + (h @ layer.gate_src)[None])
-    messages = a[:, :, None] * gates * (h @ layer.message)[None]
-    return h @ layer.own + messages.sum(1) + layer.bias
-
-
-FORMULAS = {
-    "gcn": compute_gcn,
-    "sage": compute_sage,
-    "gin": compute_gin,
-    "gat": compute_gat,
-    "commnet": compute_commnet,
-    "ggcn": compute_ggcn,
-}
 
 
 def compute_dense(model: GNN, name: str, h: Tensor) -> Tensor:

@@ -125,16 +125,6 @@ def assert_equal_to_plain(trace, model, num_layers, data, case):
 
 # --------------------------------------------------------------------------- same maths, full graph
 
-#: How HongTu's rows may move.
-COMMUNICATIONS = (
-    ("vanilla", {}),
-    *(
-        ("hongtu", {"p2p": p2p, "reuse": reuse})
-        for p2p in ("true", "false")
-        for reuse in ("true", "false")
-    ),
-)
-
 
 @pytest.mark.parametrize(
     ("parts", "data", "accelerators", "chunks", "num_layers"),
@@ -158,19 +148,6 @@ def test_every_engine_trains_as_plain_torch(model, parts, data, accelerators, ch
     assert_equal_to_plain(run(parts, options, setting), model, num_layers, data, parts)
 
 
-@pytest.mark.parametrize("memory", ["hongtu", "hongtu-recompute", "hongtu-cache"])
-@pytest.mark.parametrize("model", ["gcn", "gat"])
-def test_every_way_of_moving_rows_trains_as_plain_torch(model, memory):
-    setting = setting_for(model, 3, 4)
-    for communication, options in COMMUNICATIONS:
-        trace = run(
-            dataclasses.replace(HONGTU, communication=communication, memory=memory),
-            {"sampler": {"chunks_per_partition": "3"}, "communication": options},
-            setting,
-        )
-        assert_equal_to_plain(trace, model, 3, "awkward", (communication, options))
-
-
 def test_more_chunks_than_vertices_leave_some_empty():
     """What the grid above relies on: chunks without vertices, and with vertices but no edges."""
     sampler = registry().part("sampler", "hongtu")(chunks_per_partition=8)
@@ -180,13 +157,6 @@ def test_more_chunks_than_vertices_leave_some_empty():
     assert sum(len(unit.output_ids) for unit in units) == 5
     assert any(len(unit.output_ids) == 0 for unit in units)
     assert any(len(unit.output_ids) and not unit.blocks[0].num_edges for unit in units)
-
-
-@pytest.mark.parametrize("model", ["gcn", "gat"])
-def test_float32_stays_within_its_tolerance(model):
-    losses, _ = plain_torch(model, 2, "awkward")
-    trace = run(HONGTU, {}, setting_for(model, 2, 4, dtype="float32"))
-    assert [e.loss for e in trace.epochs] == pytest.approx(losses, rel=1e-4)
 
 
 @cache
