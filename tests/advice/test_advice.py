@@ -1,7 +1,5 @@
 """Advice: what is planned, searched and ranked, and what would change it."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import sys

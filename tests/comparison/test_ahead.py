@@ -1,7 +1,5 @@
 """What is done of epochs before their clock is found, and what serves all epochs is not."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

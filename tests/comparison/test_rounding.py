@@ -1,7 +1,5 @@
 """How far rounding goes in the check of equality: sums may cancel, and weights underflow."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

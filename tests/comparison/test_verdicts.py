@@ -1,8 +1,6 @@
 """No false verdict by way of compare: rows of other work stand apart, wrong ones cannot win, and
 what one part does to the data, to the process or to itself leaves the other rows as they are."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json

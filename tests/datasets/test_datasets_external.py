@@ -1,7 +1,5 @@
 """OGB and PyG: the conversions on small graphs, and what is said when a library is missing."""
 
-from __future__ import annotations
-
 import collections
 import fcntl
 import os

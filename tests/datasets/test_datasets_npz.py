@@ -1,7 +1,5 @@
 """The ``.npz`` format: what is read, what is refused and how, and what is written."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp

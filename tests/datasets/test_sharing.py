@@ -1,7 +1,5 @@
 """One copy of a data set for the ranks of a machine, and partitions that are cut once."""
 
-from __future__ import annotations
-
 import os
 import signal
 import tempfile

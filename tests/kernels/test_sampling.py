@@ -1,7 +1,5 @@
 """Neighbour sampling and induced blocks: compiled kernels, their twins, the statistics."""
 
-from __future__ import annotations
-
 import importlib.util
 import itertools
 import os

@@ -1,7 +1,5 @@
 """The steps of small runs, and what a wait says of two of them; ``test_waits`` has the tests."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Caches of feature rows, which stay or come and go: what they serve, cost, say and refuse."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """A full-graph program that every epoch shares is made once, and trains as one made anew does."""
 
-from __future__ import annotations
-
 import dataclasses
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Rounds of HongTu that overlap: who waits for whom, what devices hold, and the same training."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rows that a device picks out of the features it has, on the host by the run's own threads."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """Small runs of every strategy do what they have done; ``python -m tests.pins`` makes the table."""
 
-from __future__ import annotations
-
 import pytest
 
 from gnnbench.errors import DatasetError, MissingDependencyError

@@ -4,8 +4,6 @@
 time, and makes a failing one simpler; without it the same fifty are tried.
 """
 
-from __future__ import annotations
-
 import os
 from functools import cache
 

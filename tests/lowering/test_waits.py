@@ -10,8 +10,6 @@ resource that they hold, in whatever order they come, ``Apart`` says so.
 That waits and resources become start times is the scheduler's business (``test_schedule``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """The waits of mini-batch training, and of P3's, and their reasons."""
 
-from __future__ import annotations
-
 from tests.lowering.steps import (
     Case,
     Relation,

@@ -1,7 +1,5 @@
 """The waits of full-graph training, layer after layer, and their reasons."""
 
-from __future__ import annotations
-
 from tests.lowering.steps import (
     Case,
     Step,

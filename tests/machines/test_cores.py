@@ -1,7 +1,5 @@
 """Devices that are made of this machine's cores."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import os

@@ -1,7 +1,5 @@
 """Platform files: what the bundled ones say, what is refused and how, and the probe."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import socket

@@ -1,7 +1,5 @@
 """torch's own error for a full CUDA device becomes the project's, with what torch had left."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

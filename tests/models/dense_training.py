@@ -1,7 +1,5 @@
 """Layers and training on dense matrices, for values that are not the engines' own."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Edges scaled by how likely they were drawn: GraphSAINT's normalisation of aggregators."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 

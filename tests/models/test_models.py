@@ -1,7 +1,5 @@
 """Each model against a formula written with dense matrices, and sampled against full-graph."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp

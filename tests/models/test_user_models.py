@@ -1,7 +1,5 @@
 """A model of one's own, from a plugin: offered by name, trained as the bundled ones, or refused."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

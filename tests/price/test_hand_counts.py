@@ -7,8 +7,6 @@ multiply-accumulate after a launch. The graphs are such that both devices do the
 that all know each other, and two groups of five that are joined by one edge.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -4,8 +4,6 @@ Ten vertices that all know each other, a GPU and five vertices a node, two layer
 with the GPU of their partition; of mini-batches every second vertex is at home at the first node.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The scheduler: legal, work-conserving, first listed first, and quick on long queues."""
 
-from __future__ import annotations
-
 import random
 import time
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """What the probe makes of times that libraries take, and that it measures those it says."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The recorder and the ledger keep exact books."""
 
-from __future__ import annotations
-
 import threading
 import time
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Whole programs: an honest one is ranked, and each that cheats or breaks is named or refused."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

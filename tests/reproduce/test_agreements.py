@@ -1,7 +1,5 @@
 """No cell of a reproduction gets further from its paper unnoticed."""
 
-from __future__ import annotations
-
 import pytest
 
 from gnnbench import plugins

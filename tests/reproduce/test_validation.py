@@ -1,7 +1,5 @@
 """The ledger of measurements made by others: what it quotes, what it predicts, and its sums."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import astuple, replace

@@ -1,7 +1,5 @@
 """Every way of cutting up the graph trains as plain torch does, within the memory there is."""
 
-from __future__ import annotations
-
 import dataclasses
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Sweeps on clusters: nodes and processes of a run, lost jobs, and jobs of an earlier sweep."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

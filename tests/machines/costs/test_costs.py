@@ -1,7 +1,5 @@
 """What libraries cost, against counts of their bytes, launches and calls worked out by hand."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 
 import numpy as np

@@ -3,8 +3,6 @@
 The graphs are in the shared data folder, beside the repository or where ``GNNBENCH_DATA`` says.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

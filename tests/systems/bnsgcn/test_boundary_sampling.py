@@ -4,8 +4,6 @@ Partition i has the inner vertices V_i and the boundary set B_i, of which an epo
 probability with which a vertex of B_i is in U_i.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

@@ -5,8 +5,6 @@ The paper's symbols: partition i < m, chunk (batch) j < n, neighbour set N_ij, t
 are loaded and those that are kept from batch j-1.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from functools import cache

@@ -1,7 +1,5 @@
 """HongTu's Figure 10 and its headlines, by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from gnnbench.records import Cell, Table, TableRow

@@ -3,8 +3,6 @@
 ``tests/run/test_engines.py`` holds the losses of every memory equal to plain training.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from functools import cache

@@ -3,8 +3,6 @@
 Real graphs are those of the shared data folder.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from functools import cache

@@ -1,7 +1,5 @@
 """HongTu's epochs from counts: held against the engine's, and the paper's tables from them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache

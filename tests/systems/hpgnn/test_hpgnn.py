@@ -1,8 +1,6 @@
 """HP-GNN's claims: design space exploration, the cycle model beside the equations, layout, and the
 same maths."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """HP-GNN's generators: a design's C simulation beside the reference and the cycle model."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

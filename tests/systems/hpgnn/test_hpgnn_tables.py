@@ -1,7 +1,5 @@
 """HP-GNN's Table 6: what its layouts earn, and what that rests on."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,8 +1,6 @@
 """What HP-GNN trains besides neighbour samples and bundled models: subgraphs, layer-wise samples,
 functions of one's own, and HyScale-GNN's boards by its cycle model."""
 
-from __future__ import annotations
-
 import itertools
 import textwrap
 from dataclasses import replace

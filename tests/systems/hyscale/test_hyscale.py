@@ -1,7 +1,5 @@
 """HyScale-GNN's claims: Algorithm 1, Equations 5 to 13, Figure 7, and the same maths throughout."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import replace

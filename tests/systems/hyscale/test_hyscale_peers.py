@@ -1,8 +1,6 @@
 """HyScale-GNN's peers (sections VI-E and VIII) and what lies past it: that all train alike, and
 what each of them moves. Caches, columns of features, partitions, and rows rounded on their way."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """HyScale-GNN's Processor-Accelerator Training Protocol: §III, §IV, Listing 1, and its failures."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """HyScale-GNN's tables and figures, and the equations that they rest on."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 

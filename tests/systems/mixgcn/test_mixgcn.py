@@ -1,8 +1,6 @@
 """MixGCN's mixture of parallelism and of accelerators: its Algorithm 2, Propositions 3.3 to 3.5 and
 Figure 5, on real training."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from functools import cache

@@ -1,7 +1,5 @@
 """MixGCN's sparse accelerator, its rivals, Figure 12 and Table 3."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """MixGCN section 3.2.2: orders, Proposition 3.5, and the schedules of Figure 5 by the program."""
 
-from __future__ import annotations
-
 import dataclasses
 from functools import cache
 from itertools import pairwise

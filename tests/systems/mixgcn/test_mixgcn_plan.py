@@ -1,7 +1,5 @@
 """MixGCN's plans and tables: sizes beside trained epochs, Table 4, and Figure 7."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,7 +1,5 @@
 """NeuGraph: the grid of chunks, what crosses for its pieces, what stays, and what overlaps."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -5,8 +5,6 @@ Device i has the vertices V_i. Layer l reads h^{l-1} of its halo: R^l are comput
 itself, C^l are read of their owners.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from itertools import pairwise
 

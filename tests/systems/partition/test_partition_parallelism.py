@@ -3,8 +3,6 @@
 m workers, worker i with the vertices V_i; R are the remote neighbours of all of them.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

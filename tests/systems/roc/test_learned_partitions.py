@@ -1,7 +1,5 @@
 """ROC: what a vertex costs, the cuts by it, and what waits on the host between the passes."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import re

@@ -3,8 +3,6 @@
 Its epochs on the model clock are counted by hand in ``tests/price/test_hand_counts.py``.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from itertools import pairwise
 

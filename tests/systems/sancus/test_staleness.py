@@ -4,8 +4,6 @@ change, what they save and hold.
 m devices, partition i with the rows V_i; a copy is what a device has of a peer's rows.
 """
 
-from __future__ import annotations
-
 import io
 import json
 from functools import cache
