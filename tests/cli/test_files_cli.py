@@ -247,20 +247,6 @@ def test_names_that_are_not_utf8_are_taken_and_reach_every_output(run, files, tm
     assert all(path.read_text() for path in outputs)
 
 
-def test_pipes_are_refused_as_inputs_at_once(run, files):
-    for ending in ("npz", "txt", "mtx", "toml", "py"):
-        os.mkfifo(files / f"pipe.{ending}")
-    for words in (
-        ("datasets", "info", files / "pipe.npz"),
-        ("datasets", "import", files / "pipe.txt"),
-        ("datasets", "import", files / "pipe.mtx"),
-        ("datasets", "import", files / "pipe.npz"),
-        ("platforms", "show", files / "pipe.toml"),
-        ("plugins", "list", "--plugin", files / "pipe.py"),
-    ):
-        one_sentence(run(*words))
-
-
 @pytest.mark.parametrize(
     ("words", "unbuffered"), [("platforms list", ""), ("platforms list --json -", "1")]
 )

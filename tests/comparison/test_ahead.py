@@ -70,9 +70,6 @@ def test_no_epoch_is_trained_where_preparation_cannot_hide_any():
     refuse([take(0.001)] * 10, Training(), before_s=0.03)
 
 
-# --------------------------------------------------------------------------- processes
-
-
 @pytest.fixture
 def start():
     """Start a command that is ended with the test."""

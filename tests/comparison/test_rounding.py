@@ -11,8 +11,6 @@ from gnnbench.comparison.plain import Shared
 from gnnbench.comparison.rounding import Rounded
 from suites import equality as suite
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture(scope="module")
 def registry():

@@ -30,8 +30,6 @@ from gnnbench_plugins.reference.sampler import NeighbourSampler
 from suites.faults.fault import make_part, offer
 from tests.uneven import make_uneven
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def load(*parts, extra=()):
     return plugins.load(extra, objects=[*parts, *map(offer, parts)])

@@ -136,9 +136,6 @@ def test_a_child_says_why_it_failed():
         call_apart(lambda: os.kill(os.getpid(), signal.SIGKILL))
 
 
-# --------------------------------------------------------------------------- partitions
-
-
 @pytest.fixture
 def cuts(monkeypatch):
     """The parts that METIS was asked for."""

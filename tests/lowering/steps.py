@@ -15,8 +15,6 @@ from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Span
 from gnnbench.run import train
 
-# --------------------------------------------------------------------------- runs
-
 
 @dataclass(frozen=True)
 class Case:
@@ -239,8 +237,6 @@ def ancestors(case: Case) -> tuple[int, ...]:
         before.append(bits)
     return tuple(before)
 
-
-# --------------------------------------------------------------------------- relations
 
 Relation = Callable[[Step, Step], bool]
 

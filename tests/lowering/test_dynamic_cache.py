@@ -20,8 +20,6 @@ from gnnbench.records import BoolArray, Fetch, IntArray, Parts, RoundTraffic
 from gnnbench.run import train
 from tests.uneven import make_uneven
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 REGISTRY = plugins.load()
 ITEM = 8
 
@@ -159,9 +157,6 @@ def test_a_cache_is_read_before_it_changes_and_changed_before_it_is_read_again()
         assert earlier.id in before(later)
 
 
-# --------------------------------------------------------------------------- what is refused
-
-
 class Told(CacheSession):
     """Changes as it is told."""
 
@@ -212,9 +207,6 @@ def test_a_cache_larger_than_its_room_ends_the_run():
     bundle = make_bundle(Greedy())
     with pytest.raises(ValueError, match="which has room for"):
         train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
-
-
-# --------------------------------------------------------------------------- a cache that stays
 
 
 def serve(cache, slot, *needed):

@@ -15,8 +15,6 @@ from gnnbench.records import EpochTrace, Parts
 from gnnbench.run import base, make_engine
 from tests.uneven import make_uneven
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 EPOCHS = 4
 REGISTRY = plugins.load()
 #: Full graphs by bundled strategies, and by others of HongTu's parts.

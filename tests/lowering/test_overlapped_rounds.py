@@ -21,8 +21,6 @@ from tests.lowering.steps import Case, ancestors, run
 from tests.pins.recording import load_registry
 from tests.uneven import make_uneven
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 CHUNKS, DEVICES = 3, 2
 OVERLAP = {"communication": {"overlap": "true"}}
 

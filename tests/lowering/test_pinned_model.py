@@ -10,8 +10,6 @@ from tests import pins
 from tests.pins.combinations import Combination, parse_line
 from tests.pins.recording import load_registry, plan
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 COMBINATIONS = pins.read_list()
 #: Of each kind of schedule some: between them they see the faults that ``tests.mutants`` has for
 #: this file. All others are long together.

@@ -25,8 +25,6 @@ from tests import pins
 from tests.pins.combinations import DATASETS, PLATFORMS
 from tests.pins.recording import load_dataset, load_registry, plan
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 PROGRAMS = int(os.environ.get("GNNBENCH_PROGRAMS", 0))
 #: Draws with compiled routines that are not installed everywhere.
 LEFT_OUT = {("sampler", "pyg")}

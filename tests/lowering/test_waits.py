@@ -22,8 +22,6 @@ from tests.lowering.waits_of_features import MIXED, MIXED_WAITS
 from tests.lowering.waits_of_layers import DEVICE_RESIDENT, DEVICE_WAITS, HOST_RESIDENT, HOST_WAITS
 from tests.lowering.waits_of_streams import STREAM_WAITS, STREAMED
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @dataclass(frozen=True)
 class Apart:

@@ -11,8 +11,6 @@ from tests.lowering.steps import (
     next_listed,
 )
 
-# --------------------------------------------------------------------------- mini-batches
-
 NO_CPU = "placement.cpu_trainer=false"
 
 UNIT_MAJOR = (
@@ -139,8 +137,6 @@ UNIT_WAITS = (
          PROPAGATED, f"{DRAWN}|load features", prepared),
 )
 # fmt: on
-
-# --------------------------------------------------------------------------- P3
 
 P3 = (Case("p3"), Case("p3", model="sage", layers=3), Case("p3", pipelined=True))
 

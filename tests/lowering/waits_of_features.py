@@ -2,8 +2,6 @@
 
 from tests.lowering.steps import Case, Relation, Step, Wait, always
 
-# --------------------------------------------------------------------------- MixGCN
-
 MIXED = (
     Case("mixgcn", ("sampler.schedule=naive",)),
     Case("mixgcn", ("sampler.schedule=pipelined", "sampler.stages=3"), layers=3),

@@ -16,8 +16,6 @@ from tests.lowering.steps import (
     round_before,
 )
 
-# -------------------------------------------------------------------------- full graph, host memory
-
 CHUNKS = ("sampler.chunks_per_partition=2",)
 
 HOST_RESIDENT = (
@@ -115,8 +113,6 @@ HOST_WAITS = (
     Wait("the step follows all averages", "average and step", "all-reduce gradients", always),
 )
 # fmt: on
-
-# --------------------------------------------------------------------------- full graph, devices
 
 ADAPTIVE = ("communication.metric=embeddings", "communication.change=0.1")
 

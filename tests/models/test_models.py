@@ -202,9 +202,6 @@ def test_the_work_of_an_attention_layer() -> None:
     assert layer.update_work(block.num_dst, 8).macs == 0
 
 
-# --------------------------------------------------------------------------- W first
-
-
 def make_blocks(kind: str) -> list[Block]:
     ids = np.arange(NUM_VERTICES, dtype=np.int64)
     if kind == "whole":

@@ -145,9 +145,6 @@ WITHIN_COMPLETE, HALO_COMPLETE = N * (V - 1), N
 WITHIN_PAIR, HALO_PAIR = N * (N - 1) + 1, 1
 
 
-# --------------------------------------------------------------------------- full graph, on devices
-
-
 def partition_epoch(edges, halo):
     """At every layer: own rows and then the halo, AGGREGATE, UPDATE; backward UPDATE (two products,
     for the weights and for its input), AGGREGATE, and the halo's gradients go back to rows that
@@ -431,9 +428,6 @@ def test_mixgcn_in_one_round():
     assert result.epoch_s == pytest.approx(expected, rel=1e-12)
     assert counted["all_to_all"] == 2 * N * (F0 + 4 * F1) / 2 * S
     assert counted["all_reduce"] == 2 * MODEL
-
-
-# --------------------------------------------------------------------------- mini-batches
 
 
 def drawn(seeds):

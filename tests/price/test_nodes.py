@@ -258,9 +258,6 @@ def test_sockets_are_numbered_through_all_hosts():
     assert [platform.socket(device) for device in platform.accelerators] == [0, 2]
 
 
-# --------------------------------------------------------------------------- platform files
-
-
 def read(text: str, tmp_path: Path) -> Platform:
     path = tmp_path / "nodes.toml"
     path.write_text(text, encoding="utf-8")

@@ -143,9 +143,6 @@ def assert_the_first_listed_goes_first(tasks, starts, ready):
                 assert starts[first] <= starts[second]
 
 
-# --------------------------------------------------------------------------- by hand
-
-
 @pytest.mark.parametrize(
     ("tasks", "starts"),
     [

@@ -293,9 +293,6 @@ def test_products_are_those_of_training(clock, machine) -> None:
     assert curve.rates == pytest.approx(expected, rel=1e-3)
 
 
-# --------------------------------------------------------------------------- swept caches
-
-
 @pytest.fixture
 def sweeps(small, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     found: list[float] = []
@@ -408,9 +405,6 @@ def test_the_graph_that_is_drawn_from_has_hubs() -> None:
     assert 8 < degrees.mean() <= 16
     assert degrees.max() > 10 * degrees.mean()
     assert degrees[: 2**8].mean() > 2 * degrees.mean()
-
-
-# --------------------------------------------------------------------------- passes
 
 
 def test_the_numbers_of_a_library_are_all_of_a_kind() -> None:

@@ -121,9 +121,6 @@ def assert_equal_to_plain(trace, model, num_layers, data, case):
         )
 
 
-# --------------------------------------------------------------------------- same maths, full graph
-
-
 @pytest.mark.parametrize(
     ("parts", "data", "accelerators", "chunks", "num_layers"),
     [
@@ -196,9 +193,6 @@ def test_deduplicated_mini_batches_train_as_one_device_does(p2p, reuse):
     options = {"communication": {"p2p": p2p, "reuse": reuse}}
     trace = run(SHARED, options, setting_for("sage", 2, 3))
     assert_equal_to_one_device(trace, "sage")
-
-
-# --------------------------------------------------------------------------- native kernels
 
 
 def native(parts):
@@ -303,9 +297,6 @@ def test_two_runs_are_equal_to_the_bit(parts):
         assert [s.after for s in ours.spans] == [s.after for s in theirs.spans]
         assert ours.bytes == theirs.bytes
     assert one.peak_bytes == two.peak_bytes
-
-
-# --------------------------------------------------------------------------- memory
 
 
 def largest_device(trace):

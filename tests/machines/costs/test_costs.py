@@ -75,9 +75,6 @@ def moved(operations):
     )
 
 
-# --------------------------------------------------------------------------- what a library does
-
-
 def test_dgl_sums_without_a_value_an_edge_and_pyg_with_one():
     """Ends of 8 bytes and the positions of rows; the rows of sources, and of sums."""
     (dgl,) = kernel("dgl").operations(SUM, GPU)
@@ -352,9 +349,6 @@ def test_dgl_counts_degrees_by_one_core_for_every_mean():
     assert len(kernel("dgl").operations(mean, GPU)) == 3
 
 
-# --------------------------------------------------------------------------- what that takes
-
-
 def test_an_accelerators_host_goes_on_and_a_cpu_does_not():
     library = Library(call_s=0.5)
     work = Stream(read_bytes=900e9, launches=3, calls=1)
@@ -495,9 +489,6 @@ def test_a_measured_curve_stands_for_all_of_a_step():
     )
     assert kernel("dgl").seconds(SUM, own) == pytest.approx(0.5 + 5e-6 + EDGES * ROW / 2e9)
     assert kernel("pyg").seconds(SUM, own) == pytest.approx(5e-6 + EDGES * ROW / 4e9)
-
-
-# --------------------------------------------------------------------------- loading and sampling
 
 
 def test_staged_rows_are_picked_into_new_memory_and_cross_as_fast_as_the_driver_copies():

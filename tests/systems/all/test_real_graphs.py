@@ -17,9 +17,6 @@ from tests.systems.training import registry
 EVERYBODY = ("reference", "pyg", "dgl", "native", "hyscale", "hongtu")
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 @cache
 def dataset(name):
     return datasets.load(name)

@@ -22,8 +22,6 @@ from tests.uneven import on_cpus
 ITEM = 8
 DEVICES = 3
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def setting_for(model="gcn", devices=DEVICES):
     return training.setting_for(model, devices, epochs=4)
@@ -137,9 +135,6 @@ def test_losses_are_those_of_matrices_without_the_rows_that_were_not_drawn(model
         assert projected_layers(bundle_of(kernel=kernel), setting)
     trace = run(setting, kernel=kernel, rate=rate)
     assert losses(trace) == pytest.approx(train_densely(setting, rate), rel=1e-9)
-
-
-# --------------------------------------------------------------------------- what is drawn
 
 
 def test_sums_over_rows_that_were_drawn_are_unbiased():

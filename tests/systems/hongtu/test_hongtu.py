@@ -30,8 +30,6 @@ from tests.systems.training import (
     setting_for,
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 CHUNKS = 4
 HONGTU = Parts("hongtu", "hongtu", "hongtu", "hongtu", "torch")
 

@@ -8,8 +8,6 @@ from gnnbench_plugins.studies.hongtu import figures
 from gnnbench_plugins.studies.hongtu.headlines import judge_ratios, pair_systems
 from gnnbench_plugins.studies.hongtu.quoted import LARGE, PARTITIONS, PaperGraph
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def rows_of(table: Table) -> dict[str, list[float | None]]:
     return {row.label: [cell.value for cell in row.cells] for row in table.rows}

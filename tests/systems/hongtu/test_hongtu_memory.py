@@ -23,8 +23,6 @@ from gnnbench_plugins.hongtu.memory import RecomputingMemory
 from tests.systems.training import assert_same_training, registry, setting_for
 from tests.systems.training import run as run_parts
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def parts_for(memory):
     communication = "halo" if memory == "hongtu-im" else "hongtu"

@@ -44,12 +44,6 @@ PLATFORM = "epyc7543x4-4xa100"
 CLUSTER = "epyc7763x4-8xa5000"
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-# --------------------------------------------------------------------------- against the engine
-
-
 def count_chunks(rounds, owner, partitions):
     n, m = len(rounds), partitions
     each, pairs = (n, m), (n, m, m)
@@ -201,9 +195,6 @@ def test_the_papers_tables_agree_with_each_other():
             assert seconds[2:] == tuple(TABLE_7[layers, graph.label][1] for graph in LARGE)
     for graph, total in zip(LARGE, TABLE_9["HongTu w/ CD"], strict=True):
         assert total / 100 == pytest.approx(TABLE_7[2, graph.label][1], rel=0.01)
-
-
-# --------------------------------------------------------------------------- the reproductions
 
 
 def epoch_s(case):

@@ -250,9 +250,6 @@ def check_update(simulated: Simulated, operators: Operators) -> None:
         torch.testing.assert_close(rows_there, expected, rtol=1e-5, atol=1e-5)
 
 
-# --------------------------------------------------------------------------- the C simulation
-
-
 @dataclass(frozen=True)
 class Built:
     """A design, its compiled C simulation, and what it computed of a labelled mini-batch."""
@@ -538,9 +535,6 @@ def test_the_pages_program(tmp_path, monkeypatch, capsys):
     assert best is not None
     assert any(f"n = {best[1]}, m = {best[2]} a die (given" in note for note in run.notes)
     assert printed.splitlines()[0] in PAGE.read_text(encoding="utf-8")
-
-
-# --------------------------------------------------------------------------- one clear sentence
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,6 @@ from gnnbench.machines.tables import flatten, replace_fields
 from gnnbench_plugins.hpgnn.boards import load_board
 from gnnbench_plugins.studies.hpgnn.optimisations import STEPS, Draw, list_assumptions
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def test_all_layouts_have_the_same_mini_batch_and_each_earns_something():
     draw = Draw.of_dataset("small", datasets.load("amazonproducts:0.002"))

@@ -70,9 +70,6 @@ def run(strategy, known: Registry | None = None, **changes) -> RunResult:
     return result
 
 
-# --------------------------------------------------------------------------- other samplers
-
-
 @pytest.mark.parametrize(
     ("sampler", "options", "strategy"),
     [
@@ -199,8 +196,6 @@ def test_budgets_that_leave_nothing_to_draw_are_refused():
         plan_training(Program(sampler, GNN("GCN", DIMS)))
 
 
-# --------------------------------------------------------------------------- one's own functions
-
 MINE = """
     import torch
     from gnnbench.hookspecs import hookimpl
@@ -303,9 +298,6 @@ def test_models_that_cannot_be_offered_say_why():
         layer_of(GNN("mine", DIMS, mean))
     with pytest.raises(UsageError, match="off the shelf, and trains as --model gcn"):
         layer_of(GNN("GCN", DIMS))
-
-
-# --------------------------------------------------------------------------- HyScale-GNN's boards
 
 
 def test_the_host_has_the_loss_and_the_weights_update():

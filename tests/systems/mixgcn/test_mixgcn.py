@@ -23,7 +23,6 @@ from tests.uneven import make_uneven
 
 PLAIN = Parts("full-graph", "single", "none", "resident", "torch")
 ITEM = 8
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def setting_for(model="gcn", num_layers=2, devices=3, epochs=2, kinds=()):
@@ -62,9 +61,6 @@ def plain_losses(model, num_layers):
 
 def assert_equal(trace, model="gcn", num_layers=2):
     assert losses(trace) == pytest.approx(plain_losses(model, num_layers), rel=1e-9, abs=0)
-
-
-# --------------------------------------------------------------------------- the maths
 
 
 @pytest.mark.parametrize(
@@ -146,9 +142,6 @@ def test_rows_of_the_adjacency_may_be_divided_as_well(model, stages, devices, gr
     shards = mixgcn(**options).placement.shard_aggregate(60, 7, setting.platform)
     assert find_shard_fault(shards, 60, 7) is None
     assert {end - begin for begin, end in (shard.vertices for shard in shards)} == {60 // groups}
-
-
-# --------------------------------------------------------------------------- what crosses
 
 
 def count_crossing(rows, width, sparse, dense, shared):
@@ -247,9 +240,6 @@ def test_work_is_balanced_and_memory_shrinks_with_the_devices():
             trace.peak_bytes[device.name] - fixed for device in setting.platform.accelerators
         }
     assert all(size * devices == peaks[1] for devices, size in peaks.items())
-
-
-# --------------------------------------------------------------------------- what is refused
 
 
 @pytest.mark.parametrize(

@@ -47,9 +47,6 @@ def graphs(draw, most=24):
     return make_graph(vertices, [(u, v) for u, v in edges if u != v])
 
 
-# --------------------------------------------------------------------------- orders
-
-
 def test_the_text_s_figure_1a():
     graph = make_graph(6, FIGURE_1A)
     first = np.unique(np.concatenate([graph.indices[: graph.indptr[2]], [0, 1]]))
@@ -224,9 +221,6 @@ def test_updates_that_are_slower_than_aggregation_leave_sparse_devices_waiting()
     assert max(forward_gaps(run_schedule(graph, ordering.order, stages))) < 1e-9
     slow = run_schedule(graph, ordering.order, stages, update_s=1.5)
     assert max(forward_gaps(slow)) > 0.1
-
-
-# --------------------------------------------------------------------------- numbers of devices
 
 
 @pytest.mark.parametrize("total", [2, 3, 16, 33])

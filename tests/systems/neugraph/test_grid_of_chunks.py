@@ -21,8 +21,6 @@ from tests.systems.training import (
 )
 from tests.uneven import on_cpus
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 DEVICES, CHUNKS = 2, 3
 ITEM = 8
 

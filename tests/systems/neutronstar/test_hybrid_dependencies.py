@@ -33,8 +33,6 @@ SPLITS = ("auto", "cached", "communicated")
 #: The two extremes, and the strategies that they come to.
 EXTREMES = {"partition": "communicated", "distdgl-full-graph": "cached"}
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def bundle_of(**sampler):
     return training.bundle_of("neutronstar", sampler=sampler)
@@ -182,8 +180,6 @@ def test_blocks_have_all_in_edges_and_the_note_counts_their_rows():
     )
     assert told in note
 
-
-# --------------------------------------------------------------------------- Algorithm 4, by hand
 
 #: Vertex 0 is the device's own; 1 and 2 are its halo. 1 knows 3; 2 knows 3, 4 and 5.
 EDGES = ((0, 1), (0, 2), (1, 3), (2, 3), (2, 4), (2, 5))

@@ -12,8 +12,6 @@ from tests.systems.training import losses, registry, sent
 
 ITEM = 8
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def setting_for(devices, model="gcn", num_layers=3):
     return training.setting_for(model, devices, num_layers, epochs=4)

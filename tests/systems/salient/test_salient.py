@@ -18,8 +18,6 @@ from gnnbench.run import train
 from tests.systems.bundles import bundle_of, losses, setting_of
 from tests.uneven import make_uneven
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 ITEM, HALF = 8, 2
 #: Seeds of a round: nine and more rounds of the conformance graph.
 BATCH = 2

@@ -36,9 +36,6 @@ from tests.uneven import on_cpus
 ITEM = 8
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 @cache
 def setting_for(model="gcn", devices=3):
     return on_cpus(training.setting_for(model, devices, epochs=7))
@@ -70,9 +67,6 @@ def count_halo(name):
 def hidden_dims():
     features, *hidden = setting_for().workload.dims[:-1]
     return features, hidden
-
-
-# --------------------------------------------------------------------------- the maths
 
 
 @pytest.mark.parametrize(("model", "devices"), [("gcn", 1), ("gcn", 3), ("gat", 2), ("gat", 4)])
@@ -372,9 +366,6 @@ def test_cora_is_learned_with_stale_rows():
     assert "loss by epoch" in text.getvalue()
     said = ", not ranked: sancus (stale: other maths); distgnn (stale: other maths); pipegcn (stale"
     assert said in text.getvalue()
-
-
-# --------------------------------------------------------------------------- bytes and memory
 
 
 @pytest.mark.parametrize("devices", [2, 3, 4])
