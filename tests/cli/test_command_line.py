@@ -23,16 +23,6 @@ from tests.report.example_comparison import make_comparison, make_failure, make_
 
 
 @pytest.fixture
-def small(tmp_path):
-    """A dataset file of 60 vertices, so that loading costs nothing."""
-    path = tmp_path / "small.npz"
-    gnnbench.datasets.save_npz(
-        gnnbench.datasets.load("sbm:vertices=60,edges=200,features=4,classes=3"), path
-    )
-    return path
-
-
-@pytest.fixture
 def answer(monkeypatch, small):
     """Makes ``compare`` return or raise what a test wants, without training."""
 
