@@ -6,15 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from gnnbench import datasets, plugins
+from gnnbench import datasets
 from gnnbench.comparison.plain import Shared
 from gnnbench.comparison.rounding import Rounded
 from suites import equality as suite
-
-
-@pytest.fixture(scope="module")
-def registry():
-    return plugins.load()
 
 
 @pytest.mark.parametrize("strategy", ["native", "pyg"])

@@ -21,7 +21,8 @@ from gnnbench.records import Graph
 from gnnbench.run import train
 from gnnbench.run.evaluate import whole_graph_block
 from tests.datasets import test_ways_in as ways
-from tests.models.dense_training import FORMULAS, train_on
+from tests.models.dense_training import FORMULAS, dense_of, train_dense
+from tests.systems.training import losses
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -116,26 +117,11 @@ def reference():
     return plugins.assemble(registry, registry.strategy("reference").bundles["full-graph"], {})
 
 
-def dense_of(graph):
-    """``(V, V)``: one where the column has an edge to the row."""
-    adjacent = torch.zeros(graph.num_vertices, graph.num_vertices, dtype=torch.float64)
-    adjacent[np.repeat(np.arange(graph.num_vertices), graph.degrees), graph.indices] = 1
-    return adjacent
-
-
 def hold_against_dense(setting, bundle, maths, adjacent):
     """The losses of training are those of dense matrices."""
-
-    def forward(layers, _):
-        h = torch.from_numpy(setting.dataset.features).double()
-        for layer in layers:
-            h = maths(layer, adjacent, h)
-            h = torch.relu(h) if layer.activation else h
-        return h
-
     trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
-    found = [epoch.loss for epoch in trace.epochs]
-    assert found == pytest.approx(train_on(setting, forward), rel=1e-9, abs=0)
+    expected, _ = train_dense(setting, maths, adjacent)
+    assert losses(trace) == pytest.approx(expected, rel=1e-9, abs=0)
 
 
 @pytest.mark.parametrize("model", ["gcn", "sage", "gin", "gat"])

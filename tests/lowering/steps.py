@@ -14,6 +14,7 @@ from gnnbench.parts import Setting
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Span
 from gnnbench.run import train
+from tests.systems.training import registry
 
 
 @dataclass(frozen=True)
@@ -174,11 +175,6 @@ def read_steps(
 
 def unit_of(step: Step) -> tuple[object, ...]:
     return (step.layer, step.backward, step.round, step.device)
-
-
-@cache
-def registry():
-    return plugins.load()
 
 
 def split_options(words: Sequence[str]) -> dict[str, dict[str, str]]:

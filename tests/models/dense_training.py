@@ -1,5 +1,6 @@
 """Layers and training on dense matrices, for values that are not the engines' own."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -8,8 +9,9 @@ from gnnbench.models.layers import CommNetLayer, GATLayer, GCNLayer, GGCNLayer, 
 
 
 def train_on(setting, forward):
-    """The losses of every epoch, full graph: ``forward`` has the layers, with the weights that all
-    engines begin with, and the number of an epoch, and gives the logits ``(V, c)``."""
+    """The losses of every epoch, full graph, and the parameters after the last: ``forward`` has the
+    layers, with the weights that all engines begin with, and the number of an epoch, and gives the
+    logits ``(V, c)``."""
     workload, dataset = setting.workload, setting.dataset
     model = build(workload)
     optimiser = torch.optim.Adam(
@@ -25,7 +27,27 @@ def train_on(setting, forward):
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-    return found
+    return found, {name: each.detach().numpy() for name, each in model.named_parameters()}
+
+
+def train_dense(setting, maths, adjacent):
+    """As :func:`train_on`, by ``maths`` of each layer on the matrix ``adjacent``."""
+    h = torch.from_numpy(setting.dataset.rows(np.arange(len(adjacent)))).double()
+    return train_on(setting, lambda layers, _: apply_layers(layers, maths, adjacent, h))
+
+
+def apply_layers(layers, maths, adjacent: Tensor, h: Tensor) -> Tensor:
+    for layer in layers:
+        h = maths(layer, adjacent, h)
+        h = torch.relu(h) if layer.activation else h
+    return h
+
+
+def dense_of(graph) -> Tensor:
+    """``(V, V)``: one where the column has an edge to the row."""
+    adjacent = torch.zeros(graph.num_vertices, graph.num_vertices, dtype=torch.float64)
+    adjacent[np.repeat(np.arange(graph.num_vertices), graph.degrees), graph.indices] = 1
+    return adjacent
 
 
 def compute_gcn(layer: GCNLayer, a: Tensor, h: Tensor) -> Tensor:
@@ -42,7 +64,7 @@ def compute_sage(layer: SAGELayer, a: Tensor, h: Tensor) -> Tensor:
 
 def compute_gin(layer: GINLayer, a: Tensor, h: Tensor) -> Tensor:
     total = (a + torch.eye(len(a), dtype=a.dtype)) @ h
-    hidden = (total @ layer.weight_1 + layer.bias_1).clamp(min=0)
+    hidden = torch.relu(total @ layer.weight_1 + layer.bias_1)
     return hidden @ layer.weight_2 + layer.bias_2
 
 

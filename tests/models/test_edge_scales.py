@@ -184,8 +184,7 @@ def test_scales_change_what_is_trained():
     assert losses_of(SaintSampler(budget=20, presampled=3)) != pytest.approx(plain, rel=1e-3)
 
 
-def test_a_scale_crosses_with_each_edge():
-    registry = plugins.load()
+def test_a_scale_crosses_with_each_edge(registry):
     parts = registry.strategy("data-parallel").bundles["mini-batch"]
     setting = setting_of(batch_size=8)
     plain, scaled = (

@@ -13,7 +13,7 @@ from gnnbench.parts import Adjacency, Kernel
 from gnnbench.records import Block, Graph, Workload
 from gnnbench_plugins.reference.kernel import TorchAdjacency, TorchKernel
 from gnnbench_plugins.reference.native_kernel import NativeKernel
-from tests.models.dense_training import FORMULAS
+from tests.models.dense_training import FORMULAS, apply_layers, dense_of
 
 NUM_VERTICES = 40
 DIMS = (7, 5, 3)
@@ -74,27 +74,11 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def make_dense() -> Tensor:
-    a = torch.zeros(NUM_VERTICES, NUM_VERTICES, dtype=torch.float64)
-    for v in range(NUM_VERTICES):
-        a[v, GRAPH.indices[GRAPH.indptr[v] : GRAPH.indptr[v + 1]].astype(np.int64)] = 1.0
-    return a
-
-
-def compute_dense(model: GNN, name: str, h: Tensor) -> Tensor:
-    a = make_dense()
-    last = len(model.stack) - 1
-    for i, layer in enumerate(model.stack):
-        h = FORMULAS[name](layer, a, h)  # type: ignore[operator]
-        h = torch.relu(h) if i < last else h
-    return h
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_forward_and_gradients_equal_the_dense_formula(name: str) -> None:
     model, h = make_model(name), draw(NUM_VERTICES, DIMS[0]).requires_grad_()
     ours = model([whole()] * 2, h)
-    theirs = compute_dense(model, name, h)
+    theirs = apply_layers(model.stack, FORMULAS[name], dense_of(GRAPH), h)
     torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
     g = draw(NUM_VERTICES, DIMS[-1], seed=1)
     inputs = (h, *model.parameters())

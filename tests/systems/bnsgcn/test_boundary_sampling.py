@@ -114,7 +114,7 @@ def train_densely(setting, rate):
             h = update(layer, workload.model, a)
         return h
 
-    return train_on(setting, forward)
+    return train_on(setting, forward)[0]
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,12 @@ from gnnbench.machines.tables import replace_fields
 from gnnbench.parts import divide_evenly
 from gnnbench.price.folds import digest, imbalance
 from gnnbench.price.model_clock import ModelClock
-from gnnbench.records import Parts, Shard, Workload
+from gnnbench.records import Shard, Workload
 from gnnbench.run import train
 from tests.systems.bundles import bundle_of, setting_of
+from tests.systems.training import PLAIN, losses
 from tests.uneven import make_uneven
 
-PLAIN = Parts("full-graph", "single", "none", "resident", "torch")
 ITEM = 8
 
 
@@ -48,10 +48,6 @@ def run(setting, parts=None, **options):
 
 def epoch_s(trace):
     return digest(trace.epochs[-1], "modelled").epoch_s
-
-
-def losses(trace):
-    return [epoch.loss for epoch in trace.epochs]
 
 
 @cache

@@ -242,7 +242,7 @@ def test_of_equal_prices_the_smaller_number_is_taken():
 
 
 @pytest.mark.parametrize(("accelerators", "alone"), [(1, True), (0, True), (2, False)])
-def test_one_device_is_given_no_pipeline(accelerators, alone):
+def test_one_device_is_given_no_pipeline(registry, accelerators, alone):
     machine = load_platform("epyc7543x4-4xa100")
     machine = dataclasses.replace(machine, accelerators=machine.accelerators[:accelerators])
     # A path, whose rows are read by their neighbours alone: several stages are soon back.
@@ -251,7 +251,6 @@ def test_one_device_is_given_no_pipeline(accelerators, alone):
     )
     workload = Workload("gcn", (8, 16, 4), 1, 16, (5, 5), 0)
     setting = Setting(dataset, machine, workload, build(workload).shapes)
-    registry = plugins.load()
     parts = registry.strategy("mixgcn").bundles["full-graph"]
     settled = plugins.assemble(registry, parts, {}).settle(setting)
     (why, *_) = settled.chosen["sampler"]

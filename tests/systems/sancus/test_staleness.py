@@ -160,7 +160,7 @@ def train_densely(owner, crossing, late=0, decays=(0.0, 0.0), watch=ignore):
             h = torch.relu(h) if layer.activation else h
         return h
 
-    return train_on(setting, forward)
+    return train_on(setting, forward)[0]
 
 
 @pytest.mark.parametrize("stale_gradients", [False, True])
