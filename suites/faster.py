@@ -8,8 +8,6 @@ which the rule does badly. It exits with 1 if a row is called faster than itself
 the comparisons.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

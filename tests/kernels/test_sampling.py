@@ -12,12 +12,16 @@ import scipy.sparse.csgraph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gnnbench.check.graphs import make_dataset, make_platform, make_workload
 from gnnbench.kernels import dispatch
 from gnnbench.kernels.dispatch import sampling
 from gnnbench.kernels.native import load
 from gnnbench.kernels.reference import sampling as reference
 from gnnbench.kernels.reference.sampling import WeightArray
+from gnnbench.models import build
+from gnnbench.parts import Setting
 from gnnbench.records import Block, Graph, IntArray
+from gnnbench_plugins.reference.sampler import NeighbourSampler
 
 
 @dataclass(frozen=True)
@@ -521,3 +525,16 @@ def test_bad_arguments_raise(change, message):
         dispatch.sample_neighbours(
             **{**graph_and_seeds, "fanouts": (3,), **change}, seed=0, epoch=0
         )
+
+
+def test_neighbour_sampler_draws_with_the_workload():
+    workload = make_workload()
+    setting = Setting(make_dataset(), make_platform(), workload, build(workload).shapes)
+    sampler = NeighbourSampler()
+    sampler.begin(setting)
+    seeds = sampler.rounds(2)[0]
+    case = Case(setting.dataset.graph, seeds, workload.fanouts, workload.seed, 2)
+    for one, other in zip(sampler.sample(seeds, 2, threads=1), sample(case), strict=True):
+        assert_same(one, other)
+    sampler.begin(replace(setting, workload=replace(workload, seed=workload.seed + 1)))
+    assert not np.array_equal(sampler.rounds(2)[0], seeds)
