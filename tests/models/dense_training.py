@@ -9,9 +9,10 @@ from gnnbench.models.layers import CommNetLayer, GATLayer, GCNLayer, GGCNLayer, 
 
 
 def train_on(setting, forward):
-    """The losses of every epoch, full graph, and the parameters after the last: ``forward`` has the
-    layers, with the weights that all engines begin with, and the number of an epoch, and gives the
-    logits ``(V, c)``."""
+    """Return the losses of every full-graph epoch, and the parameters after the last.
+
+    ``forward`` takes the layers, with the weights that all engines begin with, and the number of an
+    epoch. It returns the logits ``(V, c)``."""
     workload, dataset = setting.workload, setting.dataset
     model = build(workload)
     optimiser = torch.optim.Adam(
@@ -31,7 +32,7 @@ def train_on(setting, forward):
 
 
 def train_dense(setting, maths, adjacent):
-    """As :func:`train_on`, by ``maths`` of each layer on the matrix ``adjacent``."""
+    """Train as :func:`train_on` does, by ``maths`` of each layer on the matrix ``adjacent``."""
     h = torch.from_numpy(setting.dataset.rows(np.arange(len(adjacent)))).double()
     return train_on(setting, lambda layers, _: apply_layers(layers, maths, adjacent, h))
 
@@ -44,7 +45,7 @@ def apply_layers(layers, maths, adjacent: Tensor, h: Tensor) -> Tensor:
 
 
 def dense_of(graph) -> Tensor:
-    """``(V, V)``: one where the column has an edge to the row."""
+    """Return ``(V, V)``: one where the column has an edge to the row."""
     adjacent = torch.zeros(graph.num_vertices, graph.num_vertices, dtype=torch.float64)
     adjacent[np.repeat(np.arange(graph.num_vertices), graph.degrees), graph.indices] = 1
     return adjacent

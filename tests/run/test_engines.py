@@ -77,7 +77,7 @@ def run(parts, options, setting):
 
 @cache
 def plain_torch(model, num_layers, data):
-    """Losses and final parameters by autograd over dense matrices, without any engine."""
+    """Return losses and final parameters by autograd over dense matrices, without any engine."""
     setting = setting_for(model, num_layers, 1, data)
     return train_dense(setting, FORMULAS[model], dense_of(setting.dataset.graph))
 
