@@ -23,14 +23,6 @@ def own_state(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def small(tmp_path):
-    path = tmp_path / "small.npz"
-    graph = gnnbench.datasets.load("sbm:vertices=60,edges=200,features=4,classes=3")
-    gnnbench.datasets.save_npz(graph, path)
-    return path
-
-
-@pytest.fixture
 def stop_at(monkeypatch):
     """Interrupts the given call of a method, and lists the rows of all calls."""
 

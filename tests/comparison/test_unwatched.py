@@ -33,8 +33,6 @@ from gnnbench_plugins.reference.subgraph import SaintSampler
 from suites.faults import FAULTS
 from suites.faults.fault import make_part, offer
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 EPOCHS = 2
 
 FEWER = FAULTS["fanouts-less-one"].part
@@ -267,9 +265,6 @@ def test_the_time_to_an_accuracy_has_no_first_epoch_in_it(registry):
     assert epoch.warmup
     before_s = run.metrics["preprocessing_time"].value
     assert run.metrics["time_to_accuracy"].value == median(epoch.steady) + before_s
-
-
-# --------------------------------------------------------------------------- after the first update
 
 
 def test_epochs_of_other_work_are_ranked_apart(registry):

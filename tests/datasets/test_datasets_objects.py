@@ -1,8 +1,6 @@
 """Data sets of arrays and of PyG's, DGL's and NetworkX's graphs: the same graph is the same data,
 and what is lost on the way is said alike."""
 
-from __future__ import annotations
-
 import networkx as nx
 import numpy as np
 import pytest

@@ -1,8 +1,6 @@
 """How far modelled times are to be believed: the statistic of the ledger, and what verdicts make
 of it."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,8 +1,6 @@
 """Trains strategies in several processes, forked from one that imports once; rank 0 of each group
 prints what came out, a line a group."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Steps are taken in order and accounted for later, but no later than somebody asks."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import pytest

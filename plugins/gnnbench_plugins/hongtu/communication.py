@@ -1,7 +1,5 @@
 """Deduplicated communication: HongTu §5.1, §5.2 and §6."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 

@@ -4,8 +4,6 @@ Chunks are counted as for HongTu (``planner``), by default one a partition. Stor
 device holds all tensors of its partition. The host holds the data set and the optimiser's state.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """A model's three functions (Algorithm 3 and UPDATE): off the shelf, checked, and trained with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal

@@ -1,7 +1,5 @@
 """AGGREGATE on sparse accelerators: numbers by gnnbench's own kernels, times by the cycle model."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Units with blocks that include the remote rows that their device computes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """Placement of feature columns and of seeds on accelerators."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

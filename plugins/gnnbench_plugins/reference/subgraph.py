@@ -5,8 +5,6 @@ around them depend on (seed, epoch, round) alone. A trainer with some of the see
 of the round's batch that they reach. A round split over trainers is thus one large batch.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal

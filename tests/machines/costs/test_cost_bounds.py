@@ -1,7 +1,5 @@
 """What devices take at least, by hand, and plugins that state less."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Parts that do not fit together, and options without meaning, are refused in a sentence."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.pins.combinations import parse_line

@@ -3,8 +3,6 @@
 ``tests/run/test_engines.py`` holds the losses of every memory equal to plain training.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from functools import cache
@@ -24,8 +22,6 @@ from gnnbench.run import host_resident, train
 from gnnbench_plugins.hongtu.memory import RecomputingMemory
 from tests.systems.training import assert_same_training, registry, setting_for
 from tests.systems.training import run as run_parts
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def parts_for(memory):

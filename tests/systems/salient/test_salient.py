@@ -3,8 +3,6 @@
 Its epochs on the model clock are counted by hand in ``tests/price/test_hand_counts.py``.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from itertools import pairwise
 
@@ -19,8 +17,6 @@ from gnnbench.price.model_clock import ModelClock
 from gnnbench.run import train
 from tests.systems.bundles import bundle_of, losses, setting_of
 from tests.uneven import make_uneven
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 ITEM, HALF = 8, 2
 #: Seeds of a round: nine and more rounds of the conformance graph.
