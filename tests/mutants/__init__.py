@@ -13,8 +13,6 @@ exactly once; otherwise the entry is stale, and refused before anything runs.
 The command forks the tests' processes from one that has imported torch, DGL and PyG already.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import multiprocessing
