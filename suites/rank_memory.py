@@ -96,8 +96,8 @@ def run(registry: Registry, spec: str, strategy: str, devices: int, rank: int, l
             loaded.touch()
             train_strategy(registry, dataset, strategy, devices)
             return 0
-        dataset = share(make, spec, None, place, WAIT_S)
-        with keep_partitions(dataset, WAIT_S):
+        dataset = share(make, spec, None, place)
+        with keep_partitions(dataset):
             train_strategy(registry, dataset, strategy, devices, join(place, WAIT_S))
     except BaseException:
         traceback.print_exc()

@@ -151,7 +151,7 @@ def run_rows(
 
     from gnnbench.programs.rows import make_request
 
-    request = make_request(job, registry, demanded, place, wanted.patience_s)
+    request = make_request(job, registry, demanded, place)
     if find_rows is not None:
         request = replace(request, rows=find_rows(request, registry))
 
@@ -189,8 +189,7 @@ def run_as_rank(
     from gnnbench.run.shared_memory import make_processes
 
     make = make_processes(request.platform)
-    kept = keep_partitions(request.dataset, patience_s)
-    with kept, joined(place, patience_s, make) as processes:
+    with keep_partitions(request.dataset), joined(place, patience_s, make) as processes:
         check_agreement(request, processes)
         request = gather_nodes(request, processes)
         if processes.rank:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from gnnbench.datasets import scale_features
 from gnnbench.datasets.sharing import share
 from gnnbench.host.cores import count_cores
-from gnnbench.host.rank import PATIENCE_S, Place
+from gnnbench.host.rank import Place
 from gnnbench.jobs.groups import Trials
 from gnnbench.jobs.job import Job
 from gnnbench.jobs.options import defaults
@@ -94,13 +94,12 @@ def make_request(
     registry: Registry,
     demanded: tuple[str, ...] = (),
     place: Place | None = None,
-    patience_s: float = PATIENCE_S,
 ) -> Request:
     """Make the request of a job, with its data and machine, and set torch's threads.
 
-    A rank, at ``place`` among others, has its share of the cores. It shares the data set with the
-    other ranks of its machine, and waits for them with ``patience_s``. Raises ``UsageError`` for
-    names that are unknown or values that are contradictory.
+    A rank, at ``place`` among others, has its share of the cores, and shares the data set with the
+    other ranks of its machine. Raises ``UsageError`` for names that are unknown or values that are
+    contradictory.
     """
     for name, own_swaps in job.chosen:
         registry.strategy(name)
@@ -117,7 +116,7 @@ def make_request(
     # A whole program is only timed here.
     spec = LOCAL if job.programs and job.platform is None else job.platform
     machine = load_machine(spec, ranks, find_placements(registry, job.chosen), own)
-    data = _load_data(job, place, patience_s)
+    data = _load_data(job, place)
     data = note_unused_weights(data, model)
     return Request(
         strategies=tuple(Variant(*each) if each[1] else each[0] for each in job.chosen),
@@ -132,7 +131,7 @@ def make_request(
     )
 
 
-def _load_data(job: Job, place: Place | None, patience_s: float) -> Dataset:
+def _load_data(job: Job, place: Place | None) -> Dataset:
     """Return the data set of a job with scaled features, shared by the ranks of this machine."""
 
     def make() -> Dataset:
@@ -140,7 +139,7 @@ def _load_data(job: Job, place: Place | None, patience_s: float) -> Dataset:
 
     if place is None or isinstance(job.dataset, Dataset):
         return make()
-    return share(make, str(job.dataset or ""), (job.seed, job.scaling), place, patience_s)
+    return share(make, str(job.dataset or ""), (job.seed, job.scaling), place)
 
 
 class OwnRow(Protocol):

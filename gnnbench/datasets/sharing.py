@@ -26,9 +26,7 @@ from gnnbench.host.rank import Place
 from gnnbench.records import Dataset
 
 
-def share(
-    make: Callable[[], Dataset], spec: str, how: object, place: Place, patience_s: float
-) -> Dataset:
+def share(make: Callable[[], Dataset], spec: str, how: object, place: Place) -> Dataset:
     """Return the data set that ``make`` makes of ``spec``, mapped from files of all local ranks.
 
     Every rank of the machine must call this for the same job. One of them makes the data set, and
@@ -36,12 +34,12 @@ def share(
     ``how`` has everything else that the data set depends on. Where no files can be shared, each
     rank has its own copy.
 
-    Raises the errors of ``make``, and ``GnnbenchError`` if a rank that others wait for is stopped.
+    Raises the errors of ``make``.
     """
     file = find_file(spec)
     key = f"{_name_job(spec, file, how, place)}-data"
     try:
-        with locked(key, patience_s):
+        with locked(key):
             if file is not None and file.name == MANIFEST:
                 made = make()
                 mapped = map_folder(file.parent)

@@ -12,7 +12,7 @@ from gnnbench import comparison
 from gnnbench.comparison.frame import RunState
 from gnnbench.comparison.request import Request
 from gnnbench.errors import UsageError
-from gnnbench.host.rank import PATIENCE_S, Place
+from gnnbench.host.rank import Place
 from gnnbench.jobs.job import Job
 from gnnbench.parts import Setting
 from gnnbench.plugins import Registry
@@ -79,14 +79,13 @@ def make_request(
     registry: Registry,
     demanded: tuple[str, ...] = (),
     place: Place | None = None,
-    patience_s: float = PATIENCE_S,
 ) -> Request:
     """Make the request of a job as ``comparison.make_request`` does, with its programs.
 
     Raises ``UsageError`` and ``PluginError``.
     """
     found = [find_program(each, registry) for each in job.programs]
-    request = comparison.make_request(job, registry, demanded, place, patience_s)
+    request = comparison.make_request(job, registry, demanded, place)
     return replace(request, programs=ProgramRows(found, registry)) if found else request
 
 

@@ -7,8 +7,9 @@ fault's entry names come first. The rest follows where they all pass. A fault th
 ``--likely`` it runs the named tests alone.
 
 An entry is a ``[[mutant]]`` with a ``name``, a sentence of what it ``breaks``, the ``file``, the
-``old`` text, the ``new`` text and the likely ``tests``. The ``old`` text must stand in the file
-exactly once; otherwise the entry is stale, and refused before anything runs.
+``old`` text, the ``new`` text and the likely ``tests``, by default those at the head of its list.
+The ``old`` text must stand in the file exactly once; otherwise the entry is stale, and refused
+before anything runs.
 
 The command forks the tests' processes from one that has imported torch, DGL and PyG already.
 """
@@ -94,10 +95,11 @@ def load(directory: Path = HERE) -> tuple[Mutant, ...]:
     """The mutants of all files, by file and place in it. Raises ``ValueError`` for a name that
     comes twice."""
     mutants = tuple(
-        Mutant(**{**entry, "tests": tuple(entry["tests"])})
+        Mutant(**{**entry, "tests": tuple(entry.get("tests", content.get("tests", ())))})
         for path in sorted(directory.glob("*.toml"))
         if path.name != CONTRACTS
-        for entry in tomllib.loads(path.read_text(encoding="utf-8"))["mutant"]
+        for content in (tomllib.loads(path.read_text(encoding="utf-8")),)
+        for entry in content["mutant"]
     )
     names = [mutant.name for mutant in mutants]
     if twice := sorted({name for name in names if names.count(name) > 1}):

@@ -31,17 +31,16 @@ class _Shelf:
     graph: Graph
     digest: str
     folders: Sequence[Path]
-    patience_s: float
 
 
 _SHELF: ContextVar[_Shelf | None] = ContextVar("kept partitions", default=None)
 
 
 @contextmanager
-def keep_partitions(dataset: Dataset, patience_s: float) -> Iterator[None]:
+def keep_partitions(dataset: Dataset) -> Iterator[None]:
     """Keep the partitions of a data set's graph in files in the body, and read them from there."""
     folders = (*_find_beside(dataset), user_cache() / "partitions")
-    token = _SHELF.set(_Shelf(dataset.graph, dataset.digest(), folders, patience_s))
+    token = _SHELF.set(_Shelf(dataset.graph, dataset.digest(), folders))
     try:
         yield
     finally:
@@ -64,7 +63,7 @@ def find_kept(
     """Return the part of every vertex, int64 ``(V,)``, from a file or of ``cut``, which is kept.
 
     If another process of this machine cuts the graph alike, its partition is waited for. Raises the
-    errors of ``cut``, and ``GnnbenchError`` if that process is stopped.
+    errors of ``cut``.
     """
     shelf = _SHELF.get()
     if shelf is None or shelf.graph is not graph:
@@ -74,7 +73,7 @@ def find_kept(
     key = hashlib.sha256(repr(files).encode()).hexdigest()[:16]
     with contextlib.ExitStack() as opened:
         with contextlib.suppress(OSError):
-            opened.enter_context(locked(key, shelf.patience_s))
+            opened.enter_context(locked(key))
         if (kept := _read(files, graph.num_vertices, parts)) is not None:
             return kept
         made = cut()
