@@ -95,23 +95,20 @@ def print_advice(found: Advice, console: Console, *, details: bool) -> None:
         f"gnnbench advise · {question.dataset.name} · {question.workload.model} · "
         f"{question.platform.name}",
         style="bold",
-        markup=False,
         soft_wrap=True,
     )
     for answer in found.answers:
         console.print()
         for sentence in summarise(answer):
-            console.print(sentence, markup=False, highlight=False)
+            console.print(sentence)
         console.print()
         shown = answer.choices if details else answer.choices[:4]
         print_rows(console, _HEADING, [describe_choice(choice) for choice in shown])
         for number, choice in enumerate(shown, start=1):
             if details or number == 1 or not choice.fits:
-                console.print(
-                    f" {choice.row.label}: {choice.reason}", markup=False, highlight=False
-                )
+                console.print(f" {choice.row.label}: {choice.reason}")
         for sentence in answer.changes:
-            console.print(f" {sentence}", markup=False, highlight=False)
+            console.print(f" {sentence}")
         if details:
             print_rows(
                 console,
@@ -125,8 +122,6 @@ def print_advice(found: Advice, console: Console, *, details: bool) -> None:
     console.print(
         "Other modes do other work, and are not ranked beside each other. Times are modelled, and "
         "'within' is where four of five measurements made by others lie about their predictions.",
-        markup=False,
-        highlight=False,
     )
 
 
@@ -158,7 +153,7 @@ def print_offers(offers: tuple[Offer, ...], within_s: float, console: Console) -
 
     found = next((offer for offer in offers if offer.in_time), None)
     if found is None or found.answer is None or found.answer.best is None:
-        console.print(f"No listed platform ends in {format_si(within_s, 's')}.", markup=False)
+        console.print(f"No listed platform ends in {format_si(within_s, 's')}.")
     else:
         best = found.answer.best
         sure = (
@@ -170,8 +165,6 @@ def print_offers(offers: tuple[Offer, ...], within_s: float, console: Console) -
             f"Use {found.platform.name} ({format_si(found.power_w, 'W')}) with "
             f"{describe_row(best.row)}: {format_si(best.epoch_s, 's')} an epoch [modelled], "
             f"{sure}.",
-            markup=False,
-            highlight=False,
         )
     rows = [
         (o.platform.name, format_si(o.power_w, "W"), o.why_not or "ends in time") for o in offers
@@ -181,6 +174,4 @@ def print_offers(offers: tuple[Offer, ...], within_s: float, console: Console) -
     console.print(
         "By the power of all devices: no platform file has a price. Platforms that do not state it "
         "are left out.",
-        markup=False,
-        highlight=False,
     )

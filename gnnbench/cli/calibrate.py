@@ -144,8 +144,7 @@ def write_fit(
 
     def tell() -> None:
         print_fit(platform, predictions, notes, open_console(json_path))
-        if json_path is not None:
-            write_document(make_document(platform, predictions, notes), json_path)
+        write_document(make_document(platform, predictions, notes), json_path)
 
     writes: list[tuple[str, Callable[[], object]]] = [("the calibration", tell)]
     if out_path is not None:

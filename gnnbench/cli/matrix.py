@@ -59,7 +59,6 @@ def print_matrix(found: Matrix, console: Console, *, details: bool) -> None:
         f"gnnbench matrix · {question.dataset.name} · {question.workload.model} · "
         f"{question.platform.name}",
         style="bold",
-        markup=False,
         soft_wrap=True,
     )
     full = [cell for cell in found.cells if cell.run.status == "out-of-memory"]
@@ -67,7 +66,6 @@ def print_matrix(found: Matrix, console: Console, *, details: bool) -> None:
     console.print(
         f"{found.combinations:,} combinations: {len(found.planned):,} planned, {len(full):,} do "
         f"not fit a memory, {cannot:,} cannot work together.",
-        markup=False,
     )
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in found.planned if details else found.front:
@@ -77,7 +75,7 @@ def print_matrix(found: Matrix, console: Console, *, details: bool) -> None:
     for (mode, work), cells in groups.items():
         console.print()
         what = "all that were planned" if details else "the front of time, memory and traffic"
-        console.print(f"{mode}, {work}: {what}", style="bold", markup=False)
+        console.print(f"{mode}, {work}: {what}", style="bold")
         cells.sort(key=lambda cell: cell.run.metrics["epoch_time"].value)
         print_rows(console, _HEADING, [describe_cells(cell) for cell in cells])
     print_refusals(found, console, details=details)
@@ -109,4 +107,4 @@ def print_refusals(found: Matrix, console: Console, *, details: bool) -> None:
     console.print("cannot work together", style="bold")
     print_rows(console, ("count", "why"), [(f"{count:,}", why) for why, count in shown])
     if len(shown) < len(counted):
-        console.print(f"{len(counted) - len(shown)} other sentences: --details", markup=False)
+        console.print(f"{len(counted) - len(shown)} other sentences: --details")

@@ -57,11 +57,9 @@ def plan(line: CommandLine, asked: Asked[PlanJob], outputs: Asked[Outputs]) -> i
     drawn = job.sizes is not None
     counting = tabulate_passes(passes, whole_s, drawn=drawn, threads=workload.threads)
     tables = (*tables, counting)
-    if written.json_path is not None:
-        from gnnbench.report.results.plans import make_plan_document
+    from gnnbench.report.results.plans import make_plan_document
 
-        document = make_plan_document(line.words, found, runs, tables)
-        write_document(document, written.json_path)
+    write_document(make_plan_document(line.words, found, runs, tables), written.json_path)
     heading = (
         f"gnnbench plan {job.strategy} · {found.graph_name} · {found.model.title} "
         f"{workload.num_layers} layers, {'-'.join(map(str, workload.dims))} · {found.machine.name}"
@@ -74,7 +72,7 @@ def print_plan(heading: str, tables: Sequence[Table], console: Console) -> None:
     """Print the tables one after the other, under a heading."""
     from gnnbench.report.tables import print_table
 
-    console.print(heading, style="bold", markup=False, soft_wrap=True)
+    console.print(heading, style="bold", soft_wrap=True)
     for table in tables:
         console.print()
         print_table(table, console)
