@@ -15,7 +15,7 @@ from gnnbench.cli.options import (
     write_document,
 )
 from gnnbench.cli.outputs import Outputs
-from gnnbench.cli.questions import make_question
+from gnnbench.cli.questions import make_question, print_title
 from gnnbench.cli.values import Number
 from gnnbench.jobs.job import AdviceJob
 from gnnbench.jobs.limits import Real
@@ -90,13 +90,7 @@ def print_advice(found: Advice, console: Console, *, details: bool) -> None:
     """Print the answers, each with its table and what would change it."""
     from gnnbench.advice.tables import summarise
 
-    question = found.question
-    console.print(
-        f"gnnbench advise · {question.dataset.name} · {question.workload.model} · "
-        f"{question.platform.name}",
-        style="bold",
-        soft_wrap=True,
-    )
+    print_title("advise", found.question, console)
     for answer in found.answers:
         console.print()
         for sentence in summarise(answer):

@@ -15,7 +15,7 @@ from gnnbench.cli.options import (
     write_document,
 )
 from gnnbench.cli.outputs import Outputs
-from gnnbench.cli.questions import make_question
+from gnnbench.cli.questions import make_question, print_title
 from gnnbench.jobs.job import AdviceJob
 
 if TYPE_CHECKING:
@@ -54,13 +54,7 @@ def matrix(asked: Asked[AdviceJob], outputs: Asked[Outputs]) -> int:
 
 def print_matrix(found: Matrix, console: Console, *, details: bool) -> None:
     """Print the Pareto front of each kind of work, and the refusals."""
-    question = found.question
-    console.print(
-        f"gnnbench matrix · {question.dataset.name} · {question.workload.model} · "
-        f"{question.platform.name}",
-        style="bold",
-        soft_wrap=True,
-    )
+    print_title("matrix", found.question, console)
     full = [cell for cell in found.cells if cell.run.status == "out-of-memory"]
     cannot = sum(found.refusals.values())
     console.print(
