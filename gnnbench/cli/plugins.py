@@ -51,7 +51,8 @@ def list_offers(extra_plugins: tuple[str, ...], json_path: Path | None) -> int:
     """List every strategy, part and model on offer, and the distribution it comes from."""
     check_files(json_path, plugins=extra_plugins)
     listing = list_plugins(extra_plugins)
-    write_document(_list_document(listing), json_path)
+    if json_path is not None:
+        write_document(_list_document(listing), json_path)
     console = open_console(json_path)
     print_rows(
         console,
@@ -139,11 +140,12 @@ def show_plugin(name: str, extra_plugins: tuple[str, ...], json_path: Path | Non
     ]
     if not strategies and not parts:
         listing.check([_find_named(name)])  # raises, with close matches
-    content: dict[str, Json] = {
-        "strategies": [_strategy_document(strategy) for strategy in strategies],
-        "parts": [{"part": part.kind, **_part_document(part)} for part in parts],
-    }
-    write_document(content, json_path)
+    if json_path is not None:
+        content: dict[str, Json] = {
+            "strategies": [_strategy_document(strategy) for strategy in strategies],
+            "parts": [{"part": part.kind, **_part_document(part)} for part in parts],
+        }
+        write_document(content, json_path)
     console = open_console(json_path)
     for strategy in strategies:
         _print_strategy(console, listing, strategy)

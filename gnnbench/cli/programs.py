@@ -50,8 +50,9 @@ def list_programs(extra_plugins: tuple[str, ...], json_path: Path | None) -> int
         (program, describe_origin(program), str(registry.program_origins[name]))
         for name, program in sorted(registry.programs.items())
     ]
-    entries: list[Json] = [_document(*each) for each in found]
-    write_document({"programs": entries}, json_path)
+    if json_path is not None:
+        entries: list[Json] = [_document(*each) for each in found]
+        write_document({"programs": entries}, json_path)
     rows = [
         (
             program.name,
