@@ -129,9 +129,8 @@ class DeviceOutOfMemoryError(GnnbenchError):
         where = f" in stage {self.stage} of round {self.round}" if self.stage else ""
         return (
             f"{self.device} is out of memory: {self.tensor} needs {self.requested_bytes:,} "
-            f"bytes{where}, {self.in_use_bytes:,} of {self.capacity_bytes:,} are in use; use "
-            f"smaller units (a smaller batch, more chunks), a memory part that offloads, or a "
-            f"larger budget."
+            f"bytes{where}, {self.in_use_bytes:,} of {self.capacity_bytes:,} are in use. Use a "
+            f"smaller batch, more chunks, a memory part that offloads, or a larger budget."
         )
 
 

@@ -12,8 +12,6 @@ epochs, then the fastest ones in turns with the first choice. The first choice m
 longer.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import time

@@ -5,8 +5,6 @@ interpreter and packages. This is quick, because only the compiled kernels are b
 kept in ``results/asv``.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ Exit status: 0 all results right; 1 a result is wrong or, with ``--enforce``, a 
 wrong usage. README.md's figures of kernels come from this command.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os

@@ -12,8 +12,6 @@ over a link on which both take about as long. This suite is not part of the test
 machine.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

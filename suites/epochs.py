@@ -4,8 +4,6 @@ Full-graph and mini-batch epochs are different work, hence two classes of each k
 makes the dataset once for all processes that asv starts.
 """
 
-from __future__ import annotations
-
 import os
 from functools import lru_cache
 from itertools import count

@@ -5,8 +5,6 @@ checks them against plain training. It prints the number of rows, how near they 
 tolerance, and every false alarm by name. ``suites.faults`` does this with wrong rows.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import zlib

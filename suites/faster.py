@@ -6,24 +6,13 @@ verdict judges them (:func:`gnnbench.statistics.compare_pairs`). The command pri
 is called faster than itself, and how often real differences are seen. This includes the cases in
 which the rule does badly. It exits with 1 if a row is called faster than itself in more than 5 % of
 the comparisons.
-
-``python -m suites.faster files`` runs one command repeatedly, compares every two result files by
-``gnnbench compare``, and prints each exit status. It also prints the verdict without the notes on
-other programs. It exits with 1 if a difference is claimed.
 """
 
-from __future__ import annotations
-
 import argparse
-import json
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import permutations
-from pathlib import Path
 
 import numpy as np
 
@@ -95,63 +84,12 @@ def _simulate_noise(comparisons: int, count: int, correlation: float, deviation:
     return false <= MOST_FALSE * comparisons
 
 
-def compare_files(seconds: float, words: Sequence[str]) -> bool:
-    """Run the command for about ``seconds``; return whether no two files claim a difference."""
-    began_s = time.monotonic()
-    program = (sys.executable, "-m", "gnnbench", "compare")
-    with tempfile.TemporaryDirectory() as folder:
-        paths: list[Path] = []
-        while len(paths) < 2 or time.monotonic() - began_s < seconds:
-            paths.append(Path(folder, f"{len(paths)}.json"))
-            _run((*program, *words, "--json", str(paths[-1])))
-        for path in paths:
-            print(f"{path.name}: {json.loads(path.read_text()).get('noise') or 'quiet'}")
-        told = _claim(program, paths)
-        for path in paths:
-            document = json.loads(path.read_text())
-            path.write_text(json.dumps({**document, "noise": ""}))
-        print("the same files without their notes on other programs:")
-        _claim(program, paths)
-    return not told
-
-
-def _claim(program: Sequence[str], paths: Sequence[Path]) -> int:
-    """Compare every two files both ways; return the number of rows said to differ."""
-    statuses: list[int] = []
-    rows = told = 0
-    for before, after in permutations(paths, 2):
-        found = _run((*program, str(before), str(after), "--json", "-"))
-        statuses.append(found.returncode)
-        for row in json.loads(found.stdout)["rows"]:
-            rows += 1
-            if row["difference_shown"]:
-                told += 1
-                low, high = row["interval"]
-                print(
-                    f"  {before.name} {after.name}: {row['label']} ({row['mode']}) "
-                    f"{row['ratio']:.2f} ({low:.2f} to {high:.2f})"
-                )
-    counts = {status: statuses.count(status) for status in sorted(set(statuses))}
-    print(f"{len(statuses)} pairs, {told} of {rows} rows differ; by exit status: {counts}")
-    return told
-
-
-def _run(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(words, check=False, capture_output=True, text=True)
-
-
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     simulated = commands.add_parser("simulate", help="noise of known kinds")
     simulated.add_argument("--comparisons", type=int, default=2000, metavar="N")
-    files = commands.add_parser("files", help="result files of one command on this machine")
-    files.add_argument("--seconds", type=float, default=120.0)
-    arguments, rest = parser.parse_known_args(words)
-    if arguments.command == "simulate":
-        return 0 if simulate(arguments.comparisons) else 1
-    chosen = rest or ["--plugins", "reference,native", "--dataset", "cora", "--platform", "local"]
-    return 0 if compare_files(arguments.seconds, chosen) else 1
+    return 0 if simulate(parser.parse_args(words).comparisons) else 1
 
 
 if __name__ == "__main__":

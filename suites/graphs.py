@@ -1,7 +1,5 @@
 """The graphs of kernel races, by their names in tables; made or read at first use."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import numpy as np

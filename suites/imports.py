@@ -5,8 +5,6 @@ turns with ``pyarrow.csv`` and ``numpy.sort``, and prints seconds, peaks of memo
 Features that are made up for a graph of edges alone are also timed alone.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import resource

@@ -3,8 +3,6 @@
 ``suites/compare_kernels.py`` runs the same contestants in turns; use it to compare them.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import torch

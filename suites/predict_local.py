@@ -29,8 +29,6 @@ strategies are interleaved in memory. First touches of pages in the second turn 
 up to five times as long.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence

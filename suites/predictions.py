@@ -3,8 +3,6 @@
 They are summarised as errors, ratios, sentences and a file.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

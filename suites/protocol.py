@@ -16,8 +16,6 @@ an epoch is included. Both have a 95 % interval. The exit status is 0. With ``--
 prefetching is significantly slower than none, or the harness significantly costs more than 2 %.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

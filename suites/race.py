@@ -4,8 +4,6 @@ Speedups are ratios of medians over the same rounds, each with a 95 % confidence
 (:func:`find_speedup`).
 """
 
-from __future__ import annotations
-
 import gc
 import importlib.util
 import time

@@ -3,8 +3,6 @@
 It is a normal plugin: ``gnnbench compare --plugin suites.slowed --plugins twin-a,twin-b``.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -13,8 +13,6 @@ length of an epoch. Comparisons of one process share warm caches, as rows of one
 suite takes long and depends on the machine, so it is not part of the tests.
 """
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys

@@ -4,8 +4,6 @@ A shared machine may be half as fast when a strategy is trained as when it was p
 the same work measure this difference.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from statistics import geometric_mean, median
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Readers of a command's output, and a way to run Python in a subprocess."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

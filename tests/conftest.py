@@ -1,7 +1,5 @@
 """What all tests share: signals, threads, the command line in this process."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import signal

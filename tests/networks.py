@@ -1,7 +1,5 @@
 """Networks of nodes on this machine: each node is a network namespace, joined by a bridge."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -1,7 +1,5 @@
 """Sees, or alters, what a part opens for a run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Described machines whose accelerators differ in every rate, so that no two of them are alike."""
 
-from __future__ import annotations
-
 import dataclasses
 from functools import cache
 

@@ -4,8 +4,6 @@ Neither a busy machine nor a slow one is a reason: time counts only while nothin
 :meth:`Watchdog.tick` and hardly any work of this process's processors, as in a deadlock.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import threading

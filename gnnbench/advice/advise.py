@@ -148,8 +148,8 @@ def refuse_guessing(question: Question) -> None:
     """Refuse this machine if it was never measured, since its rates are then assumed."""
     if question.platform.name == LOCAL and not local_path().is_file():
         raise UsageError(
-            "the rates of platform local are assumed until it is measured, so a ranking would be a "
-            "guess; run 'gnnbench platforms probe --save', or name another --platform."
+            "platform local was never measured, so a ranking would be a guess. Run 'gnnbench "
+            "platforms probe --save', or name another --platform."
         )
 
 

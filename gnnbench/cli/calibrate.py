@@ -61,8 +61,8 @@ NEAR_EDGES = 0.1
     "trace_path",
     type=FilePath(),
     metavar="FILE",
-    help="Take the seconds of the stages from a Chrome trace of the file's first row, such as one "
-    "of PyTorch's profiler with spans that are named after stages.",
+    help="Take the seconds of the stages from a Chrome trace of the file's first row. Its spans "
+    "must be named after stages.",
 )
 @click.option(
     "--out",
@@ -324,10 +324,10 @@ def check_plan(planned: RunResult, run: RunEntry) -> None:
     near = abs(ours.edges - theirs.edges) <= NEAR_EDGES * theirs.edges
     if any(one != other for one, other in counts) or not near or ours.devices != theirs.devices:
         raise UsageError(
-            f"its plan here has {ours.updates:,} updates of {ours.seeds:,} seeds and "
-            f"{ours.edges:,} edges on {', '.join(ours.devices)}, and the run had "
-            f"{theirs.updates:,} of {theirs.seeds:,} and {theirs.edges:,} on "
-            f"{', '.join(theirs.devices)}; give a run of this version on the whole platform."
+            f"the run had {theirs.updates:,} updates of {theirs.seeds:,} seeds and "
+            f"{theirs.edges:,} edges on {', '.join(theirs.devices)}. Its plan has "
+            f"{ours.updates:,} of {ours.seeds:,} and {ours.edges:,} on {', '.join(ours.devices)}. "
+            f"Give a run of this version on the whole platform."
         )
 
 

@@ -38,8 +38,8 @@ out_option = click.option(
     "out_path",
     type=FilePath(),
     metavar="FILE.npz|FOLDER",
-    help="File or folder to write. Large arrays of a folder stay on disk in use, and it is written "
-    "in bounded memory.  [default: the user's cache, where its name resolves]",
+    help="File or folder to write. Large arrays of a folder stay on disk.  [default: the user's "
+    "cache, where its name resolves]",
 )
 scaling_option = make_option(replace(list_options(Job)["scaling"], default=None), "datasets")
 overwrite_option = click.option(
@@ -119,8 +119,8 @@ def info(name: str, seed: int, json_path: Path | None) -> int:
     "--split",
     type=FilePath(),
     metavar="FILE",
-    help="Split: masks or ids named train, val and test in a .npz or .pt; or a text or .parquet "
-    "with an id before each of these words.",
+    help="Split: masks or ids named train, val and test in a .npz or .pt; or lines of an id and "
+    "one of these words in a text or .parquet.",
 )
 @click.option("--string-ids", is_flag=True, help="Vertices have names instead of numbers.")
 @click.option(
@@ -295,8 +295,8 @@ def choose_target(
         )
     if scaling is not None and not in_folder:
         raise UsageError(
-            f"{target}: features in a file stay as they are and are scaled when they are used; "
-            f"leave out --scale-features, or give --out the name of a folder, without an ending."
+            f"{target}: --scale-features has no effect on a file, whose features are scaled when "
+            f"used. Leave it out, or give --out the name of a folder, without an ending."
         )
     if os.path.lexists(target) and not overwrite:
         raise UsageError(f"{target} exists; give another --out, or allow it with --overwrite.")

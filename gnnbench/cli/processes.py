@@ -244,9 +244,8 @@ def _watch(ranks: Sequence[Rank], patience_s: float) -> int:
             return status or 0
         if status is None:
             raise RankFailedError(
-                f"rank {culprit} did not answer: the other ranks waited {patience_s:g} s for it, "
-                f"and all were stopped; it hung, or needs longer for a step: then give a longer "
-                f"--patience."
+                f"rank {culprit} did not answer for {patience_s:g} s, so all ranks were stopped. "
+                f"It hung, or a step takes longer: then give a longer --patience."
             )
         errors = ranks[culprit].errors
         if status in (LOST, SILENT):  # all say the same; rank 0's errors are not kept

@@ -1,4 +1,4 @@
-"""``--resume``: the finished parts of a command that was stopped, found by the command itself."""
+"""``--resume``: the finished items of a command that was stopped, found by the command itself."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ resume_option = click.option(
     "--resume",
     "resumed",
     is_flag=True,
-    help="Continue this command where it was stopped. Finished parts are not run again.",
+    help="Continue this command where it was stopped. Finished items are not run again.",
 )
 
 
 @contextmanager
 def resumable(line: CommandLine, *, resumed: bool) -> Iterator[None]:
-    """Keep the finished parts of a command while the block runs, and use them if it is resumed.
+    """Keep the finished items of a command while the block runs, and use them if it is resumed.
 
     Raises ``UsageError`` if it is resumed and nothing is kept.
     """
@@ -41,7 +41,7 @@ def resumable(line: CommandLine, *, resumed: bool) -> Iterator[None]:
     with resume.keeping(resume.find_folder(key), again=resumed) as keeper:
         if resumed and not keeper.count:
             raise click.UsageError(
-                "no finished parts of this command are kept for this code and these files; run it "
+                "no finished items of this command are kept for this code and these files; run it "
                 "without --resume."
             )
         signals.hint_by(lambda: _tell(keeper.count))
@@ -51,8 +51,8 @@ def resumable(line: CommandLine, *, resumed: bool) -> Iterator[None]:
 def _tell(count: int) -> str:
     if not count:
         return ""
-    parts = "1 finished part is kept" if count == 1 else f"{count} finished parts are kept"
-    return f"; {parts}, continue with --resume"
+    items = "1 finished item is kept" if count == 1 else f"{count} finished items are kept"
+    return f"; {items}, continue with --resume"
 
 
 def _find_key(words: tuple[str, ...]) -> str | None:

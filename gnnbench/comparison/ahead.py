@@ -66,9 +66,9 @@ def refuse_work_ahead(
             return
     unforeseen_s, usual_s = (format_si(each * computed_s, "s") for each in (least, usual))
     raise PluginError(
-        f"{label}: its mini-batches were prepared before the clock of their epochs: to sample, "
-        f"load and transfer them takes {unforeseen_s} in an epoch that nothing was prepared for, "
-        f"and {usual_s} in those that were timed; draw them in the epoch that trains on them."
+        f"{label}: its mini-batches were prepared before their epochs began. Sampling, loading "
+        f"and transfers take {usual_s} in timed epochs, and {unforeseen_s} in an unforeseen one. "
+        f"Draw mini-batches in the epoch that trains on them."
     )
 
 

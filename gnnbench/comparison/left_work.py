@@ -57,9 +57,8 @@ class LeftWork:
         if self._worked < max(LEAST_EPOCHS, MOST_SHARE * self._turns):
             return ""
         return (
-            f"threads or processes that it began worked on after {self._worked} of its "
-            f"{self._turns} epochs, so that its times leave out what they did; have them done "
-            f"before an epoch ends."
+            f"its threads or processes kept working after {self._worked} of its {self._turns} "
+            f"epochs, so its times are too short. Let them finish before an epoch ends."
         )
 
     def _advance(self) -> bool:

@@ -385,7 +385,7 @@ def _doubt_range(found: Difference, row: Row, base: Row) -> Difference:
     if wide.shown or not found.shown:
         return wide
     apart = max(found.ratio, 1.0 / found.ratio)
-    told = f"modelled {apart:.2f} times apart, and the model's own error may make {doubt:.2f}"
+    told = f"modelled {apart:.2f}x apart, and the model's error alone may be {doubt:.2f}x"
     return replace(wide, why_not=told)
 
 

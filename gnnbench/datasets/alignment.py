@@ -50,8 +50,8 @@ class Attached:
             ids = each.list_ids()
             if len(ids) and ids.dtype.kind != of_edges.dtype.kind:
                 raise DatasetError(
-                    f"{each.file}: its rows are in the order of numbers, and the vertices of "
-                    f"{file} have names; give a text with a name at the beginning of each line."
+                    f"{each.file}: its rows have no names, but the vertices of {file} have. Give "
+                    f"a text with a name at the beginning of each line."
                 )
             known = np.union1d(known, ids) if len(ids) else known
         return known
@@ -122,8 +122,8 @@ def _find_rows(attachment: Attachment, ids: Ids, *, complete: bool) -> IntArray:
         last = -1 if ids.dtype.kind == "U" or int(ids.min()) < 0 else int(ids.max())
         if not 0 <= last < len(known) or (complete and last + 1 != len(known)):
             raise DatasetError(
-                f"{attachment.file}: it has {len(known):,} rows, of vertices 0 to "
-                f"{len(known) - 1:,}, and vertices go from {ids.min()} to {ids.max()}; give a row "
+                f"{attachment.file}: it has {len(known):,} rows, for vertices 0 to "
+                f"{len(known) - 1:,}, but vertices go from {ids.min()} to {ids.max()}. Give a row "
                 f"for each id, or a text with an id on each line."
             )
         return ids.astype(np.int64)

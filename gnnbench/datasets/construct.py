@@ -112,8 +112,8 @@ def check_labels(where: str, labels: IntArray, num_vertices: int) -> None:
     """Raise :class:`DatasetError` unless there is one class, or -1, for each vertex."""
     if labels.shape != (num_vertices,):
         raise DatasetError(
-            f"{where}: y has shape {labels.shape} but there are {num_vertices:,} vertices; store "
-            f"one class for each vertex (-1 = no label; several labels each are not supported)."
+            f"{where}: y has shape {labels.shape} but there are {num_vertices:,} vertices. Store "
+            f"one class for each vertex, or -1 for no label; several labels are not supported."
         )
     if labels.min() < -1:
         raise DatasetError(

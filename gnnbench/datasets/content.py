@@ -94,8 +94,8 @@ def as_classes(where: str, labels: AnyArray) -> tuple[IntArray, tuple[str, ...]]
     if len(broken) or (np.abs(classes) >= 2**63).any():
         shown = broken[0] if len(broken) else np.abs(classes).max()
         raise DatasetError(
-            f"{where}: y has {shown:g} and other values that are no classes; regression is not "
-            f"supported, so store classes as 0, 1, 2, ... and -1 where there is none."
+            f"{where}: y has {shown:g}, which is no class; regression is not supported. Store "
+            f"classes as 0, 1, 2, ... and -1 where there is none."
         )
     notes = [f"labels stored as {labels.dtype} were read as classes"]
     if missing.any():

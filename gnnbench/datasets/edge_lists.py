@@ -152,13 +152,13 @@ def note_doubts(found: EdgeList, pairs: AnyArray) -> tuple[str, ...]:
     rows = len(pairs) - 1
     if (one, other) == (rows, rows) and table.width == 2 and _is_mutual(pairs[1:]):
         raise DatasetError(
-            f"{table.file}: this is a graph as METIS writes it, not an edge list: its first line "
-            f"has the numbers of vertices and edges; import it under the ending .graph."
+            f"{table.file}: this is a METIS graph, not an edge list, because its first line has "
+            f"the numbers of vertices and edges. Import it under the ending .graph."
         )
     if other == rows and int(pairs[1:].max()) <= one:
         return (
-            f"the first line, {one:,} and {other:,}, was read as an edge; if it has the numbers of "
-            f"vertices and edges, say that it is a heading (--heading)",
+            f"the first line, {one:,} and {other:,}, was read as an edge; give --heading if it has "
+            f"the numbers of vertices and edges",
         )
     return ()
 

@@ -228,6 +228,6 @@ def _foreign(spec: str, home: Path) -> Iterator[None]:
     except (Exception, SystemExit) as error:  # foreign code; OGB leaves by exit(-1)
         raise DatasetError(
             f"dataset {spec!r}: its library could not load or download it "
-            f"({reason_of(error)}); check the name, the connection and the disk, or use a "
+            f"({reason_of(error)}). Check the name, the connection and the disk, or use a "
             f"stand-in (`gnnbench datasets list`)."
         ) from error

@@ -245,8 +245,8 @@ def _fill_gaps(file: Path, ids: Ids) -> IntArray:
     first, last = int(ids[0]), int(ids[-1])
     if first < 0 or last >= MAX_VERTICES:
         raise DatasetError(
-            f"{file}: isolated vertices are to be kept, and ids go from {first:,} to {last:,}; "
-            f"number vertices from 0, or give features or labels that say which there are."
+            f"{file}: isolated vertices cannot be kept, because ids go from {first:,} to "
+            f"{last:,}. Number vertices from 0, or give features or labels for each vertex."
         )
     check_memory(str(file), "its vertices", 64 * last)
     return np.arange(last + 1, dtype=np.int64)

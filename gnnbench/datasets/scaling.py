@@ -61,9 +61,9 @@ def scale_features(dataset: Dataset, choice: ScalingChoice = "auto") -> Dataset:
         if choice in ("auto", dataset.feature_scaling):
             return dataset
         raise DatasetError(
-            f"features of {dataset.name} stay on disk, where their scaling is "
-            f"{dataset.feature_scaling!r}, so they cannot have {choice!r}; write another folder "
-            f"with `gnnbench datasets import --out DIR --scale-features {choice}`."
+            f"features of {dataset.name} on disk have the scaling {dataset.feature_scaling!r}, "
+            f"not {choice!r}. Write another folder with `gnnbench datasets import --out DIR "
+            f"--scale-features {choice}`."
         )
     if dataset.feature_scaling != "none":
         if choice in ("auto", dataset.feature_scaling):

@@ -172,8 +172,8 @@ def refuse_line(file: Path, number: int, line: str, found: int, width: int, what
     """Raise :class:`DatasetError` for a line that does not have ``width`` columns."""
     raise DatasetError(
         f"{file}, line {number}: {line[:60]!r} is not {what}: it has {found} "
-        f"column{'s' * (found != 1)} where {width} are expected; give the same number on every "
-        f"line, begin comments with #, or import a graph of another format under its own ending."
+        f"column{'s' * (found != 1)} where {width} are expected. Give as many on each line, begin "
+        f"comments with #, or import another format under its own ending."
     )
 
 

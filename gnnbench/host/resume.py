@@ -1,7 +1,7 @@
-"""Finished parts of a job, kept on disk until the job is done, so that a stopped one can go on.
+"""Finished items of a job, kept on disk until the job is done, so that a stopped one can go on.
 
-A part that was under way when the command was stopped is not kept. Code that makes a part wraps it
-in :func:`once`, which needs no keeper: without one nothing is kept.
+An item that was under way when the command was stopped is not kept. Code that makes an item wraps
+it in :func:`once`, which needs no keeper: without one nothing is kept.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def recall(*names: str) -> Any:
 
 
 def keep(part: object, *names: str) -> None:
-    """Keep a finished part, which is not None."""
+    """Keep a finished item, which is not None."""
     if _Here.keeper is not None:
         _Here.keeper.write(names, part)
 

@@ -320,8 +320,8 @@ class Spread:
     processes: Annotated[
         int | None,
         Option(
-            "Train strategies of several devices in N processes, one a device, as under torchrun; "
-            "others run in one of them. Without --platform on N workers made of this machine.",
+            "Train strategies of N devices in N processes, one for each device; others run in one "
+            "of them. Without --platform the devices are cores of this machine.",
             Whole(1, MOST_PROCESSES),
             typed=Whole(2, MOST_PROCESSES),
             metavar="N",

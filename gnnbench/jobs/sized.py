@@ -169,8 +169,8 @@ def _describe_full_graph(
     counted = counted and not communication.broadcasts  # type: ignore[union-attr]
     if counted and job.replication is None:
         raise UsageError(
-            f"{trainers} partitions read rows of each other, and sizes do not say how many; give "
-            f"--replication, the copies of a vertex over all partitions, or a --dataset."
+            f"{trainers} partitions read rows of each other, but sizes do not say how many. Give "
+            f"--replication, the average copies of a vertex, or a --dataset."
         )
     if job.replication is not None and not counted:
         raise UsageError(

@@ -263,7 +263,6 @@ class MiniBatchLowering(Lowering):
         if self.frame.preparers or not sampler.preparers(1):
             return ()
         return (
-            f"sampler {sampler.name!r} has threads prepare a whole mini-batch each where "
-            f"accelerators alone train and nothing else divides the host's threads; here all "
-            f"threads share each mini-batch",
+            f"all threads share each mini-batch; threads of sampler {sampler.name!r} prepare "
+            f"whole ones if only accelerators train and nothing else divides the host's threads",
         )

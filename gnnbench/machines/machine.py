@@ -500,8 +500,8 @@ class Platform:
         rate = self.host.memory.disk_bandwidth_bytes_per_s
         if not rate:
             raise PlatformError(
-                f"platform {self.name} does not say how fast its disk is, and the run has to spill "
-                f"to it; add disk_bandwidth to its [host] table, or raise memory.host_bytes."
+                f"the run must spill to the disk of platform {self.name}, whose speed is not "
+                f"stated. Add disk_bandwidth to its [host] table, or raise memory.host_bytes."
             )
         return Link(DISK, (self.host.name, DISK), rate)
 

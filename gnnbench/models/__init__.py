@@ -163,8 +163,8 @@ def _make_layer(
         if isinstance(value, Tensor):
             raise PluginError(
                 f"{what} keeps {name!r} as a plain tensor ({value.dtype}), which is neither "
-                f"trained nor converted to the workload's dtype; make it a torch.nn.Parameter, or "
-                f"a buffer by register_buffer if it is constant."
+                f"trained nor converted to the workload's dtype. Make it a torch.nn.Parameter, or "
+                f"register_buffer a constant."
             )
     parameters = dict(layer.named_parameters())
     frozen = [name for name, value in parameters.items() if not value.requires_grad]

@@ -180,17 +180,16 @@ class Bundle:
         on_device = isinstance(memory, DeviceMemory)
         if on_device != isinstance(communication, HostLoading):
             return None
-        if isinstance(communication, NoTransfer):
+        if on_device:
             return (
-                f"communication {communication.name!r} moves nothing, but memory "
-                f"{memory.name!r} keeps vertex data on the host; choose a communication "
-                f"that transfers, or memory 'resident'."
+                f"memory {memory.name!r} keeps vertex data on the devices, but communication "
+                f"{communication.name!r} loads it from the host. Choose communication 'none' or "
+                f"'halo', or a memory on the host."
             )
-        where = "on the device" if on_device else "on the host"
         return (
-            f"memory {memory.name!r} keeps vertex data {where}, where communication "
-            f"{communication.name!r} has nothing to transfer; use one that serves it, "
-            f"'none' or 'halo' on devices, 'vanilla' from the host."
+            f"memory {memory.name!r} keeps vertex data on the host, but communication "
+            f"{communication.name!r} does not load it from there. Choose communication 'vanilla', "
+            f"or memory 'resident'."
         )
 
     def settle(self, setting: Setting) -> Bundle:
@@ -223,10 +222,9 @@ class Bundle:
         if count == 1:
             return None
         return (
-            f"sampler {self.sampler.name!r} draws other neighbours for a share than for the whole "
-            f"round, and placement {self.placement.name!r} splits rounds over {count} devices, "
-            f"which would not be one large batch; choose placement 'single', or sampler "
-            f"'neighbour'."
+            f"sampler {self.sampler.name!r} draws other neighbours for a part of a round than for "
+            f"the whole, so placement {self.placement.name!r} cannot split rounds over {count} "
+            f"devices. Choose placement 'single', or sampler 'neighbour'."
         )
 
     def _refuse_scales(self, setting: Setting) -> str | None:
@@ -234,10 +232,9 @@ class Bundle:
         if not self.scales_edges or all(layer.traits.takes_scales for layer in setting.layers):
             return None
         return (
-            f"sampler {self.sampler.name!r} scales edges so that sums over neighbours are on "
-            f"average those of the whole graph, and model {setting.workload.model!r} "
-            f"does other than sum rows; choose gcn, sage, gin or commnet, or leave edges as they "
-            f"are."
+            f"sampler {self.sampler.name!r} scales edges for sums over neighbours, but model "
+            f"{setting.workload.model!r} does not sum rows. Choose gcn, sage, gin or commnet, or "
+            f"do not scale edges."
         )
 
     def _refuse_full_graph(self, setting: Setting) -> str | None:
@@ -245,8 +242,8 @@ class Bundle:
         if isinstance(self.communication, NoTransfer) and count > 1:
             return (
                 f"placement {self.placement.name!r} uses {count} devices, each with its own "
-                f"vertex data, and communication {self.communication.name!r} moves nothing between "
-                f"them; choose communication 'halo', or placement 'single'."
+                f"vertex data, but communication {self.communication.name!r} moves nothing "
+                f"between them. Choose communication 'halo', or placement 'single'."
             )
         reason = _refuse_shards(self, setting) or _refuse_halo_sampling(self, setting)
         reason = reason or _refuse_pieces(self, setting)
@@ -267,10 +264,9 @@ class Bundle:
         if not (self.shares_rows and keeps):
             return None
         return (
-            f"memory {memory.name!r} keeps what layers of model {setting.workload.model!r} need "
-            f"for their backward pass, their input rows among it, and communication "
-            f"{self.communication.name!r} puts those of the next round in their places; choose "
-            f"communication 'neugraph' or 'vanilla', or memory 'hongtu'."
+            f"communication {self.communication.name!r} overwrites input rows that memory "
+            f"{memory.name!r} keeps for the backward pass of model {setting.workload.model!r}. "
+            f"Choose communication 'neugraph' or 'vanilla', or memory 'hongtu'."
         )
 
 
@@ -283,46 +279,46 @@ def _refuse_loader(bundle: Bundle, setting: Setting) -> str | None:
     if not platform.virtual:
         return refuse_priced("sampler", sampler.name, "options of its loader", platform)
     if loader.workers < 0:
-        return f"sampler.workers is {loader.workers}; give 0 workers or more for each device."
+        return f"sampler.workers is {loader.workers}. Give 0 workers or more for each device."
     hosts = [platform.host_of(device) for device in trainers]
     most = max(1, min(HARDWARE_THREADS * host.cores // hosts.count(host) for host in hosts))
     if loader.workers > most:
         return (
-            f"sampler.workers is {loader.workers:,} for each device, and its host has cores for "
-            f"{most}, with {HARDWARE_THREADS} threads a core; give 0 to {most}."
+            f"sampler.workers is {loader.workers:,} for each device, but its host has cores for "
+            f"{most}, with {HARDWARE_THREADS} threads a core. Give 0 to {most}."
         )
     others = [KINDS[device.kind] for device in trainers if device.kind != "gpu"]
     if loader.on_devices and others:
         where = "the host" if platform.host in trainers else f"devices of another kind: {others[0]}"
         return (
-            f"sampler {sampler.name!r} is to draw on GPUs, and placement {placement.name!r} trains "
-            f"on {where}; draw on the host, or train elsewhere."
+            f"sampler {sampler.name!r} is to draw on GPUs, but placement {placement.name!r} "
+            f"trains on {where}. Draw on the host, or choose another placement."
         )
     unknown = [device.model for device in trainers if not device.rates.sampled_edges_per_s]
     if loader.on_devices and unknown and not sampler.library.device_sampled_edges_per_s:
         return (
-            f"sampler {sampler.name!r} is to draw on {unknown[0]}, which has no rate of sampling; "
-            f"give sampled_edges_per_s in the platform's file, or draw on the host."
+            f"sampler {sampler.name!r} is to draw on {unknown[0]}, which has no sampling rate. "
+            f"Give sampled_edges_per_s in the platform's file, or draw on the host."
         )
     if loader.on_devices and loader.workers:
         return (
-            f"sampler.workers is {loader.workers}, and the accelerators draw; leave the workers "
+            f"sampler.workers is {loader.workers}, but the accelerators draw. Leave the workers "
             f"out, or draw on the host."
         )
     if loader.persistent and not loader.workers:
-        return "sampler.persistent is true, and there are no workers; give sampler.workers too."
+        return "sampler.persistent is true, but there are no workers. Set sampler.workers too."
     communication = bundle.communication
     plain = isinstance(communication, NoTransfer | HostLoading) and not communication.prefetch
     if loader.prefetch and not plain:
         return (
-            f"the loader of sampler {sampler.name!r} works ahead, and communication "
-            f"{communication.name!r} decides that itself; choose communication 'vanilla', or "
+            f"the loader of sampler {sampler.name!r} works ahead, but communication "
+            f"{communication.name!r} decides what works ahead. Choose communication 'vanilla', or "
             f"sampler.prefetch=0."
         )
     if placement.divides_threads:
         return (
-            f"placement {placement.name!r} divides the host's threads and decides who draws; leave "
-            f"the loader's options of sampler {sampler.name!r} out."
+            f"placement {placement.name!r} divides the host's threads and decides who draws. "
+            f"Leave out the loader's options of sampler {sampler.name!r}."
         )
     return None
 
@@ -332,8 +328,8 @@ def refuse_priced(kind: PartKind, name: str, what: str, platform: Platform) -> s
     if platform.virtual:
         return None
     return (
-        f"{kind} {name!r} has {what} set, which are priced and not executed, and the times of "
-        f"platform {platform.name} are measured; leave them out, or name a described platform."
+        f"{kind} {name!r} has {what} set, which change modelled times only, but times on platform "
+        f"{platform.name} are measured. Leave them out, or name a described platform."
     )
 
 
@@ -344,36 +340,34 @@ def _refuse_shards(bundle: Bundle, setting: Setting) -> str | None:
     if not bundle.by_features:
         if isinstance(communication, ShardExchange):
             return (
-                f"communication {communication.name!r} exchanges ranges of features for ranges "
-                f"of vertices, and placement {placement.name!r} has no ranges of features; "
-                f"choose placement 'mixgcn', or communication 'halo'."
+                f"communication {communication.name!r} exchanges ranges of features for ranges of "
+                f"vertices, but placement {placement.name!r} has no ranges of features. Choose "
+                f"placement 'mixgcn', or communication 'halo'."
             )
         if staged:
             return (
-                f"sampler {sampler.name!r} leaves it to the placement to share out a stage, "
-                f"and placement {placement.name!r} shards by vertices; choose placement "
-                f"'mixgcn', or sampler 'full-graph'."
+                f"sampler {sampler.name!r} lets the placement share out a stage, but placement "
+                f"{placement.name!r} shards by vertices. Choose placement 'mixgcn', or sampler "
+                f"'full-graph'."
             )
         return None
     if len(placement.trainers(setting.platform)) > 1 and not staged:
         return (
-            f"sampler {sampler.name!r} gives devices units of their own, and placement "
-            f"{placement.name!r} shares every round's out by features; choose sampler 'mixgcn'."
+            f"placement {placement.name!r} shares out every round by features, but sampler "
+            f"{sampler.name!r} gives each device separate units. Choose sampler 'mixgcn'."
         )
     if not isinstance(communication, ShardExchange):
         return (
-            f"placement {placement.name!r} shards AGGREGATE by features and UPDATE by "
-            f"vertices, and communication {communication.name!r} moves whole rows; choose "
-            f"communication 'mixgcn', the all-to-all between the two."
+            f"placement {placement.name!r} shards AGGREGATE by features and UPDATE by vertices, "
+            f"but communication {communication.name!r} moves whole rows. Choose communication "
+            f"'mixgcn', the all-to-all between the two."
         )
     for number, layer in enumerate(setting.layers, start=1):
         if not (layer.traits.featurewise and layer.cacheable):
             return (
-                f"placement {placement.name!r} shards AGGREGATE by features, and in layer "
-                f"{number} of model {setting.workload.model!r} it needs all features of both "
-                f"ends of an edge at once, as attention and gates do; choose a model that "
-                f"sums feature by feature (gcn, sage, gin or commnet), or a placement that "
-                f"shards by vertices."
+                f"placement {placement.name!r} splits features over devices, but layer {number} "
+                f"of model {setting.workload.model!r} needs all features of an edge at once. "
+                f"Choose gcn, sage, gin or commnet, or a placement that shards by vertices."
             )
     return None
 
@@ -386,29 +380,25 @@ def _refuse_pieces(bundle: Bundle, setting: Setting) -> str | None:
     cut = f"sampler {sampler.name!r} cuts the in-edges of a vertex into pieces"
     if not isinstance(memory, OffloadingMemory):
         return (
-            f"{cut}, whose rows come from the host one after the other, and memory "
-            f"{memory.name!r} keeps them on the devices; choose memory 'neugraph', or sampler "
-            f"'hongtu'."
+            f"{cut}, which come from the host one by one, but memory {memory.name!r} keeps rows "
+            f"on the devices. Choose memory 'neugraph', or sampler 'hongtu'."
         )
     if bundle.shares_rows:
         return (
-            f"{cut}, and communication {bundle.communication.name!r} keeps rows of one for the "
-            f"next in buffers; choose communication 'neugraph' or 'vanilla', or sampler "
-            f"'hongtu'."
+            f"{cut}, but communication {bundle.communication.name!r} keeps rows of one piece for "
+            f"the next. Choose communication 'neugraph' or 'vanilla', or sampler 'hongtu'."
         )
     policies = memory.list_intermediates(setting.layers)
     for number, (layer, policy) in enumerate(zip(setting.layers, policies, strict=True), start=1):
         if not layer.cacheable:
             return (
-                f"{cut}, and layer {number} of model {model!r} needs all of them at once, as "
-                f"the softmax of attention does; choose a model that sums rows (gcn, sage, gin "
-                f"or commnet), or sampler 'hongtu'."
+                f"{cut}, but layer {number} of model {model!r} needs all in-edges at once. Choose "
+                f"gcn, sage, gin or commnet, or sampler 'hongtu'."
             )
         if policy not in ("cache", "keep"):
             return (
-                f"{cut}, and memory {memory.name!r} computes layer {number} again from its "
-                f"input rows, which are not there at once; choose memory 'neugraph', or "
-                f"'hongtu'."
+                f"{cut}, but memory {memory.name!r} recomputes layer {number} from all input rows "
+                f"at once. Choose memory 'neugraph' or 'hongtu'."
             )
     return None
 
@@ -420,17 +410,15 @@ def _refuse_halo_sampling(bundle: Bundle, setting: Setting) -> str | None:
     communication, model = bundle.communication.name, setting.workload.model
     if _is_layered(bundle.sampler):
         return (
-            f"communication {communication!r} leaves rows of the halo out at every layer, and "
-            f"units of sampler {bundle.sampler.name!r} compute rows of others out of them; "
-            f"choose communication 'halo', or a sampler whose units have one block."
+            f"communication {communication!r} leaves out halo rows at every layer, but units of "
+            f"sampler {bundle.sampler.name!r} compute remote rows from them. Choose communication "
+            f"'halo', or a sampler whose units have one block."
         )
     if not all(layer.cacheable for layer in setting.layers):
         return (
-            f"communication {communication!r} reads a sample of the halo, scaled so that sums "
-            f"over neighbours stay what they are on average, and model {model!r} computes on "
-            f"edges, as attention and gates do, where no scale makes up for what is left out; "
-            f"choose a model that sums rows (gcn, sage, gin or commnet), or communication "
-            f"'halo'."
+            f"communication {communication!r} samples the halo and scales sums, but model "
+            f"{model!r} computes on edges, which cannot be scaled. Choose gcn, sage, gin or "
+            f"commnet, or communication 'halo'."
         )
     return None
 
@@ -440,9 +428,9 @@ def _refuse_kinds(kernel: Kernel, placement: Placement, platform: Platform) -> s
     for device in placement.trainers(platform):
         if device.kind not in kernel.device_kinds:
             return (
-                f"kernel {kernel.name!r} is written for {_name_kinds(kernel)}, and placement "
-                f"{placement.name!r} trains on {device.name}, a {KINDS[device.kind]}; "
-                f"choose kernel 'torch', or a placement on another device."
+                f"kernel {kernel.name!r} is written for {_name_kinds(kernel)}, but placement "
+                f"{placement.name!r} trains on {device.name}, a {KINDS[device.kind]}. Choose "
+                f"kernel 'torch', or a placement on another device."
             )
     return None
 
@@ -461,9 +449,9 @@ def _refuse_layers(sampler: Sampler, memory: Memory) -> str | None:
     if not _is_layered(sampler):
         return None
     return (
-        f"units of sampler {sampler.name!r} have a block for each layer, and memory "
-        f"{memory.name!r} brings each layer's rows from the host for one that serves all; "
-        f"choose memory 'resident', or a sampler whose units have one block."
+        f"units of sampler {sampler.name!r} have a block for each layer, but memory "
+        f"{memory.name!r} loads rows from the host for one block. Choose memory 'resident', or a "
+        f"sampler whose units have one block."
     )
 
 
@@ -485,14 +473,14 @@ def _refuse_kept_rows(bundle: Bundle, setting: Setting) -> str | None:
     drawn = bundle.halo_sampling(setting.platform) is not None
     if bundle.swaps and (bundle.stale or drawn):
         return (
-            f"memory {memory.name!r} swaps what layers keep from forward to backward, and "
-            f"communication {communication.name!r} keeps rows of peers over epochs or draws "
-            f"them anew; choose communication 'halo', or memory 'resident'."
+            f"memory {memory.name!r} swaps what layers keep, but communication "
+            f"{communication.name!r} keeps rows of peers over epochs or draws them anew. Choose "
+            f"communication 'halo', or memory 'resident'."
         )
     if isinstance(memory, CacheMemory) and bundle.shares_rows:
         return (
-            f"memory {memory.name!r} caches rows on the devices, and communication "
-            f"{communication.name!r} keeps others from round to round; choose "
-            f"communication 'vanilla' or 'hyscale', or memory 'host'."
+            f"memory {memory.name!r} caches rows on the devices, but communication "
+            f"{communication.name!r} keeps other rows there between rounds. Choose communication "
+            f"'vanilla' or 'hyscale', or memory 'host'."
         )
     return None

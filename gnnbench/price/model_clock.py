@@ -161,7 +161,7 @@ class ModelClock:
             statement = "batch_seconds()"
         raise PluginError(
             f"{part} states {seconds!r} s on {where.name} ({where.model}) for "
-            f"{describe_work(work)}, which takes {least:.3e} s there at least, by its bytes and "
-            f"operations at the device's largest rates; let its {statement} give a finite time "
-            f"that is no shorter, or correct the device's rates in the platform's file."
+            f"{describe_work(work)}, which takes at least {least:.3e} s at the device's largest "
+            f"rates. Let its {statement} give a finite time that is no shorter, or correct the "
+            f"rates in the platform's file."
         )

@@ -272,20 +272,24 @@ def describe_errors(paths: Iterable[PathKind]) -> str:
     own = [describe_own_error(path, path.own) for path in paths if path.own is not None]
     told = [*dict.fromkeys(own)]
     told += [
-        f"{100 * COVERAGE:.0f} % of {kept[basis].groups} held-out measurements of this kind "
-        f"({describe_path(basis)}) lie within {kept[basis].factor:.2g}x"
+        f"{100 * COVERAGE:.0f} % of {kept[basis].groups} held-out measurements "
+        f"({describe_path(basis)}) are within {kept[basis].factor:.2g}x of their prediction"
         for basis in dict.fromkeys(basis for basis in bases.values() if basis is not None)
     ]
-    missing = [
-        f"{kept[path].groups if path in kept else 0} ({describe_path(path)})"
-        for path, basis in bases.items()
-        if basis != path
-    ]
-    if missing:
-        told.append(
-            f"no basis: {FEWEST_GROUPS} held-out measurements of a kind are needed, and there are "
-            f"{', '.join(missing)}"
-        )
+    counts = {path: kept[path].groups if path in kept else 0 for path in bases}
+    for lead, missing in (
+        (
+            f"they stand in for kinds with fewer than {FEWEST_GROUPS}",
+            [p for p, b in bases.items() if b not in (p, None)],
+        ),
+        (
+            f"no basis for kinds with fewer than {FEWEST_GROUPS} held-out measurements",
+            [path for path, basis in bases.items() if basis is None],
+        ),
+    ):
+        if missing:
+            listed = ", ".join(f"{counts[path]} ({describe_path(path)})" for path in missing)
+            told.append(f"{lead}: {listed}")
     return "; ".join(told)
 
 

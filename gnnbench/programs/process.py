@@ -182,8 +182,8 @@ class ProgramProcess:
         except subprocess.TimeoutExpired:
             self.kill()
             raise ProgramFailedError(
-                f"it did not end within {END_S:.0f} s after its standard input was closed, and was "
-                f"ended; leave the loop over orders when there are no more."
+                f"it did not end within {END_S:.0f} s after its standard input was closed. Leave "
+                f"the loop over orders when there are no more."
             ) from None
         found = self._read_outcome()
         self.kill()

@@ -183,9 +183,9 @@ class ProgramSteps:
         epoch_s = median(each.seconds for each in self._epochs[warmup:])
         if not is_short(before_s, epoch_s - before_s):
             raise ProgramFailedError(
-                f"it lets {format_si(before_s, 's')} pass between the order of an epoch and "
-                f"epoch_begin, and {format_si(epoch_s - before_s, 's')} from there to epoch_end; "
-                f"send epoch_begin before all work of the epoch, and flush each message."
+                f"it takes {format_si(before_s, 's')} from the order of an epoch to epoch_begin, "
+                f"and {format_si(epoch_s - before_s, 's')} from there to epoch_end. Send "
+                f"epoch_begin before all work of the epoch, and flush each message."
             )
 
     def _check(self) -> Checked:

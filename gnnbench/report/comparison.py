@@ -74,14 +74,15 @@ def rule_line(modelled: bool) -> str:
     """Return the rule of "faster", with its level."""
     level = f"{100 * level_of('modelled' if modelled else 'measured'):g} %"
     within = (
-        f"span epochs and {level} of the error that two rows do not share"
+        f"cover epochs and {level} of the error that two rows do not share"
         if modelled
-        else f"are {level} intervals, which count noise that lasts over turns"
+        else f"are {level} intervals, which include noise that lasts several turns"
     )
     apart = "" if modelled else f", {100 * MARGIN_APART:g} % where rows did not take turns"
     return (
-        f"Speeds (x) are against the first ranked row of each group; ranges {within}. "
-        f"* is faster or slower: its whole range is beyond {100 * MARGIN:g} %{apart}; ~ is neither."
+        f"Speeds (x) are relative to the first ranked row of each group; ranges {within}. "
+        f"* means faster or slower: the whole range is over {100 * MARGIN:g} % off 1x{apart}. "
+        f"~ means neither."
     )
 
 
@@ -179,8 +180,8 @@ def error_line(runs: Sequence[RunResult]) -> str:
     if not paths:
         return "The model's own error is not known."
     return (
-        f"The model's error: {cite_errors(paths)}. Rows share that "
-        f"error as far as the same parts and devices do the same work."
+        f"The model's error: {cite_errors(paths)}. Rows "
+        f"share the error of work that the same parts do on the same devices."
     )
 
 

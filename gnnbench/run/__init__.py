@@ -222,9 +222,9 @@ class Training:
         if self._processes is None or not any(epoch.bytes["host_to_host"] for epoch in epochs):
             return ()
         return (
-            f"the bytes between hosts of {self._setting.platform.name} are counted from the "
-            f"program, and are not sent: a process reads the data set of its own node, or gets "
-            f"rows from the process that has computed them",
+            f"bytes between hosts of {self._setting.platform.name} are counted and not sent: a "
+            f"process reads the dataset of its node, or gets rows from the process that computed "
+            f"them",
         )
 
     @contextmanager

@@ -159,8 +159,8 @@ class DrawAudit:
         (what, depth), count = tests[0]
         return (
             f"of {count.drawn:,} neighbours that sampler {name!r} drew in layer {depth} from the "
-            f"seeds, {count.found:,} {what}, where uniform draws without replacement make "
-            f"{count.expected:,.0f}; such a count has a probability below "
+            f"seeds, {count.found:,} {what}. Uniform draws without replacement make "
+            f"{count.expected:,.0f}, and such a count has a probability below "
             f"{math.exp(max(count.log_chance, LEAST_SHOWN)):.0e}"
         )
 

@@ -4,8 +4,6 @@ A new kernel is a module and a line of :func:`all_kernels`; a new peer is a func
 its module's ``CONTESTANTS``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Sums of rows over in-edges, C = A H, without and with the backward pass."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ and the optimiser. Whole programs share only the weights: they are the libraries
 plain loop, without anything of this project around them.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

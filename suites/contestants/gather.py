@@ -1,7 +1,5 @@
 """Gathers of random rows of a table into a reused buffer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial

@@ -1,7 +1,5 @@
 """Libraries of peers that need more than an import."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """S-SpMM: a sum with a mask of wanted elements, against the whole sum."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial

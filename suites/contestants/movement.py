@@ -1,7 +1,5 @@
 """Moves of rows between two buffers, without and with addition to the target."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial

@@ -1,7 +1,5 @@
 """Reverse Cuthill-McKee orders, and the resulting bandwidths of the adjacency matrix."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Sets of vertex ids, against NumPy's set functions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import Any

@@ -3,8 +3,6 @@
 PyG, DGL, and strategies with their kernels or the plain one, multiply as ``torch`` does here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial

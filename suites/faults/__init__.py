@@ -6,8 +6,6 @@ strategy of the same name, with plain parts otherwise. ``python -m suites.faults
 often ``compare`` finds the faults that it must find. The tests try each fault once.
 """
 
-from __future__ import annotations
-
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
 from gnnbench.records import Strategy

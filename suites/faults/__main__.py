@@ -5,8 +5,6 @@ them against plain training. It prints the number of rows and every miss by name
 effects no larger than rounding (``suites.faults.independent``) are not counted.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 from collections import defaultdict

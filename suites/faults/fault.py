@@ -1,7 +1,5 @@
 """A wrong part, the rows that host it, and the checks that must find it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar

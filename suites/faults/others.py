@@ -1,7 +1,5 @@
 """Placements, communications and memories with one fault each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar

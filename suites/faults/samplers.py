@@ -1,7 +1,5 @@
 """Samplers with one fault each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
@@ -415,7 +413,7 @@ IN_CHECKS = (
     ),
     sampler(
         "draws-between-epochs", "a thread draws the next epoch when one is over",
-        checks={"clock": r"worked on after \d+ of its \d+ epochs"}, begin=begin_a_drawer,
+        checks={"clock": r"kept working after \d+ of its \d+ epochs"}, begin=begin_a_drawer,
         sample=have_next_drawn,
     ),
     sampler(

@@ -5,8 +5,6 @@ is assembled on its platform, and its kernel binds a block on every device that 
 torch's ``meta`` device here, so that a kernel that needs the CPU's memory fails.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

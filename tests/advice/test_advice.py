@@ -1,7 +1,5 @@
 """Advice: what is planned, searched and ranked, and what would change it."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import sys
@@ -84,9 +82,6 @@ def full(ask):
     return pricer, find_space(pricer, "full-graph")
 
 
-# --------------------------------------------------------------------------- plans
-
-
 HONGTU = Parts("hongtu", "hongtu", "hongtu", "hongtu", "torch")
 
 
@@ -165,9 +160,6 @@ def test_a_few_rounds_stand_for_an_epoch_of_mini_batches_alone(ask):
     assert pricer.planned == planned
 
 
-# --------------------------------------------------------------------------- what is combined
-
-
 def test_only_rows_of_one_law_and_of_the_reference_maths_are_ranked(full):
     pricer, space = full
     other_maths = [p for p in space.ranked if p.communication in ("pipegcn", "sancus", "bnsgcn")]
@@ -209,9 +201,6 @@ def test_every_value_that_is_tried_is_one_that_its_option_takes(registry):
             for value in values:
                 parse_option(part, name, value)
     assert tried >= 10
-
-
-# --------------------------------------------------------------------------- the search
 
 
 def test_the_first_choice_is_no_worse_than_any_strategy_as_it_comes(ask):

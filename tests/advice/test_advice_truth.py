@@ -1,7 +1,5 @@
 """The advice against every combination there is, for a few questions."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

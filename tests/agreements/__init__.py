@@ -7,8 +7,6 @@ was meant, ``python -m tests.agreements --write`` makes the table anew, and its 
 into the commit that explains it; and with it the counts of ``gnnbench/reproduce/agreement.toml``.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,8 +1,6 @@
 """``python -m tests.agreements``: which cells have moved away from the papers, or towards them;
 with ``--write``, the table anew. ``--only`` takes some reproductions alone."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

@@ -1,7 +1,5 @@
 """gnnbench from Python: the same as the command line, with objects, and as frames."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from typing import ClassVar

@@ -19,17 +19,7 @@ from gnnbench.jobs import words as job_words
 from gnnbench.models import MODELS
 from gnnbench.records import PART_KINDS
 from tests.commands import one_sentence, run_python
-from tests.report.example_comparison import every_status, make_comparison, make_failure, make_run
-
-
-@pytest.fixture
-def small(tmp_path):
-    """A dataset file of 60 vertices, so that loading costs nothing."""
-    path = tmp_path / "small.npz"
-    gnnbench.datasets.save_npz(
-        gnnbench.datasets.load("sbm:vertices=60,edges=200,features=4,classes=3"), path
-    )
-    return path
+from tests.report.example_comparison import make_comparison, make_failure, make_run
 
 
 @pytest.fixture
@@ -46,18 +36,6 @@ def answer(monkeypatch, small):
         return ["compare", "--plugins", "reference", "--dataset", str(small)]
 
     return set_answer
-
-
-def test_help_is_quick_and_imports_nothing_heavy():
-    code = (
-        "import sys; from gnnbench.cli import main\n"
-        "try: main(['compare', '--help'])\n"
-        "except SystemExit: pass\n"
-        "print([m for m in ('torch', 'numpy', 'scipy', 'rich', 'pydantic') if m in sys.modules])"
-    )
-    done = run_python("-c", code, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
-    assert "--target-accuracy" in done.stdout
 
 
 def test_help_names_every_option_of_the_contract(run):
@@ -173,25 +151,6 @@ def test_an_interrupt_is_130_without_a_traceback(run, answer):
         "gnnbench: error: interrupted in stage load of round 7 on host, stage propagate of round 5 "
         "on gpu1."
     )
-
-
-def test_json_on_standard_output_is_alone_there(run, answer):
-    result = run(*answer(every_status()), "--json", "-")
-    document = json.loads(result.stdout)
-    assert document["schema"] == 1
-    assert "gnnbench compare ·" in result.stderr
-    assert result.exit_code == 3
-
-
-def test_all_outputs_are_written(run, answer, tmp_path):
-    words = answer(every_status())
-    files = {name: tmp_path / name for name in ("json", "trace", "html")}
-    result = run(*words, *(w for name, path in files.items() for w in (f"--{name}", path)))
-    assert json.loads(files["json"].read_text())["schema"] == 1
-    assert json.loads(files["trace"].read_text())["traceEvents"]
-    assert files["html"].read_text().startswith("<!DOCTYPE html>")
-    assert "gnnbench compare ·" in result.stdout
-    assert result.stderr == ""
 
 
 @pytest.mark.parametrize("option", ["--json", "--trace", "--html"])

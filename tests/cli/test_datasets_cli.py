@@ -113,14 +113,3 @@ def test_a_folder_is_overwritten_only_where_it_is_a_dataset_and_none_that_is_rea
 @pytest.mark.parametrize("out", ["x.txt", "none/x.npz", ".", "none/x"])
 def test_a_bad_target_is_refused(run, edges, tmp_path, out):
     one_sentence(run("datasets", "import", edges, "--out", tmp_path / out))
-
-
-def test_make(run, tmp_path):
-    out = tmp_path / "made.npz"
-    spec = "sbm:vertices=60,edges=200,features=4,classes=3"
-    facts = read_document(run("datasets", "make", spec, "--out", out, "--json", "-"))
-    assert facts["file"] == str(out)
-    assert facts["num_vertices"] == 60
-    assert (
-        json.loads(run("datasets", "info", out, "--json", "-").stdout)["digest"] == facts["digest"]
-    )

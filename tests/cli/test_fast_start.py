@@ -27,6 +27,7 @@ models = ["gcm"]
 #: Commands, and their exit status.
 COMMANDS = {
     ("--help",): 0,
+    ("compare", "--help"): 0,
     ("datasets", "list"): 0,
     ("platforms", "list"): 0,
     ("plugins", "list"): 0,

@@ -180,55 +180,49 @@ IMPOSSIBLE = {
 }
 
 
-@pytest.mark.parametrize("kind", IMPOSSIBLE)
+INPUTS = (
+    "compare --plugins reference --dataset {} --json out",
+    "compare --plugins reference --dataset {}.npz",
+    "compare --plugins reference --dataset ring.npz --platform {}",
+    "compare --plugins reference --dataset ring.npz --platform {}.toml --html out",
+    "compare --plugins reference --dataset ring.npz --plugin {}.py --json out",
+    "compare --plugins reference --dataset ring.npz --plugin {}/x.py",
+    "compare --plugins {} --dataset ring.npz",
+    "compare --plugins reference --dataset ring.npz --set {0}.{0}={0}",
+    "datasets import {}",
+    "datasets import {}.mtx",
+    "datasets import {}.npz",
+    "datasets make {}",
+    "datasets info {}",
+    "platforms show {}",
+    "platforms show {}/x.toml",
+    "plugins show {}",
+    "reproduce {}",
+    "plan {} --dataset ring.npz",
+)
+OUTPUTS = (
+    "datasets list --json {}",
+    "compare --plugins reference --dataset ring.npz --html {}",
+    "compare --plugins reference --dataset ring.npz --trace {}/x",
+    "datasets make sbm --out {}.npz",
+    "platforms probe --out {}",
+    "plugins new half-half --out {}",
+    "plugins new half-half --out ring.npz/{}",
+)
+
+
 @pytest.mark.parametrize(
-    "words",
+    ("words", "kind"),
     [
-        "compare --plugins reference --dataset {} --json out",
-        "compare --plugins reference --dataset {}.npz",
-        "compare --plugins reference --dataset ring.npz --platform {}",
-        "compare --plugins reference --dataset ring.npz --platform {}.toml --html out",
-        "compare --plugins reference --dataset ring.npz --plugin {}.py --json out",
-        "compare --plugins reference --dataset ring.npz --plugin {}/x.py",
-        "compare --plugins {} --dataset ring.npz",
-        "compare --plugins reference --dataset ring.npz --set {0}.{0}={0}",
-        "datasets import {}",
-        "datasets import {}.mtx",
-        "datasets import {}.npz",
-        "datasets make {}",
-        "datasets info {}",
-        "platforms show {}",
-        "platforms show {}/x.toml",
-        "plugins show {}",
-        "reproduce {}",
-        "plan {} --dataset ring.npz",
+        *((words, kind) for words in INPUTS for kind in IMPOSSIBLE),
+        *((words, kind) for words in OUTPUTS for kind in IMPOSSIBLE if kind != "no UTF-8"),
     ],
 )
 def test_what_no_file_is_called_is_one_sentence(run, files, monkeypatch, kind, words):
     monkeypatch.chdir(files)
+    monkeypatch.setattr(probing, "probe", None)
     for name in ("loop", "loop.npz", "loop.mtx", "loop.toml", "loop.py"):
         (files / name).symlink_to(name)
-    one_sentence(run(*(word.format(IMPOSSIBLE[kind]) for word in words.split())))
-
-
-@pytest.mark.parametrize("kind", [kind for kind in IMPOSSIBLE if kind != "no UTF-8"])
-@pytest.mark.parametrize(
-    "words",
-    [
-        "datasets list --json {}",
-        "compare --plugins reference --dataset ring.npz --html {}",
-        "compare --plugins reference --dataset ring.npz --trace {}/x",
-        "datasets make sbm --out {}.npz",
-        "platforms probe --out {}",
-        "plugins new half-half --out {}",
-        "plugins new half-half --out ring.npz/{}",
-    ],
-)
-def test_what_no_output_is_called_is_one_sentence(run, files, monkeypatch, kind, words):
-    monkeypatch.chdir(files)
-    monkeypatch.setattr(probing, "probe", None)
-    (files / "loop").symlink_to("loop")
-    (files / "loop.npz").symlink_to("loop.npz")
     one_sentence(run(*(word.format(IMPOSSIBLE[kind]) for word in words.split())))
 
 
@@ -251,20 +245,6 @@ def test_names_that_are_not_utf8_are_taken_and_reach_every_output(run, files, tm
     assert result.exit_code == 0, result.output
     assert json.loads(outputs[0].read_text())["dataset"]["name"] in (odd, "r\\udcffng")
     assert all(path.read_text() for path in outputs)
-
-
-def test_pipes_are_refused_as_inputs_at_once(run, files):
-    for ending in ("npz", "txt", "mtx", "toml", "py"):
-        os.mkfifo(files / f"pipe.{ending}")
-    for words in (
-        ("datasets", "info", files / "pipe.npz"),
-        ("datasets", "import", files / "pipe.txt"),
-        ("datasets", "import", files / "pipe.mtx"),
-        ("datasets", "import", files / "pipe.npz"),
-        ("platforms", "show", files / "pipe.toml"),
-        ("plugins", "list", "--plugin", files / "pipe.py"),
-    ):
-        one_sentence(run(*words))
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ def test_an_edge_index_is_a_graph(imported, save, name):
 @pytest.mark.parametrize(
     ("name", "content", "option", "words"),
     [
-        ("x.npy", X[:3], "--features", "3 rows, of vertices 0 to 2, and vertices go from 0 to 4"),
+        ("x.npy", X[:3], "--features", "3 rows, for vertices 0 to 2, but vertices go from 0 to 4"),
         ("x.txt", "0 1\n1 1\n2 1\n", "--features", "1 of 4 vertices have no features"),
         ("x.txt", "0 1\n1 1 2\n", "--features", "line 2: '1 1 2' is not an id and numbers"),
         ("x.txt", "0 1\n1 a\n", "--features", "it has 'a', which is no number in column 2"),
@@ -159,7 +159,7 @@ def test_an_edge_index_is_a_graph(imported, save, name):
         ("x.npy", "no array", "--features", "this is no array of numbers"),
         ("x.pt", "no tensor", "--features", "no tensors that can be read"),
         ("x.npz", {"a": X}, "--features", "it has no data, format, shape"),
-        ("y.npy", Y + 0.5, "--labels", "that are no classes"),
+        ("y.npy", Y + 0.5, "--labels", "which is no class"),
         ("y.txt", "0 1\n0 1\n", "--labels", "vertex 0 has two lines"),
         ("y.txt", "0 1 2\n", "--labels", "it has 2 columns of values; give an id and a class"),
         ("y.npy", np.ones((5, 3)), "--labels", "several labels a vertex"),
@@ -171,7 +171,7 @@ def test_an_edge_index_is_a_graph(imported, save, name):
         ("y.txt", b"0 caf\xe9\n1 bar\n", "--labels", "it is not text in UTF-8"),
         ("y.bin", pickle.dumps([0, 1]), "--labels", "give .npy, .pt, .parquet, or text in UTF-8"),
         ("y.txt", "0 a\n\u00b2 b\n", "--labels", "line 2: '\u00b2 b' is not an id and a class"),
-        ("y.txt", "0 99999999999999999999999\n", "--labels", "1e+23 and other values"),
+        ("y.txt", "0 99999999999999999999999\n", "--labels", "1e+23, which is no class"),
         ("y.csv.gz", "0 a\n1 b\n", "--labels", "Not a gzipped file"),
         ("x.csv.gz", CUT_GZIP, "--features", "may be truncated"),
         ("x.npy", BRACKETS, "--features", "this is no array of numbers"),

@@ -7,7 +7,6 @@ from functools import cache
 import pytest
 from click.testing import CliRunner
 
-from gnnbench import plugins
 from gnnbench.cli import main
 from gnnbench.parts import option_fields
 from gnnbench.records import PART_KINDS
@@ -121,8 +120,7 @@ def read_plain(strategy, platform, besides=()):
     return read(plan(strategy, platform, besides))
 
 
-def test_every_option_of_every_planner_and_of_hyscale_is_here():
-    registry = plugins.load()
+def test_every_option_of_every_planner_and_of_hyscale_is_here(registry):
     options = set()
     for name in (*registry.planners, "hyscale"):
         strategy = registry.strategy(name)

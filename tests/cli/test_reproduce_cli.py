@@ -145,5 +145,5 @@ def test_constants_are_printed_and_written_with_their_marks(run):
     assert loading["value"] == "205 GB/s"
     screen = run("reproduce", "constants").stdout
     fitted = sum(each["mark"] == "fitted" for each in constants)
-    assert f"{len(constants)} constants stand for the world, {fitted} of which" in screen
+    assert f"The model has {len(constants)} constants. {fitted} of them were" in screen
     assert "hyscale-figure9 (saturation): half of" in screen

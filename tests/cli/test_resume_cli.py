@@ -23,14 +23,6 @@ def own_state(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def small(tmp_path):
-    path = tmp_path / "small.npz"
-    graph = gnnbench.datasets.load("sbm:vertices=60,edges=200,features=4,classes=3")
-    gnnbench.datasets.save_npz(graph, path)
-    return path
-
-
-@pytest.fixture
 def stop_at(monkeypatch):
     """Interrupts the given call of a method, and lists the rows of all calls."""
 
@@ -64,7 +56,7 @@ def test_modelled_rows_that_are_finished_are_not_trained_again(run, small, tmp_p
     stopped = run(*words, "--json", resumed)
     assert stopped.exit_code == 130
     assert stopped.stderr == (
-        "gnnbench: error: interrupted; 3 finished parts are kept, continue with --resume.\n"
+        "gnnbench: error: interrupted; 3 finished items are kept, continue with --resume.\n"
     )
     del rows[:]
     rows += [""] * 9  # no further stop
@@ -76,7 +68,7 @@ def test_modelled_rows_that_are_finished_are_not_trained_again(run, small, tmp_p
         assert found["metrics"]["epoch_time"] == expected["metrics"]["epoch_time"]
         assert found["notes"] == expected["notes"]
     again = one_sentence(run(*words, "--json", resumed, "--resume"))
-    assert "no finished parts of this command are kept for this code" in again
+    assert "no finished items of this command are kept for this code" in again
 
 
 def test_measured_rows_say_that_they_took_no_turns(run, small, tmp_path, stop_at):
@@ -111,7 +103,7 @@ def test_an_input_that_changed_is_another_job(run, small, stop_at):
     stop_at("open", 2)
     assert run(*words).exit_code == 130
     small.touch()
-    assert "no finished parts" in one_sentence(run(*words, "--resume"))
+    assert "no finished items" in one_sentence(run(*words, "--resume"))
 
 
 def test_checks_of_a_plugin_that_are_finished_are_not_run_again(run, monkeypatch):
@@ -131,7 +123,7 @@ def test_checks_of_a_plugin_that_are_finished_are_not_run_again(run, monkeypatch
     monkeypatch.setattr(gnnbench.check, "CHECKS", checks)
     stopped = run("plugins", "check", "kernel=torch")
     assert stopped.exit_code == 130
-    assert "1 finished part is kept" in stopped.stderr
+    assert "1 finished item is kept" in stopped.stderr
     found = run("plugins", "check", "kernel=torch", "--resume")
     assert found.exit_code == 0
     assert [name for name, _ in ran] == ["first", "second", "second", "third"]

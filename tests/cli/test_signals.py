@@ -144,7 +144,7 @@ def ended(tmp_path_factory):
 def test_a_signal_ends_the_command_wherever_it_comes(ended, where, number):
     """Training writes files, and their folder is empty again afterwards."""
     folder, status, out, error = ended[where]
-    told = error.strip().replace("; 1 finished part is kept, continue with --resume", "")
+    told = error.strip().replace("; 1 finished item is kept, continue with --resume", "")
     assert (status, told) == (ENDS[number][0], f"gnnbench: error: {ENDS[number][1]}.")
     assert list((folder / "spilt").iterdir()) == []
     if where in IN_TRAINING:  # a result says that it is not complete

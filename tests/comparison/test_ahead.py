@@ -1,7 +1,5 @@
 """What is done of epochs before their clock is found, and what serves all epochs is not."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -70,9 +68,6 @@ def test_what_is_short_beside_an_epoch_is_let_pass():
 
 def test_no_epoch_is_trained_where_preparation_cannot_hide_any():
     refuse([take(0.001)] * 10, Training(), before_s=0.03)
-
-
-# --------------------------------------------------------------------------- processes
 
 
 @pytest.fixture

@@ -29,8 +29,6 @@ STRATEGIES = [
     )
 ]
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture(scope="module")
 def registry():

@@ -29,8 +29,6 @@ from suites import equality as suite
 from suites.faults import FAULTS
 from suites.faults.__main__ import shift_labels
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 #: Faults that ``compare`` must find, each in the first row that it may be put into.
 FOUND = {name: fault for name, fault in FAULTS.items() if fault.hosts}
 

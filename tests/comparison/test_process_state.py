@@ -8,7 +8,6 @@ import signal
 import sys
 
 import numpy as np
-import pytest
 import torch
 
 from gnnbench import plugins
@@ -20,8 +19,6 @@ from gnnbench.host.progress import shown_by
 from gnnbench.report.verdict import summarise
 from gnnbench_plugins.reference.kernel import TorchKernel
 from suites.faults.fault import make_part, offer
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 #: By the setting that it changes, a statement that leaves it changed.
 CHANGES = {

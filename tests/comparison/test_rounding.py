@@ -1,24 +1,15 @@
 """How far rounding goes in the check of equality: sums may cancel, and weights underflow."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
 import pytest
 import torch
 
-from gnnbench import datasets, plugins
+from gnnbench import datasets
 from gnnbench.comparison.plain import Shared
 from gnnbench.comparison.rounding import Rounded
 from suites import equality as suite
-
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(scope="module")
-def registry():
-    return plugins.load()
 
 
 @pytest.mark.parametrize("strategy", ["native", "pyg"])

@@ -27,8 +27,6 @@ from gnnbench.statistics import (
 )
 from suites.faster import draw_noise
 
-# --------------------------------------------------------------------------- warm-up
-
 
 @pytest.mark.parametrize(
     ("samples", "cut"),
@@ -81,9 +79,6 @@ def test_the_cut_is_where_the_standard_error_of_the_rest_is_least():
 )
 def test_spread_is_half_the_interquartile_range_over_the_median(samples, expected):
     assert spread(samples) == pytest.approx(expected)
-
-
-# --------------------------------------------------------------------------- intervals
 
 
 def draw_twice(random, correlation, count, deviation):
@@ -168,9 +163,6 @@ def test_long_series_are_averaged_and_one_outlier_changes_little():
     theirs[7] *= 50
     after = compare_pairs(ours, 1.2 * theirs)
     assert after.low == pytest.approx(before.low, rel=0.02)
-
-
-# --------------------------------------------------------------------------- decisions
 
 
 def test_the_interval_decides_and_nothing_else():

@@ -1,8 +1,6 @@
 """No false verdict by way of compare: rows of other work stand apart, wrong ones cannot win, and
 what one part does to the data, to the process or to itself leaves the other rows as they are."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json
@@ -31,8 +29,6 @@ from gnnbench_plugins.reference.placement import SinglePlacement
 from gnnbench_plugins.reference.sampler import NeighbourSampler
 from suites.faults.fault import make_part, offer
 from tests.uneven import make_uneven
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def load(*parts, extra=()):

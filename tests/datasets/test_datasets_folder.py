@@ -509,7 +509,7 @@ def test_its_scaling_is_that_of_its_files(made):
     dataset = datasets.load(str(made))
     assert datasets.scale_features(dataset, "auto") is dataset
     assert datasets.scale_features(dataset, "none") is dataset
-    with pytest.raises(DatasetError, match=r"stay on disk.*--scale-features rows"):
+    with pytest.raises(DatasetError, match=r"on disk have the scaling.*--scale-features rows"):
         datasets.scale_features(dataset, "rows")
 
 

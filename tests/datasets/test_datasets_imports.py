@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnbench.datasets import build, import_file, load_npz
+from gnnbench.datasets import build, import_file
 from gnnbench.datasets.topology import find_fault, symmetrise
 from gnnbench.errors import DatasetError
 
@@ -102,53 +102,6 @@ def test_unreadable_files_are_refused(tmp_path):
     binary.write_bytes(b"\xff\xfe\x00\x01\n")
     with pytest.raises(DatasetError, match="not a readable text file"):
         import_file(binary)
-
-
-@pytest.mark.parametrize("suffix", [".mtx", ".mtx.gz"])
-def test_matrix_market_general(tmp_path, suffix):
-    text = "%%MatrixMarket matrix coordinate pattern general\n4 4 4\n1 2\n2 1\n2 3\n3 3\n"
-    dataset = import_file(put(tmp_path, text, f"toy{suffix}"))
-    assert dataset.name == "toy"
-    assert rows(dataset) == [[1], [0, 2], [1], []]
-    assert dataset.notes[:2] == ("self loops removed: 1", "missing reverse edges added: 1")
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("%%MatrixMarket matrix coordinate pattern general\n2 3 1\n1 3\n", "square"),
-        ("%%MatrixMarket matrix coordinate pattern general\n2 2 0\n", "no entries"),
-        ("%%MatrixMarket matrix array real general\n2 2\n0\n1\n1\n0\n", "dense"),
-    ],
-)
-def test_unusable_matrices_are_refused(tmp_path, text, reason):
-    path = put(tmp_path, text, "toy.mtx")
-    with pytest.raises(DatasetError, match=reason) as caught:
-        import_file(path)
-    assert str(path) in str(caught.value)
-
-
-def test_directed_unsorted_npz_is_repaired(tmp_path):
-    path = tmp_path / "crooked.npz"
-    x = np.eye(4, dtype=np.float32)
-    np.savez(
-        path,
-        indptr=np.array([0, 4, 4, 5, 5]),
-        indices=np.array([3, 1, 1, 0, 0]),
-        x=x,
-        y=np.array([0, 1, 1, 0]),
-    )
-    with pytest.raises(DatasetError, match="datasets import"):
-        load_npz(path)
-    dataset = import_file(path)
-    assert rows(dataset) == [[1, 2, 3], [0], [0], [0]]
-    assert dataset.notes[:3] == (
-        "self loops removed: 1",
-        "duplicate edges removed: 1",
-        "missing reverse edges added: 3",
-    )
-    np.testing.assert_array_equal(dataset.rows(np.arange(4)), x)
-    np.testing.assert_array_equal(dataset.labels, [0, 1, 1, 0])
 
 
 @settings(max_examples=40, deadline=None)

@@ -1,8 +1,6 @@
 """Data sets of arrays and of PyG's, DGL's and NetworkX's graphs: the same graph is the same data,
 and what is lost on the way is said alike."""
 
-from __future__ import annotations
-
 import networkx as nx
 import numpy as np
 import pytest
@@ -91,7 +89,7 @@ def test_labels_stored_as_floats_are_classes_or_refused(way):
     np.testing.assert_array_equal(dataset.labels, [0, 1, 2, -1, 1])
     assert "labels stored as float64 were read as classes" in dataset.notes
     assert "1 of 5 vertices have no label (NaN)" in dataset.notes
-    with pytest.raises(DatasetError, match=r"y has 0\.5 and other values that are no classes"):
+    with pytest.raises(DatasetError, match=r"y has 0\.5, which is no class"):
         way(labels=np.array([0.5, 1.0, 2.0, 0.0, 1.0]))
 
 

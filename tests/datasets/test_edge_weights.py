@@ -22,14 +22,13 @@ from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.records import BlockSize
 from tests.datasets.test_directed import (
-    dense_of,
     directed_dataset,
-    gcn,
     hold_against_dense,
     hold_against_pyg,
     reference,
 )
 from tests.datasets.test_ways_in import EDGES, of_arrays, of_folder_of_a_list
+from tests.models.dense_training import FORMULAS, dense_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -116,7 +115,7 @@ def weigh(workload):
 
 
 @pytest.mark.parametrize("projected", [False, True])
-def test_losses_are_those_of_dense_matrices(projected):
+def test_losses_are_those_of_dense_matrices(registry, projected):
     """With the product before and after the sum."""
     dataset = weighted_dataset()
     hidden = 5 if projected else 9
@@ -125,10 +124,9 @@ def test_losses_are_those_of_dense_matrices(projected):
     adjacent = dense_of(dataset.graph)
     adjacent[adjacent > 0] = torch.from_numpy(dataset.graph.weights).double()
     name = "native" if projected else "reference"
-    registry = plugins.load()
     bundle = plugins.assemble(registry, registry.strategy(name).bundles["full-graph"], {})
     assert any(bundle.kernel.projects_first(i, setting, "full-graph") for i in (0, 1)) == projected
-    hold_against_dense(setting, bundle, gcn, adjacent)
+    hold_against_dense(setting, bundle, FORMULAS["gcn"], adjacent)
 
 
 def test_a_layer_is_pygs():
@@ -144,11 +142,10 @@ def every_row():
 
 
 @pytest.mark.parametrize(("name", "mode"), every_row(), ids="-".join)
-def test_every_strategy_trains_equal_to_the_reference_and_is_planned_so(name, mode):
+def test_every_strategy_trains_equal_to_the_reference_and_is_planned_so(registry, name, mode):
     """GCN with weights on every kind of accelerators that a strategy trains on, or on nodes where
     that is none; GraphSAGE on the first machine, and attention on the last. All of a directed
     graph."""
-    registry = plugins.load()
 
     def train_on_machine(dataset, workload, platform):
         request = Request((name,), dataset, workload, platform, modes=(mode,))
@@ -175,8 +172,7 @@ def test_every_strategy_trains_equal_to_the_reference_and_is_planned_so(name, mo
         train_on_machine(directed_dataset(), make_workload(model, 3), platform)
 
 
-def test_models_that_take_no_weights_train_as_if_there_were_none():
-    registry = plugins.load()
+def test_models_that_take_no_weights_train_as_if_there_were_none(registry):
 
     def losses(dataset, workload):
         platform = make_platforms()[0]
@@ -195,9 +191,8 @@ def test_models_that_take_no_weights_train_as_if_there_were_none():
     assert losses(weighted, workload) == unweighted
 
 
-def test_weights_cross_with_the_edges():
+def test_weights_cross_with_the_edges(registry):
     """Four bytes an edge more over the link."""
-    registry = plugins.load()
 
     def find(workload):
         platform = make_platforms()[0]

@@ -220,7 +220,7 @@ def test_headings_names_and_large_ids(text, names, edges, note, tmp_path):
         ("0_1 1\n1 2_0\n", "line 1: '0_1 1' is not an edge"),
         ("1,2,0.5\n3,,4\n", "line 2: '3,,4' is not an edge.*empty cell in column 2"),
         ("1 2\n2 3 # a note\n", "line 2: .* it has 5 columns where 2"),
-        ("3 3\n2 3\n1 3\n1 2\n", "as METIS writes it"),
+        ("3 3\n2 3\n1 3\n1 2\n", "this is a METIS graph"),
         ("1 2 3\n4 5\n", "line 2: '4 5' is not an edge.* it has 2 columns where 3"),
         ("9223372036854775808 1\n", "no whole number of 64 bits"),
         ('{"nodes": []}\n', "this is JSON"),

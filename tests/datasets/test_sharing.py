@@ -1,7 +1,5 @@
 """One copy of a data set for the ranks of a machine, and partitions that are cut once."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal
@@ -128,9 +126,6 @@ def test_a_child_says_why_it_failed():
         call_apart(fail)
     with pytest.raises(ChildFailedError, match="SIGKILL"):
         call_apart(lambda: os.kill(os.getpid(), signal.SIGKILL))
-
-
-# --------------------------------------------------------------------------- partitions
 
 
 @pytest.fixture

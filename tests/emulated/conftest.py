@@ -1,8 +1,6 @@
 """Builds the emulated devices, and trains on them, or on CUDA's where there are any, in a process
 of its own."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

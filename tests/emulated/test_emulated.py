@@ -5,8 +5,6 @@ The devices are emulated, and CUDA's as well where there are any: what asks for 
 (streams, events, page-locked memory) runs nowhere else.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from gnnbench import plugins

@@ -7,8 +7,6 @@ pass; and it has one such backend in a process.
 ``python training.py`` trains on the CUDA devices that there are, each as several if need be.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import gc
 import json

@@ -15,7 +15,7 @@ from gnnbench.errors import GnnbenchError, PlatformError, UsageError
 from gnnbench.host.files import FileRefusedError, open_input, publish
 from gnnbench.host.toml import LIMIT_BYTES
 from gnnbench.machines.describe import load_platform
-from gnnbench.report.results.output import check_output, check_outputs, write_all, write_text
+from gnnbench.report.results.output import check_output, check_outputs, write_text
 
 
 def names(folder):
@@ -161,19 +161,6 @@ def test_an_open_pipe_by_its_number_is_written_to():
 def test_half_a_surrogate_pair_is_written_as_its_escape(tmp_path):
     write_text(tmp_path / "out", "a\udcffb")
     assert (tmp_path / "out").read_text() == "a\\udcffb"
-
-
-def test_one_failed_output_does_not_lose_the_others(tmp_path):
-    def write(name):
-        return name, lambda: write_text(tmp_path / name, name)
-
-    with pytest.raises(GnnbenchError, match=r"^\S+none/x cannot be written: there is no folder"):
-        write_all([write("a"), write("none/x"), write("b")])
-    assert names(tmp_path) == ["a", "b"]
-    with pytest.raises(GnnbenchError, match=r"none/x cannot .*; .*none/y cannot .*make it\.$"):
-        write_all([write("none/x"), write("c"), write("none/y")])
-    assert names(tmp_path) == ["a", "b", "c"]
-    write_all([write("d")])
 
 
 def bad_names(folder):

@@ -1,7 +1,5 @@
 """Small blocks, their dense matrices, and random tensors."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Sums, means, maxima and numbers on edges: compiled kernels, their twins, dense products."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass, replace
 from typing import Any

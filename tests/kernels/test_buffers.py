@@ -1,7 +1,5 @@
 """The buffer pool hands memory out again, and never while anything still refers to it."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A mapped file that becomes shorter while it is read ends the process in a sentence."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

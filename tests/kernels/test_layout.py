@@ -206,14 +206,6 @@ def test_cuthill_mckee_from_hubs_may_be_narrower_than_scipy():
     assert widths == [[13, 13], [184, 208], [902, 902]]
 
 
-@settings(max_examples=50)
-@given(graphs(symmetric=False))
-def test_cuthill_mckee_of_one_way_edges_is_a_permutation(graph):
-    for hubs in (False, True):
-        order = assert_alike(partial(layout.reverse_cuthill_mckee, *graph, from_hubs=hubs))
-        assert sorted(order.tolist()) == list(range(len(graph[0]) - 1))
-
-
 @given(graphs(symmetric=False), st.data())
 def test_bandwidth(graph, data):
     indptr, indices = graph

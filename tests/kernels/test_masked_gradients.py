@@ -28,8 +28,8 @@ from gnnbench_plugins.mixgcn.machines import Spu
 from gnnbench_plugins.reference.kernel import TorchAdjacency
 from gnnbench_plugins.reference.native_kernel import NativeAdjacency
 from tests.kernels.blocks import BLOCKS, draw
+from tests.systems.training import PLAIN, losses
 
-PLAIN = Parts("full-graph", "single", "none", "resident", "torch")
 NATIVE = dataclasses.replace(PLAIN, kernel="native")
 MIXGCN = Parts("mixgcn", "mixgcn", "mixgcn", "resident", "native")
 MODELS_AND_LAYERS = [*itertools.product(("gcn", "sage", "gin"), (2, 3, 4)), ("commnet", 4)]
@@ -68,10 +68,6 @@ def run(registry, setting, parts, **options):
     bundle = plugins.assemble(registry, parts, options)
     assert bundle.refusal(setting) is None
     return train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
-
-
-def losses(trace):
-    return [epoch.loss for epoch in trace.epochs]
 
 
 def products(adjacency, width):

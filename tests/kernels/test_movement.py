@@ -391,7 +391,7 @@ HOLES = {
     "a row kept that never came": (0, 0, {"from_peers": (PeerFetch(1, ids(), ids(2)),)}, "keeps"),
     "a row copied and kept": (1, 1, {"from_peers": (PeerFetch(0, ids(1), ids(1)),)}, "exactly"),
     "one twice": (0, 1, {"from_host": ids(2), "from_peers": (PeerFetch(0, ids(0)),) * 2}, "once"),
-    "a row not there": (1, 1, {"reused": ids(1, 3), "from_peers": ()}, "does not hold it"),
+    "a row not there": (1, 1, {"reused": ids(1, 3), "from_peers": ()}, "does not hold"),
 }
 
 

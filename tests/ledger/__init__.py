@@ -6,8 +6,6 @@ a change that was meant, ``python -m tests.ledger --write`` makes the table anew
 belongs into the commit that explains it.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping

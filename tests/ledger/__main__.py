@@ -4,8 +4,6 @@
 ``--leave-out`` finds the errors of each source by constants without it, which takes long.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

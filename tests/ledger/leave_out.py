@@ -1,8 +1,6 @@
 """Every source of the ledger left out in turn, with the constants that were fitted on it found anew
 from the other sources."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The steps of small runs, and what a wait says of two of them; ``test_waits`` has the tests."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -16,8 +14,7 @@ from gnnbench.parts import Setting
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Span
 from gnnbench.run import train
-
-# --------------------------------------------------------------------------- runs
+from tests.systems.training import registry
 
 
 @dataclass(frozen=True)
@@ -180,11 +177,6 @@ def unit_of(step: Step) -> tuple[object, ...]:
     return (step.layer, step.backward, step.round, step.device)
 
 
-@cache
-def registry():
-    return plugins.load()
-
-
 def split_options(words: Sequence[str]) -> dict[str, dict[str, str]]:
     options: dict[str, dict[str, str]] = {}
     for word in words:
@@ -241,8 +233,6 @@ def ancestors(case: Case) -> tuple[int, ...]:
         before.append(bits)
     return tuple(before)
 
-
-# --------------------------------------------------------------------------- relations
 
 Relation = Callable[[Step, Step], bool]
 

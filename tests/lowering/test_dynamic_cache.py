@@ -1,7 +1,5 @@
 """Caches of feature rows, which stay or come and go: what they serve, cost, say and refuse."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -21,8 +19,6 @@ from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import BoolArray, Fetch, IntArray, Parts, RoundTraffic
 from gnnbench.run import train
 from tests.uneven import make_uneven
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 REGISTRY = plugins.load()
 ITEM = 8
@@ -161,9 +157,6 @@ def test_a_cache_is_read_before_it_changes_and_changed_before_it_is_read_again()
         assert earlier.id in before(later)
 
 
-# --------------------------------------------------------------------------- what is refused
-
-
 class Told(CacheSession):
     """Changes as it is told."""
 
@@ -214,9 +207,6 @@ def test_a_cache_larger_than_its_room_ends_the_run():
     bundle = make_bundle(Greedy())
     with pytest.raises(ValueError, match="which has room for"):
         train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
-
-
-# --------------------------------------------------------------------------- a cache that stays
 
 
 def serve(cache, slot, *needed):

@@ -1,7 +1,5 @@
 """A full-graph program that every epoch shares is made once, and trains as one made anew does."""
 
-from __future__ import annotations
-
 import dataclasses
 from functools import cache
 
@@ -16,8 +14,6 @@ from gnnbench.program.recorder import Recorder
 from gnnbench.records import EpochTrace, Parts
 from gnnbench.run import base, make_engine
 from tests.uneven import make_uneven
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 EPOCHS = 4
 REGISTRY = plugins.load()

@@ -1,7 +1,5 @@
 """Messages of edges in memory: what the ledger says of them, and what torch allocates."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

@@ -1,7 +1,5 @@
 """Rounds of HongTu that overlap: who waits for whom, what devices hold, and the same training."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
@@ -22,8 +20,6 @@ from gnnbench_plugins.reference.kernel import TorchKernel
 from tests.lowering.steps import Case, ancestors, run
 from tests.pins.recording import load_registry
 from tests.uneven import make_uneven
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 CHUNKS, DEVICES = 3, 2
 OVERLAP = {"communication": {"overlap": "true"}}

@@ -1,7 +1,5 @@
 """Rows that a device picks out of the features it has, on the host by the run's own threads."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest
@@ -16,7 +14,7 @@ from gnnbench.run import columns, features, input_rows, train
 
 @pytest.mark.parametrize("strategy", ["reference", "p3"])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_the_host_picks_by_the_threads_of_the_run(strategy, threads, monkeypatch):
+def test_the_host_picks_by_the_threads_of_the_run(registry, strategy, threads, monkeypatch):
     found: list[int] = []
     gather, pick = features.gather_rows, features.pick_rows
     picking = False
@@ -39,7 +37,6 @@ def test_the_host_picks_by_the_threads_of_the_run(strategy, threads, monkeypatch
     monkeypatch.setattr(columns, "pick_rows", pick_rows)
     workload = dataclasses.replace(make_workload("sage", 2), threads=threads)
     setting = Setting(make_dataset(), make_this_host(), workload, build(workload).shapes)
-    registry = plugins.load()
     parts = registry.strategy(strategy).bundles["mini-batch"]
     if strategy == "reference":
         parts = dataclasses.replace(parts, memory="resident", communication="none")

@@ -1,7 +1,5 @@
 """Small runs of every strategy do what they have done; ``python -m tests.pins`` makes the table."""
 
-from __future__ import annotations
-
 import pytest
 
 from gnnbench.errors import DatasetError, MissingDependencyError
@@ -11,8 +9,6 @@ from gnnbench.parts import option_fields
 from tests import pins
 from tests.pins.combinations import Combination, parse_line
 from tests.pins.recording import load_registry, plan
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 COMBINATIONS = pins.read_list()
 #: Of each kind of schedule some: between them they see the faults that ``tests.mutants`` has for

@@ -4,8 +4,6 @@
 time, and makes a failing one simpler; without it the same fifty are tried.
 """
 
-from __future__ import annotations
-
 import os
 from functools import cache
 
@@ -26,8 +24,6 @@ from gnnbench.records import PART_KINDS, Workload
 from tests import pins
 from tests.pins.combinations import DATASETS, PLATFORMS
 from tests.pins.recording import load_dataset, load_registry, plan
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 PROGRAMS = int(os.environ.get("GNNBENCH_PROGRAMS", 0))
 #: Draws with compiled routines that are not installed everywhere.

@@ -10,8 +10,6 @@ resource that they hold, in whatever order they come, ``Apart`` says so.
 That waits and resources become start times is the scheduler's business (``test_schedule``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -23,8 +21,6 @@ from tests.lowering.waits_of_batches import COMPUTED, P3, P3_WAITS, UNIT_MAJOR, 
 from tests.lowering.waits_of_features import MIXED, MIXED_WAITS
 from tests.lowering.waits_of_layers import DEVICE_RESIDENT, DEVICE_WAITS, HOST_RESIDENT, HOST_WAITS
 from tests.lowering.waits_of_streams import STREAM_WAITS, STREAMED
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @dataclass(frozen=True)

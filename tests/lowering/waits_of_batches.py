@@ -1,7 +1,5 @@
 """The waits of mini-batch training, and of P3's, and their reasons."""
 
-from __future__ import annotations
-
 from tests.lowering.steps import (
     Case,
     Relation,
@@ -12,8 +10,6 @@ from tests.lowering.steps import (
     in_unit_listed,
     next_listed,
 )
-
-# --------------------------------------------------------------------------- mini-batches
 
 NO_CPU = "placement.cpu_trainer=false"
 
@@ -141,8 +137,6 @@ UNIT_WAITS = (
          PROPAGATED, f"{DRAWN}|load features", prepared),
 )
 # fmt: on
-
-# --------------------------------------------------------------------------- P3
 
 P3 = (Case("p3"), Case("p3", model="sage", layers=3), Case("p3", pipelined=True))
 

@@ -1,10 +1,6 @@
 """The waits of MixGCN's pipeline of rounds, and their reasons."""
 
-from __future__ import annotations
-
 from tests.lowering.steps import Case, Relation, Step, Wait, always
-
-# --------------------------------------------------------------------------- MixGCN
 
 MIXED = (
     Case("mixgcn", ("sampler.schedule=naive",)),

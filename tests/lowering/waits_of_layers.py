@@ -1,7 +1,5 @@
 """The waits of full-graph training, layer after layer, and their reasons."""
 
-from __future__ import annotations
-
 from tests.lowering.steps import (
     Case,
     Step,
@@ -17,8 +15,6 @@ from tests.lowering.steps import (
     plain,
     round_before,
 )
-
-# -------------------------------------------------------------------------- full graph, host memory
 
 CHUNKS = ("sampler.chunks_per_partition=2",)
 
@@ -117,8 +113,6 @@ HOST_WAITS = (
     Wait("the step follows all averages", "average and step", "all-reduce gradients", always),
 )
 # fmt: on
-
-# --------------------------------------------------------------------------- full graph, devices
 
 ADAPTIVE = ("communication.metric=embeddings", "communication.change=0.1")
 

@@ -1,7 +1,5 @@
 """The waits of full-graph training past which vertex data is streamed, and their reasons."""
 
-from __future__ import annotations
-
 from tests.lowering.steps import Case, Relation, Step, Wait
 
 PIECES = ("sampler.chunks_per_device=2",)

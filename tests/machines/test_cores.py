@@ -1,7 +1,5 @@
 """Devices that are made of this machine's cores."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import os
@@ -73,9 +71,6 @@ def machine(monkeypatch):
     return local
 
 
-# --------------------------------------------------------------------------- what is asked for
-
-
 @pytest.mark.parametrize(
     ("spec", "devices", "host"),
     [("cores:1", (1,), None), ("cores:2,1,3", (2, 1, 3), None), ("cores:2+1,4", (1, 4), 2)],
@@ -127,9 +122,6 @@ def test_memory_is_shared_evenly_unless_a_budget_says_otherwise(machine):
     assert (first.hardware.memory_bytes, second.hardware.memory_bytes) == (16 * GB, 3 * GB)
     beside = make_workers(parse_cores("cores:1+1,1,1"), "beside")
     assert [device.hardware.memory_bytes for device in beside.devices] == [8 * GB] * 4
-
-
-# --------------------------------------------------------------------------- rates
 
 
 def test_devices_share_what_all_cores_at_work_reach_together(machine):
@@ -193,9 +185,6 @@ def test_at_a_blocking_link_a_transfer_keeps_both_its_ends():
 def test_devices_of_one_machine_are_its_cpu_and_no_nodes(machine):
     made = make_workers(parse_cores("cores:1,1"), "cores:1,1")
     assert find_kind(made, ["worker0", "worker1"]) == "cpu"
-
-
-# --------------------------------------------------------------------------- files
 
 
 FILE = """
@@ -273,9 +262,6 @@ def test_a_process_is_on_its_cores_and_nowhere_else_meanwhile():
         threads = {int(each) for each in os.listdir("/proc/self/task")}
         assert all(os.sched_getaffinity(each) == set(chosen) for each in threads)
     assert os.sched_getaffinity(0) == before
-
-
-# --------------------------------------------------------------------------- links and speeds
 
 
 class Clock:
@@ -409,8 +395,6 @@ def test_a_sleep_that_took_too_long_is_made_up_for(clock, monkeypatch):
     slow._rest_after(3.0)
     assert clock.slept == [2.0, 2.0]
 
-
-# --------------------------------------------------------------------------- who takes a step
 
 TWO, HYBRID, UNEQUAL = "two", "hybrid", "unequal"
 

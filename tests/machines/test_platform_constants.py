@@ -3,8 +3,6 @@
 A digest notices that a number was changed. The derivations and the ranges say whether it is right.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from functools import cache

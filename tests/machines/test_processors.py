@@ -1,7 +1,5 @@
 """torch's own error for a full CUDA device becomes the project's, with what torch had left."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -68,13 +66,12 @@ def test_without_cuda_devices_the_error_is_left_as_it_is():
         fill(load_platform("epyc7763x2-4xa5000").accelerators)
 
 
-def test_training_raises_it_whatever_the_engine(counters, monkeypatch):
+def test_training_raises_it_whatever_the_engine(registry, counters, monkeypatch):
     platform = load_platform("epyc7763x2-4xa5000")
     (device,) = on_cuda(0)
     platform = replace(platform, accelerators=(device, *platform.accelerators[1:]))
     workload = make_workload("gcn")
     setting = Setting(make_dataset(), platform, workload, build(workload).shapes)
-    registry = plugins.load()
     parts = registry.strategy("hongtu").bundles["full-graph"]
     bundle = plugins.assemble(registry, parts, {})
 

@@ -1,7 +1,5 @@
 """The cores of control groups: quotas of both versions, and the periods in which they throttle."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """A host of several sockets: read from a platform file, written, shown, refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Edges scaled by how likely they were drawn: GraphSAINT's normalisation of aggregators."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 
@@ -186,8 +184,7 @@ def test_scales_change_what_is_trained():
     assert losses_of(SaintSampler(budget=20, presampled=3)) != pytest.approx(plain, rel=1e-3)
 
 
-def test_a_scale_crosses_with_each_edge():
-    registry = plugins.load()
+def test_a_scale_crosses_with_each_edge(registry):
     parts = registry.strategy("data-parallel").bundles["mini-batch"]
     setting = setting_of(batch_size=8)
     plain, scaled = (

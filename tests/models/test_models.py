@@ -1,7 +1,5 @@
 """Each model against a formula written with dense matrices, and sampled against full-graph."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -11,11 +9,11 @@ from torch import Tensor
 from gnnbench.kernels import dispatch
 from gnnbench.kernels.csr import csr_tensor
 from gnnbench.models import GNN, MODELS, PROJECTED, BoundBlock, Degrees, build
-from gnnbench.models.layers import CommNetLayer, GATLayer, GCNLayer, GGCNLayer, GINLayer, SAGELayer
 from gnnbench.parts import Adjacency, Kernel
 from gnnbench.records import Block, Graph, Workload
 from gnnbench_plugins.reference.kernel import TorchAdjacency, TorchKernel
 from gnnbench_plugins.reference.native_kernel import NativeKernel
+from tests.models.dense_training import FORMULAS, apply_layers, dense_of
 
 NUM_VERTICES = 40
 DIMS = (7, 5, 3)
@@ -76,77 +74,11 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def make_dense() -> Tensor:
-    a = torch.zeros(NUM_VERTICES, NUM_VERTICES, dtype=torch.float64)
-    for v in range(NUM_VERTICES):
-        a[v, GRAPH.indices[GRAPH.indptr[v] : GRAPH.indptr[v + 1]].astype(np.int64)] = 1.0
-    return a
-
-
-def compute_gcn(layer: GCNLayer, a: Tensor, h: Tensor) -> Tensor:
-    looped = a + torch.eye(len(a), dtype=a.dtype)
-    scale = torch.diag(looped.sum(1) ** -0.5)
-    return scale @ looped @ scale @ h @ layer.weight + layer.bias
-
-
-def compute_sage(layer: SAGELayer, a: Tensor, h: Tensor) -> Tensor:
-    mean = torch.diag(1 / a.sum(1).clamp(min=1)) @ a @ h
-    own, neighbours = layer.weight[: h.shape[1]], layer.weight[h.shape[1] :]
-    return h @ own + mean @ neighbours + layer.bias
-
-
-def compute_gin(layer: GINLayer, a: Tensor, h: Tensor) -> Tensor:
-    total = (a + torch.eye(len(a), dtype=a.dtype)) @ h
-    hidden = (total @ layer.weight_1 + layer.bias_1).clamp(min=0)
-    return hidden @ layer.weight_2 + layer.bias_2
-
-
-def compute_gat(layer: GATLayer, a: Tensor, h: Tensor) -> Tensor:
-    z = h @ layer.weight
-    scores = z @ layer.attend_dst + (z @ layer.attend_src).t()
-    scores = torch.where(scores > 0, scores, 0.2 * scores)
-    looped = a + torch.eye(len(a), dtype=a.dtype)
-    attention = torch.softmax(scores.masked_fill(looped == 0, -torch.inf), dim=1)
-    return attention @ z + layer.bias
-
-
-def compute_commnet(layer: CommNetLayer, a: Tensor, h: Tensor) -> Tensor:
-    mean = torch.diag(1 / a.sum(1).clamp(min=1)) @ a @ h
-    own, heard = layer.weight[: h.shape[1]], layer.weight[h.shape[1] :]
-    return h @ own + mean @ heard
-
-
-def compute_ggcn(layer: GGCNLayer, a: Tensor, h: Tensor) -> Tensor:
-    """With a gate for every pair of vertices, ``(V, V, f)``."""
-    gates = torch.sigmoid((h @ layer.gate_dst)[:, None] + (h @ layer.gate_src)[None])
-    messages = a[:, :, None] * gates * (h @ layer.message)[None]
-    return h @ layer.own + messages.sum(1) + layer.bias
-
-
-FORMULAS = {
-    "gcn": compute_gcn,
-    "sage": compute_sage,
-    "gin": compute_gin,
-    "gat": compute_gat,
-    "commnet": compute_commnet,
-    "ggcn": compute_ggcn,
-}
-
-
-def compute_dense(model: GNN, name: str, h: Tensor) -> Tensor:
-    a = make_dense()
-    last = len(model.stack) - 1
-    for i, layer in enumerate(model.stack):
-        h = FORMULAS[name](layer, a, h)  # type: ignore[operator]
-        h = torch.relu(h) if i < last else h
-    return h
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_forward_and_gradients_equal_the_dense_formula(name: str) -> None:
     model, h = make_model(name), draw(NUM_VERTICES, DIMS[0]).requires_grad_()
     ours = model([whole()] * 2, h)
-    theirs = compute_dense(model, name, h)
+    theirs = apply_layers(model.stack, FORMULAS[name], dense_of(GRAPH), h)
     torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
     g = draw(NUM_VERTICES, DIMS[-1], seed=1)
     inputs = (h, *model.parameters())
@@ -252,9 +184,6 @@ def test_the_work_of_an_attention_layer() -> None:
     assert (work.edges, work.rows) == (block.num_edges + block.num_dst, block.num_dst)
     assert (work.features, work.sources) == (f_out, block.num_src)
     assert layer.update_work(block.num_dst, 8).macs == 0
-
-
-# --------------------------------------------------------------------------- W first
 
 
 def make_blocks(kind: str) -> list[Block]:

@@ -1,7 +1,5 @@
 """A model of one's own, from a plugin: offered by name, trained as the bundled ones, or refused."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re
@@ -101,9 +99,6 @@ def train(registry, model, strategies, num_layers=2, accelerators=3):
     return compare(request, registry)
 
 
-# --------------------------------------------------------------------------- the same maths
-
-
 def test_a_users_gcn_trains_as_the_bundled_one(tmp_path):
     registry = plugins.load([write(tmp_path, "mine", GCN, "MyGCN")])
     strategies = ("reference", "hongtu", "hyscale")
@@ -172,9 +167,6 @@ def test_what_is_counted_of_a_users_layer(tmp_path):
         layer.aggregate_backward(block, torch.zeros(2, layer.out_features))
 
 
-# --------------------------------------------------------------------------- offered by name
-
-
 def test_a_plugin_adds_models_and_says_where_they_come_from(tmp_path):
     path = write(tmp_path, "mine", GCN + EDGES, "MyGCN", "OnEdges")
     registry = plugins.load([path])
@@ -218,9 +210,6 @@ def test_a_class_that_cannot_be_a_model_is_refused(tmp_path, body, says):
 def test_a_name_without_a_class_is_refused():
     with pytest.raises(UsageError, match="no bundled model 'mygcn'; there is gcn, sage"):
         build(make_workload("mygcn"))
-
-
-# --------------------------------------------------------------------------- layers gone wrong
 
 
 class Mean(TorchLayer):

@@ -14,8 +14,6 @@ anything runs.
 The command forks the tests' processes from one that has imported torch, DGL and PyG already.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import multiprocessing

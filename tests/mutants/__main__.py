@@ -1,7 +1,5 @@
 """``python -m tests.mutants``: which faults the tests see; ``tests.mutants`` says how."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -1,7 +1,5 @@
 """The libraries that tests use, imported once for all faults."""
 
-from __future__ import annotations
-
 from gnnbench.host.waiting import wait_briefly
 
 wait_briefly()

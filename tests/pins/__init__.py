@@ -9,8 +9,6 @@ They say that nothing has changed that was not meant to. After a change that was
 that explains it.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """``python -m tests.pins``: what has changed; with ``--write``, the table anew."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

@@ -10,8 +10,6 @@ After them come, in any order, what is trained, as ``compare`` calls it, and opt
 ``--set`` takes them. Lines that begin with ``#`` are remarks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path

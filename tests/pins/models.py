@@ -1,7 +1,5 @@
 """Models of one's own that are pinned beside the bundled ones: a plugin, loaded from this file."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -4,8 +4,6 @@ A run is set up as ``gnnbench compare`` does it for the same words, but for the 
 that losses agree between machines, unless the combination says float32.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Sequence

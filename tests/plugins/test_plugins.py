@@ -1,7 +1,5 @@
 """Plugins are found, checked, told apart and put together; what is broken says so in a sentence."""
 
-from __future__ import annotations
-
 import sys
 import textwrap
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The graphs and the model whose epochs a hand can count."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sizes without a run: by hand, and against what the engine's ledger says."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -7,8 +7,6 @@ multiply-accumulate after a launch. The graphs are such that both devices do the
 that all know each other, and two groups of five that are joined by one edge.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest
@@ -145,9 +143,6 @@ LOSS = 2 * moved(N, F2)
 #: Edges into a device's five vertices; rows that it reads of the other.
 WITHIN_COMPLETE, HALO_COMPLETE = N * (V - 1), N
 WITHIN_PAIR, HALO_PAIR = N * (N - 1) + 1, 1
-
-
-# --------------------------------------------------------------------------- full graph, on devices
 
 
 def partition_epoch(edges, halo):
@@ -433,9 +428,6 @@ def test_mixgcn_in_one_round():
     assert result.epoch_s == pytest.approx(expected, rel=1e-12)
     assert counted["all_to_all"] == 2 * N * (F0 + 4 * F1) / 2 * S
     assert counted["all_reduce"] == 2 * MODEL
-
-
-# --------------------------------------------------------------------------- mini-batches
 
 
 def drawn(seeds):

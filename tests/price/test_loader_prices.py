@@ -1,7 +1,5 @@
 """The options of a library's loader, in plans from the sizes of mini-batches, counted by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from gnnbench.jobs.sized import price_plan

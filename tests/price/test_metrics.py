@@ -1,7 +1,5 @@
 """From a trace made by hand to metrics worked out by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

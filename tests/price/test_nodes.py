@@ -4,8 +4,6 @@ Ten vertices that all know each other, a GPU and five vertices a node, two layer
 with the GPU of their partition; of mini-batches every second vertex is at home at the first node.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 
@@ -258,9 +256,6 @@ def test_sockets_are_numbered_through_all_hosts():
     platform = dataclasses.replace(make_nodes(), host=two[0], other_hosts=(two[1],))
     assert [host.name for host in platform.sockets] == ["node0", "node0", "node1", "node1"]
     assert [platform.socket(device) for device in platform.accelerators] == [0, 2]
-
-
-# --------------------------------------------------------------------------- platform files
 
 
 def read(text: str, tmp_path: Path) -> Platform:

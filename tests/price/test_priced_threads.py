@@ -1,7 +1,5 @@
 """Every stage of a mini-batch is priced on the threads of the host that the placement gave it."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """The scheduler: legal, work-conserving, first listed first, and quick on long queues."""
 
-from __future__ import annotations
-
 import random
 import time
 from itertools import pairwise
@@ -143,9 +141,6 @@ def assert_the_first_listed_goes_first(tasks, starts, ready):
             # Strictly before: a task of no length makes others ready after a moment's first starts.
             if same and ready[first] < starts[second]:
                 assert starts[first] <= starts[second]
-
-
-# --------------------------------------------------------------------------- by hand
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """What the probe makes of times that libraries take, and that it measures those it says."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterator
@@ -295,9 +293,6 @@ def test_products_are_those_of_training(clock, machine) -> None:
     assert curve.rates == pytest.approx(expected, rel=1e-3)
 
 
-# --------------------------------------------------------------------------- swept caches
-
-
 @pytest.fixture
 def sweeps(small, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     found: list[float] = []
@@ -410,9 +405,6 @@ def test_the_graph_that_is_drawn_from_has_hubs() -> None:
     assert 8 < degrees.mean() <= 16
     assert degrees.max() > 10 * degrees.mean()
     assert degrees[: 2**8].mean() > 2 * degrees.mean()
-
-
-# --------------------------------------------------------------------------- passes
 
 
 def test_the_numbers_of_a_library_are_all_of_a_kind() -> None:

@@ -1,7 +1,5 @@
 """What steps wait for, from the buffers that they use."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

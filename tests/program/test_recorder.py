@@ -1,7 +1,5 @@
 """The recorder and the ledger keep exact books."""
 
-from __future__ import annotations
-
 import threading
 import time
 from contextlib import contextmanager
@@ -18,8 +16,6 @@ from gnnbench.program.recorder import Recorder
 from gnnbench.records import AggregateWork, CopyWork, SampleWork, Span
 from gnnbench_plugins.reference.memory import HostMemory
 from tests.run.counting_clock import CountingClock
-
-# --------------------------------------------------------------------------- recorder
 
 
 @pytest.fixture
@@ -126,9 +122,6 @@ def test_counts_add_up_and_a_new_epoch_starts_from_nothing(recorder):
     assert set(fresh.bytes.values()) == {0}
 
 
-# --------------------------------------------------------------------------- several threads
-
-
 def record_stage(recorder, round_, rank, label, seconds=0.0, after=()):
     with (
         recorder.stage(round_, rank),
@@ -202,9 +195,6 @@ def test_time_that_several_threads_use_counts_once(recorder):
     covered_s = one.wall_s + other.wall_s - overlap_s
     assert trace.harness_s == pytest.approx(trace.wall_s - covered_s)
     assert trace.harness_s >= 0.02
-
-
-# --------------------------------------------------------------------------- ledger
 
 
 @pytest.fixture

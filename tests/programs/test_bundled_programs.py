@@ -1,7 +1,5 @@
 """The libraries' own programs: options, processes, and why strategies differ in time."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

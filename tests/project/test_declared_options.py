@@ -1,7 +1,5 @@
 """Each option is declared once, by a field of a job record; all else is derived from it."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 from collections import Counter

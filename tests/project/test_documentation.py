@@ -85,7 +85,11 @@ def test_the_site_builds_and_a_reader_fetches_nothing_from_elsewhere(tmp_path):
     assert {"tutorial.html", "errors.html", "equations.html", "fidelity.html"} < {
         page.name for page in pages
     }
-    assert (site / "index.html").read_text(encoding="utf-8").count('class="chart"') == 3
+    home = (site / "index.html").read_text(encoding="utf-8")
+    assert home.count('class="chart"') == 3
+    # Charts follow the system's scheme, so the page must not keep the scheme of an earlier visit.
+    schemes = re.findall(r'data-md-color-media="([^"]*)"', home)
+    assert schemes[0] == "(prefers-color-scheme)"
     for page in pages:
         text = page.read_text(encoding="utf-8")
         loaded = re.findall(r"<(?:script|img|iframe|link)\b[^>]*\b(?:src|href)=\"([^\"]*)\"", text)

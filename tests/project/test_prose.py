@@ -1,7 +1,5 @@
 """Rules of plain English for documentation and docstrings, counted over sentences."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter

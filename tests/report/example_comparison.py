@@ -1,7 +1,5 @@
 """A comparison made by hand, with a run of every status; its figures are invented."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from statistics import median
 

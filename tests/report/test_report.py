@@ -88,12 +88,6 @@ def test_the_memory_of_each_rank_is_a_detail():
     assert line not in show(comparison, details=False)
 
 
-def test_failures_alone_make_a_table_without_labels_twice():
-    text = show(make_comparison(make_failure("dgl", "skipped", "dgl: it does not fit.")))
-    assert "full graph" in text
-    assert "skipped: it does not fit." in text
-
-
 @pytest.mark.parametrize("width", [60, 100, 240])
 def test_no_number_is_cut_and_nothing_is_wider(width):
     text = show(every_status(), width)

@@ -1,7 +1,5 @@
 """No cell of a reproduction gets further from its paper unnoticed."""
 
-from __future__ import annotations
-
 import pytest
 
 from gnnbench import plugins
@@ -33,10 +31,9 @@ def test_no_cell_is_further_from_the_paper_than_it_was(name: str) -> None:
     assert read_outcomes()[name] == count_outcome(tables)
 
 
-def test_the_list_has_the_state_of_each_bundled_reproduction() -> None:
+def test_the_list_has_the_state_of_each_bundled_reproduction(registry) -> None:
     """Other reproductions compare nothing with a paper, or have a baseline of their own."""
     outcomes = read_outcomes()
-    registry = plugins.load()
     bundled = {
         name
         for name, origin in registry.reproduction_origins.items()

@@ -1,7 +1,5 @@
 """The headline claims of the papers: found in the studies' tables, and judged."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import pytest

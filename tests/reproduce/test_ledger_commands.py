@@ -1,7 +1,5 @@
 """Predictions of the ledger beside the plans of the commands that it prints."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,8 +1,6 @@
 """How far modelled times are to be believed: the statistic of the ledger, and what verdicts make
 of it."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -100,27 +98,27 @@ def test_below_eight_groups_of_a_kind_of_path_there_is_no_basis(monkeypatch):
     monkeypatch.setattr(model_error, "_read_kept", lambda: estimate_errors(few))
     assert error_of(sampled) is None
     assert describe_errors([sampled]) == (
-        "no basis: 8 held-out measurements of a kind are needed, and there are 7 (gpu, torch, "
-        "sampled, over 100 M edges per epoch)"
+        "no basis for kinds with fewer than 8 held-out measurements: 7 (gpu, torch, sampled, over "
+        "100 M edges per epoch)"
     )
     # All epochs on such a machine stand in, and the kind is still without a basis.
     few += [make_entry("small", 3.0, path=replace(sampled, size="small"))]
     few += [make_entry("another", 3.0, path=replace(sampled, library="dgl"))]
     assert error_of(sampled).factor == pytest.approx(math.exp(3.0))
     assert describe_errors([sampled]) == (
-        "80 % of 9 held-out measurements of this kind (gpu, all epochs) lie within 20x; no basis: "
-        "8 held-out measurements of a kind are needed, and there are 7 (gpu, torch, sampled, over "
-        "100 M edges per epoch)"
+        "80 % of 9 held-out measurements (gpu, all epochs) are within 20x of their prediction; "
+        "they stand in for kinds with fewer than 8: 7 (gpu, torch, sampled, over 100 M edges per "
+        "epoch)"
     )
     few.append(make_entry("one more", 0.5, path=sampled))
     assert error_of(sampled).factor == pytest.approx(math.exp(0.5))
     assert describe_errors([sampled, sampled]) == (
-        "80 % of 8 held-out measurements of this kind (gpu, torch, sampled, over 100 M edges per "
-        "epoch) lie within 1.6x"
+        "80 % of 8 held-out measurements (gpu, torch, sampled, over 100 M edges per epoch) are "
+        "within 1.6x of their prediction"
     )
     both = describe_errors([sampled, GPU])
     assert both.startswith("80 % of 8")
-    assert both.endswith("there are 0 (gpu, torch, full graph, over 100 M edges per epoch)")
+    assert both.endswith("fewer than 8: 0 (gpu, torch, full graph, over 100 M edges per epoch)")
     few.append(make_entry("fitted", 0.0, path=sampled, fitted_on=("a rate",), group="3"))
     assert find_basis(sampled) == widen(sampled)
 
@@ -250,7 +248,7 @@ def test_fastest_needs_a_gap_larger_than_what_the_errors_share_out_to():
     assert (
         "no difference is shown between a and b, 1.00 s an epoch [modelled] (modelled" in sentence
     )
-    assert "2.40 times apart, and the model's own error may make 2.47)" in sentence
+    assert "2.40x apart, and the model's error alone may be 2.47x)" in sentence
     # The doubt of a winner stands in its sentence: within the factor 2.47 of 2.6 times.
     sentence, shown = judge(near[0], row("b", 2.6, aggregate=2.6))
     assert shown
@@ -270,8 +268,8 @@ def test_without_a_basis_no_winner_is_named():
         "a has the shortest modelled epoch, 1.00 s an epoch [modelled], 9.00 times as fast as b"
         in sentence
     )
-    assert "no winner is named (no basis: 8 held-out measurements of a kind are needed" in sentence
-    assert "there are 7 (cpu, torch, full graph" in sentence
+    assert "no winner is named (no basis for kinds with fewer than 8 held-out" in sentence
+    assert "7 (cpu, torch, full graph" in sentence
     assert "fastest" not in sentence
 
 
@@ -283,8 +281,8 @@ def test_a_factor_has_two_digits(factor, text):
 def test_the_factor_stands_once_in_the_column_and_in_the_file():
     comparison = make_comparison(row("a", 1.0, update=1.0), row("b", 2.4, transfer=2.4))
     line = provenance_line(comparison)
-    assert line.count("80 % of 20 held-out measurements of this kind (gpu, torch, full graph") == 1
-    assert "lie within 3x (reproduce validation)" in line
+    assert line.count("80 % of 20 held-out measurements (gpu, torch, full graph") == 1
+    assert "within 3x of their prediction (reproduce validation)" in line
     document = to_document(comparison)
     assert [run.metrics["epoch_time"].error_factor for run in document.runs] == [3.0, 3.0]
     assert [run.work.kind for run in document.runs] == ["gpu", "gpu"]

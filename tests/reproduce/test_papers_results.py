@@ -1,7 +1,5 @@
 """Every figure and table of the four papers is reproduced, or the list says what it is instead."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Which assumption would bring a number to the paper's: on a model whose factors are known."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """The ledger of measurements made by others: what it quotes, what it predicts, and its sums."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import astuple, replace
@@ -71,9 +69,6 @@ def make_entry(name: str, measured: float, predicted: float, **others: object) -
     return replace(LedgerEntry(*words, path, Subject("a library", "dgl"), origin), **given)
 
 
-# --------------------------------------------------------------------------- what is quoted
-
-
 def test_every_measurement_has_its_source_its_words_and_its_machine():
     names = [cell.id for source in read_sources() for cell in source.cell]
     assert len(names) == len(set(names)) >= 60
@@ -124,9 +119,6 @@ def test_a_file_that_says_something_else_is_refused_by_a_sentence(tmp_path):
     path.write_text(f'source = "s"\n[[cell]]\n{cell}{task}colour = "red"\n')
     with pytest.raises(UsageError, match=r"cell\.0\.colour"):
         read_source(path)
-
-
-# --------------------------------------------------------------------------- what is predicted
 
 
 def test_a_kernel_is_predicted_by_the_bytes_that_it_moves():
@@ -255,9 +247,6 @@ def test_cutting_lists_of_neighbours_changes_no_sizes(monkeypatch):
     assert short.edges == pytest.approx(whole.edges, rel=0.02)
 
 
-# --------------------------------------------------------------------------- errors
-
-
 @pytest.mark.parametrize(
     ("measured", "predicted", "error", "factor"),
     [(2.0, 5.0, 1.5, 2.5), (4.0, 1.0, -0.75, 4.0), (3.0, 3.0, 0.0, 1.0)],
@@ -280,9 +269,9 @@ def test_groups_count_once_and_only_if_nothing_was_fitted_on_them():
         make_entry("sum", 1.0, 1.1, group="epoch"),
     )
     sentence = sum_up(entries)
-    assert sentence.startswith("7 measurements of 2 sources are 4 independent groups; 3 groups")
-    assert "Their median factor is 4, and 33 % are within 2x." in sentence
-    assert "cpu 2.8x of 2, gpu 20x of 1" in sentence
+    assert sentence.startswith("7 measurements of 2 sources form 4 independent groups; 3 groups")
+    assert "The median error of their predictions is 4x, and 33 % are within 2x." in sentence
+    assert "cpu 2.8x (2 groups), gpu 20x (1 group)" in sentence
     assert "none of which is held out" in sum_up(entries[-2:])
     summary = tabulate(entries, ())[0]
     assert count_outcome(tabulate(entries, ())[2:]).numbers == 5
@@ -337,9 +326,6 @@ def test_the_worst_stand_first():
     assert group.text == "fast"
     assert (cell.provenance, cell.value, cell.quoted) == ("modelled", 1, 30)
     assert "900 %" in sum_up_agreement(cpu)
-
-
-# --------------------------------------------------------------------------- the ledger as a whole
 
 
 def test_the_document_is_as_the_contract_has_it():

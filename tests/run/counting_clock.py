@@ -1,7 +1,5 @@
 """A clock whose seconds are known beforehand."""
 
-from __future__ import annotations
-
 from gnnbench.records import CopyWork
 
 

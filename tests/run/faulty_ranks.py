@@ -4,8 +4,6 @@
 what it said, and how long it took to end.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,8 +1,6 @@
 """Trains strategies in several processes, forked from one that imports once; rank 0 of each group
 prints what came out, a line a group."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -176,7 +174,7 @@ def run_cases(cases: list[Case], processes: Processes) -> Iterator[tuple[str, ob
     for case in cases:
         try:
             trace = train_case(case, processes.size, processes)
-            unsent = [note for note in trace.notes if "and are not sent" in note]
+            unsent = [note for note in trace.notes if "and not sent" in note]
             yield case.strategy, {**sum_up(trace), "unsent": unsent}
         except (IncompatiblePartsError, DeviceOutOfMemoryError) as refusal:
             yield case.strategy, str(refusal)

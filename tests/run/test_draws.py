@@ -1,7 +1,5 @@
 """Draws are counted as the law makes them: every count, over all draws that there are."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """What the full-graph engine keeps in this process beside the tensors in its books."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

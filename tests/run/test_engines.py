@@ -1,32 +1,28 @@
 """Every way of cutting up the graph trains as plain torch does, within the memory there is."""
 
-from __future__ import annotations
-
 import dataclasses
 from functools import cache
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-import torch
 
 from gnnbench import plugins
 from gnnbench.check.graphs import make_dataset, make_workload
 from gnnbench.datasets import build
 from gnnbench.errors import DeviceOutOfMemoryError
-from gnnbench.models import MODELS, BoundBlock, Degrees
+from gnnbench.models import MODELS
 from gnnbench.models import build as build_model
 from gnnbench.parts import Setting
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Parts
 from gnnbench.run import train
-from gnnbench.run.evaluate import whole_graph_block
 from gnnbench.run.features import feature_rows
-from tests.systems.training import registry
+from tests.models.dense_training import FORMULAS, dense_of, train_dense
+from tests.systems.training import PLAIN, assert_same_training, losses, registry
 from tests.uneven import make_uneven, on_cpus
 
 HONGTU = Parts("hongtu", "hongtu", "hongtu", "hongtu", "torch")
-PLAIN = Parts("full-graph", "single", "none", "resident", "torch")
 RESIDENT_CHUNKS = Parts("hongtu", "single", "none", "resident", "torch")
 HYSCALE = Parts("neighbour", "hyscale", "hyscale", "host", "torch")
 SHARED = Parts("neighbour", "hyscale", "hongtu", "host", "torch")
@@ -81,37 +77,14 @@ def run(parts, options, setting):
 
 @cache
 def plain_torch(model, num_layers, data):
-    """Losses and final parameters by autograd over the whole graph, without any engine."""
+    """Return losses and final parameters by autograd over dense matrices, without any engine."""
     setting = setting_for(model, num_layers, 1, data)
-    workload, data_ = setting.workload, setting.dataset
-    gnn = build_model(workload)
-    kernel = registry().part("kernel", "torch")()
-    bound = BoundBlock(
-        whole_graph_block(data_),
-        kernel,
-        Degrees(data_.graph.degrees),
-        torch.float64,
-        torch.device("cpu"),
-    )
-    features = feature_rows(setting, np.arange(data_.graph.num_vertices), sparse=False)
-    labels, train_ids = torch.from_numpy(data_.labels), torch.from_numpy(data_.train_ids)
-    optimiser = torch.optim.Adam(
-        gnn.parameters(), lr=workload.learning_rate, weight_decay=workload.weight_decay
-    )
-    losses = []
-    for _ in range(EPOCHS):
-        optimiser.zero_grad()
-        logits = gnn([bound] * num_layers, features)
-        loss = torch.nn.functional.cross_entropy(logits[train_ids], labels[train_ids])
-        torch.autograd.backward(loss)
-        optimiser.step()
-        losses.append(float(loss.detach()))
-    return losses, {name: p.detach().numpy() for name, p in gnn.named_parameters()}
+    return train_dense(setting, FORMULAS[model], dense_of(setting.dataset.graph))
 
 
 def assert_equal_to_plain(trace, model, num_layers, data, case):
-    losses, parameters = plain_torch(model, num_layers, data)
-    assert [e.loss for e in trace.epochs] == pytest.approx(losses, rel=1e-9, abs=0), case
+    expected_losses, parameters = plain_torch(model, num_layers, data)
+    assert losses(trace) == pytest.approx(expected_losses, rel=1e-9, abs=0), case
     assert trace.parameters.keys() == parameters.keys()
     for name, expected in parameters.items():
         np.testing.assert_allclose(
@@ -121,19 +94,6 @@ def assert_equal_to_plain(trace, model, num_layers, data, case):
             atol=1e-9 * np.abs(expected).max(),
             err_msg=f"{name} {case}",
         )
-
-
-# --------------------------------------------------------------------------- same maths, full graph
-
-#: How HongTu's rows may move.
-COMMUNICATIONS = (
-    ("vanilla", {}),
-    *(
-        ("hongtu", {"p2p": p2p, "reuse": reuse})
-        for p2p in ("true", "false")
-        for reuse in ("true", "false")
-    ),
-)
 
 
 @pytest.mark.parametrize(
@@ -158,19 +118,6 @@ def test_every_engine_trains_as_plain_torch(model, parts, data, accelerators, ch
     assert_equal_to_plain(run(parts, options, setting), model, num_layers, data, parts)
 
 
-@pytest.mark.parametrize("memory", ["hongtu", "hongtu-recompute", "hongtu-cache"])
-@pytest.mark.parametrize("model", ["gcn", "gat"])
-def test_every_way_of_moving_rows_trains_as_plain_torch(model, memory):
-    setting = setting_for(model, 3, 4)
-    for communication, options in COMMUNICATIONS:
-        trace = run(
-            dataclasses.replace(HONGTU, communication=communication, memory=memory),
-            {"sampler": {"chunks_per_partition": "3"}, "communication": options},
-            setting,
-        )
-        assert_equal_to_plain(trace, model, 3, "awkward", (communication, options))
-
-
 def test_more_chunks_than_vertices_leave_some_empty():
     """What the grid above relies on: chunks without vertices, and with vertices but no edges."""
     sampler = registry().part("sampler", "hongtu")(chunks_per_partition=8)
@@ -182,13 +129,6 @@ def test_more_chunks_than_vertices_leave_some_empty():
     assert any(len(unit.output_ids) and not unit.blocks[0].num_edges for unit in units)
 
 
-@pytest.mark.parametrize("model", ["gcn", "gat"])
-def test_float32_stays_within_its_tolerance(model):
-    losses, _ = plain_torch(model, 2, "awkward")
-    trace = run(HONGTU, {}, setting_for(model, 2, 4, dtype="float32"))
-    assert [e.loss for e in trace.epochs] == pytest.approx(losses, rel=1e-4)
-
-
 @cache
 def mini_batch_reference(model, num_layers=2, data="awkward"):
     return run(BATCHES, {}, setting_for(model, num_layers, 1, data))
@@ -198,14 +138,7 @@ def assert_equal_to_one_device(trace, model, num_layers=2, data="awkward"):
     expected = mini_batch_reference(model, num_layers, data)
     for ours, theirs in zip(trace.epochs, expected.epochs, strict=True):
         assert ours.round_losses == pytest.approx(theirs.round_losses, rel=1e-9, abs=0)
-    for name, parameter in expected.parameters.items():
-        np.testing.assert_allclose(
-            trace.parameters[name],
-            parameter,
-            rtol=1e-9,
-            atol=1e-9 * np.abs(parameter).max(),
-            err_msg=name,
-        )
+    assert_same_training(trace, expected)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -228,9 +161,6 @@ def test_deduplicated_mini_batches_train_as_one_device_does(p2p, reuse):
     options = {"communication": {"p2p": p2p, "reuse": reuse}}
     trace = run(SHARED, options, setting_for("sage", 2, 3))
     assert_equal_to_one_device(trace, "sage")
-
-
-# --------------------------------------------------------------------------- native kernels
 
 
 def native(parts):
@@ -321,23 +251,6 @@ def test_of_sparse_rows_mini_batches_multiply_the_stored_values_alone(model):
     width = setting.workload.dims[1]
     assert multiplied == {key: count * width for key, count in stored.items()}
     assert len(multiplied) > 2
-
-
-@pytest.mark.parametrize("parts", [HONGTU, HYSCALE, PLAIN], ids=["hongtu", "hyscale", "plain"])
-def test_two_runs_are_equal_to_the_bit(parts):
-    one, two = (run(parts, {}, setting_for("sage", 2, 3, dtype="float32")) for _ in range(2))
-    assert [e.round_losses for e in one.epochs] == [e.round_losses for e in two.epochs]
-    assert all(
-        np.array_equal(one.parameters[name], two.parameters[name]) for name in one.parameters
-    )
-    for ours, theirs in zip(one.epochs, two.epochs, strict=True):
-        assert [s.seconds for s in ours.spans] == [s.seconds for s in theirs.spans]
-        assert [s.after for s in ours.spans] == [s.after for s in theirs.spans]
-        assert ours.bytes == theirs.bytes
-    assert one.peak_bytes == two.peak_bytes
-
-
-# --------------------------------------------------------------------------- memory
 
 
 def largest_device(trace):

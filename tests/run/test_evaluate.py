@@ -1,7 +1,5 @@
 """Evaluation some rows at a time: what the whole graph at once gives, in the memory there is."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from functools import cache

@@ -1,7 +1,5 @@
 """Steps are taken in order and accounted for later, but no later than somebody asks."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import pytest
@@ -44,7 +42,7 @@ def end(recorder):
     return recorder.end_epoch(0.0, [0.0], 1)
 
 
-@pytest.mark.parametrize("kind", ["account", "index_work", "section"])
+@pytest.mark.parametrize("kind", ["account", "index_work", "announcement", "section"])
 def test_who_asks_knows_the_seconds_of_all_steps_up_to_there(recorder, kind):
     known, times = [], Times()
 
@@ -58,14 +56,19 @@ def test_who_asks_knows_the_seconds_of_all_steps_up_to_there(recorder, kind):
             known.append([*times.seconds])
             yield Account()
         else:
-            sized = Sizes(AggregateWork(edges=7))
+            sized = Sizes(AggregateWork(edges=7)) if kind == "index_work" else None
             yield make_step(3, index_work=lambda: sized, times=times)
         known.append([*times.seconds])
         yield make_step(4, times=times)
         known.append([*times.seconds])
 
     take_items(make(), recorder, Ledger({}), None)
-    told = {"account": [[], [2.0, 3.0]], "index_work": [[2.0, 7.0]], "section": [[2.0]]}[kind]
+    told = {
+        "account": [[], [2.0, 3.0]],
+        "index_work": [[2.0, 7.0]],
+        "announcement": [[2.0, 3.0]],
+        "section": [[2.0]],
+    }[kind]
     assert known == [[], *told, told[-1]]
     assert times.total == sum([*told[-1], 4.0])
 

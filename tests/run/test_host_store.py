@@ -1,7 +1,5 @@
 """Host tensors in memory and in mapped files: exact books, bounded memory, nothing left behind."""
 
-from __future__ import annotations
-
 import os
 import shutil
 

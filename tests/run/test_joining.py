@@ -1,7 +1,5 @@
 """What a rank makes of its environment and its devices, before it meets the others."""
 
-from __future__ import annotations
-
 import socket
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """HyScale-GNN's protocol by steps that compute nothing: order, overlap, failures and timers."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time

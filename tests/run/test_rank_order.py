@@ -1,7 +1,5 @@
 """When a rank waits for what others send: by hand-made programs, with a group that only notes."""
 
-from __future__ import annotations
-
 import dataclasses
 from types import SimpleNamespace
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Every strategy of several devices, trained by as many processes: what one process computes."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

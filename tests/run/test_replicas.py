@@ -1,7 +1,5 @@
 """The model's replicas: what is saved, what is gone back to, and who has the same weights."""
 
-from __future__ import annotations
-
 import torch
 
 from gnnbench.check.graphs import make_dataset, make_platform, make_workload

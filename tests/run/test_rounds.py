@@ -1,8 +1,6 @@
 """The mini-batches of an epoch: every training vertex once, and in another order each epoch. The
 ranges of a whole graph: about the same work in each."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,8 +1,6 @@
 """Ranks on several nodes, which are network namespaces: what they compute, and what they say when
 one of them is gone. No test sets a network interface."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

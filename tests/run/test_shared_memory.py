@@ -1,7 +1,5 @@
 """Memory that two ranks have; here the second is this process again."""
 
-from __future__ import annotations
-
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """Seeds that are shuffled are not said not to be, and others are."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Memory of one device that another is given to use; here both are the CPU."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 

@@ -10,8 +10,6 @@ of which the first names a text of :func:`make_text`. ``python -m tests.stated -
 of them anew, and a test holds them.
 """
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """``python -m tests.stated``: what pages state otherwise than is computed; ``--write`` mends it."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

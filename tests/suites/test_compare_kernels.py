@@ -366,23 +366,6 @@ def test_broken_kernels_fail_the_run(monkeypatch):
     assert run(*words).exit_code == 1
 
 
-def test_a_case_that_fails_takes_no_other_with_it(monkeypatch, tmp_path):
-    def fail_on_the_second(graph):
-        raced.append(graph)
-        if len(raced) == 2:
-            raise OSError
-        return ordering.order_ours(graph)
-
-    raced = []
-    monkeypatch.setattr(ordering, "CONTESTANTS", {OURS: fail_on_the_second})
-    file = tmp_path / "report.json"
-    done = run("--kernels", "ordering", "--json", str(file))
-    assert isinstance(done.exception, OSError)
-    (row,) = json.loads(file.read_text())["rows"]
-    assert row["graph"] == "rmat-4k"
-    assert len(row["samples_s"]) == 3
-
-
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [

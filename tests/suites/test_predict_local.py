@@ -1,7 +1,5 @@
 """``suites.predict_local``: who takes turns, what is held against what, and what is told."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from statistics import median

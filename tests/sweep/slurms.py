@@ -1,7 +1,5 @@
 """A Slurm of this machine: its daemons as processes of a test, with two nodes and no accounting."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Sweeps on clusters: nodes and processes of a run, lost jobs, and jobs of an earlier sweep."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os
@@ -46,9 +44,6 @@ def write(tmp_path):
     return write_grid
 
 
-# --------------------------------------------------------------------------- what is asked for
-
-
 def test_a_spread_is_kept_and_one_process_is_as_before(write):
     several = read_grid(write("nodes = [1, 2]\nprocesses = [2, 4]\ngpus = 2")).configurations
     assert len(set(several)) == 4
@@ -79,9 +74,6 @@ def test_a_spread_that_cannot_be_meant_is_refused(run, write, tmp_path, lines, s
     said = one_sentence(run("sweep", write(lines), "--store", tmp_path / "store"))
     assert sentence in said
     assert not list(tmp_path.glob("store/*"))
-
-
-# --------------------------------------------------------------------------- jobs of Slurm
 
 
 class Slurm:
@@ -228,9 +220,6 @@ def test_a_job_asks_for_what_its_run_needs(start, tasks, monkeypatch):
         else:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         assert launching.choose_devices(wide) == {"CUDA_VISIBLE_DEVICES": chosen}
-
-
-# --------------------------------------------------------------------------- ranks of a run
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Executors of sweeps: what a lost process leaves, and measured runs one at a time."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

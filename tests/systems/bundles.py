@@ -1,7 +1,5 @@
 """Parts of a strategy with options, and what a training of them leaves behind."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -4,8 +4,6 @@ No two accelerators and no two links of the platforms are alike, so that a sum, 
 and the slowest device all have different numbers.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache

@@ -186,9 +186,8 @@ def _check_metis(file: Path, edges: Any, count: int, promised: int) -> None:
     there, back = np.sort(edges[0] * count + edges[1]), np.sort(edges[1] * count + edges[0])
     if found != 2 * promised or (there != back).any() or (there[1:] == there[:-1]).any():
         raise DatasetError(
-            f"{file}: it lists {found:,} neighbours and says that there are {promised:,} edges; "
-            f"METIS lists each edge once at both of its ends, so this is no METIS graph, or one "
-            f"that is damaged."
+            f"{file}: it lists {found:,} neighbours and states {promised:,} edges, but METIS "
+            f"lists each edge once at both of its ends. The file is damaged, or no METIS graph."
         )
 
 

@@ -45,8 +45,8 @@ def partition_metis(graph: Graph, parts: int, seed: int) -> IntArray:
         if largest <= most:
             return part
     raise GnnbenchError(
-        f"METIS has made a part of {largest:,} vertices, where {most:,} is the most that was asked "
-        f"for ({graph.num_vertices:,} in {parts} parts); choose another partitioner, such as "
+        f"METIS made a part of {largest:,} vertices, more than the limit of {most:,} "
+        f"({graph.num_vertices:,} in {parts} parts). Choose another partitioner, such as "
         f"sampler.partitioner=ldg."
     )
 

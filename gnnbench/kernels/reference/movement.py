@@ -41,17 +41,16 @@ def incomplete(unit: Unit) -> ValueError:
     """Make the error for a plan that does not bring a unit each of its rows exactly once."""
     return ValueError(
         f"the plan does not bring slot {unit.slot} each of its {len(unit.input_ids):,} rows "
-        f"exactly once; the communication part must have every needed row in the own transition "
-        f"set or in one peer fetch, copied or kept"
+        f"exactly once. The communication part must have each in the own transition set or in "
+        f"one peer fetch, copied or kept"
     )
 
 
 def absent() -> ValueError:
     """Make the error for a plan that reads a row where none is."""
     return ValueError(
-        "the plan takes a row from a transition set that does not hold it, or keeps "
-        "one that was not there; the communication part must reuse, keep and fetch "
-        "only rows that are"
+        "the plan takes or keeps a row that its transition set does not hold. The communication "
+        "part must reuse, keep and fetch only rows that are there"
     )
 
 

@@ -58,8 +58,7 @@ class Changes:
         if self.measured and read_change is None:
             raise IncompatiblePartsError(
                 f"communication {frame.bundle.communication.name!r} sends rows when their values "
-                f"have changed by enough, and a plan computes no values; plan with a bound in "
-                f"epochs, as many as rows are expected to stand."
+                f"have changed, but a plan computes no values. Plan with a bound in epochs."
             )
 
     def place(self, ledger: Ledger, slot: int) -> None:

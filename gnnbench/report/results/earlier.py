@@ -186,7 +186,7 @@ def _tell_pace(pairings: Sequence[Pairing], names: tuple[str, str]) -> list[str]
     slower = median(paces[1]) / median(paces[0])
     return [
         f"The yardstick, the same work beside every epoch, took {slower:.2f} times as long in "
-        f"{names[1]} as in {names[0]}. A row is faster or slower where it is so with and without "
+        f"{names[1]} as in {names[0]}. A row is faster or slower only if it is so with and without "
         f"division by the yardstick."
     ]
 

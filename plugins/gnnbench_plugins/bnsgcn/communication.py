@@ -1,7 +1,5 @@
 """Exchange of a sample of the halo."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -3,8 +3,6 @@
 ``sampler`` partitions the vertices at random, ``communication`` broadcasts.
 """
 
-from __future__ import annotations
-
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
 from gnnbench.records import Strategy, read_strategies

@@ -1,7 +1,5 @@
 """Broadcasts at every layer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Random partitions of vertices."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """The Deep Graph Library as a peer: its kernels and its own neighbour sampler."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from gnnbench.hookspecs import hookimpl

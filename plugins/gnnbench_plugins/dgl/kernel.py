@@ -126,8 +126,8 @@ class DGLAdjacency(Adjacency):
             return graph.to(self._device)
         except self._dgl.DGLError as error:
             raise MissingDependencyError(
-                f"kernel 'dgl' is to run on {self._device}, and this build of DGL has no support "
-                f"for it; install DGL's CUDA build from its own wheel index."
+                f"kernel 'dgl' cannot run on {self._device}, which this build of DGL does not "
+                f"support. Install DGL's CUDA build from its own wheel index."
             ) from error
 
 

@@ -4,8 +4,6 @@
 prefetches (``hyscale``'s communication). Sampling and features on the host are the plain parts.
 """
 
-from __future__ import annotations
-
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
 from gnnbench.records import Strategy, read_strategies

@@ -1,7 +1,5 @@
 """Placement of seeds on the trainer that has their partition."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal

@@ -3,8 +3,6 @@
 ``communication`` holds the delay, ``placement`` the nodes.
 """
 
-from __future__ import annotations
-
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
 from gnnbench.records import Strategy, read_strategies

@@ -1,7 +1,5 @@
 """Delayed remote rows: DistGNN's cd-r."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

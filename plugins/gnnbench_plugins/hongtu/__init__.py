@@ -6,8 +6,6 @@
 ``outlook`` the predicted epoch of such chunks. ``planner`` and ``in_memory_planner`` plan with it.
 """
 
-from __future__ import annotations
-
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
 from gnnbench.records import Strategy, read_strategies

@@ -1,7 +1,5 @@
 """Deduplicated communication: HongTu §5.1, §5.2 and §6."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -72,9 +70,9 @@ class HongTuCommunication(Deduplication, HostLoading):
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
         if self.overlap and not isinstance(bundle.memory, OffloadingMemory):
             return (
-                f"communication.overlap is of full graphs whose vertex data is on the host, and "
-                f"memory {bundle.memory.name!r} trains otherwise; choose memory 'hongtu', or for "
-                f"mini-batches communication 'hyscale-hongtu', which prefetches."
+                f"communication.overlap needs full graphs with vertex data on the host, which "
+                f"memory {bundle.memory.name!r} does not have. Choose memory 'hongtu', or for "
+                f"mini-batches communication 'hyscale-hongtu'."
             )
         return None
 

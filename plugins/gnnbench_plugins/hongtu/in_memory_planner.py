@@ -4,8 +4,6 @@ Chunks are counted as for HongTu (``planner``), by default one a partition. Stor
 device holds all tensors of its partition. The host holds the data set and the optimiser's state.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -94,7 +92,7 @@ class InMemoryProspect(Prospect):
             rows=tuple(rows),
             notes=(
                 f"the largest partition has {edges.max() / max(edges.mean(), 1.0):.2f} times the "
-                f"average number of in-edges; the halo is what a device reads of its peers in a "
-                f"layer, and as many gradients go back",
+                f"average number of in-edges; a device reads the halo from its peers in each "
+                f"layer, and returns as many gradients",
             ),
         )

@@ -1,7 +1,5 @@
 """Intermediate data management: HongTu §4.2's hybrid, and the alternatives it is compared with."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Predictions of training on counted chunks, by the program that training executes."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence

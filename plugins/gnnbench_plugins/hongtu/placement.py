@@ -1,7 +1,5 @@
 """One partition per device: HongTu §4.1."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

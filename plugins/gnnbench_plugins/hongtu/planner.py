@@ -369,9 +369,9 @@ def count_stream(stream: RmatStream, prospect: Prospect) -> Counted:
         )
 
     notes = [
-        "partitions and chunks are ranges of vertices with balanced edges, in the ranges' order: "
-        "METIS and Algorithm 4 need a graph that is stored; ids are shuffled, so that the ranges "
-        "have no locality, and a partition or an order that finds some moves fewer rows",
+        "partitions and chunks are ranges of vertices with balanced edges, because METIS and "
+        "Algorithm 4 need a stored graph; ids are shuffled, so ranges have no locality, and a "
+        "better partition moves fewer rows",
         "edges are drawn independently: one that comes twice counts twice in |E|, once in "
         "neighbour sets",
     ]

@@ -1,7 +1,5 @@
 """Deduplicated communication of mini-batches, prefetched as in HyScale-GNN."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Two-level partitioning into chunks, and their order: HongTu §4.1 and §5.3."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal

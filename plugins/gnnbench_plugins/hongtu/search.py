@@ -11,8 +11,6 @@ No order changes the first term. A reversal changes R at its two ends alone. An 
 unions, and the rows that they share with neighbouring batches.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import torch

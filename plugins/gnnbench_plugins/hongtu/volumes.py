@@ -7,8 +7,6 @@ ids themselves if every vertex is read m n / 64 times. ``order[i][j]`` is the ch
 that runs in batch j.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain

@@ -8,8 +8,6 @@ boards. ``generator`` makes the design's code from ``templates/``, with a model'
 modules are the strategy's parts.
 """
 
-from __future__ import annotations
-
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
 from gnnbench.records import Strategy, read_strategies

@@ -1,7 +1,5 @@
 """HP-GNN's design phase from the command line: ``python -m gnnbench_plugins.hpgnn FOLDER``."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Literal, get_args

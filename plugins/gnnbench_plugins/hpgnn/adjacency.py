@@ -1,7 +1,5 @@
 """A laid-out block bound to the kernel, with a record of the latest computation over it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

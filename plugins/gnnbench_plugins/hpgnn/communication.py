@@ -1,7 +1,5 @@
 """Features stay on the board; the host draws the next mini-batch while the board trains."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 

@@ -24,8 +24,6 @@ marked *assumed*.
 The layer ends when the last die has ended.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -7,8 +7,6 @@ computes the whole batch with the whole bandwidth, forward only, and the through
 the dies.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The Python functions stay the only definition: ``torch.fx`` traces them. Anythin
 on single features is refused.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

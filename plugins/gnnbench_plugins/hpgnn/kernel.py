@@ -1,7 +1,5 @@
 """The scatter-gather kernels: numbers by gnnbench's own, times by equations or cycle by cycle."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 

@@ -11,8 +11,6 @@ then another of each: destinations alternate. The paper does not state its basel
 sorted by destination would send n updates at a time to one gather PE.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

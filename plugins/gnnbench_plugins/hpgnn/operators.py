@@ -1,7 +1,5 @@
 """A model's three functions (Algorithm 3 and UPDATE): off the shelf, checked, and trained with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -72,9 +70,8 @@ def check_gather(model: str, gather: Callable[[Tensor, Tensor], Tensor]) -> None
     for law, (one, other) in laws.items():
         if one.shape != a.shape or not torch.allclose(one, other, rtol=1e-9, atol=1e-12):
             raise UsageError(
-                f"gather of model {model} is not {law}, and updates reach a gather PE in whichever "
-                f"order they are loaded; use a sum, a product, a minimum or a maximum, and divide "
-                f"in update."
+                f"gather of model {model} is not {law}, but updates reach a gather PE in any "
+                f"order. Use a sum, a product, a minimum or a maximum, and divide in update."
             )
 
 

@@ -1,7 +1,5 @@
 """One FPGA trains, with a design that the exploration chose for the sampled mini-batches."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal

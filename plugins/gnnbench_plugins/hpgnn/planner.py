@@ -1,7 +1,5 @@
 """Designs that fit a board, and their predicted throughput: ``gnnbench plan hpgnn``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar

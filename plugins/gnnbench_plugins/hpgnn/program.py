@@ -21,8 +21,6 @@ class that a plugin can offer as a model, so that users' functions can be traine
         return [layer_of(GNN("mine", [602, 128, 41], Operators(scatter, gather, update)))]
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -285,7 +285,7 @@ def find_lack(n: int, row_words: int, board: Board) -> str | None:
     if n * row_words <= words:
         return None
     return (
-        f"the result buffer of a die of {board.name} has {words:,} words, and each of {n} gather "
-        f"PEs needs room for a row of {row_words:,}; use narrower layers, fewer PEs, or a board "
+        f"the result buffer of a die of {board.name} has {words:,} words, too few for a row of "
+        f"{row_words:,} at each of {n} gather PEs. Use narrower layers, fewer PEs, or a board "
         f"with more UltraRAM."
     )

@@ -1,7 +1,5 @@
 """Samplers that lay out mini-batches for the board."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Two-stage feature prefetching: HyScale-GNN §IV-B; features cross in full precision or rounded."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 

@@ -8,8 +8,6 @@ which stages overlap, and that an epoch starts with an empty pipeline. A guard t
 moves that lengthen an epoch by the performance model, unless it is off.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Callable, Mapping

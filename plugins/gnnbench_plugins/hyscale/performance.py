@@ -5,8 +5,6 @@ that a platform gives for its host (``TrainerRates``). Without these,
 plain rates are used.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median

@@ -3,8 +3,6 @@
 Host memory, and the CPU trainer that reads it, keep full precision.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -9,8 +9,6 @@ pipeline between the groups (section 3.2.2). ``ordering`` has bandwidths and Pro
 ``machines`` has the sparse accelerator, cycle by cycle; ``kernel`` prices AGGREGATE by it.
 """
 
-from __future__ import annotations
-
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
 from gnnbench.records import Strategy, read_strategies

@@ -1,7 +1,5 @@
 """The all-to-all between the shards of AGGREGATE and of UPDATE: MixGCN §3.1.2."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """AGGREGATE on sparse accelerators: numbers by gnnbench's own kernels, times by the cycle model."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -101,10 +99,9 @@ class SpuKernel(NativeArithmetic, Kernel):
         for device in devices:
             if device.kind != "sparse":
                 return (
-                    f"kernel 'spu' aggregates on sparse accelerators, and placement "
-                    f"{placement.name!r} aggregates on {device.name}, a {device.kind}; choose "
-                    f"placement 'mixgcn' on a platform that has some, as xeon8462-8xh100-8xspu, or "
-                    f"another kernel."
+                    f"kernel 'spu' needs sparse accelerators, but placement {placement.name!r} "
+                    f"aggregates on {device.name}, a {device.kind}. Choose placement 'mixgcn' on "
+                    f"platform xeon8462-8xh100-8xspu, or another kernel."
                 )
         if not all(layer.cacheable for layer in setting.layers):
             return (

@@ -7,8 +7,6 @@ proposition, mean that the first batch depends on the first s - 1 batches alone,
 (s-1)n/s. The sign is therefore read as >=.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

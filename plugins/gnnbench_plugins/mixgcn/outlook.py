@@ -3,8 +3,6 @@
 The graph may be stored, a stream of edges, or larger than either.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

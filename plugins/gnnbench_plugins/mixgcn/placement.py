@@ -37,13 +37,13 @@ class MixGCNPlacement(Placement):
     accelerators: int = option(0, "how many accelerators to use besides sparse ones; 0 = all")
     sparse: Literal["auto", "shared", "host", "sparse", "apart"] = option(
         "auto",
-        "who aggregates: the devices that update (shared), the host, devices of kind sparse, or "
-        "the last of the accelerators (apart); auto = sparse where there are any, else shared",
+        "what aggregates: the updating devices (shared), the host, sparse devices, or the last "
+        "accelerators (apart); auto = sparse if there are any, else shared",
     )
     sparse_devices: int = option(
         0,
-        "how many devices aggregate; 0 = all, or as many set apart as make the modelled epoch "
-        "shortest (half of them where row_groups is above 1)",
+        "how many devices aggregate; 0 = all, or with apart the number with the shortest "
+        "modelled epoch (half of them if row_groups is above 1)",
     )
     row_groups: int = option(1, "groups of sparse devices that have a part of the adjacency each")
 

@@ -80,8 +80,8 @@ def tabulate_orders(dataset: Dataset, sampler: MixGCNSampler, request: PlanReque
         columns=("b", "(n - b) / 2n", "s by Proposition 3.5", "s"),
         rows=tuple(rows),
         notes=(
-            "the proposition takes a batch to be back when the next has been aggregated; where a "
-            "step between takes longer than a sparse one, batches queue, whatever s",
+            "the proposition assumes that a batch returns while the next one is aggregated; if "
+            "another step takes longer than a sparse one, batches queue at any s",
         ),
     )
 
@@ -161,8 +161,8 @@ def tabulate_schedules(
             for schedule, outlook in outlooks.items()
         ),
         notes=(
-            "the order of the vertices is not known, so that every batch reads all others; idle is "
-            "how long a device that aggregates does not, between its first batch and its last",
+            "the order of the vertices is unknown, so every batch reads all others; idle is how "
+            "long an aggregating device waits between its first and its last batch",
             *bundle.chosen.get("placement", ()),
         ),
     )
@@ -214,8 +214,7 @@ def tabulate_memory(outlook: Outlook, bundle: Bundle, request: PlanRequest) -> T
         columns=("all the time", "at most besides", "needed", "there is", ""),
         rows=tuple(rows),
         notes=(
-            "all the time: adjacency and columns of the features to aggregate, parameters, their "
-            "gradients and every layer's aggregates and outputs to update; besides: columns, rows "
-            "and gradients of the layers at work",
+            "all the time, to aggregate: adjacency and feature columns; to update: parameters, "
+            "gradients, and aggregates and outputs of all layers; besides: the layers at work",
         ),
     )

@@ -1,7 +1,5 @@
 """The order in which vertices are processed, and the stages of the pipeline: MixGCN §3.2.2."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, Literal

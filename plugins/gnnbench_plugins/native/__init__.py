@@ -1,7 +1,5 @@
 """gnnbench's native kernels on one device, the machine's CPU."""
 
-from __future__ import annotations
-
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
 from gnnbench.records import Strategy, read_strategies

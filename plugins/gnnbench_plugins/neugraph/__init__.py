@@ -6,8 +6,6 @@ Vertex data is streamed from the host, and intermediates stay on the devices.
 backward pass needs.
 """
 
-from __future__ import annotations
-
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
 from gnnbench.records import Strategy, read_strategies

@@ -1,7 +1,5 @@
 """Transfers of rows for a chunk's pieces, one after the other."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 

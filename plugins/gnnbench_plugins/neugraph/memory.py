@@ -1,7 +1,5 @@
 """Memory that keeps all intermediates of layers on the devices between forward and backward."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """A graph cut into a grid: chunks of destinations by chunks of sources."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ A device computes some remote rows itself and reads the others, whichever is che
 ``sampler`` makes units of it. The partition is the one of ``partition``.
 """
 
-from __future__ import annotations
-
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
 from gnnbench.records import Strategy, read_strategies

@@ -5,8 +5,6 @@ split in two. The device computes R^l itself (DepCache), with all missing depend
 C^l from their owners (DepComm).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal

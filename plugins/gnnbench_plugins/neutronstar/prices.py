@@ -1,7 +1,5 @@
 """The time of a row: T_v, T_e and T_c of NeutronStar's cost model, from a platform's rates."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

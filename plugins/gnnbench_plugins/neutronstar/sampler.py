@@ -1,7 +1,5 @@
 """Units with blocks that include the remote rows that their device computes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -29,8 +27,8 @@ class NeutronStarSampler(FullGraphSampler):
 
     split: Literal["auto", "cached", "communicated"] = option(
         "auto",
-        "rows of others above the features: auto: computed again where that takes less time than "
-        "to read them, cached: all computed again, communicated: all read of their owners",
+        "remote rows above the features: auto: recomputed if faster than reading them, cached: "
+        "all recomputed, communicated: all read from their owners",
         tried=("auto", "cached", "communicated"),
     )
     features: Literal["kept", "crossing"] = option(
@@ -110,8 +108,8 @@ def _describe(found: list[Dependencies]) -> tuple[str, ...]:
     spent = max(each.spent_bytes for each in found)
     layers_above = len(found[0].cached) - 1
     return (
-        f"of {layers_above * halos:,} rows of others that the devices' vertices read above the "
-        f"first layer {wanted:,} are computed again, with {depend:,} more that these depend on, "
-        f"and the rest are read of their owners; features of {kept:,} vertices of others are kept: "
-        f"{format_si(spent, 'B')} a device, or less",
+        f"of {layers_above * halos:,} remote rows that devices read above the first layer "
+        f"{wanted:,} are recomputed, with {depend:,} that these depend on; the rest are read from "
+        f"their owners; features of {kept:,} remote vertices are kept, at most "
+        f"{format_si(spent, 'B')} a device",
     )

@@ -3,8 +3,6 @@
 ``placement`` divides the columns; ``communication`` transfers activations instead of features.
 """
 
-from __future__ import annotations
-
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
 from gnnbench.records import Strategy, read_strategies

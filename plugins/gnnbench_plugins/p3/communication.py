@@ -1,7 +1,5 @@
 """Transfers of partial activations instead of features."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

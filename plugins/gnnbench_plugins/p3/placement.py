@@ -1,7 +1,5 @@
 """Placement of feature columns and of seeds on accelerators."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -51,9 +49,8 @@ class P3Placement(Placement):
         first = setting.layers[0]
         if not (first.traits.featurewise and first.product_features):
             return (
-                f"placement 'p3' aggregates and multiplies some columns at a time, and the first "
-                f"layer of model {setting.workload.model!r} needs whole rows; choose gcn, sage, "
-                f"gin or commnet."
+                f"placement 'p3' splits the columns of features, but the first layer of model "
+                f"{setting.workload.model!r} needs whole rows. Choose gcn, sage, gin or commnet."
             )
         here = [d for d in self.trainers(setting.platform) if d.torch_device != "cpu"]
         if here:

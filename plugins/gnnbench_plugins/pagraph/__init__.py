@@ -4,8 +4,6 @@
 rows from the host, such as HyScale-GNN's. In this strategy only the accelerators train.
 """
 
-from __future__ import annotations
-
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
 from gnnbench.records import Strategy, read_strategies

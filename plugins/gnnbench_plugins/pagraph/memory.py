@@ -1,7 +1,5 @@
 """A static cache of feature rows on every accelerator, by degree or by earlier samples."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal

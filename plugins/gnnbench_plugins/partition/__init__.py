@@ -5,8 +5,6 @@ that volume and memory grow with the halo (MixGCN, Proposition 3.2). All of its 
 ``sampler`` holds the units of ``distdgl-full-graph``.
 """
 
-from __future__ import annotations
-
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
 from gnnbench.records import Strategy, read_strategies

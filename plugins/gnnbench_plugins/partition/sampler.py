@@ -1,7 +1,5 @@
 """Units that exchange nothing between layers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Exchange of the halo of an earlier epoch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 

@@ -3,8 +3,6 @@
 ``pyg-multi-gpu`` is HyScale-GNN's multi-GPU baseline (Figure 10).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

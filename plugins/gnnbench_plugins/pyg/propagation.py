@@ -1,7 +1,5 @@
 """PyG's message passing for one block; importing this module imports ``torch_geometric``."""
 
-from __future__ import annotations
-
 import warnings
 
 import torch

@@ -1,7 +1,5 @@
 """The plain strategies: one device, which all others must equal, and data parallelism."""
 
-from __future__ import annotations
-
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
 from gnnbench.records import Strategy, read_strategies

@@ -4,8 +4,6 @@ Either nothing moves, or each unit's whole input comes from the host or from the
 it. Other communications prefetch.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """Data parallelism over the accelerators, as in torch's distributed data parallel."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -4,8 +4,6 @@ They are priced on described machines. Nothing executes them, so they are refuse
 measured.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """The two plain memories: everything on the device, or vertex data on the host."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal

@@ -1,7 +1,5 @@
 """One device does everything."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Rows in half precision."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

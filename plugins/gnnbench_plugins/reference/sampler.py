@@ -1,7 +1,5 @@
 """The plain samplers: neighbour sampling for mini-batches, and the whole graph."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

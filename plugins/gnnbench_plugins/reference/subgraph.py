@@ -5,8 +5,6 @@ around them depend on (seed, epoch, round) alone. A trainer with some of the see
 of the round's batch that they reach. A round split over trainers is thus one large batch.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
@@ -128,13 +126,13 @@ class RoundDraws(ABC):
     def notes(self) -> tuple[str, ...]:
         if self.scales_edges:
             return (
-                f"sampler {self.name!r}: a sum over neighbours weighs each edge by one over how "
-                f"often it came with its destination in {self.presampled:,} epochs drawn before "
-                f"the run; drawing these is no part of an epoch's time.",
+                f"sampler {self.name!r}: sums weigh each edge by the inverse of its frequency in "
+                f"{self.presampled:,} epochs drawn before the run; these do not count in an "
+                f"epoch's time.",
             )
         return (
-            f"sampler {self.name!r}: an edge weighs what it does in the graph, however likely it "
-            f"was drawn, so GCN's sums are smaller than in evaluation, which has every neighbour.",
+            f"sampler {self.name!r}: edges keep their weights in the graph, so GCN's sums are "
+            f"smaller than in evaluation, which has every neighbour.",
         )
 
     def _place_seeds(self, epoch: int) -> IntArray:

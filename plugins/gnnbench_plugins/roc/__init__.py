@@ -7,8 +7,6 @@ for the backward pass is swapped to the host.
 program that chooses the layers to swap.
 """
 
-from __future__ import annotations
-
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
 from gnnbench.records import Strategy, read_strategies

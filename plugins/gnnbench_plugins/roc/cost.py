@@ -6,8 +6,6 @@ consecutive ids among them. The last two are the accesses of a warp's width that
 neighbours, and their rows, block by block.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """The choice of layers to swap to the host between forward and backward: ROC's dynamic program."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal

@@ -5,8 +5,6 @@ transfers that overlap training, features in half precision, and the ring of dis
 parallel training. ``memory`` has a copy of the features on every node.
 """
 
-from __future__ import annotations
-
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
 from gnnbench.records import Strategy, read_strategies

@@ -1,7 +1,5 @@
 """Transfers that overlap training, half-precision features, and a ring all-reduce of gradients."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 

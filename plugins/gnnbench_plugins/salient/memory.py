@@ -1,7 +1,5 @@
 """Features in the memory of every node."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Threads that each prepare a whole mini-batch, in parallel."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

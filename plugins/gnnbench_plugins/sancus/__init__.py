@@ -4,8 +4,6 @@
 already: random parts of the graph (MixGCN, section 4.3), one a device.
 """
 
-from __future__ import annotations
-
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
 from gnnbench.records import Strategy, read_strategies

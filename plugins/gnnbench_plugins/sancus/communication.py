@@ -1,7 +1,5 @@
 """Broadcasts that are skipped while the peers' copies are recent enough."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 

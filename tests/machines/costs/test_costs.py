@@ -1,7 +1,5 @@
 """What libraries cost, against counts of their bytes, launches and calls worked out by hand."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -75,9 +73,6 @@ def moved(operations):
         each.read_bytes + each.written_bytes + each.picked_rows * each.row_bytes
         for each in operations
     )
-
-
-# --------------------------------------------------------------------------- what a library does
 
 
 def test_dgl_sums_without_a_value_an_edge_and_pyg_with_one():
@@ -354,9 +349,6 @@ def test_dgl_counts_degrees_by_one_core_for_every_mean():
     assert len(kernel("dgl").operations(mean, GPU)) == 3
 
 
-# --------------------------------------------------------------------------- what that takes
-
-
 def test_an_accelerators_host_goes_on_and_a_cpu_does_not():
     library = Library(call_s=0.5)
     work = Stream(read_bytes=900e9, launches=3, calls=1)
@@ -497,9 +489,6 @@ def test_a_measured_curve_stands_for_all_of_a_step():
     )
     assert kernel("dgl").seconds(SUM, own) == pytest.approx(0.5 + 5e-6 + EDGES * ROW / 2e9)
     assert kernel("pyg").seconds(SUM, own) == pytest.approx(5e-6 + EDGES * ROW / 4e9)
-
-
-# --------------------------------------------------------------------------- loading and sampling
 
 
 def test_staged_rows_are_picked_into_new_memory_and_cross_as_fast_as_the_driver_copies():

@@ -1,7 +1,5 @@
 """What a library takes on a device where it was measured, by hand."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Effective rates by the width of rows: what stands between two widths that are given."""
 
-from __future__ import annotations
-
 import pytest
 
 from gnnbench.machines.machine import Device, Hardware, MemoryRates, RateCurve

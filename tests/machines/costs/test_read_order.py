@@ -1,7 +1,5 @@
 """Which rows a cache still has, from the order in which a sum reads them."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from dataclasses import replace
 

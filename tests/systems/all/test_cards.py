@@ -1,7 +1,5 @@
 """Fidelity cards: every bundled strategy has one, and names in it exist."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from pathlib import Path

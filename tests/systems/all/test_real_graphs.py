@@ -3,8 +3,6 @@
 The graphs are in the shared data folder, beside the repository or where ``GNNBENCH_DATA`` says.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np
@@ -17,9 +15,6 @@ from gnnbench.records import Workload
 from tests.systems.training import registry
 
 EVERYBODY = ("reference", "pyg", "dgl", "native", "hyscale", "hongtu")
-
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @cache

@@ -1,7 +1,5 @@
 """Parts that do not fit together, and options without meaning, are refused in a sentence."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.pins.combinations import parse_line
@@ -13,9 +11,9 @@ REFUSED = """
 bnsgcn a100
   communication.rate=-0.1 | communication.rate is -0.1; it is a probability, from 0 to 1
   communication.rate=1.5 | communication.rate is 1.5; it is a probability, from 0 to 1
-  model=gat | model 'gat' computes on edges, as attention and gates do, where no scale
+  model=gat | model 'gat' computes on edges, which cannot be scaled
   model=ggcn | model 'ggcn' computes on edges
-  :sampler=multi-hop | units of sampler 'multi-hop' compute rows of
+  :sampler=multi-hop | units of sampler 'multi-hop' compute remote
 distdgl-full-graph a100
   :communication=hongtu:memory=hongtu | have a block for each layer
 distdgl-v2 a5000
@@ -24,8 +22,8 @@ distdgl-v2 a5000
 distgnn cluster
   communication.delay=-1 | communication.delay is -1; make it 0 epochs
 hongtu a100
-  :memory=hongtu-im | keeps vertex data on the device, where communication 'hongtu'
-  :communication=halo | keeps vertex data on the host, where communication 'halo'
+  :memory=hongtu-im | on the devices, but communication 'hongtu' loads it
+  :communication=halo | on the host, but communication 'halo' does not
   sampler.chunks_per_partition=-1 | give each partition at least 1 chunk
 hongtu-im a100
   :communication=none | uses 4 devices, each with its own vertex data
@@ -53,15 +51,15 @@ hyscale a5000
   placement.accelerators=-1 | placement.accelerators is -1
   placement.skew=-2.0 | placement.skew is -2.0
   :memory=hongtu | memory 'hongtu' works for full-graph training
-  :communication=hongtu communication.overlap=true | is of full graphs whose vertex data is on the
-  :sampler=saint model=gat sampler.presampled=2 | 'gat' does other than sum rows; choose gcn
+  :communication=hongtu communication.overlap=true | needs full graphs with vertex data on the host
+  :sampler=saint model=gat sampler.presampled=2 | 'gat' does not sum rows. Choose gcn
 mixgcn a100
-  model=gat | in layer 1 of model 'gat' it needs all features of both ends of an edge
-  model=ggcn | choose a model that sums feature by feature
-  :communication=halo | choose communication 'mixgcn'
-  :placement=hongtu | has no ranges of features; choose placement
-  :sampler=full-graph | shares every round's out by features
-  :placement=hongtu:communication=halo | leaves it to the placement to share out a stage
+  model=gat | layer 1 of model 'gat' needs all features of an edge
+  model=ggcn | Choose gcn, sage, gin or commnet, or a placement
+  :communication=halo | Choose communication 'mixgcn'
+  :placement=hongtu | has no ranges of features. Choose placement
+  :sampler=full-graph | shares out every round by features
+  :placement=hongtu:communication=halo | lets the placement share out a stage
   sampler.stages=401 | choose 1 to 400, the number of vertices, or 0
   sampler.stages=-1 | choose 1 to 400
   sampler.stages=2 sampler.schedule=naive | naive has one stage
@@ -69,22 +67,22 @@ mixgcn a100
   placement.sparse=sparse | leaves no sparse device then
   placement.sparse=apart placement.sparse_devices=4 | no dense
   placement.accelerators=-1 | such devices; give 1 to 4
-  :kernel=spu | aggregates on gpu0, a gpu; choose
+  :kernel=spu | aggregates on gpu0, a gpu. Choose
 mixgcn:kernel=spu spu
   kernel.wanted=0 | kernel.wanted is 0.0; it is a share
 neugraph a100
-  model=gat | needs all of them at once, as the softmax of attention does
-  :communication=hongtu | keeps rows of one for the next in buffers
-  :memory=hongtu-recompute | computes layer 1 again from its input rows
-  :memory=resident:communication=halo | memory 'resident' keeps them on the devices
-  :sampler=hongtu:communication=hongtu model=gat | puts those of the next round in their places
+  model=gat | needs all in-edges at once
+  :communication=hongtu | keeps rows of one piece for the next
+  :memory=hongtu-recompute | recomputes layer 1 from all input rows
+  :memory=resident:communication=halo | memory 'resident' keeps rows on the devices
+  :sampler=hongtu:communication=hongtu model=gat | 'hongtu' overwrites input rows that memory
   sampler.chunks_per_device=-1 | chunks_per_device is -1; give from 1 to 400, or
 neutronstar a100
-  :communication=bnsgcn | choose communication 'halo', or a sampler
+  :communication=bnsgcn | Choose communication 'halo', or a sampler
   :communication=hongtu:memory=hongtu | have a block for each layer
 p3 a5000
-  model=gat | needs whole rows; choose gcn, sage, gin or commnet
-  :communication=vanilla | keeps vertex data on the device
+  model=gat | needs whole rows. Choose gcn, sage, gin or commnet
+  :communication=vanilla | keeps vertex data on the devices
   :communication=none | moves whole rows; choose communication 'p3'
   :placement=data-parallel | gives devices whole rows; choose placement
   :memory=host | keeps vertex data on the host
@@ -101,9 +99,9 @@ reference:sampler=saint a5000
   sampler.presampled=-1 | sampler.presampled is -1; give a num
   sampler.presampled=10001 | sampler.presampled is 10001; give a num
 roc a100
-  :communication=pipegcn | choose communication 'halo', or memory 'resid
-  :communication=bnsgcn | choose communication 'halo', or memory 'resid
-  :communication=sancus | choose communication 'halo', or memory 'resid
+  :communication=pipegcn | Choose communication 'halo', or memory 'resid
+  :communication=bnsgcn | Choose communication 'halo', or memory 'resid
+  :communication=sancus | Choose communication 'halo', or memory 'resid
   sampler.learned=-1 | sampler.learned is -1; give a number
   sampler.learned=101 | sampler.learned is 101; give a number
 salient a5000

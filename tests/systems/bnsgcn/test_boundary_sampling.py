@@ -4,8 +4,6 @@ Partition i has the inner vertices V_i and the boundary set B_i, of which an epo
 probability with which a vertex of B_i is in U_i.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np
@@ -23,8 +21,6 @@ from tests.uneven import on_cpus
 
 ITEM = 8
 DEVICES = 3
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def setting_for(model="gcn", devices=DEVICES):
@@ -118,7 +114,7 @@ def train_densely(setting, rate):
             h = update(layer, workload.model, a)
         return h
 
-    return train_on(setting, forward)
+    return train_on(setting, forward)[0]
 
 
 @pytest.mark.parametrize(
@@ -139,9 +135,6 @@ def test_losses_are_those_of_matrices_without_the_rows_that_were_not_drawn(model
         assert projected_layers(bundle_of(kernel=kernel), setting)
     trace = run(setting, kernel=kernel, rate=rate)
     assert losses(trace) == pytest.approx(train_densely(setting, rate), rel=1e-9)
-
-
-# --------------------------------------------------------------------------- what is drawn
 
 
 def test_sums_over_rows_that_were_drawn_are_unbiased():

@@ -1,7 +1,5 @@
 """HongTu's volumes and orders of chunks that are given by their sets of neighbours."""
 
-from __future__ import annotations
-
 from gnnbench_plugins.hongtu.search import MAX_SWEEPS, descend
 from gnnbench_plugins.hongtu.volumes import (
     NeighbourSets,

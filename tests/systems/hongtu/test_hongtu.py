@@ -5,8 +5,6 @@ The paper's symbols: partition i < m, chunk (batch) j < n, neighbour set N_ij, t
 are loaded and those that are kept from batch j-1.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from functools import cache
@@ -31,8 +29,6 @@ from tests.systems.training import (
     run_ablation,
     setting_for,
 )
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 CHUNKS = 4
 HONGTU = Parts("hongtu", "hongtu", "hongtu", "hongtu", "torch")

@@ -1,7 +1,5 @@
 """HongTu's Figure 10 and its headlines, by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from gnnbench.records import Cell, Table, TableRow
@@ -9,8 +7,6 @@ from gnnbench.reproduce.agreement import measure_agreement
 from gnnbench_plugins.studies.hongtu import figures
 from gnnbench_plugins.studies.hongtu.headlines import judge_ratios, pair_systems
 from gnnbench_plugins.studies.hongtu.quoted import LARGE, PARTITIONS, PaperGraph
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def rows_of(table: Table) -> dict[str, list[float | None]]:

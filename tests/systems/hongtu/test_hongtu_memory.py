@@ -3,8 +3,6 @@
 ``tests/run/test_engines.py`` holds the losses of every memory equal to plain training.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from functools import cache
@@ -24,8 +22,6 @@ from gnnbench.run import host_resident, train
 from gnnbench_plugins.hongtu.memory import RecomputingMemory
 from tests.systems.training import assert_same_training, registry, setting_for
 from tests.systems.training import run as run_parts
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def parts_for(memory):
@@ -197,6 +193,6 @@ def test_memory_and_disks_that_do_not_serve_are_refused(tmp_path):
     with pytest.raises(IncompatiblePartsError, match="is not a directory; name one that exists"):
         run("hongtu", setting, spill_dir=tmp_path / "none")
     unknown = with_disk(setting_for("gcn", 2), 0.0)
-    with pytest.raises(PlatformError, match="add disk_bandwidth to its"):
+    with pytest.raises(PlatformError, match="Add disk_bandwidth to its"):
         run("hongtu", unknown, host_bytes=FIXED)
     run("hongtu", unknown)

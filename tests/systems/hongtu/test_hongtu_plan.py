@@ -1,7 +1,5 @@
 """A plan says what HongTu's training would do: the same chunks, rows and memory, from counts."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 

@@ -3,8 +3,6 @@
 Real graphs are those of the shared data folder.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from functools import cache
@@ -39,9 +37,6 @@ from tests.systems.training import run as run_parts
 from tests.uneven import make_uneven
 
 A100_SERVER = "epyc7543x4-4xa100"
-
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @cache
@@ -119,9 +114,6 @@ def test_algorithm_4_is_what_its_lines_say(drawn):
     assert reorganise(sets, vertices) == algorithm_4(sets)
 
 
-# --------------------------------------------------------------------------- local search
-
-
 def moves(order):
     """Every order that one reversal of batches or one exchange of chunks makes of ``order``."""
     n = len(order[0])
@@ -175,9 +167,6 @@ def test_the_search_stops_after_the_sweeps_it_was_given():
     assert costs == sorted(costs, reverse=True)
     assert costs[0] == price(sets, start, 200, rates)
     assert costs[-1] < costs[0]
-
-
-# --------------------------------------------------------------------------- the plan
 
 
 @pytest.mark.parametrize("search", ["none", "greedy", "local", "full"])
@@ -260,9 +249,6 @@ def test_graphs_without_edges_and_with_fewer_vertices_than_chunks_are_planned():
     bare = dataclasses.replace(setting.dataset, graph=alone)
     cut = sampler.chunks(dataclasses.replace(setting, dataset=bare), 3)
     assert "replication factor is 1.00" in cut.notes[0]
-
-
-# --------------------------------------------------------------------------- chunks that fit
 
 
 def fitting_run(setting, size, **sampler):

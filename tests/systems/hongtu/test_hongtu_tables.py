@@ -1,7 +1,5 @@
 """HongTu's epochs from counts: held against the engine's, and the paper's tables from them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -44,12 +42,6 @@ from tests.systems.training import bundle_of, load_dense
 
 PLATFORM = "epyc7543x4-4xa100"
 CLUSTER = "epyc7763x4-8xa5000"
-
-
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-# --------------------------------------------------------------------------- against the engine
 
 
 def count_chunks(rounds, owner, partitions):
@@ -203,9 +195,6 @@ def test_the_papers_tables_agree_with_each_other():
             assert seconds[2:] == tuple(TABLE_7[layers, graph.label][1] for graph in LARGE)
     for graph, total in zip(LARGE, TABLE_9["HongTu w/ CD"], strict=True):
         assert total / 100 == pytest.approx(TABLE_7[2, graph.label][1], rel=0.01)
-
-
-# --------------------------------------------------------------------------- the reproductions
 
 
 def epoch_s(case):

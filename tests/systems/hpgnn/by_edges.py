@@ -1,7 +1,5 @@
 """HP-GNN's layers edge by edge, and the share of the channels that bursts reach."""
 
-from __future__ import annotations
-
 import math
 
 import torch

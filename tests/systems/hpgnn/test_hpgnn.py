@@ -1,8 +1,6 @@
 """HP-GNN's claims: design space exploration, the cycle model beside the equations, layout, and the
 same maths."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from functools import cache
@@ -72,9 +70,6 @@ def registry() -> Registry:
 
 def designs(points) -> list[tuple[int, int]]:
     return [(point.design.n, point.design.m) for point in points]
-
-
-# --------------------------------------------------------------------------- Equations 3 to 11
 
 
 def test_resources_are_equations_10_and_11():
@@ -167,9 +162,6 @@ def test_a_host_too_small_to_hide_sampling_is_reported():
             assert run.stages["sample"].value > 0.9 * run.metrics["epoch_time"].value
 
 
-# --------------------------------------------------------------------------- boards
-
-
 def test_every_number_of_a_board_has_a_source():
     for path in BUNDLED.glob("*.toml"):
         board = load_board(path.stem)
@@ -237,8 +229,12 @@ def test_a_batch_that_does_not_fit_the_board_is_refused():
 @pytest.mark.parametrize(
     ("uram", "given", "message"),
     [
-        (512, {}, "buffer of a die of u250 has 2 words, and each of 1 gather PEs .* a row of 16"),
-        (8192, {"n": "4", "m": "16"}, "has 32 words, and each of 4 gather PEs needs room for a"),
+        (512, {}, "buffer of a die of u250 has 2 words, too few for a row of 16 at each of 1"),
+        (
+            8192,
+            {"n": "4", "m": "16"},
+            "has 32 words, too few for a row of .* at each of 4 gather PEs",
+        ),
     ],
 )
 def test_a_board_too_small_is_refused_before_anything_runs(tmp_path, uram, given, message):
@@ -255,9 +251,6 @@ def test_a_small_result_buffer_bounds_the_exploration():
     """Room for two rows of 128 floats a die: designs of one and two PEs are left."""
     board = replace_fields(U250, uram_bytes=4 * 2 * 128 * 4)
     assert {point.design.n for point in explore(SUBGRAPH, board).points} == {1, 2}
-
-
-# --------------------------------------------------------------------------- programs
 
 
 def test_a_program_is_parsed_and_explored():
@@ -376,9 +369,6 @@ def test_layouts_hold_every_edge_once(rmt, rra, resident):
             assert (np.diff(laid.backward.src) >= 0).all()
 
 
-# --------------------------------------------------------------------------- cycles and equations
-
-
 def test_systolic_array_fills_and_drains():
     """m = 64 is 8 x 8: two blocks of rows, three of columns, 100 cycles each, 15 more."""
     assert array_shape(64) == (8, 8)
@@ -483,9 +473,6 @@ def test_alpha_comes_out():
     # Longer bursts waste less.
     random_ones = [alphas["random", width] for width in (64, 128, 256, 512)]
     assert random_ones == sorted(random_ones)
-
-
-# --------------------------------------------------------------------------- the strategy
 
 
 def run_compare(

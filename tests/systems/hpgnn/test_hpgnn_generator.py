@@ -1,7 +1,5 @@
 """HP-GNN's generators: a design's C simulation beside the reference and the cycle model."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -250,9 +248,6 @@ def check_update(simulated: Simulated, operators: Operators) -> None:
         if number == len(WIDTHS) - 2:
             rows_there = torch.relu(rows_there)
         torch.testing.assert_close(rows_there, expected, rtol=1e-5, atol=1e-5)
-
-
-# --------------------------------------------------------------------------- the C simulation
 
 
 @dataclass(frozen=True)
@@ -540,9 +535,6 @@ def test_the_pages_program(tmp_path, monkeypatch, capsys):
     assert best is not None
     assert any(f"n = {best[1]}, m = {best[2]} a die (given" in note for note in run.notes)
     assert printed.splitlines()[0] in PAGE.read_text(encoding="utf-8")
-
-
-# --------------------------------------------------------------------------- one clear sentence
 
 
 @pytest.mark.parametrize(

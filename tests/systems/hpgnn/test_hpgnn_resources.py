@@ -1,7 +1,5 @@
 """What HP-GNN's designs take of a die, memory included, by hand and beside what is generated."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

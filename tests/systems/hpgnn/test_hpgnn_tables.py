@@ -1,7 +1,5 @@
 """HP-GNN's Table 6: what its layouts earn, and what that rests on."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -9,8 +7,6 @@ from gnnbench import datasets
 from gnnbench.machines.tables import flatten, replace_fields
 from gnnbench_plugins.hpgnn.boards import load_board
 from gnnbench_plugins.studies.hpgnn.optimisations import STEPS, Draw, list_assumptions
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_all_layouts_have_the_same_mini_batch_and_each_earns_something():

@@ -1,7 +1,5 @@
 """HyScale-GNN's claims: Algorithm 1, Equations 5 to 13, Figure 7, and the same maths throughout."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import replace
@@ -59,8 +57,6 @@ def bottlenecks_of(result) -> list[float]:
 def run(dataset, platform, workload, **options) -> Run:
     return run_bundle(bundle_of("hyscale", **options), setting_of(dataset, platform, workload))
 
-
-# --------------------------------------------------------------------------- Algorithm 1
 
 #: Lines 10 to 32: the first rule that the bottleneck, the fastest and the second fastest task fit.
 ALGORITHM_1 = """
@@ -151,9 +147,6 @@ def test_equal_times_keep_the_order_in_which_the_algorithm_names_the_tasks():
     times = StageTimes(1.0, 2.0, 2.0, 1.0, 2.0, 2.0)
     assert decide(times) == BalanceThread("sample_cpu", "load")
     assert decide(StageTimes(1.0, 1.0, 0.0)) == BalanceThread("load", "sample_cpu")
-
-
-# --------------------------------------------------------------------------- the balancer
 
 
 def times(sample=1.0, load=1.0, cpu=1.0, accelerator=1.0):
@@ -310,8 +303,6 @@ def test_whatever_is_observed_seeds_and_threads_are_only_moved(
         assert min(after.sample, after.load, after.train) >= 1
 
 
-# --------------------------------------------------------------------------- DRM in real training
-
 WIDE = Workload("gcn", (64, 128, 8), 4, 125, (10, 10), 0, threads=1)
 
 
@@ -395,8 +386,6 @@ def test_what_a_stage_took_beyond_the_prediction_is_a_fixed_cost():
     assert corrected.train_accelerator_s == 0.0
     assert corrected.synchronise_s == 0.5
 
-
-# --------------------------------------------------------------------------- the performance model
 
 HOST = Device(
     "host",

@@ -1,8 +1,6 @@
 """HyScale-GNN's peers (sections VI-E and VIII) and what lies past it: that all train alike, and
 what each of them moves. Caches, columns of features, partitions, and rows rounded on their way."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 
@@ -29,7 +27,6 @@ from tests.sessions import on_open
 from tests.systems.bundles import bundle_of, losses, run_bundle, setting_of
 from tests.uneven import make_uneven
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 PEERS = ("pyg-multi-gpu", "pagraph", "p3", "distdgl-v2")
 FEATURES, HIDDEN, CLASSES = 12, 8, 4
 ITEM = 8
@@ -137,9 +134,6 @@ def test_distdgl_v2_maps_tasks_once(graph, part):
             assert seeds.tolist() == whole[: len(seeds)].tolist()
         together = np.concatenate([on_cpu, *(seeds for _, seeds in shares)])
         assert sorted(together.tolist()) == sorted(drawn.tolist())
-
-
-# --------------------------------------------------------------------------- the hot-row cache
 
 
 def crossing_with_cache(setting, rows):
@@ -319,8 +313,6 @@ def test_mini_batches_take_what_is_foreseen(graph, model):
     held = run("pagraph", setting, [("memory", "host")]).peak_bytes["gpu0"]
     assert held == foreseen + 2 * setting.parameter_bytes
 
-
-# --------------------------------------------------------------------------- rounded features
 
 floats = st.floats(-1e6, 1e6, width=32)
 

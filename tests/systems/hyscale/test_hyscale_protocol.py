@@ -1,7 +1,5 @@
 """HyScale-GNN's Processor-Accelerator Training Protocol: §III, §IV, Listing 1, and its failures."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal
@@ -47,7 +45,7 @@ HYSCALE = Parts("neighbour", "hyscale", "hyscale", "host", "torch")
 PREFETCH = (0, 1, 2)
 SMALL = Workload("sage", (12, 8, 4), 2, 17, (4, 3), 0, dtype="float64", threads=1)
 
-pytestmark = pytest.mark.usefixtures("one_thread", "no_hang_and_no_leak")
+pytestmark = pytest.mark.usefixtures("no_hang_and_no_leak")
 
 
 @pytest.fixture(scope="module")
@@ -168,9 +166,6 @@ def test_threads_give_what_taking_turns_gives_to_the_bit(small_graph, communicat
         assert (ours.bytes, ours.work_by_device) == (theirs.bytes, theirs.work_by_device)
 
 
-# --------------------------------------------------------------------------- overlap is real
-
-
 @pytest.mark.parametrize(("cores", "accelerators"), [(1, 0), (2, 0), (3, 0), (1, 1), (2, 1)])
 @pytest.mark.parametrize("real", [False, True], ids=["described", "here"])
 def test_a_host_that_trains_alone_on_few_cores_takes_turns(small_graph, cores, accelerators, real):
@@ -235,9 +230,6 @@ def test_stages_have_the_threads_they_were_given(small_graph, real):
     assert set(sampling) == {(planned.sample, planned.sample)}
     assert ("gnnbench train host", planned.train) in training
     assert {count for name, count in training if name.endswith("gpu0")} <= {before}
-
-
-# --------------------------------------------------------------------------- failures
 
 
 class InjectedError(Exception):
@@ -394,8 +386,6 @@ def test_a_watch_that_has_seen_enough_ends_the_training(small_graph):
     assert len(result.trace.epochs) == 1
     assert seen == [before]
 
-
-# --------------------------------------------------------------------------- accelerators sample
 
 SAMPLING = {"placement_accelerator_sampling": "true", "placement_drm": "false"}
 

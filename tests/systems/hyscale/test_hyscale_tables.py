@@ -1,7 +1,5 @@
 """HyScale-GNN's tables and figures, and the equations that they rest on."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 
@@ -46,9 +44,6 @@ from tests.systems.bundles import REGISTRY, bundle_of, run_bundle, setting_of
 FANOUTS = (25, 10)
 
 
-# --------------------------------------------------------------------------- stand-ins
-
-
 @pytest.mark.parametrize("law", [
     PowerLaw(200_000, 50.5, 2.5),
     PowerLaw(200_000, 14.5, 3.0, directed=True, without=0.47),
@@ -75,8 +70,6 @@ def test_profiles_are_cut_between_two_sizes():
     assert cut_profiles(profiles, 15) == (profiles[0], BatchProfile(15, (130, 15), (115,)))
     assert cut_profiles(profiles, 10) == (profiles[0],)
 
-
-# --------------------------------------------------------------------------- the equations
 
 SHAPE = LayerShape(100, 256, 100, 0, 25_600, True)
 
@@ -221,9 +214,6 @@ def test_sparse_features_are_predicted_as_training_has_them(kernel, model):
     seconds = sum(span.seconds for span in passes)
     twice = [s for s in passes if s.label == "update backward" and s.layer == 1]
     assert found.train_cpu_s == pytest.approx(seconds - sum(s.seconds for s in twice) / 2)
-
-
-# --------------------------------------------------------------------------- predicted epochs
 
 
 def train_small(platform, **placement):

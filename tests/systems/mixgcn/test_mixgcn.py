@@ -1,8 +1,6 @@
 """MixGCN's mixture of parallelism and of accelerators: its Algorithm 2, Propositions 3.3 to 3.5 and
 Figure 5, on real training."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from functools import cache
@@ -18,14 +16,13 @@ from gnnbench.machines.tables import replace_fields
 from gnnbench.parts import divide_evenly
 from gnnbench.price.folds import digest, imbalance
 from gnnbench.price.model_clock import ModelClock
-from gnnbench.records import Parts, Shard, Workload
+from gnnbench.records import Shard, Workload
 from gnnbench.run import train
 from tests.systems.bundles import bundle_of, setting_of
+from tests.systems.training import PLAIN, losses
 from tests.uneven import make_uneven
 
-PLAIN = Parts("full-graph", "single", "none", "resident", "torch")
 ITEM = 8
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def setting_for(model="gcn", num_layers=2, devices=3, epochs=2, kinds=()):
@@ -53,10 +50,6 @@ def epoch_s(trace):
     return digest(trace.epochs[-1], "modelled").epoch_s
 
 
-def losses(trace):
-    return [epoch.loss for epoch in trace.epochs]
-
-
 @cache
 def plain_losses(model, num_layers):
     return losses(run(setting_for(model, num_layers), PLAIN))
@@ -64,9 +57,6 @@ def plain_losses(model, num_layers):
 
 def assert_equal(trace, model="gcn", num_layers=2):
     assert losses(trace) == pytest.approx(plain_losses(model, num_layers), rel=1e-9, abs=0)
-
-
-# --------------------------------------------------------------------------- the maths
 
 
 @pytest.mark.parametrize(
@@ -148,9 +138,6 @@ def test_rows_of_the_adjacency_may_be_divided_as_well(model, stages, devices, gr
     shards = mixgcn(**options).placement.shard_aggregate(60, 7, setting.platform)
     assert find_shard_fault(shards, 60, 7) is None
     assert {end - begin for begin, end in (shard.vertices for shard in shards)} == {60 // groups}
-
-
-# --------------------------------------------------------------------------- what crosses
 
 
 def count_crossing(rows, width, sparse, dense, shared):
@@ -249,9 +236,6 @@ def test_work_is_balanced_and_memory_shrinks_with_the_devices():
             trace.peak_bytes[device.name] - fixed for device in setting.platform.accelerators
         }
     assert all(size * devices == peaks[1] for devices, size in peaks.items())
-
-
-# --------------------------------------------------------------------------- what is refused
 
 
 @pytest.mark.parametrize(

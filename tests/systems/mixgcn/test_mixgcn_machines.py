@@ -1,7 +1,5 @@
 """MixGCN's sparse accelerator, its rivals, Figure 12 and Table 3."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -60,9 +58,6 @@ def make_matrix(rows: list[list[int]], num_src: int) -> SparseMatrix:
 
 def cycles_of(machine: Machine, matrix: SparseMatrix, width: int, mask: MaskArray | None) -> float:
     return machine.run(matrix, width, mask).seconds * SLOW
-
-
-# --------------------------------------------------------------------------- counted by hand
 
 
 def test_steps_go_tile_by_tile_and_slice_by_slice():
@@ -169,9 +164,6 @@ def test_cpu_by_hand():
         Cpu(replace_fields(host, power_w=None)).run(matrix, 8)
 
 
-# --------------------------------------------------------------------------- tiles
-
-
 def test_slices_are_chosen_for_the_fewest_bytes():
     """No other width of a slice moves fewer, on a graph whose edges are spread evenly."""
     graph = make_sbm("sbm:vertices=4000,edges=80000,features=1,classes=2").graph
@@ -234,9 +226,6 @@ def test_more_bandwidth_and_faster_clocks_are_never_slower(data):
     less, base = SPU.run(matrix, width, fewer), SPU.run(matrix, width, mask)
     assert less.seconds <= base.seconds
     assert all(less.bytes[kind] <= base.bytes[kind] for kind in base.bytes)
-
-
-# --------------------------------------------------------------------------- Figure 12, Table 3
 
 
 def test_all_machines_load_the_same_rows_in_the_same_slices():
@@ -324,9 +313,6 @@ def test_a_lead_that_vanishes_does_not_agree(compared):
     assert cell.value == pytest.approx(2)
     assert find_error(cell) == pytest.approx(2 / 5 - 1)
     assert sum(find_error(cell) is not None for row in rows for cell in row.cells) == 3
-
-
-# --------------------------------------------------------------------------- kernel 'spu'
 
 
 def train(*, check: bool = False, **changes: object) -> RunResult:

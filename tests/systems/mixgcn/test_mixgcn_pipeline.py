@@ -1,7 +1,5 @@
 """MixGCN section 3.2.2: orders, Proposition 3.5, and the schedules of Figure 5 by the program."""
 
-from __future__ import annotations
-
 import dataclasses
 from functools import cache
 from itertools import pairwise
@@ -47,9 +45,6 @@ def graphs(draw, most=24):
     ends = st.integers(0, vertices - 1)
     edges = draw(st.lists(st.tuples(ends, ends), max_size=40))
     return make_graph(vertices, [(u, v) for u, v in edges if u != v])
-
-
-# --------------------------------------------------------------------------- orders
 
 
 def test_the_text_s_figure_1a():
@@ -228,9 +223,6 @@ def test_updates_that_are_slower_than_aggregation_leave_sparse_devices_waiting()
     assert max(forward_gaps(slow)) > 0.1
 
 
-# --------------------------------------------------------------------------- numbers of devices
-
-
 @pytest.mark.parametrize("total", [2, 3, 16, 33])
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_devices_are_shared_out_by_the_price(total, share):
@@ -250,7 +242,7 @@ def test_of_equal_prices_the_smaller_number_is_taken():
 
 
 @pytest.mark.parametrize(("accelerators", "alone"), [(1, True), (0, True), (2, False)])
-def test_one_device_is_given_no_pipeline(accelerators, alone):
+def test_one_device_is_given_no_pipeline(registry, accelerators, alone):
     machine = load_platform("epyc7543x4-4xa100")
     machine = dataclasses.replace(machine, accelerators=machine.accelerators[:accelerators])
     # A path, whose rows are read by their neighbours alone: several stages are soon back.
@@ -259,7 +251,6 @@ def test_one_device_is_given_no_pipeline(accelerators, alone):
     )
     workload = Workload("gcn", (8, 16, 4), 1, 16, (5, 5), 0)
     setting = Setting(dataset, machine, workload, build(workload).shapes)
-    registry = plugins.load()
     parts = registry.strategy("mixgcn").bundles["full-graph"]
     settled = plugins.assemble(registry, parts, {}).settle(setting)
     (why, *_) = settled.chosen["sampler"]

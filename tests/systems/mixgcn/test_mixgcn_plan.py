@@ -1,7 +1,5 @@
 """MixGCN's plans and tables: sizes beside trained epochs, Table 4, and Figure 7."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
@@ -35,7 +33,6 @@ from tests.systems.training import registry
 
 NODE = "xeon8462-8xh100-8xspu"
 GPUS = "epyc7763x2-4xa5000"
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def make_workload(dims: tuple[int, ...], model: str = "gcn") -> Workload:
@@ -45,9 +42,6 @@ def make_workload(dims: tuple[int, ...], model: str = "gcn") -> Workload:
 @pytest.fixture(scope="module")
 def small() -> Dataset:
     return datasets.load("sbm:vertices=301,edges=1500,features=37,classes=5")
-
-
-# --------------------------------------------------------------------------- plans
 
 
 def plan(
@@ -124,9 +118,6 @@ def test_a_stream_is_planned_from_its_size():
     assert values(alone["schedules"]) == {"naive": rows["naive"]}
 
 
-# --------------------------------------------------------------------------- tables
-
-
 def test_a_graph_without_stages_is_cut_by_price():
     vertices = 40
     ends = np.triu_indices(vertices, 1)
@@ -153,8 +144,6 @@ def test_rows_of_others_are_those_that_partitions_read(monkeypatch):
     others = sum(owner[vertex] != worker for worker, vertex in read)
     assert throughput.halo_share(dataclasses.replace(REDDIT, spec="small")) == others / 400
 
-
-# --------------------------------------------------------------------------- Figure 7, four nodes
 
 REDDIT = GRAPHS[0]
 

@@ -1,7 +1,5 @@
 """NeuGraph: the grid of chunks, what crosses for its pieces, what stays, and what overlaps."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -22,8 +20,6 @@ from tests.systems.training import (
     run_ablation,
 )
 from tests.uneven import on_cpus
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 DEVICES, CHUNKS = 2, 3
 ITEM = 8

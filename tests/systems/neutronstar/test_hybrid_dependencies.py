@@ -5,8 +5,6 @@ Device i has the vertices V_i. Layer l reads h^{l-1} of its halo: R^l are comput
 itself, C^l are read of their owners.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from itertools import pairwise
 
@@ -34,8 +32,6 @@ DEVICES = 3
 SPLITS = ("auto", "cached", "communicated")
 #: The two extremes, and the strategies that they come to.
 EXTREMES = {"partition": "communicated", "distdgl-full-graph": "cached"}
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def bundle_of(**sampler):
@@ -177,15 +173,11 @@ def test_blocks_have_all_in_edges_and_the_note_counts_their_rows():
     assert len(set(spent)) == DEVICES
     kept = sum(map(len, chunks.kept.values()))
     note = " ".join(run(setting, split="auto", features="kept").notes)
-    assert f"of {3 * halos:,} rows of others" in note
-    assert f"{wanted:,} are computed again, with {depend:,} more that these depend on" in note
-    told = (
-        f"features of {kept:,} vertices of others are kept: {format_si(max(spent), 'B')} a device"
-    )
-    assert told in note
+    assert f"of {3 * halos:,} remote rows" in note
+    assert f"{wanted:,} are recomputed, with {depend:,} that these depend on" in note
+    most = format_si(max(spent), "B")
+    assert f"features of {kept:,} remote vertices are kept, at most {most} a device" in note
 
-
-# --------------------------------------------------------------------------- Algorithm 4, by hand
 
 #: Vertex 0 is the device's own; 1 and 2 are its halo. 1 knows 3; 2 knows 3, 4 and 5.
 EDGES = ((0, 1), (0, 2), (1, 3), (2, 3), (2, 4), (2, 5))

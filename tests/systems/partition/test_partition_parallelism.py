@@ -3,8 +3,6 @@
 m workers, worker i with the vertices V_i; R are the remote neighbours of all of them.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -13,8 +11,6 @@ from tests.systems import training
 from tests.systems.training import losses, registry, sent
 
 ITEM = 8
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def setting_for(devices, model="gcn", num_layers=3):

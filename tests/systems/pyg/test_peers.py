@@ -91,9 +91,6 @@ def small_setting(model: str = "gcn", **workload: Any) -> Setting:
     return make_setting(make_dataset(), make_platform(1), model, layers, 1, **workload)
 
 
-# --------------------------------------------------------------------------- kernels
-
-
 def test_operations_equal_the_dense_ones(kernel: Kernel) -> None:
     outcome = conformance.run_check(MATHS, registry(), f"kernel={kernel.name}")
     assert outcome.status == "passed", outcome.reason
@@ -237,9 +234,6 @@ def test_models_equal_those_of_kernel_torch(
         torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-12)
 
 
-# --------------------------------------------------------------------------- their own modules
-
-
 class RowsMultiplied(TorchFunctionMode):
     """The number of rows of each matrix product; all make rows of one width of another."""
 
@@ -371,9 +365,6 @@ def test_the_gated_layer_is_pygs_without_its_inner_biases() -> None:
         index = torch.stack((bound.adjacency.edge_src, bound.adjacency.edge_dst))
         expected = module((h, h[:9]), index)
         torch.testing.assert_close(layer.update(bound, layer.aggregate(bound, h)), expected)
-
-
-# --------------------------------------------------------------------------- samplers
 
 
 def begun(setting: Setting) -> DGLSampler:
@@ -512,9 +503,6 @@ def test_pyg_draws_are_seeded_and_leave_torch_alone(monkeypatch: pytest.MonkeyPa
 @pytest.fixture
 def bundle_of_pyg() -> Bundle:
     return Bundle(PyGSampler(), None, None, None, PyGKernel())  # type: ignore[arg-type]
-
-
-# --------------------------------------------------------------------------- importing
 
 
 PROGRAM = """

@@ -1,7 +1,5 @@
 """Placement ``single``: which device computes."""
 
-from __future__ import annotations
-
 import pytest
 
 from gnnbench.machines.describe import load_platform

@@ -1,7 +1,5 @@
 """ROC: what a vertex costs, the cuts by it, and what waits on the host between the passes."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import re
@@ -25,8 +23,6 @@ from tests.systems import training
 from tests.systems.training import assert_same_training, list_before, make_setting, prepare
 from tests.uneven import on_cpus
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def graph_of(rows):
     lengths = [len(row) for row in rows]
@@ -48,9 +44,6 @@ def run(setting, swaps=(), **options):
 
 def peaks_of(trace, setting):
     return [trace.peak_bytes[device.name] for device in setting.platform.accelerators]
-
-
-# --------------------------------------------------------------------------- what a vertex costs
 
 
 def test_features_of_a_vertex_by_hand():
@@ -142,9 +135,6 @@ def test_nothing_is_learned_where_one_device_trains_or_none_is_asked_for():
     setting = setting_of()
     bounds = bundle_of(sampler={"learned": 0}).begin(setting).sampler.cut(setting, 2)
     assert bounds.tolist() == balance_ranges(setting.dataset.graph, 2).tolist()
-
-
-# --------------------------------------------------------------------------- what waits on the host
 
 
 def try_all(kept, working, rows, free):

@@ -3,8 +3,6 @@
 Its epochs on the model clock are counted by hand in ``tests/price/test_hand_counts.py``.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from itertools import pairwise
 
@@ -19,8 +17,6 @@ from gnnbench.price.model_clock import ModelClock
 from gnnbench.run import train
 from tests.systems.bundles import bundle_of, losses, setting_of
 from tests.uneven import make_uneven
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 ITEM, HALF = 8, 2
 #: Seeds of a round: nine and more rounds of the conformance graph.
@@ -139,7 +135,7 @@ def test_where_the_host_trains_or_its_threads_are_divided_all_share_each_mini_ba
 ):
     setting = setting_for(devices=devices, epochs=1)
     trace = run(setting, name, (("sampler", "salient"),), **options)
-    assert any("here all threads share each mini-batch" in note for note in trace.notes)
+    assert any("all threads share each mini-batch" in note for note in trace.notes)
     resources = {name for span in trace.epochs[0].spans for name in span.resources}
     assert not any(".prepare " in name for name in resources)
     assert losses(trace) == pytest.approx(losses(run(setting, "reference")), rel=1e-9, abs=0)

@@ -43,8 +43,8 @@ def count_marks(numbers: Sequence[MarkedNumber]) -> Table:
     return Table(
         name="constants",
         title=(
-            f"{len(numbers)} constants stand for the world, {totals['fitted']} of which were "
-            f"fitted, on {len(cells)} results: {'; '.join(sorted(cells))}."
+            f"The model has {len(numbers)} constants. {totals['fitted']} of them were fitted, on "
+            f"{len(cells)} results: {'; '.join(sorted(cells))}."
         ),
         columns=MARKS,
         rows=tuple(rows),

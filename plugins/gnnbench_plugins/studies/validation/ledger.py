@@ -251,7 +251,7 @@ def sum_up(entries: Sequence[LedgerEntry]) -> str:
     """Return how many measurements there are, and how near the predictions of held-out groups."""
     sources = len({entry.source for entry in entries})
     groups = len({entry.group for entry in entries})
-    head = f"{len(entries)} measurements of {sources} sources are {groups} independent groups"
+    head = f"{len(entries)} measurements of {sources} sources form {groups} independent groups"
     held_out = list_held_out(entries)
     factors = find_group_factors(held_out).values()
     if not factors:
@@ -260,11 +260,15 @@ def sum_up(entries: Sequence[LedgerEntry]) -> str:
         (kind, find_group_factors([entry for entry in held_out if entry.kind == kind]).values())
         for kind in KINDS
     ]
-    by_kind = [f"{kind} {median(each):.2g}x of {len(each)}" for kind, each in kinds if each]
+    by_kind = [
+        f"{kind} {median(each):.2g}x ({len(each)} group{'s' * (len(each) > 1)})"
+        for kind, each in kinds
+        if each
+    ]
     return (
-        f"{head}; {len(factors)} groups are held out of every fit. Their median factor is "
-        f"{median(factors):.2g}, and {100 * share_within(factors, NEAR):.0f} % are within "
-        f"{NEAR:g}x. By kind the median factor is {', '.join(by_kind)}."
+        f"{head}; {len(factors)} groups are held out of every fit. The median error of their "
+        f"predictions is {median(factors):.2g}x, and {100 * share_within(factors, NEAR):.0f} % are "
+        f"within {NEAR:g}x. The median by kind is {', '.join(by_kind)}."
     )
 
 
