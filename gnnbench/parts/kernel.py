@@ -330,11 +330,16 @@ class Kernel(Part):
         return self.hidden_passes
 
     def batch_seconds(self, device: Device) -> float:
-        """Return the seconds of loss and optimiser besides their memory traffic.
+        """Return the seconds that an update takes once, besides its memory traffic.
 
-        They are 0 unless the platform states them for this library.
+        These are the calls for the loss, the gradients and the optimiser. They are the library's
+        own, unless the platform has its measured times or its rates as a whole.
         """
-        return device.libraries.get(self.name, UNMEASURED).calls.batch_s
+        measured = device.libraries.get(self.name, UNMEASURED)
+        whole = device.rates.aggregate or device.rates.update or measured.update
+        if measured.sums.aggregate or whole or device.kind not in ("cpu", "gpu"):
+            return measured.calls.batch_s
+        return measured.calls.batch_s or self.library.batch_s
 
     def seconds(self, work: KernelWork, device: Device) -> float:
         """Return the modelled duration of ``work`` on a described device.
@@ -367,7 +372,7 @@ class Kernel(Part):
         sized = work._replace(order=None) if isinstance(work, AggregateWork) else work
         operations = self.operations(sized, device)
         seconds = price_operations(operations, device, library, work.threads)
-        return seconds + (library.batch_s if isinstance(work, LossWork) else 0.0)
+        return seconds + (self.batch_seconds(device) if isinstance(work, LossWork) else 0.0)
 
 
 def _by_equations(work: KernelWork, device: Device, known: LibraryRates) -> float:

@@ -169,7 +169,9 @@ def shrink(platform: Platform, share: float, kernel: Kernel) -> Platform:
     """
     if share == 1.0:
         return platform
-    front = {kernel.name: LibraryRates(calls=CallTimes(call_s=kernel.library.call_s * share))}
+    library = kernel.library
+    calls = CallTimes(call_s=library.call_s * share, batch_s=library.batch_s * share)
+    front = {kernel.name: LibraryRates(calls=calls)}
     host, *accelerators = (
         replace_fields(
             device,

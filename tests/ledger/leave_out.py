@@ -15,6 +15,7 @@ import gnnbench_plugins
 from gnnbench.host.toml import read_toml
 from gnnbench.jobs.sized import price_plan
 from gnnbench.machines.costs.library import DEVICES, Entry, Library, _base_of, read_devices
+from gnnbench.machines.tables import replace_fields
 from gnnbench.parts import Kernel, MiniBatchSampler
 from gnnbench.price.held_out import find_group_factors
 from gnnbench_plugins.studies import list_constants
@@ -94,7 +95,7 @@ def overridden(values: Mapping[Fitted, float]) -> Iterator[None]:
     for constant, value in values.items():
         if constant.path == DEVICES:
             kind, name = constant.name.split(".")
-            devices[kind] = replace(devices[kind], **{name: value})
+            devices[kind] = replace_fields(devices[kind], **{name: value})
             continue
         for cls in (*_list_subclasses(Kernel), *_list_subclasses(MiniBatchSampler)):
             library = vars(cls).get("library")

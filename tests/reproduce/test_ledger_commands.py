@@ -4,7 +4,6 @@ import json
 import re
 import shlex
 from functools import cache
-from statistics import fmean
 
 import pytest
 from click.testing import CliRunner
@@ -67,20 +66,19 @@ def test_cells_without_a_command_are_counted_with_the_reason():
     assert len([entry for entry in entries if entry.plan.reason == NO_PLAN]) == 21
     assert all(bool(entry.plan.command) != bool(entry.plan.reason) for entry in entries)
     note = next(note for note in tabulate(entries, ())[0].notes if "command" in note)
-    assert note.startswith("179 of 200 predictions are those of a `gnnbench plan` command")
+    assert note.startswith("181 of 202 predictions are those of a `gnnbench plan` command")
     assert note.endswith(f"21 have no command: {NO_PLAN}")
 
 
 def test_pyg_and_dgl_by_their_workers_are_in_the_published_order(one_thread):
-    """torch-quiver issue 86: one machine, both libraries at 4, 8 and 12 workers."""
+    """torch-quiver issue 86: one machine, both libraries at 4, 8 and 12 workers. PyG's stay."""
     ratios = []
     for workers in (4, 8, 12):
         pyg, dgl = (cells()[f"quiver86-products-{each}-{workers}w"] for each in ("pyg", "dgl"))
         commands = [read_plan(each).command for each in (pyg, dgl)]
-        assert commands[1] == commands[0].replace("plan pyg", "plan dgl")
+        alike = commands[0].replace("plan pyg", "plan dgl")
+        assert commands[1] == alike.replace(" --set sampler.persistent=true", "")
         planned = read_seconds(read_plan(pyg)) / read_seconds(read_plan(dgl))
         assert planned > 1.5
         ratios.append(planned / (pyg.measured / dgl.measured))
-    assert max(ratios) < 1.75
-    # More workers help PyG's, whose sampling is slow, more than DGL's.
-    assert fmean(ratios) > 1
+    assert 1 / 1.5 < min(ratios) < max(ratios) < 1.5

@@ -11,7 +11,7 @@ import pytest
 
 from gnnbench.errors import UsageError
 from gnnbench.machines import load_platform
-from gnnbench.machines.costs.library import read_devices
+from gnnbench.machines.costs.library import DEVICES, read_devices
 from gnnbench.price.held_out import find_group_factors, list_held_out
 from gnnbench.price.model_error import estimate_errors, read_errors
 from gnnbench.records import LedgerEntry, MachineKind, Origin, PathKind, Subject
@@ -349,6 +349,16 @@ def test_fitted_constants_name_cells_that_exist():
     assert {where for where in named if "(" not in where} <= ids
     assert {entry.id for entry in ledger().entries() if entry.fitted_on} >= named & ids
     assert len(named & ids) <= len(ids) / 3
+
+
+def test_every_fitted_constant_can_be_left_out_and_comes_back():
+    before = dict(read_devices())
+    of_devices = [each for each in list_fitted() if each.path == DEVICES]
+    assert {each.name for each in of_devices} >= {"cpu.side_by_side", "gpu.in_place"}
+    for constant in of_devices:
+        with overridden({constant: constant.plausible[0]}):
+            assert read_devices() != before, constant.name
+        assert read_devices() == before, constant.name
 
 
 def test_a_source_left_out_is_predicted_by_constants_found_without_it():

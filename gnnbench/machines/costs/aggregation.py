@@ -38,7 +38,7 @@ class Aggregation:
     concatenate the own rows. ``of_sources`` are those of source rows. The softmax of attention
     makes ``softmax_passes`` passes over values of edges. For forms in ``counted`` each forward pass
     counts the in-degrees anew. ``calls`` is the number of calls of the library's Python front end
-    in a forward pass.
+    in a forward pass, and ``attention_calls`` the number in one of attention.
     """
 
     index_bytes: float
@@ -52,6 +52,7 @@ class Aggregation:
     ] = 10
     counted: frozenset[Form] = frozenset()
     calls: int = 0
+    attention_calls: int = 0
 
     def list_operations(
         self, work: AggregateWork, *, scalar: bool = False
@@ -100,7 +101,9 @@ class Aggregation:
                 yield stream(read * size, written * size, launches=max(1, round(written)))
 
     def _count_calls(self, work: AggregateWork) -> int:
-        return 0 if work.backward else self.calls
+        if work.backward:
+            return 0
+        return (work.form == "attention" and self.attention_calls) or self.calls
 
     def _send_messages(
         self, work: AggregateWork, row_bytes: float, weighted: bool

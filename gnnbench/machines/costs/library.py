@@ -57,9 +57,9 @@ class Library:
     """The costs of a library besides its kernels' memory traffic and arithmetic.
 
     ``call_s`` is the time of one call of its message passing in Python and in its framework.
-    ``batch_s`` is the time that a mini-batch takes once: zeroing gradients, the loss, the
-    optimiser's kernels, and passing the mini-batch on. ``index_bytes`` is the stored size of an
-    edge's end. A core draws ``sampled_edges_per_s`` and an accelerator
+    ``batch_s`` is the time that an update takes once, of a mini-batch or of a full graph: zeroing
+    gradients, the loss, the optimiser's kernels, and passing the mini-batch on. An edge's end has
+    ``index_bytes``. One worker draws ``sampled_edges_per_s`` and an accelerator
     ``device_sampled_edges_per_s``, either after ``sampling_call_s`` for each layer; 0 means the
     platform's rate. Each worker of a loader takes ``worker_start_s`` to start, in every epoch.
     ``scalar_values_per_s`` is a core's rate in kernels without vector instructions,
@@ -143,7 +143,8 @@ class DeviceRates:
     """The rates that a kind of device reaches.
 
     An accelerator reads rows of host memory in place at ``in_place`` of the link's rate.
-    ``issues_ahead`` says that kernels are launched while earlier ones run.
+    ``issues_ahead`` says that kernels are launched while earlier ones run. n workers of a loader
+    draw n^``workers_gain`` times as fast as one.
     """
 
     reached: ReachedShares
@@ -151,6 +152,7 @@ class DeviceRates:
     pages: PageRates = PageRates()
     in_place: float = 1.0
     issues_ahead: float = 0.0
+    workers_gain: float = 1.0
 
 
 def _base_of(name: str) -> str:

@@ -21,8 +21,8 @@ def price_sampling(
 
     They are a library's calls for each layer, and edges at the library's rate, the platform's, or
     the rate ``measured`` here. A host's threads draw a mini-batch each, so all their work is
-    divided by the threads. If the joint rate on one mini-batch was measured, all threads draw it
-    together, and each call is made once.
+    divided by the threads. Workers of a library contend, so their gain is smaller. If the joint
+    rate on one mini-batch was measured, all threads draw it together, and each call is made once.
     """
     call_s = measured.edges.sampling_call_s or library.sampling_call_s
     of_host = device.kind == "cpu"
@@ -34,7 +34,10 @@ def price_sampling(
         return started_s + work.layers * call_s + work.edges / rate
     own = library.sampled_edges_per_s if of_host else library.device_sampled_edges_per_s
     rate = measured.edges.sampled_edges_per_s or own or device.rates.sampled_edges_per_s
-    return started_s + (work.layers * call_s + work.edges / rate) / threads
+    together = float(threads)
+    if of_host and own and not measured.edges.sampled_edges_per_s:
+        together = threads ** rates_of(device).workers_gain
+    return started_s + (work.layers * call_s + work.edges / rate) / together
 
 
 def price_copy(work: CopyWork, device: Device) -> float:

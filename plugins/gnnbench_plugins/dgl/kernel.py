@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from gnnbench.machines.costs import Library, Operation, read_library
 from gnnbench.machines.costs.aggregation import Aggregation
 from gnnbench.machines.costs.passes import Passes
 from gnnbench.machines.machine import Device, DeviceKind
-from gnnbench.parts import Adjacency, Kernel, LayerShape, Scaling, Setting
+from gnnbench.parts import Adjacency, Kernel, LayerShape, Scaling, Setting, option
 from gnnbench.records import AggregateWork, Block, BlockSize, KernelWork, Mode
 from gnnbench_plugins.reference.loader import RegularisedModel
 
@@ -141,7 +141,8 @@ class DGLKernel(RegularisedModel, Kernel):
     library: ClassVar[Library] = read_library(LIBRARY)
     #: ``GraphConv`` scales source and destination rows around a sum without weights, and adds the
     #: scaled own rows. A mean is a sum divided by degrees, concatenated with the own rows. Biases
-    #: are added after the product.
+    #: are added after the product. ``GATConv`` calls ``apply_edges``, ``edge_softmax`` and
+    #: ``update_all``.
     aggregation: ClassVar[Aggregation] = Aggregation(
         index_bytes=read_library(LIBRARY).index_bytes,
         weighted=frozenset(),
@@ -154,8 +155,15 @@ class DGLKernel(RegularisedModel, Kernel):
         softmax_passes=8,
         counted=frozenset({"mean"}),
         calls=1,
+        attention_calls=3,
     )
     update_passes: ClassVar[Bound[Passes]] = ((1, 1), (1, 0))
+
+    projects: Literal["narrowing", "never"] = option(
+        "narrowing",
+        "layers that multiply by W before they aggregate: those whose rows become narrower, or "
+        "none, as SAGEConv before DGL 0.7",
+    )
 
     def begin(self, setting: Setting) -> None:
         """Check that DGL is installed; it is imported at the first computation."""
@@ -166,8 +174,10 @@ class DGLKernel(RegularisedModel, Kernel):
 
         It does in ``GraphConv`` and ``SAGEConv`` if rows get narrower, and never in ``GINConv``.
         """
+        if self.projects == "never" or setting.workload.model == "gin":
+            return False
         shape = setting.layers[layer]
-        return setting.workload.model != "gin" and shape.in_features > shape.out_features
+        return shape.in_features > shape.out_features
 
     def operations(self, work: KernelWork, device: Device) -> tuple[Operation, ...]:
         """Return the operations, with DGL's slow paths on a CPU.

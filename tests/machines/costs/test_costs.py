@@ -532,14 +532,18 @@ def test_a_described_gather_rate_stands():
 
 
 def test_a_sampler_takes_its_calls_and_its_own_rate_shared_by_its_workers():
+    """Workers of a library contend. Threads of a native sampler do not, nor do measured ones."""
+    gain = RATES["cpu"].workers_gain
+    assert 0.5 < gain < 1
     library = Library(
         sampled_edges_per_s=2e6, device_sampled_edges_per_s=1e8, sampling_call_s=0.01,
         worker_start_s=0.5,
     )  # fmt: skip
     work = SampleWork(edges=10**6, layers=3, threads=4)
-    assert price_sampling(work, CPU, library) == pytest.approx((0.03 + 0.5) / 4)
-    assert price_sampling(work._replace(threads=0), CPU, library) == pytest.approx(0.53 / 20)
-    assert price_sampling(work._replace(starts=2), CPU, library) == pytest.approx(1 + 0.53 / 4)
+    assert price_sampling(work, CPU, library) == pytest.approx(0.53 / 4**gain)
+    assert price_sampling(work._replace(threads=0), CPU, library) == pytest.approx(0.53 / 20**gain)
+    starting_s = price_sampling(work._replace(starts=2), CPU, library)
+    assert starting_s == pytest.approx(1 + 0.53 / 4**gain)
     assert price_sampling(work, GPU, library) == pytest.approx(0.03 + 0.01)
     measured = LibraryRates(edges=EdgeRates(sampled_edges_per_s=1e6))
     assert price_sampling(work, CPU, library, measured) == pytest.approx(1.03 / 4)

@@ -315,6 +315,16 @@ def test_a_lead_that_vanishes_does_not_agree(compared):
     assert sum(find_error(cell) is not None for row in rows for cell in row.cells) == 3
 
 
+def test_figures_that_contradict_each_other_are_held_against_each_other(compared, monkeypatch):
+    """Figure 7 has the SPU 1,200 times ahead of the CPU on Orkut, and here it is twice as fast."""
+    spu = compared["SPU"]
+    monkeypatch.setattr(accelerators, "list_ratios", lambda *_: (None, 1200.0, 4.0, None, 10.0))
+    here = {"SPU": spu, "CPU": replace(spu, seconds=2 * spu.seconds)}
+    said = accelerators.contradict_figure7([here] * len(accelerators.ORIGINALS))
+    assert "up to 600 times further ahead" in said
+    assert "(Orkut)" in said
+
+
 def train(*, check: bool = False, **changes: object) -> RunResult:
     parts = Parts("mixgcn", "mixgcn", "mixgcn", "resident", "spu")
     fields: dict[str, object] = {

@@ -263,6 +263,11 @@ def test_gin_conv_sums_features_before_its_perceptron(kernel: Kernel) -> None:
     assert not own_layer(kernel, "gin", 7, 3)[1]
 
 
+def test_dgl_before_0_7_never_multiplies_first() -> None:
+    assert own_layer(DGLKernel(), "sage", 7, 3)[1]
+    assert not own_layer(DGLKernel(projects="never"), "sage", 7, 3)[1]
+
+
 @pytest.mark.parametrize("dims", [(7, 3), (3, 7), (5, 5)])
 @pytest.mark.parametrize("name", ["gcn", "sage"])
 def test_w_comes_where_their_own_modules_have_it(

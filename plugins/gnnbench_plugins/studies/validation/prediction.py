@@ -45,14 +45,17 @@ KERNELS: dict[str, type[Kernel]] = {
     "pyg": PyGKernel,
     "pyg-messages": PyGKernel,
     "dgl": DGLKernel,
+    "dgl-sums-first": DGLKernel,
 }
 ITEMSIZE: Bound[int] = 4
 #: Epochs of a full graph that count, after the first, in which stale copies are made.
 EPOCHS: Bound[int] = 2
 #: Why a cell has no command.
 NO_PLAN = "a kernel or a layer alone is no epoch, so no plan has its time"
-#: The loaders' words for rows, as options of memory ``host``.
-ROWS = {"pinned": "pinned", "persistent": "pinned", "in-place": "in-place"}
+#: The options of kernels that stand for a version of a library.
+VERSIONS = {"pyg-messages": "kernel.messages=true", "dgl-sums-first": "kernel.projects=never"}
+#: The parts that hold all rows on the device.
+ON_DEVICE = ("memory=resident", "communication=none")
 
 
 def predict(cell: PublishedCell) -> float:
@@ -106,8 +109,8 @@ def _make_options(machine: str, kernel: str, task: FullGraphEpoch | MiniBatchEpo
     swap, options = described.pop("swap"), described.pop("options")
     if task.regularisers:
         options.append(f"kernel.regularisers={task.regularisers}")
-    if kernel == "pyg-messages":
-        options.append("kernel.messages=true")
+    if kernel in VERSIONS:
+        options.append(VERSIONS[kernel])
     given = {"model": task.model, "dims": task.dims, "platform": machine, **described}
     return (*given.items(), ("swap", tuple(swap)), ("options", tuple(options)))
 
@@ -116,8 +119,7 @@ def _describe_full_graph(kernel: str, task: FullGraphEpoch) -> dict[str, Any]:
     given: dict[str, Any] = {"vertices": task.vertices, "edges": task.edges // 2}
     if task.system == "library":
         strategy = "pyg" if kernel.startswith("pyg") else "dgl"
-        swap = ["kernel=torch"] if kernel == "torch" else []
-        return {"strategy": strategy, "swap": swap, "options": [], **given, **_share(task)}
+        return {"strategy": strategy, "swap": [], "options": [], **given, **_share(task)}
     given |= {"epochs": EPOCHS, **_share(task)}
     if task.system == "sancus":
         options = [f"placement.accelerators={task.devices}"]
@@ -148,17 +150,19 @@ def _describe_mini_batches(machine: str, kernel: str, task: MiniBatchEpoch) -> d
         options = []
     if loader.workers:
         options.append(f"sampler.workers={loader.workers}")
-    if loader.rows == "persistent":
+    if loader.persistent:
         options.append("sampler.persistent=true")
     if loader.sampled_by == "devices":
         options.append("sampler.where=devices")
     if loader.prefetch != (1 if loader.workers else 0):
         options.append(f"sampler.prefetch={loader.prefetch}")
-    if loader.rows in ROWS:
-        options.append(f"memory.rows={ROWS[loader.rows]}")
+    if loader.rows in ("pinned", "in-place"):
+        options.append(f"memory.rows={loader.rows}")
     if load_platform(machine).other_hosts:
         options.append("memory.replicated=true")
     strategy, swap = _choose_strategy(kernel, task, several=devices > 1)
+    if loader.rows == "device":
+        swap += ON_DEVICE
     return {"strategy": strategy, "swap": swap, "options": options, **given}
 
 

@@ -109,13 +109,15 @@ class Loader(_Table):
     """How mini-batches reach a device.
 
     Rows come by the ``library``'s loader or by a program's own. A program picks them into
-    ``pinned`` memory, by workers that start in every epoch or are ``persistent``. Accelerators may
-    read them ``in-place``. ``workers`` of each device sample, 0 meaning all of the host's threads,
-    or the devices do. ``prefetch`` is how many stages work ahead, as in ``Communication.prefetch``.
+    ``pinned`` memory. Accelerators may read them ``in-place``, or hold all of them (``device``).
+    ``workers`` of each device sample, 0 meaning all of the host's threads, or the devices do.
+    Workers start in every epoch unless they are ``persistent``. ``prefetch`` is how many stages
+    work ahead, as in ``Communication.prefetch``.
     """
 
-    rows: Literal["library", "pinned", "persistent", "in-place"] = "library"
+    rows: Literal["library", "pinned", "in-place", "device"] = "library"
     workers: Count = 0
+    persistent: bool = False
     sampled_by: Literal["host", "devices"] = "host"
     prefetch: Literal[0, 1, 2] = 0
 
@@ -151,11 +153,14 @@ Task = Annotated[
 
 
 class Stack(_Table):
-    """The software that was measured; ``kernel`` is the part that stands for its aggregation."""
+    """The software that was measured; ``kernel`` is the part that stands for its aggregation.
+
+    ``dgl-sums-first`` is DGL before 0.7, whose SAGEConv always aggregates before it multiplies.
+    """
 
     library: Text
     version: Text
-    kernel: Literal["torch", "pyg", "pyg-messages", "dgl"]
+    kernel: Literal["torch", "pyg", "pyg-messages", "dgl", "dgl-sums-first"]
 
 
 class Reading(_Table):
