@@ -78,7 +78,7 @@ def plan(job: PlanJob, given: Collection[str]) -> PlanResult:
     from gnnbench.comparison.planning import make_plan, prepare_plan
 
     found = prepare_plan(job, registry)
-    return PlanResult(found, *make_plan(found, registry))
+    return PlanResult(found, *make_plan(found, registry, []))
 
 
 @asks(AdviceJob)
@@ -210,16 +210,8 @@ class PlanResult:
         from gnnbench.report.results.output import write_text
         from gnnbench.report.results.plans import make_plan_document
 
-        target, job = _choose_file(path, ".json"), self.job
-        content = make_plan_document(
-            ("gnnbench.plan",),
-            job.row.strategy,
-            job.graph_name,
-            job.workload,
-            job.machine.name,
-            self.runs,
-            self.tables,
-        )
+        target = _choose_file(path, ".json")
+        content = make_plan_document(("gnnbench.plan",), self.job, self.runs, self.tables)
         text = json.dumps({"schema": 1, **content}, indent=2, allow_nan=False)
         write_text(target, f"{text}\n")
         return target

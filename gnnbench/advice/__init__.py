@@ -5,18 +5,11 @@ of the best. Both use ``pricing``, which goes through programs without training.
 themselves say what fits, what may be ranked and which settings are worth trying.
 """
 
-from gnnbench.advice.advise import Advice, Answer, advise
-from gnnbench.advice.cheapest import Offer, find_cheapest
-from gnnbench.advice.matrix import Matrix, make_matrix
-from gnnbench.advice.questions import Question
-
-__all__ = [
-    "Advice",
-    "Answer",
-    "Matrix",
-    "Offer",
-    "Question",
-    "advise",
-    "find_cheapest",
-    "make_matrix",
-]
+from gnnbench.advice.advise import Advice as Advice
+from gnnbench.advice.advise import Answer as Answer
+from gnnbench.advice.advise import advise as advise
+from gnnbench.advice.cheapest import Offer as Offer
+from gnnbench.advice.cheapest import find_cheapest as find_cheapest
+from gnnbench.advice.matrix import Matrix as Matrix
+from gnnbench.advice.matrix import make_matrix as make_matrix
+from gnnbench.advice.questions import Question as Question

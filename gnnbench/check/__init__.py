@@ -19,23 +19,19 @@ from gnnbench.check.checks import (
 )
 from gnnbench.check.clock import check_clock
 from gnnbench.check.costs import check_costs
-from gnnbench.check.faults import (
-    find_coverage_fault,
-    find_split_fault,
-    find_timeline_fault,
-    find_traffic_fault,
-    find_unit_fault,
-)
+from gnnbench.check.faults import find_coverage_fault as find_coverage_fault
+from gnnbench.check.faults import find_split_fault as find_split_fault
+from gnnbench.check.faults import find_timeline_fault as find_timeline_fault
+from gnnbench.check.faults import find_traffic_fault as find_traffic_fault
+from gnnbench.check.faults import find_unit_fault as find_unit_fault
 from gnnbench.check.kernels import check_kernel_maths
 from gnnbench.check.law import check_sampling_law
-from gnnbench.check.outcome import (
-    Check,
-    CheckOutcome,
-    NonConformingError,
-    NotApplicableError,
-    NotReachedError,
-    judge,
-)
+from gnnbench.check.outcome import Check as Check
+from gnnbench.check.outcome import CheckOutcome as CheckOutcome
+from gnnbench.check.outcome import NonConformingError as NonConformingError
+from gnnbench.check.outcome import NotApplicableError as NotApplicableError
+from gnnbench.check.outcome import NotReachedError as NotReachedError
+from gnnbench.check.outcome import judge
 from gnnbench.check.reach import check_every_choice, check_reached
 from gnnbench.check.recording import Reached
 from gnnbench.check.subject import Subject, find_subject
@@ -45,22 +41,6 @@ from gnnbench.host.progress import doing
 from gnnbench.host.resume import once, recall
 from gnnbench.plugins import Registry
 from gnnbench.records import Dataset
-
-__all__ = [
-    "CHECKS",
-    "Check",
-    "CheckOutcome",
-    "NonConformingError",
-    "NotApplicableError",
-    "NotReachedError",
-    "check_strategy",
-    "find_coverage_fault",
-    "find_split_fault",
-    "find_timeline_fault",
-    "find_traffic_fault",
-    "find_unit_fault",
-    "run_check",
-]
 
 
 def _check_reached(subject: Subject) -> str:

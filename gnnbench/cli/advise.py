@@ -15,7 +15,7 @@ from gnnbench.cli.options import (
     write_document,
 )
 from gnnbench.cli.outputs import Outputs
-from gnnbench.cli.questions import make_question
+from gnnbench.cli.questions import make_question, print_title
 from gnnbench.cli.values import Number
 from gnnbench.jobs.job import AdviceJob
 from gnnbench.jobs.limits import Real
@@ -90,28 +90,19 @@ def print_advice(found: Advice, console: Console, *, details: bool) -> None:
     """Print the answers, each with its table and what would change it."""
     from gnnbench.advice.tables import summarise
 
-    question = found.question
-    console.print(
-        f"gnnbench advise · {question.dataset.name} · {question.workload.model} · "
-        f"{question.platform.name}",
-        style="bold",
-        markup=False,
-        soft_wrap=True,
-    )
+    print_title("advise", found.question, console)
     for answer in found.answers:
         console.print()
         for sentence in summarise(answer):
-            console.print(sentence, markup=False, highlight=False)
+            console.print(sentence)
         console.print()
         shown = answer.choices if details else answer.choices[:4]
         print_rows(console, _HEADING, [describe_choice(choice) for choice in shown])
         for number, choice in enumerate(shown, start=1):
             if details or number == 1 or not choice.fits:
-                console.print(
-                    f" {choice.row.label}: {choice.reason}", markup=False, highlight=False
-                )
+                console.print(f" {choice.row.label}: {choice.reason}")
         for sentence in answer.changes:
-            console.print(f" {sentence}", markup=False, highlight=False)
+            console.print(f" {sentence}")
         if details:
             print_rows(
                 console,
@@ -125,8 +116,6 @@ def print_advice(found: Advice, console: Console, *, details: bool) -> None:
     console.print(
         "Modes do different work, and are not ranked together. Times are modelled; 'within' has "
         "the model's error, which 80 % of published measurements do not exceed.",
-        markup=False,
-        highlight=False,
     )
 
 
@@ -158,7 +147,7 @@ def print_offers(offers: tuple[Offer, ...], within_s: float, console: Console) -
 
     found = next((offer for offer in offers if offer.in_time), None)
     if found is None or found.answer is None or found.answer.best is None:
-        console.print(f"No listed platform ends in {format_si(within_s, 's')}.", markup=False)
+        console.print(f"No listed platform ends in {format_si(within_s, 's')}.")
     else:
         best = found.answer.best
         sure = (
@@ -170,8 +159,6 @@ def print_offers(offers: tuple[Offer, ...], within_s: float, console: Console) -
             f"Use {found.platform.name} ({format_si(found.power_w, 'W')}) with "
             f"{describe_row(best.row)}: {format_si(best.epoch_s, 's')} an epoch [modelled], "
             f"{sure}.",
-            markup=False,
-            highlight=False,
         )
     rows = [
         (o.platform.name, format_si(o.power_w, "W"), o.why_not or "ends in time") for o in offers
@@ -181,6 +168,4 @@ def print_offers(offers: tuple[Offer, ...], within_s: float, console: Console) -
     console.print(
         "By the power of all devices: no platform file has a price. Platforms that do not state it "
         "are left out.",
-        markup=False,
-        highlight=False,
     )

@@ -144,8 +144,7 @@ def write_fit(
 
     def tell() -> None:
         print_fit(platform, predictions, notes, open_console(json_path))
-        if json_path is not None:
-            write_document(make_document(platform, predictions, notes), json_path)
+        write_document(make_document(platform, predictions, notes), json_path)
 
     writes: list[tuple[str, Callable[[], object]]] = [("the calibration", tell)]
     if out_path is not None:
@@ -282,12 +281,12 @@ def plan_row(
     from gnnbench.machines.machine import name_path
     from gnnbench.price.calibration import MeasuredEpoch
     from gnnbench.price.folds import Digest
-    from gnnbench.records import STAGES, Parts
+    from gnnbench.records import STAGES
 
     run = runs[0]
     if run.parts is None or run.strategy not in registry.strategies_by_name:
         raise UsageError(f"there is no strategy {run.strategy!r} here; see gnnbench plugins list.")
-    row = PlannedRow(run.strategy, run.label, run.mode, Parts(**run.parts.model_dump()))
+    row = PlannedRow(run.strategy, run.label, run.mode, run.parts)
     setting = make_setting(request, registry.model(request.workload.model))
     planned = plan_run(request, row, setting, registry)
     check_plan(planned, run)

@@ -64,20 +64,19 @@ def list_datasets(json_path: Path | None) -> int:
     files = [each for path in catalogue.find_all_files() for each in catalogue.list_files(path)]
     check_files(json_path, files=files)
     entries = catalogue.list_datasets()
-    if json_path is not None:
-        content: list[Json] = [
-            {
-                "name": e.name,
-                "kind": e.kind,
-                "vertices": e.vertices,
-                "undirected_edges": e.edges,
-                "features": e.features,
-                "classes": e.classes,
-                "where": e.where,
-            }
-            for e in entries
-        ]
-        write_document({"datasets": content}, json_path)
+    content: list[Json] = [
+        {
+            "name": e.name,
+            "kind": e.kind,
+            "vertices": e.vertices,
+            "undirected_edges": e.edges,
+            "features": e.features,
+            "classes": e.classes,
+            "where": e.where,
+        }
+        for e in entries
+    ]
+    write_document({"datasets": content}, json_path)
     numbers = [(entry.vertices, entry.edges, entry.features, entry.classes) for entry in entries]
     rows = [
         (e.name, e.kind, *("-" if n is None else f"{n:,}" for n in counts), e.where)
@@ -344,5 +343,4 @@ def print_facts(
         else:
             rows.append((title, f"{fact:,}" if isinstance(fact, int) else fact))
     print_rows(open_console(json_path), (), rows)
-    if json_path is not None:
-        write_document(facts, json_path)
+    write_document(facts, json_path)

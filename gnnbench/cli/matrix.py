@@ -15,7 +15,7 @@ from gnnbench.cli.options import (
     write_document,
 )
 from gnnbench.cli.outputs import Outputs
-from gnnbench.cli.questions import make_question
+from gnnbench.cli.questions import make_question, print_title
 from gnnbench.jobs.job import AdviceJob
 
 if TYPE_CHECKING:
@@ -54,20 +54,12 @@ def matrix(asked: Asked[AdviceJob], outputs: Asked[Outputs]) -> int:
 
 def print_matrix(found: Matrix, console: Console, *, details: bool) -> None:
     """Print the Pareto front of each kind of work, and the refusals."""
-    question = found.question
-    console.print(
-        f"gnnbench matrix · {question.dataset.name} · {question.workload.model} · "
-        f"{question.platform.name}",
-        style="bold",
-        markup=False,
-        soft_wrap=True,
-    )
+    print_title("matrix", found.question, console)
     full = [cell for cell in found.cells if cell.run.status == "out-of-memory"]
     cannot = sum(found.refusals.values())
     console.print(
         f"{found.combinations:,} combinations: {len(found.planned):,} planned, {len(full):,} do "
         f"not fit a memory, {cannot:,} cannot work together.",
-        markup=False,
     )
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in found.planned if details else found.front:
@@ -77,7 +69,7 @@ def print_matrix(found: Matrix, console: Console, *, details: bool) -> None:
     for (mode, work), cells in groups.items():
         console.print()
         what = "all that were planned" if details else "the front of time, memory and traffic"
-        console.print(f"{mode}, {work}: {what}", style="bold", markup=False)
+        console.print(f"{mode}, {work}: {what}", style="bold")
         cells.sort(key=lambda cell: cell.run.metrics["epoch_time"].value)
         print_rows(console, _HEADING, [describe_cells(cell) for cell in cells])
     print_refusals(found, console, details=details)
@@ -109,4 +101,4 @@ def print_refusals(found: Matrix, console: Console, *, details: bool) -> None:
     console.print("cannot work together", style="bold")
     print_rows(console, ("count", "why"), [(f"{count:,}", why) for why, count in shown])
     if len(shown) < len(counted):
-        console.print(f"{len(counted) - len(shown)} other sentences: --details", markup=False)
+        console.print(f"{len(counted) - len(shown)} other sentences: --details")

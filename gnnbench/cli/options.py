@@ -217,6 +217,18 @@ patience_option = click.option(
 )
 
 
+def folder_option(what: str) -> Decorator:
+    """Return the option of the folder that a scaffold is written into."""
+    return click.option(
+        "--out",
+        "folder",
+        type=FilePath(),
+        default=Path(),
+        metavar="FOLDER",
+        help=f"The folder to write the {what} into.  [default: here]",
+    )
+
+
 def is_given(name: str) -> bool:
     """Return whether an option of the running command is on the command line."""
     source = click.get_current_context().get_parameter_source(name)
@@ -328,8 +340,10 @@ def open_console(json_path: Path | None) -> Console:
     return make_console(sys.stderr if json_path == STDOUT else sys.stdout)
 
 
-def write_document(content: Mapping[str, Json], path: Path) -> None:
-    """Write a small document as strict JSON to a file or standard output."""
+def write_document(content: Mapping[str, Json], path: Path | None) -> None:
+    """Write a small document as strict JSON to a file or standard output, or nowhere."""
+    if path is None:
+        return
     text = json.dumps({"schema": 1, **content}, indent=2, allow_nan=False) + "\n"
     from gnnbench.report.results.output import write_standard_output, write_text
 
@@ -337,6 +351,22 @@ def write_document(content: Mapping[str, Json], path: Path) -> None:
         write_standard_output(text)
     else:
         write_text(path, text)
+
+
+def print_made(
+    kind: str,
+    name: str,
+    files: Sequence[Path],
+    following: Sequence[str],
+    json_path: Path | None,
+) -> None:
+    """Print the files of a scaffold, and the commands that may follow."""
+    paths: list[Json] = list(map(str, files))
+    write_document({kind: name, "files": paths}, json_path)
+    console = open_console(json_path)
+    for path in files:
+        console.print(f"wrote {path}", soft_wrap=True)
+    console.print("\nNext: " + "\n      ".join(following), soft_wrap=True)
 
 
 def list_plugins(extra: Sequence[str]) -> Listing:

@@ -63,12 +63,11 @@ def list_platforms(json_path: Path | None) -> int:
 
     check_files(json_path, files=describe.find_all_files())
     entries = describe.list_platforms()
-    if json_path is not None:
-        content: list[Json] = [
-            {"name": e.name, "description": e.description, "file": str(e.path) if e.path else None}
-            for e in entries
-        ]
-        write_document({"platforms": content}, json_path)
+    content: list[Json] = [
+        {"name": e.name, "description": e.description, "file": str(e.path) if e.path else None}
+        for e in entries
+    ]
+    write_document({"platforms": content}, json_path)
     rows = [(entry.name, entry.description) for entry in entries]
     print_rows(open_console(json_path), ("platform", "what it is"), rows)
     return 0
@@ -208,19 +207,18 @@ def probe_network(
     console.print(f"network between {', '.join(names)}; median times, the slowest rank's")
     heading = ("collective", "backend", "a rank has", "time", "a rank sends")
     print_rows(console, heading, rows)
-    if json_path is not None:
-        content: list[Json] = [
-            {
-                "operation": each.operation,
-                "backend": each.backend,
-                "bytes": each.size,
-                "seconds": each.seconds,
-                "bytes_per_s": each.bytes_per_s,
-                "runs": each.runs,
-            }
-            for each in times
-        ]
-        write_document({"ranks": list(names), "network": content}, json_path)
+    content: list[Json] = [
+        {
+            "operation": each.operation,
+            "backend": each.backend,
+            "bytes": each.size,
+            "seconds": each.seconds,
+            "bytes_per_s": each.bytes_per_s,
+            "runs": each.runs,
+        }
+        for each in times
+    ]
+    write_document({"ranks": list(names), "network": content}, json_path)
     return 0
 
 
@@ -235,8 +233,7 @@ def print_platform(platform: Platform, json_path: Path | None) -> None:
     print_rows(
         console, ("", "value", "mark", "source"), [row for row in rows if row[0] not in told]
     )
-    if json_path is not None:
-        write_document(_platform_document(platform), json_path)
+    write_document(_platform_document(platform), json_path)
 
 
 def _platform_document(platform: Platform) -> dict[str, Json]:

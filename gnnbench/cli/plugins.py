@@ -13,17 +13,18 @@ from gnnbench.cli.options import (
     Json,
     ListingGroup,
     check_files,
+    folder_option,
     list_plugins,
     load_registry,
     make_option,
     open_console,
     plugin_option,
+    print_made,
     print_rows,
     shared_options,
     write_document,
 )
 from gnnbench.cli.resuming import resumable, resume_option
-from gnnbench.cli.values import FilePath
 from gnnbench.errors import UsageError
 from gnnbench.jobs.groups import Training
 from gnnbench.jobs.options import list_options
@@ -240,14 +241,11 @@ def check_plugin(
         status: sum(outcome.status == status for outcome in outcomes)
         for status in ("passed", "failed", "not-reached", "not-applicable")
     }
-    if json_path is not None:
-        checks: list[Json] = [
-            {"check": o.check, "status": o.status, "reason": o.reason, "why": o.why}
-            for o in outcomes
-        ]
-        kind = "part" if "=" in name else "strategy"
-        document: dict[str, Json] = {kind: name, "checks": checks, "counts": counts}
-        write_document(document, json_path)
+    checks: list[Json] = [
+        {"check": o.check, "status": o.status, "reason": o.reason, "why": o.why} for o in outcomes
+    ]
+    kind = "part" if "=" in name else "strategy"
+    write_document({kind: name, "checks": checks, "counts": counts}, json_path)
     console = open_console(json_path)
     print_rows(console, ("check", "outcome", ""), [(o.check, o.status, o.reason) for o in outcomes])
     console.print()
@@ -260,29 +258,14 @@ def check_plugin(
 
 @plugins.command("new")
 @click.argument("name")
-@click.option(
-    "--out",
-    "folder",
-    type=FilePath(),
-    default=Path(),
-    metavar="FOLDER",
-    help="The folder to write the package into.  [default: here]",
-)
+@folder_option("package")
 @shared_options
 def new_plugin(name: str, folder: Path, json_path: Path | None) -> int:
     """Write a package with a new strategy NAME, ready to install, run and check."""
     from gnnbench.scaffold import create
 
     files = create(name, folder)
-    if json_path is not None:
-        paths: list[Json] = [str(path) for path in files]
-        write_document({"strategy": name, "files": paths}, json_path)
-    console = open_console(json_path)
-    for path in files:
-        console.print(f"wrote {path}", soft_wrap=True)
     package = folder / f"gnnbench-{name}"
-    console.print(
-        f"\nNext: pip install -e {package}\n      gnnbench plugins check {name}",
-        soft_wrap=True,
-    )
+    following = (f"pip install -e {package}", f"gnnbench plugins check {name}")
+    print_made("strategy", name, files, following, json_path)
     return 0

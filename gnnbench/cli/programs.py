@@ -13,15 +13,16 @@ from gnnbench.cli.options import (
     Json,
     ListingGroup,
     check_files,
+    folder_option,
     load_registry,
     open_console,
     plugin_option,
+    print_made,
     print_rows,
     shared_options,
     write_document,
 )
 from gnnbench.cli.resuming import resumable, resume_option
-from gnnbench.cli.values import FilePath
 
 if TYPE_CHECKING:
     from gnnbench.programs.run import AnyProgram
@@ -112,16 +113,14 @@ def check(
         status: sum(outcome.status == status for outcome in outcomes)
         for status in ("passed", "not-ranked", "failed", "refused")
     }
-    if json_path is not None:
-        checks: list[Json] = [asdict(outcome) for outcome in outcomes]
-        document: dict[str, Json] = {"program": program.name, "checks": checks, "counts": counts}
-        write_document(document, json_path)
+    checks: list[Json] = [asdict(outcome) for outcome in outcomes]
+    write_document({"program": program.name, "checks": checks, "counts": counts}, json_path)
     console = open_console(json_path)
     rows = [(each.mode, each.model, each.status, each.reason) for each in outcomes]
     print_rows(console, ("mode", "model", "outcome", ""), rows)
     console.print()
     told = ", ".join(f"{count} {status.replace('-', ' ')}" for status, count in counts.items())
-    console.print(f"{program.name}: {told}", markup=False, highlight=False)
+    console.print(f"{program.name}: {told}")
     if counts["failed"]:
         return 1
     return 0 if counts["passed"] or counts["not-ranked"] else 4
@@ -129,14 +128,7 @@ def check(
 
 @programs.command("new")
 @click.argument("name")
-@click.option(
-    "--out",
-    "folder",
-    type=FilePath(),
-    default=Path(),
-    metavar="FOLDER",
-    help="The folder to write the files into.  [default: here]",
-)
+@folder_option("files")
 @shared_options
 def new_program(name: str, folder: Path, json_path: Path | None) -> int:
     """Write a program NAME in torch alone, which trains a GCN, and its TOML file."""
@@ -145,16 +137,10 @@ def new_program(name: str, folder: Path, json_path: Path | None) -> int:
     from gnnbench.programs.scaffold import create_program
 
     files = create_program(name, folder)
-    if json_path is not None:
-        paths: list[Json] = [str(path) for path in files]
-        write_document({"program": name, "files": paths}, json_path)
-    console = open_console(json_path)
-    for path in files:
-        console.print(f"wrote {path}", soft_wrap=True)
     table = files[-1]
-    console.print(
-        f"\nNext: gnnbench programs check {table}\n"
-        f"      gnnbench compare --plugins native --program {table} --platform local",
-        soft_wrap=True,
+    following = (
+        f"gnnbench programs check {table}",
+        f"gnnbench compare --plugins native --program {table} --platform local",
     )
+    print_made("program", name, files, following, json_path)
     return 0

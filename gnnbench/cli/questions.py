@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from gnnbench.cli.options import check_job_files, load_registry
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from gnnbench.advice import Question
     from gnnbench.cli.outputs import Outputs
     from gnnbench.jobs.job import AdviceJob
@@ -20,3 +22,9 @@ def make_question(job: AdviceJob, outputs: Outputs) -> Question:
     from gnnbench.advice import preparation
 
     return preparation.make_question(job, registry)
+
+
+def print_title(command: str, question: Question, console: Console) -> None:
+    """Print the command with the graph, the model and the machine that it is about."""
+    names = (question.dataset.name, question.workload.model, question.platform.name)
+    console.print(" · ".join((f"gnnbench {command}", *names)), style="bold", soft_wrap=True)

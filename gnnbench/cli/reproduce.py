@@ -138,9 +138,9 @@ def print_commands(entries: Sequence[LedgerEntry], console: Console) -> None:
     """Print the command that has each prediction of a ledger, or why there is none."""
     for entry in entries:
         console.print()
-        console.print(f"{entry.id}: {entry.plan.what or entry.plan.reason}", markup=False)
+        console.print(f"{entry.id}: {entry.plan.what or entry.plan.reason}")
         if entry.plan.command:
-            console.print(entry.plan.command, markup=False, highlight=False, soft_wrap=True)
+            console.print(entry.plan.command, soft_wrap=True)
 
 
 def compute(
@@ -207,19 +207,18 @@ def print_list(registry: Registry, json_path: Path | None) -> int:
     states = {name: describe_outcome(found) for name, found in outcomes.items()}
     states[PROGRAMS] = HERE
     left_out = list_left_out(registry)
-    if json_path is not None:
-        entries: list[Json] = [
-            {
-                "name": name,
-                "summary": cls.summary,
-                "plugin": origins[name].plugin,
-                "state": states.get(name),
-            }
-            for name, cls in offered
-        ]
-        entries.append({"name": PROGRAMS, "summary": SUMMARY, "plugin": None, "state": HERE})
-        absent: list[Json] = [each._asdict() for each in left_out]
-        write_document({"reproductions": entries, "left_out": absent}, json_path)
+    entries: list[Json] = [
+        {
+            "name": name,
+            "summary": cls.summary,
+            "plugin": origins[name].plugin,
+            "state": states.get(name),
+        }
+        for name, cls in offered
+    ]
+    entries.append({"name": PROGRAMS, "summary": SUMMARY, "plugin": None, "state": HERE})
+    absent: list[Json] = [each._asdict() for each in left_out]
+    write_document({"reproductions": entries, "left_out": absent}, json_path)
     summaries = {name: cls.summary for name, cls in offered} | {PROGRAMS: SUMMARY}
     rows = [(name, states.get(name, ""), summaries[name]) for name in sorted(summaries)]
     console = open_console(json_path)

@@ -120,9 +120,8 @@ def sweep(
         **{status: counts[status] for status in ends},
     }
     told = ", ".join(f"{counts[status]} {status}" for status in ends)
-    console.print(f"{told}; gnnbench report {store} shows them.", markup=False, soft_wrap=True)
-    if json_path is not None:
-        write_document(summary, json_path)
+    console.print(f"{told}; gnnbench report {store} shows them.", soft_wrap=True)
+    write_document(summary, json_path)
     if counts["failed"] or counts["lost"]:
         return 3
     return 0 if counts["done"] else 4
@@ -198,11 +197,10 @@ def describe_start(found: Found, total: int, store: Path, console: Console) -> N
         f"gnnbench sweep · {total} configurations · {have} kept in {store} · "
         f"{len(found.tasks)} to run",
         style="bold",
-        markup=False,
         soft_wrap=True,
     )
     for sentence in found.damaged:
-        console.print(f" {sentence}", style="yellow", markup=False, soft_wrap=True)
+        console.print(f" {sentence}", style="yellow", soft_wrap=True)
 
 
 def print_ended(
@@ -211,9 +209,9 @@ def print_ended(
     """Print a line about a run that has ended."""
     line = f" {number}/{total} {status}: {task.configuration.label}"
     style = {"failed": "red", "lost": "red", "refused": "yellow"}.get(status, "")
-    console.print(line, style=style, markup=False, soft_wrap=True, highlight=False)
+    console.print(line, style=style, soft_wrap=True)
     if reason:
-        console.print(f"   {reason}", style=style, markup=False, soft_wrap=True, highlight=False)
+        console.print(f"   {reason}", style=style, soft_wrap=True)
 
 
 @click.command(hidden=True)
@@ -299,6 +297,5 @@ def report(
             write_text(csv_path, to_csv(frame))
         if parquet_path is not None:
             write_bytes(parquet_path, to_parquet(frame))
-    if json_path is not None:
-        write_document({"store": str(store), **make_document(tables)}, json_path)
+    write_document({"store": str(store), **make_document(tables)}, json_path)
     return 0 if any(each.document is not None for each in kept) else 4

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform as host_os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,13 +11,14 @@ import torch
 
 from gnnbench.host.cores import Periods
 from gnnbench.kernels.pages import are_kept
+from gnnbench.machines.local import cpu_model
 
 
 def describe_machine() -> dict[str, str | int | float | None]:
     """Describe the machine that computed the numerics."""
     gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
     return {
-        "cpu": _cpu_name(),
+        "cpu": cpu_model(),
         "cores": psutil.cpu_count(logical=True) or 1,
         "memory_bytes": psutil.virtual_memory().total,
         "gpu": gpu,
@@ -28,15 +28,6 @@ def describe_machine() -> dict[str, str | int | float | None]:
         "threads": torch.get_num_threads(),
         "freed_pages": "kept" if are_kept() else "as the C library does",
     }
-
-
-def _cpu_name() -> str:
-    if os.path.exists("/proc/cpuinfo"):
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            for line in lines:
-                if line.startswith("model name"):
-                    return line.split(":", 1)[1].strip()
-    return host_os.processor() or host_os.machine()
 
 
 #: The share of the cores' time taken by other processes from which a warning is given.

@@ -36,7 +36,7 @@ from gnnbench.records import (
     TableRow,
     Workload,
 )
-from gnnbench.reproduce.studies import PassProgress, Planner, PlanRequest
+from gnnbench.reproduce.studies import Pass, Planner, PlanRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +63,6 @@ class PlannedJob:
         if isinstance(self.graph, Dataset):
             return self.graph.name
         return f"R-MAT, {self.graph.vertices:,} vertices, {self.graph.edges:,} undirected edges"
-
-
-class SilentPasses:
-    """A receiver of a planner's passes over the edges that shows nothing."""
-
-    def begin(self, label: str, edges: int) -> None:
-        """Note that a pass over ``edges`` starts."""
-
-    def advance(self, edges: int) -> None:
-        """Note that ``edges`` more edges are counted."""
-
-    def end(self) -> None:
-        """Note that the pass is over."""
 
 
 def prepare_plan(job: PlanJob, registry: Registry) -> PlannedJob:
@@ -112,9 +99,12 @@ def prepare_plan(job: PlanJob, registry: Registry) -> PlannedJob:
 
 
 def make_plan(
-    job: PlannedJob, registry: Registry, progress: PassProgress | None = None
+    job: PlannedJob, registry: Registry, passes: list[Pass]
 ) -> tuple[tuple[RunResult, ...], tuple[Table, ...]]:
-    """Return the plan of a job: the run of a dry run over a data set, and tables."""
+    """Return the plan of a job: the run of a dry run over a data set, and tables.
+
+    A planner adds its passes over the edges to ``passes``.
+    """
     runs: tuple[RunResult, ...] = ()
     tables: tuple[Table, ...] = ()
     drawn = not isinstance(job.graph, Dataset)
@@ -122,9 +112,7 @@ def make_plan(
         runs = (_plan_over(job.graph, job, registry),)
         tables = tabulate_run(runs[0], job.machine)
     if job.planner is not None:
-        request = PlanRequest(
-            job.graph, job.workload, job.machine, job.model, progress or SilentPasses()
-        )
+        request = PlanRequest(job.graph, job.workload, job.machine, job.model, passes)
         counted = _count_besides(job.planner, job.bundle, request, over=not drawn)
         if isinstance(job.graph, RmatStream):
             counted = _note_error(counted, job, 2 * job.graph.edges * (len(job.workload.dims) - 1))

@@ -31,19 +31,6 @@ class Progress(Protocol):
         """Announce the end of a task with its status."""
 
 
-class SilentProgress:
-    """A receiver that shows nothing."""
-
-    def begin(self, label: str, total: float) -> None:
-        """Show nothing."""
-
-    def advance(self, label: str, steps: float) -> None:
-        """Show nothing."""
-
-    def end(self, label: str, status: str) -> None:
-        """Show nothing."""
-
-
 @dataclass(slots=True, eq=False)
 class Task:
     """A task under way: ``done`` of ``total`` steps, and the tasks that are parts of it.
@@ -73,7 +60,8 @@ class Task:
         """Count some steps."""
         self.done += steps
         _Here.latest = self
-        _Here.receiver.advance(self.label, steps)
+        if _Here.receiver is not None:
+            _Here.receiver.advance(self.label, steps)
 
     def end(self, status: str = "done") -> None:
         """End the task; ending it twice changes nothing."""
@@ -81,13 +69,14 @@ class Task:
         if self in siblings:
             siblings.remove(self)
             _Here.latest = self.parent or (siblings[-1] if siblings else None)
-            _Here.receiver.end(self.label, status)
+            if _Here.receiver is not None:
+                _Here.receiver.end(self.label, status)
 
 
 class _Here:
     """The receiver, the tasks, the innermost one of :func:`doing`, and the one last heard of."""
 
-    receiver: Progress = SilentProgress()
+    receiver: Progress | None = None
     roots: ClassVar[list[Task]] = []
     inner: Task | None = None
     latest: Task | None = None
@@ -99,7 +88,8 @@ def begin(label: str, total: float = 1) -> Task:
     task = Task(label, total, _Here.inner)
     (_Here.roots if task.parent is None else task.parent.parts).append(task)
     _Here.latest = task
-    _Here.receiver.begin(label, total)
+    if _Here.receiver is not None:
+        _Here.receiver.begin(label, total)
     return task
 
 

@@ -6,20 +6,10 @@ name, and ``show`` prints and writes them. ``local`` is this machine, which ``pr
 
 from __future__ import annotations
 
-from gnnbench.machines.describe import (
-    PlatformEntry,
-    default_platform,
-    list_platforms,
-    load_platform,
-)
-from gnnbench.machines.show import PlatformRow, show_platform, to_toml
-
-__all__ = [
-    "PlatformEntry",
-    "PlatformRow",
-    "default_platform",
-    "list_platforms",
-    "load_platform",
-    "show_platform",
-    "to_toml",
-]
+from gnnbench.machines.describe import PlatformEntry as PlatformEntry
+from gnnbench.machines.describe import default_platform as default_platform
+from gnnbench.machines.describe import list_platforms as list_platforms
+from gnnbench.machines.describe import load_platform as load_platform
+from gnnbench.machines.show import PlatformRow as PlatformRow
+from gnnbench.machines.show import show_platform as show_platform
+from gnnbench.machines.show import to_toml as to_toml

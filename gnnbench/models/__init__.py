@@ -13,38 +13,27 @@ import torch
 from torch import Tensor, nn
 
 from gnnbench.errors import PluginError, UsageError
-from gnnbench.models.bound import BoundBlock, Degrees, EdgeValues, list_scales
+from gnnbench.models.bound import BoundBlock as BoundBlock
+from gnnbench.models.bound import Degrees as Degrees
+from gnnbench.models.bound import EdgeValues as EdgeValues
+from gnnbench.models.bound import list_scales as list_scales
 from gnnbench.models.layers import (
     CommNetLayer,
     GATLayer,
     GCNLayer,
     GGCNLayer,
     GINLayer,
-    Layer,
     ProjectedCommNetLayer,
     ProjectedGCNLayer,
     ProjectedGINLayer,
     ProjectedSAGELayer,
     SAGELayer,
-    glorot,
 )
-from gnnbench.models.user import TorchLayer
+from gnnbench.models.layers import Layer as Layer
+from gnnbench.models.layers import glorot as glorot
+from gnnbench.models.user import TorchLayer as TorchLayer
 from gnnbench.parts import LayerClass, LayerShape
 from gnnbench.records import Workload
-
-__all__ = [
-    "GNN",
-    "MODELS",
-    "PROJECTED",
-    "BoundBlock",
-    "Degrees",
-    "EdgeValues",
-    "Layer",
-    "TorchLayer",
-    "build",
-    "glorot",
-    "list_scales",
-]
 
 #: The bundled models by name.
 MODELS: Mapping[str, LayerClass] = {

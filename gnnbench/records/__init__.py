@@ -6,172 +6,82 @@ construction. Vertex ids are ``int64`` when global and ``int32`` when local to a
 symbols stand beside the corresponding fields.
 """
 
-from gnnbench.records.data import (
-    BoolArray,
-    Dataset,
-    FeatureScaling,
-    FloatArray,
-    Graph,
-    IndexArray,
-    IntArray,
-    Mode,
-    Workload,
-    begin_digest,
-)
-from gnnbench.records.ledger import (
-    LedgerEntry,
-    MachineKind,
-    Origin,
-    OwnError,
-    PathKind,
-    PlanReading,
-    SizeClass,
-    Subject,
-    WorkKind,
-)
-from gnnbench.records.program import (
-    CommandProgram,
-    EpochReport,
-    Parameters,
-    Program,
-    ProgramOrigin,
-    ProgramSession,
-    Task,
-)
-from gnnbench.records.result import (
-    Comparison,
-    EpochWork,
-    Equivalence,
-    Metric,
-    Provenance,
-    RunResult,
-    Status,
-)
-from gnnbench.records.strategy import (
-    PART_KINDS,
-    Ablation,
-    Card,
-    PartKind,
-    Parts,
-    Strategy,
-    read_strategies,
-)
-from gnnbench.records.table import Cell, Contradiction, Table, TableRow
-from gnnbench.records.trace import (
-    BYTE_KINDS,
-    STAGES,
-    ByteKind,
-    EpochTrace,
-    Scheduled,
-    Span,
-    Stage,
-    StageTimes,
-    Trace,
-)
-from gnnbench.records.traffic import BufferRows, Fetch, PeerFetch, RoundTraffic
-from gnnbench.records.work import (
-    AggregateWork,
-    BatchProfile,
-    Block,
-    BlockSize,
-    CopyWork,
-    Form,
-    HostThreads,
-    KernelWork,
-    Loading,
-    LossWork,
-    ProductSize,
-    ReadOrder,
-    Round,
-    RowsWork,
-    SampleWork,
-    Shard,
-    Share,
-    Sizes,
-    Unit,
-    UpdateWork,
-    Work,
-    count_moved,
-)
-
-__all__ = [
-    "BYTE_KINDS",
-    "PART_KINDS",
-    "STAGES",
-    "Ablation",
-    "AggregateWork",
-    "BatchProfile",
-    "Block",
-    "BlockSize",
-    "BoolArray",
-    "BufferRows",
-    "ByteKind",
-    "Card",
-    "Cell",
-    "CommandProgram",
-    "Comparison",
-    "Contradiction",
-    "CopyWork",
-    "Dataset",
-    "EpochReport",
-    "EpochTrace",
-    "EpochWork",
-    "Equivalence",
-    "FeatureScaling",
-    "Fetch",
-    "FloatArray",
-    "Form",
-    "Graph",
-    "HostThreads",
-    "IndexArray",
-    "IntArray",
-    "KernelWork",
-    "LedgerEntry",
-    "Loading",
-    "LossWork",
-    "MachineKind",
-    "Metric",
-    "Mode",
-    "Origin",
-    "OwnError",
-    "Parameters",
-    "PartKind",
-    "Parts",
-    "PathKind",
-    "PeerFetch",
-    "PlanReading",
-    "ProductSize",
-    "Program",
-    "ProgramOrigin",
-    "ProgramSession",
-    "Provenance",
-    "ReadOrder",
-    "Round",
-    "RoundTraffic",
-    "RowsWork",
-    "RunResult",
-    "SampleWork",
-    "Scheduled",
-    "Shard",
-    "Share",
-    "SizeClass",
-    "Sizes",
-    "Span",
-    "Stage",
-    "StageTimes",
-    "Status",
-    "Strategy",
-    "Subject",
-    "Table",
-    "TableRow",
-    "Task",
-    "Trace",
-    "Unit",
-    "UpdateWork",
-    "Work",
-    "WorkKind",
-    "Workload",
-    "begin_digest",
-    "count_moved",
-    "read_strategies",
-]
+from gnnbench.records.data import BoolArray as BoolArray
+from gnnbench.records.data import Dataset as Dataset
+from gnnbench.records.data import FeatureScaling as FeatureScaling
+from gnnbench.records.data import FloatArray as FloatArray
+from gnnbench.records.data import Graph as Graph
+from gnnbench.records.data import IndexArray as IndexArray
+from gnnbench.records.data import IntArray as IntArray
+from gnnbench.records.data import Mode as Mode
+from gnnbench.records.data import Workload as Workload
+from gnnbench.records.data import begin_digest as begin_digest
+from gnnbench.records.ledger import LedgerEntry as LedgerEntry
+from gnnbench.records.ledger import MachineKind as MachineKind
+from gnnbench.records.ledger import Origin as Origin
+from gnnbench.records.ledger import OwnError as OwnError
+from gnnbench.records.ledger import PathKind as PathKind
+from gnnbench.records.ledger import PlanReading as PlanReading
+from gnnbench.records.ledger import SizeClass as SizeClass
+from gnnbench.records.ledger import Subject as Subject
+from gnnbench.records.ledger import WorkKind as WorkKind
+from gnnbench.records.program import CommandProgram as CommandProgram
+from gnnbench.records.program import EpochReport as EpochReport
+from gnnbench.records.program import Parameters as Parameters
+from gnnbench.records.program import Program as Program
+from gnnbench.records.program import ProgramOrigin as ProgramOrigin
+from gnnbench.records.program import ProgramSession as ProgramSession
+from gnnbench.records.program import Task as Task
+from gnnbench.records.result import Comparison as Comparison
+from gnnbench.records.result import EpochWork as EpochWork
+from gnnbench.records.result import Equivalence as Equivalence
+from gnnbench.records.result import Metric as Metric
+from gnnbench.records.result import Provenance as Provenance
+from gnnbench.records.result import RunResult as RunResult
+from gnnbench.records.result import Status as Status
+from gnnbench.records.strategy import PART_KINDS as PART_KINDS
+from gnnbench.records.strategy import Ablation as Ablation
+from gnnbench.records.strategy import Card as Card
+from gnnbench.records.strategy import PartKind as PartKind
+from gnnbench.records.strategy import Parts as Parts
+from gnnbench.records.strategy import Strategy as Strategy
+from gnnbench.records.strategy import read_strategies as read_strategies
+from gnnbench.records.table import Cell as Cell
+from gnnbench.records.table import Contradiction as Contradiction
+from gnnbench.records.table import Table as Table
+from gnnbench.records.table import TableRow as TableRow
+from gnnbench.records.trace import BYTE_KINDS as BYTE_KINDS
+from gnnbench.records.trace import STAGES as STAGES
+from gnnbench.records.trace import ByteKind as ByteKind
+from gnnbench.records.trace import EpochTrace as EpochTrace
+from gnnbench.records.trace import Scheduled as Scheduled
+from gnnbench.records.trace import Span as Span
+from gnnbench.records.trace import Stage as Stage
+from gnnbench.records.trace import StageTimes as StageTimes
+from gnnbench.records.trace import Trace as Trace
+from gnnbench.records.traffic import BufferRows as BufferRows
+from gnnbench.records.traffic import Fetch as Fetch
+from gnnbench.records.traffic import PeerFetch as PeerFetch
+from gnnbench.records.traffic import RoundTraffic as RoundTraffic
+from gnnbench.records.work import AggregateWork as AggregateWork
+from gnnbench.records.work import BatchProfile as BatchProfile
+from gnnbench.records.work import Block as Block
+from gnnbench.records.work import BlockSize as BlockSize
+from gnnbench.records.work import CopyWork as CopyWork
+from gnnbench.records.work import Form as Form
+from gnnbench.records.work import HostThreads as HostThreads
+from gnnbench.records.work import KernelWork as KernelWork
+from gnnbench.records.work import Loading as Loading
+from gnnbench.records.work import LossWork as LossWork
+from gnnbench.records.work import ProductSize as ProductSize
+from gnnbench.records.work import ReadOrder as ReadOrder
+from gnnbench.records.work import Round as Round
+from gnnbench.records.work import RowsWork as RowsWork
+from gnnbench.records.work import SampleWork as SampleWork
+from gnnbench.records.work import Shard as Shard
+from gnnbench.records.work import Share as Share
+from gnnbench.records.work import Sizes as Sizes
+from gnnbench.records.work import Unit as Unit
+from gnnbench.records.work import UpdateWork as UpdateWork
+from gnnbench.records.work import Work as Work
+from gnnbench.records.work import count_moved as count_moved

@@ -26,14 +26,8 @@ class Parts:
 
     def named(self, kind: PartKind) -> str:
         """Return the name of the part of a kind."""
-        names: dict[PartKind, str] = {
-            "sampler": self.sampler,
-            "placement": self.placement,
-            "communication": self.communication,
-            "memory": self.memory,
-            "kernel": self.kernel,
-        }
-        return names[kind]
+        name: str = getattr(self, kind)
+        return name
 
 
 @dataclass(frozen=True, slots=True)

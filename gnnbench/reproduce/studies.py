@@ -5,32 +5,27 @@ Both return :class:`~gnnbench.records.Table`. Its cells state the provenance of 
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
 
 from gnnbench.constants import MarkedNumber
+from gnnbench.host.progress import doing
 from gnnbench.kernels.dispatch import RmatStream
 from gnnbench.machines.machine import Platform
 from gnnbench.parts import Bundle, LayerClass, option_fields
 from gnnbench.records import Dataset, LedgerEntry, PartKind, Table, Workload
 
 
-class PassProgress(Protocol):
-    """A listener to a planner's progress, which takes the times; a planner never does.
+class Pass(NamedTuple):
+    """A planner's pass over the edges of a graph, and the seconds that it took."""
 
-    ``begin``, any number of ``advance`` and ``end`` enclose one pass over a graph's edges.
-    """
-
-    def begin(self, label: str, edges: int) -> None:
-        """Announce a pass over ``edges`` edges."""
-
-    def advance(self, edges: int) -> None:
-        """Count ``edges`` more."""
-
-    def end(self) -> None:
-        """Announce the end of the pass."""
+    label: str
+    edges: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,14 +34,22 @@ class PlanRequest:
 
     A graph too large to store is a stream of edges. ``model`` is the class of the layers that
     ``workload.model`` names. A planner may use ``workload.threads`` threads of this machine to
-    count, 0 for every core.
+    count, 0 for every core. ``passes`` are the passes over the edges so far.
     """
 
     graph: Dataset | RmatStream
     workload: Workload
     platform: Platform
     model: LayerClass
-    progress: PassProgress
+    passes: list[Pass] = field(default_factory=list)
+
+    @contextmanager
+    def counting(self, label: str, edges: int) -> Iterator[Callable[[int], None]]:
+        """Time the block as a pass over ``edges`` edges; yield a function that counts edges."""
+        began_s = time.perf_counter()
+        with doing(label, edges) as task:
+            yield task.advance
+        self.passes.append(Pass(label, edges, time.perf_counter() - began_s))
 
 
 class Planner(ABC):

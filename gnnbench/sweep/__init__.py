@@ -4,18 +4,12 @@
 result (``report.results.kept``), and ``executors`` choose the process in which that happens.
 """
 
-from gnnbench.sweep.executors import EXECUTORS, Executor, open_executor
-from gnnbench.sweep.grid import Configuration, Grid, read_grid
-from gnnbench.sweep.running import Task, find_tasks, run_task
-
-__all__ = [
-    "EXECUTORS",
-    "Configuration",
-    "Executor",
-    "Grid",
-    "Task",
-    "find_tasks",
-    "open_executor",
-    "read_grid",
-    "run_task",
-]
+from gnnbench.sweep.executors import EXECUTORS as EXECUTORS
+from gnnbench.sweep.executors import Executor as Executor
+from gnnbench.sweep.executors import open_executor as open_executor
+from gnnbench.sweep.grid import Configuration as Configuration
+from gnnbench.sweep.grid import Grid as Grid
+from gnnbench.sweep.grid import read_grid as read_grid
+from gnnbench.sweep.running import Task as Task
+from gnnbench.sweep.running import find_tasks as find_tasks
+from gnnbench.sweep.running import run_task as run_task

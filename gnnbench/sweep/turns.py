@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
@@ -29,14 +30,9 @@ def is_measured(task: Task) -> bool:
 def hold_machine(folder: Path | None = None) -> Iterator[None]:
     """Wait until no other measured run is on this machine, and keep others waiting meanwhile.
 
-    The lock belongs to the operating system, and ends with the process. On a system without such
-    locks nothing is held.
+    The lock belongs to the operating system, and ends with the process. Nothing is held if there
+    can be no lock.
     """
-    try:
-        import fcntl
-    except ImportError:  # not on Windows
-        yield
-        return
     held = _open_lock((folder or Path(tempfile.gettempdir())) / LOCK)
     if held is None:
         yield

@@ -6,9 +6,10 @@ fault's entry names come first. The rest follows where they all pass. A fault th
 *survived*: it needs a test. The command takes hours, so it is no part of ``make test``. With
 ``--likely`` it runs the named tests alone.
 
-An entry is a ``[[mutant]]`` with a ``name``, a sentence of what it ``breaks``, the ``file``, the
-``old`` text, the ``new`` text and the likely ``tests``. The ``old`` text must stand in the file
-exactly once; otherwise the entry is stale, and refused before anything runs.
+An entry stands under its file. It has a sentence of its own on what it ``breaks``, the ``old``
+text, the ``new`` text and the likely ``tests``, by default those at the head of its list. The
+``old`` text must stand in the file exactly once; otherwise the entry is stale, and refused before
+anything runs.
 
 The command forks the tests' processes from one that has imported torch, DGL and PyG already.
 """
@@ -59,7 +60,6 @@ class StaleError(Exception):
 class Mutant:
     """A fault: in ``file``, ``old`` becomes ``new``. ``tests`` are those that should see it."""
 
-    name: str
     breaks: str
     file: str
     old: str
@@ -72,10 +72,10 @@ class Mutant:
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
         if (count := text.count(self.old)) != 1:
             raise StaleError(
-                f"{self.name}: its text is {count} times in {self.file}; mend the entry."
+                f"{self.breaks} Its text is {count} times in {self.file}; mend the entry."
             )
         if self.old == self.new:
-            raise StaleError(f"{self.name}: it changes nothing.")
+            raise StaleError(f"{self.breaks} It changes nothing.")
         return text.replace(self.old, self.new)
 
 
@@ -89,18 +89,20 @@ class Verdict:
 
 
 def load(directory: Path = HERE) -> tuple[Mutant, ...]:
-    """The mutants of all files, by file and place in it. Raises ``ValueError`` for a name that
-    comes twice."""
-    mutants = tuple(
-        Mutant(**{**entry, "tests": tuple(entry["tests"])})
-        for path in sorted(directory.glob("*.toml"))
-        if path.name != CONTRACTS
-        for entry in tomllib.loads(path.read_text(encoding="utf-8"))["mutant"]
-    )
-    names = [mutant.name for mutant in mutants]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ValueError(f"several mutants are called {twice[0]!r}; give each a name of its own")
-    return mutants
+    """The mutants of all lists. Raises ``ValueError`` for a sentence that comes twice."""
+    mutants = []
+    for path in sorted(directory.glob("*.toml")):
+        if path.name != CONTRACTS:
+            files = tomllib.loads(path.read_text(encoding="utf-8"))
+            usual = files.pop("tests", ())
+            for file, entries in files.items():
+                for entry in entries:
+                    tests = tuple(entry.pop("tests", usual))
+                    mutants.append(Mutant(file=file, tests=tests, **entry))
+    told = [mutant.breaks for mutant in mutants]
+    if twice := sorted({sentence for sentence in told if told.count(sentence) > 1}):
+        raise ValueError(f"several mutants are called {twice[0]!r}; say of each what it breaks")
+    return tuple(mutants)
 
 
 def copy_tree(target: Path) -> None:
@@ -233,7 +235,7 @@ def list_guards(mutants: Sequence[Mutant]) -> dict[str, str]:
     guards = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         file = str(path.relative_to(ROOT))
-        alone = [mutant.name for mutant in mutants if mutant.tests == (file,)]
-        faults = f"{len(alone)} faults alone: {', '.join(alone)}" if alone else ""
+        alone = [mutant.breaks for mutant in mutants if mutant.tests == (file,)]
+        faults = f"{len(alone)} faults alone: {' '.join(alone)}" if alone else ""
         guards[file] = faults or contracts.get(file, "")
     return guards

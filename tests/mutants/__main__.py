@@ -24,17 +24,18 @@ from tests.mutants import (
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
-    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this one")
+    parser.add_argument("--only", action="append", metavar="TEXT", help="those that say this")
     parser.add_argument("--likely", action="store_true", help="run the likely tests alone")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="faults at a time")
     parser.add_argument("--list", action="store_true", help="list the faults, and run nothing")
     parser.add_argument("--files", action="store_true", help="list what each test file guards")
     options = parser.parse_args()
     mutants = load()
-    if unknown := sorted(set(options.only) - {mutant.name for mutant in mutants}):
-        print(f"there is no mutant {unknown[0]!r}; see --list.", file=sys.stderr)
+    only = options.only or [""]
+    chosen = [mutant for mutant in mutants if any(text in mutant.breaks for text in only)]
+    if not chosen:
+        print(f"no mutant says {only[0]!r}; see --list.", file=sys.stderr)
         return 2
-    chosen = [mutant for mutant in mutants if not options.only or mutant.name in options.only]
     try:
         for mutant in chosen:
             mutant.find(ROOT)
@@ -43,7 +44,7 @@ def main() -> int:
         return 2
     if options.list:
         for mutant in chosen:
-            print(f"{mutant.name}: {mutant.breaks}")
+            print(mutant.breaks)
         return 0
     if options.files:
         for file, guarded in list_guards(mutants).items():
@@ -54,12 +55,12 @@ def main() -> int:
     for number, verdict in enumerate(judge_all(chosen, options.jobs, options.likely), 1):
         outcome = f"killed by {verdict.killed_by}" if verdict.killed_by else "SURVIVED"
         place = f"{number}/{len(chosen)}, {verdict.seconds:.0f} s"
-        print(f"{verdict.mutant.name} ({place}): {outcome}", flush=True)
+        print(f"{verdict.mutant.breaks} ({place}): {outcome}", flush=True)
         if not verdict.killed_by:
             survived.append(verdict.mutant)
     print(f"{len(chosen) - len(survived)} of {len(chosen)} killed")
     for mutant in survived:
-        print(f"survived: {mutant.name}: {mutant.breaks}")
+        print(f"survived: {mutant.breaks}")
     return 1 if survived else 0
 
 

@@ -1,34 +1,17 @@
 """The operations of a library's kernels on a device, and their prices."""
 
-from gnnbench.machines.costs.library import Library, read_library
-from gnnbench.machines.costs.measured import price_calls, price_measured
-from gnnbench.machines.costs.operation import (
-    DotProducts,
-    Gather,
-    Operation,
-    Product,
-    ScalarLoop,
-    Scatter,
-    SerialLoop,
-    Stream,
-    Sum,
-)
-from gnnbench.machines.costs.roofline import price_operation, price_operations
-
-__all__ = [
-    "DotProducts",
-    "Gather",
-    "Library",
-    "Operation",
-    "Product",
-    "ScalarLoop",
-    "Scatter",
-    "SerialLoop",
-    "Stream",
-    "Sum",
-    "price_calls",
-    "price_measured",
-    "price_operation",
-    "price_operations",
-    "read_library",
-]
+from gnnbench.machines.costs.library import Library as Library
+from gnnbench.machines.costs.library import read_library as read_library
+from gnnbench.machines.costs.measured import price_calls as price_calls
+from gnnbench.machines.costs.measured import price_measured as price_measured
+from gnnbench.machines.costs.operation import DotProducts as DotProducts
+from gnnbench.machines.costs.operation import Gather as Gather
+from gnnbench.machines.costs.operation import Operation as Operation
+from gnnbench.machines.costs.operation import Product as Product
+from gnnbench.machines.costs.operation import ScalarLoop as ScalarLoop
+from gnnbench.machines.costs.operation import Scatter as Scatter
+from gnnbench.machines.costs.operation import SerialLoop as SerialLoop
+from gnnbench.machines.costs.operation import Stream as Stream
+from gnnbench.machines.costs.operation import Sum as Sum
+from gnnbench.machines.costs.roofline import price_operation as price_operation
+from gnnbench.machines.costs.roofline import price_operations as price_operations

@@ -17,7 +17,7 @@ from statistics import median
 from gnnbench.comparison.ranking import Row, find_difference, make_row
 from gnnbench.errors import UsageError
 from gnnbench.price.metrics import YARDSTICK
-from gnnbench.records import EpochWork, Equivalence, Metric, Mode, Parts, RunResult
+from gnnbench.records import EpochWork, Equivalence, Metric, Mode, RunResult
 from gnnbench.report.results.kept import read_result
 from gnnbench.report.results.schema import (
     EquivalenceEntry,
@@ -216,7 +216,7 @@ def restore_run(entry: RunEntry, lot: int) -> RunResult:
         strategy=entry.strategy,
         label=entry.label,
         mode=entry.mode,
-        parts=None if entry.parts is None else Parts(**entry.parts.model_dump()),
+        parts=entry.parts,
         repeat=entry.repeat,
         status=entry.status,
         reason=entry.reason,

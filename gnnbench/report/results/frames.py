@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from gnnbench.jobs.groups import Spread
@@ -35,7 +36,7 @@ def describe_run(run: RunEntry) -> dict[str, Value]:
         "label": run.label,
         "mode": run.mode,
         **{kind: None for kind in PART_KINDS},
-        **({} if run.parts is None else run.parts.model_dump()),
+        **({} if run.parts is None else asdict(run.parts)),
         "repeat": run.repeat,
         "status": run.status,
         "reason": run.reason,

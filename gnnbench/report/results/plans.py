@@ -6,31 +6,27 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from gnnbench.records import RunResult, Table, Workload
+from gnnbench.comparison.planning import PlannedJob
+from gnnbench.records import RunResult, Table
 from gnnbench.report.results.schema import describe_runs
 from gnnbench.report.results.tables import make_document
 
 
 def make_plan_document(
-    command: Sequence[str],
-    strategy: str,
-    graph: str,
-    workload: Workload,
-    platform: str,
-    runs: Sequence[RunResult],
-    tables: Sequence[Table],
+    command: Sequence[str], job: PlannedJob, runs: Sequence[RunResult], tables: Sequence[Table]
 ) -> dict[str, JsonValue]:
-    """Return the whole plan as JSON; ``graph`` is its name for the graph."""
+    """Return the whole plan as JSON."""
+    workload = job.workload
     return {
         "command": list(command),
-        "strategy": strategy,
-        "graph": graph,
+        "strategy": job.row.strategy,
+        "graph": job.graph_name,
         "workload": {
             "model": workload.model,
             "dims": list(workload.dims),
             "seed": workload.seed,
         },
-        "platform": platform,
+        "platform": job.machine.name,
         "runs": list(describe_runs(runs)),
         **make_document(tables),
     }

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -38,6 +38,7 @@ from gnnbench.records import (
     Metric,
     Mode,
     OwnError,
+    Parts,
     ProgramOrigin,
     Provenance,
     RunResult,
@@ -53,9 +54,19 @@ _LIMIT_BYTES = 1 << 30
 
 
 class _Entry(BaseModel):
-    """An entry with exactly the declared keys."""
+    """An entry with exactly the declared keys, of which ``optional`` ones may be left out."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    #: Keys that are written only if they have a value.
+    optional: ClassVar[tuple[str, ...]] = ()
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, serialize: SerializerFunctionWrapHandler) -> dict[str, object]:
+        entry: dict[str, object] = serialize(self)
+        for name in self.optional:
+            if not getattr(self, name):
+                del entry[name]
+        return entry
 
 
 class _FiniteEntry(_Entry):
@@ -141,16 +152,6 @@ class PlatformEntry(_Entry):
     modelled: bool
 
 
-class PartsEntry(_Entry):
-    """The names of the five parts."""
-
-    sampler: str
-    placement: str
-    communication: str
-    memory: str
-    kernel: str
-
-
 class EquivalenceEntry(_Entry):
     """A check against plain training.
 
@@ -176,6 +177,8 @@ class WorkEntry(_Entry):
     ``own_error`` has the groups and the factor of an error by epochs measured on the platform.
     """
 
+    optional = ("own_error",)
+
     updates: int
     seeds: int
     edges: int
@@ -187,13 +190,6 @@ class WorkEntry(_Entry):
     ranked: bool
     why_not: str
 
-    @model_serializer(mode="wrap")
-    def _without_own_error(self, serialize: SerializerFunctionWrapHandler) -> dict[str, object]:
-        entry: dict[str, object] = serialize(self)
-        if self.own_error is None:
-            del entry["own_error"]
-        return entry
-
 
 class MetricEntry(_Entry):
     """A number, its unit and its provenance.
@@ -202,23 +198,14 @@ class MetricEntry(_Entry):
     epoch is believed to be right within a factor of ``error_factor``, up or down.
     """
 
+    optional = ("samples", "warmup", "error_factor")
+
     value: FiniteFloat
     unit: str
     provenance: Provenance
     samples: tuple[FiniteFloat, ...] = ()
     warmup: int = 0
     error_factor: FiniteFloat | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_empty_samples(self, serialize: SerializerFunctionWrapHandler) -> dict[str, object]:
-        entry: dict[str, object] = serialize(self)
-        if not self.samples:
-            del entry["samples"]
-        if not self.warmup:
-            del entry["warmup"]
-        if self.error_factor is None:
-            del entry["error_factor"]
-        return entry
 
 
 class StageEntry(_Entry):
@@ -238,16 +225,12 @@ class EnvironmentEntry(_Entry):
 class ProgramEntry(_Entry):
     """A whole program: its command, or the module and name of its class."""
 
+    optional = ("command", "module")
+
     name: str
     command: tuple[str, ...] | None = None
     module: str | None = None
     environment: EnvironmentEntry
-
-    @model_serializer(mode="wrap")
-    def _with_one_form(self, serialize: SerializerFunctionWrapHandler) -> dict[str, object]:
-        entry: dict[str, object] = serialize(self)
-        del entry["module" if self.module is None else "command"]
-        return entry
 
 
 class RowEntry(_Entry):
@@ -256,11 +239,13 @@ class RowEntry(_Entry):
     A program has no ``parts``, and only a program has ``program``.
     """
 
+    optional = ("program",)
+
     strategy: str
     label: str
     mode: Mode
     program: ProgramEntry | None = None
-    parts: PartsEntry | None
+    parts: Parts | None
     repeat: int
 
 
@@ -276,13 +261,6 @@ class RunEntry(RowEntry):
     metrics: dict[str, MetricEntry]
     stages: dict[Stage, StageEntry]
     notes: tuple[str, ...]
-
-    @model_serializer(mode="wrap")
-    def _without_program(self, serialize: SerializerFunctionWrapHandler) -> dict[str, object]:
-        entry: dict[str, object] = serialize(self)
-        if self.program is None:
-            del entry["program"]
-        return entry
 
 
 class ResultDocument(_Entry):
@@ -343,7 +321,7 @@ def _run(run: RunResult, why_not: str) -> RunEntry:
             "label": run.label,
             "mode": run.mode,
             "program": _program(run.program),
-            "parts": None if run.parts is None else asdict(run.parts),
+            "parts": run.parts,
             "repeat": run.repeat,
             "status": run.status,
             "reason": run.reason,

@@ -273,9 +273,8 @@ def count_dataset(dataset: Dataset, prospect: Prospect) -> Counted:
         labels = label_ranges(graph, owner, m, finest // m)
         lines = mark_neighbours(graph, labels, finest, threads=prospect.threads)
         replicas = count_replicas(lines, labels, finest, threads=prospect.threads)
-    request.progress.begin("neighbour sets", graph.num_edges)
-    chunks = count_rounds(graph, rounds, m, prospect.threads, request.progress.advance)
-    request.progress.end()
+    with request.counting("neighbour sets", graph.num_edges) as advance:
+        chunks = count_rounds(graph, rounds, m, prospect.threads, advance)
     return Counted(
         setting=setting,
         isolated=int(np.count_nonzero(graph.degrees == 0)),
@@ -344,23 +343,21 @@ def _check_ranges(sampler: TwoLevelPartition, m: int, finest: int) -> None:
 def count_stream(stream: RmatStream, prospect: Prospect) -> Counted:
     """Count the chunks of a graph that is not stored: ranges of vertices with balanced edges."""
     sampler, threads, m = prospect.sampler, prospect.threads, prospect.partitions
-    progress = prospect.request.progress
+    request = prospect.request
     n, finest = sampler.chunks_per_partition, count_finest(stream.vertices)
     _check_ranges(sampler, m, finest)
     prospect.check_size(stream.vertices, max(n, 1))
     pieces = finest if n == 0 or finest % (m * n) == 0 else m * n
     prospect.check_memory(stream.vertices, pieces)
-    progress.begin("degrees", stream.edges)
-    degrees = count_degrees(stream, threads=threads, advance=progress.advance)
-    progress.end()
+    with request.counting("degrees", stream.edges) as advance:
+        degrees = count_degrees(stream, threads=threads, advance=advance)
     isolated = stream.vertices - int(np.count_nonzero(degrees))
     bounds = cut_balanced(degrees, pieces)
     in_edges = np.array([degrees[a:b].sum(dtype=np.int64) for a, b in pairwise(bounds)])
     del degrees
     labels = np.repeat(np.arange(pieces, dtype=np.uint16), np.diff(bounds))
-    progress.begin("neighbour sets", stream.edges)
-    lines = mark_neighbours(stream, labels, pieces, threads=threads, advance=progress.advance)
-    progress.end()
+    with request.counting("neighbour sets", stream.edges) as advance:
+        lines = mark_neighbours(stream, labels, pieces, threads=threads, advance=advance)
 
     def count(chunks: int) -> ChunkCounts:
         marks = count_chunks(lines, labels, m, chunks, pieces=pieces, threads=threads)

@@ -67,11 +67,10 @@ def take_parts(bundle: Bundle) -> tuple[MixGCNSampler, MixGCNPlacement]:
 
 def tabulate_orders(dataset: Dataset, sampler: MixGCNSampler, request: PlanRequest) -> Table:
     """Return bandwidths, and the number of stages for each order."""
-    graph, progress = dataset.graph, request.progress
-    progress.begin("reverse Cuthill-McKee", graph.num_edges)
-    orders = {"pipelined": keep_order(graph)}
-    orders["reordered"] = reorder(graph, threads=request.workload.threads)
-    progress.end()
+    graph = dataset.graph
+    with request.counting("reverse Cuthill-McKee", graph.num_edges):
+        orders = {"pipelined": keep_order(graph)}
+        orders["reordered"] = reorder(graph, threads=request.workload.threads)
     rows = [
         TableRow(schedule, _order_cells(ordering, sampler)) for schedule, ordering in orders.items()
     ]

@@ -8,7 +8,6 @@ import pytest
 
 from gnnbench import datasets
 from gnnbench.comparison import Request, compare
-from gnnbench.comparison.planning import SilentPasses
 from gnnbench.datasets.partitioning import cut_ranges
 from gnnbench.errors import IncompatiblePartsError
 from gnnbench.kernels.dispatch import RmatStream
@@ -31,7 +30,7 @@ def make_workload(dims, model="gcn"):
 
 
 def ask(graph, dims, model="gcn"):
-    return PlanRequest(graph, make_workload(dims, model), PLATFORM, MODELS[model], SilentPasses())
+    return PlanRequest(graph, make_workload(dims, model), PLATFORM, MODELS[model])
 
 
 def plan(graph, dims, strategy="hongtu", model="gcn", **options):

@@ -12,7 +12,6 @@ import pytest
 
 from gnnbench import datasets, plugins
 from gnnbench.comparison import Request, compare
-from gnnbench.comparison.planning import SilentPasses
 from gnnbench.datasets.synthetic import RMAT_QUADRANTS
 from gnnbench.errors import IncompatiblePartsError, UsageError
 from gnnbench.kernels.dispatch import RmatStream, fpga
@@ -549,7 +548,7 @@ def test_plan_prints_the_sweep(stored):
     setting = make_setting(dataset=SMALL, dims=(64, 32, 8))
     graph = setting.dataset if stored else RmatStream(10**8, 10**9, RMAT_QUADRANTS, 0)
     bundle = assemble(registry(), registry().strategy("hpgnn").bundles["mini-batch"], {})
-    request = PlanRequest(graph, setting.workload, setting.platform, MODELS["gcn"], SilentPasses())
+    request = PlanRequest(graph, setting.workload, setting.platform, MODELS["gcn"])
     (table,) = registry().planner("hpgnn")().plan(bundle, request)
     assert len(table.rows) == 19
     assert sum("best" in row.label for row in table.rows) == 1

@@ -7,7 +7,6 @@ import pytest
 
 from gnnbench import datasets, plugins
 from gnnbench.comparison import Request, compare
-from gnnbench.comparison.planning import SilentPasses
 from gnnbench.datasets.partitioning import choose_partitioner, partition
 from gnnbench.kernels.dispatch import RmatStream
 from gnnbench.machines import load_platform
@@ -53,7 +52,7 @@ def plan(
 ) -> dict[str, Table]:
     parts = registry().strategy("mixgcn").bundles["full-graph"]
     bundle = plugins.assemble(registry(), parts, options)
-    request = PlanRequest(graph, workload, platform, MODELS[workload.model], SilentPasses())
+    request = PlanRequest(graph, workload, platform, MODELS[workload.model])
     return {table.name: table for table in registry().planner("mixgcn")().plan(bundle, request)}
 
 
