@@ -42,7 +42,7 @@ def test_each_part_is_swapped_for_the_plain_one_and_refusals_say_why(run):
     assert runs["sampler=full-graph"]["status"] == "done"
     refused = runs["communication=none"]
     assert refused["status"] == "skipped"
-    assert "moves nothing" in refused["reason"]
+    assert "communication 'none' does not load it from there" in refused["reason"]
     assert "Contribution of each part [modelled]" in result.stderr
     assert "x the speed of hongtu" in result.stderr
 

@@ -96,7 +96,7 @@ def test_a_folder_is_overwritten_only_where_it_is_a_dataset_and_none_that_is_rea
     for words, said in (
         (("import", edges, "--out", out), "--overwrite"),
         (("import", edges, "--out", tmp_path, "--overwrite"), "is no dataset"),
-        (("make", "sbm", "--out", tmp_path / "x.npz", "--scale-features", "rows"), "leave out"),
+        (("make", "sbm", "--out", tmp_path / "x.npz", "--scale-features", "rows"), "Leave it out"),
         (("make", out, "--out", out, "--overwrite"), "would be overwritten"),
         (("import", edges, "--features", out / "x.npy", "--out", out, "--overwrite"), "would be"),
         (("make", "sbm", "--out", out, "--overwrite", "--json", out / "x.npy"), "two outputs"),
