@@ -34,8 +34,10 @@ def read_matlab(file: str) -> dict[str, Any]:
     if len(square) != 1:
         others = ", ".join(square or (name for name in held if name[:1] != "_"))
         raise ValueError(f"it has {len(square)} square sparse matrices, not one: {others}")
-    held[square[0]].check_format(full_check=True)
-    matrix = scipy.sparse.coo_matrix(held[square[0]])
+    found = held[square[0]]
+    if hasattr(found, "check_format"):  # SciPy for Python 3.10 has read coordinates already
+        found.check_format(full_check=True)
+    matrix = scipy.sparse.coo_matrix(found)
     arrays = {"data": matrix.data, "row": matrix.row, "column": matrix.col, "shape": matrix.shape}
     known = held.get("local_info")
     if getattr(known, "ndim", 0) == 2 and known.dtype.kind in "fiu":
