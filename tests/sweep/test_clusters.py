@@ -323,7 +323,7 @@ def test_a_placement_group_holds_two_nodes_of_ray(write, tmp_path):
         )
     finally:
         cluster.shutdown()
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, (done.stdout, done.stderr)
     assert json.loads(done.stdout)["done"] == 1
     (kept,) = map(read_kept, list_kept(tmp_path / "store"))
     assert "2 processes (gloo)" in " ".join(kept.document.runs[0].notes)
@@ -333,26 +333,28 @@ def test_a_placement_group_holds_two_nodes_of_ray(write, tmp_path):
 DYING = """
 import os, pathlib, signal
 from gnnbench.hookspecs import hookimpl
+from gnnbench.records import Parts, Strategy
 from gnnbench_plugins.reference.kernel import TorchKernel
-from suites.faults.fault import make_part, offer
 
 DIED = pathlib.Path(__file__).with_name("died")
 
-def begin(self, setting):
-    if not DIED.exists():
-        DIED.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    TorchKernel.begin(self, setting)
+class Dying(TorchKernel):
+    name = "dying"
 
-PART = make_part(TorchKernel, "dying", "dies once", begin=begin)
+    def begin(self, setting):
+        if not DIED.exists():
+            DIED.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        TorchKernel.begin(self, setting)
 
 @hookimpl
 def gnnbench_kernel():
-    return [PART]
+    return [Dying]
 
 @hookimpl
 def gnnbench_strategy():
-    return [offer(PART)]
+    parts = Parts("full-graph", "single", "none", "resident", "dying")
+    return [Strategy("dying", "dies once", "gnnbench", {"full-graph": parts})]
 """
 
 
@@ -364,7 +366,7 @@ def test_a_run_whose_ray_worker_is_killed_is_run_again(tmp_path):
     (tmp_path / "sweep.toml").write_text(f'{lines}plugins = ["{tmp_path}/plugin.py"]')
     words = ("sweep", tmp_path / "sweep.toml", "--executor", "ray", "--store", tmp_path / "store")
     done = run_python("-m", "gnnbench", *words)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, (done.stdout, done.stderr)
     assert (tmp_path / "died").exists()
     (kept,) = map(read_kept, list_kept(tmp_path / "store"))
     assert kept.header.status == "done"
