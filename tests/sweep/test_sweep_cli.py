@@ -387,12 +387,10 @@ def test_48_configurations_killed_ten_times(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("slurm", ["real"])
-def test_24_runs_on_slurm_killed_three_times(tmp_path, request, slurm):
+def test_24_runs_on_slurm_killed_three_times(tmp_path, real_slurm):
     """Half of them train in two processes. Each is submitted once."""
-    count_jobs = request.getfixturevalue(f"{slurm}_slurm")
     told, _ = sweep_with_kills(tmp_path, SPREAD, 3, 1, "--executor", "slurm", "--jobs", "2")
-    assert told["configurations"] == told["done"] == count_jobs() == 24
+    assert told["configurations"] == told["done"] == real_slurm() == 24
 
 
 @pytest.mark.long
