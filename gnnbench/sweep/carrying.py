@@ -14,11 +14,7 @@ from typing import Literal
 
 from gnnbench.errors import UsageError
 from gnnbench.host.waiting import wait_briefly
-from gnnbench.report.results.kept import (
-    ENDING,
-    KeptStatus,
-    read_kept,
-)
+from gnnbench.report.results.kept import ENDING, KeptStatus, read_kept
 from gnnbench.sweep.launching import Node
 from gnnbench.sweep.running import Task, keep, run_task
 from gnnbench.sweep.turns import hold_machine, is_measured
