@@ -279,7 +279,7 @@ def describe_errors(paths: Iterable[PathKind]) -> str:
     counts = {path: kept[path].groups if path in kept else 0 for path in bases}
     for lead, missing in (
         (
-            f"they stand in for kinds with fewer than {FEWEST_GROUPS}",
+            f"they also stand in for kinds that have fewer than {FEWEST_GROUPS} of their own",
             [p for p, b in bases.items() if b not in (p, None)],
         ),
         (
@@ -288,7 +288,7 @@ def describe_errors(paths: Iterable[PathKind]) -> str:
         ),
     ):
         if missing:
-            listed = ", ".join(f"{counts[path]} ({describe_path(path)})" for path in missing)
+            listed = ", ".join(f"({describe_path(p)}) has {counts[p] or 'none'}" for p in missing)
             told.append(f"{lead}: {listed}")
     return "; ".join(told)
 

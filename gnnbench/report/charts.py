@@ -86,7 +86,7 @@ def chart_epochs(groups: Sequence[Group]) -> Chart | None:
     if "modelled" in found:
         legend.append(("band striped", "modelled"))
         words.append(
-            "Bands of modelled rows have the model's error, if it is known. Rows share most of it, "
+            "Bands of modelled rows have the model's error, if it is known. Rows share part of it, "
             "so bands that overlap do not mean that rows are equal: the range of the speed (x) "
             "decides."
         )

@@ -180,8 +180,8 @@ def error_line(runs: Sequence[RunResult]) -> str:
     if not paths:
         return "The model's own error is not known."
     return (
-        f"The model's error: {cite_errors(paths)}. Rows "
-        f"share the error of work that the same parts do on the same devices."
+        f"The model's error: {cite_errors(paths)}. Work that rows do with the same parts on the "
+        f"same devices has the same error in each, so their order is more certain than their times."
     )
 
 
