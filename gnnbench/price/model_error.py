@@ -279,7 +279,7 @@ def describe_errors(paths: Iterable[PathKind]) -> str:
     counts = {path: kept[path].groups if path in kept else 0 for path in bases}
     for lead, missing in (
         (
-            f"they also stand in for kinds that have fewer than {FEWEST_GROUPS} of their own",
+            f"they are used where fewer than {FEWEST_GROUPS} are of the same kind",
             [p for p, b in bases.items() if b not in (p, None)],
         ),
         (
@@ -288,7 +288,7 @@ def describe_errors(paths: Iterable[PathKind]) -> str:
         ),
     ):
         if missing:
-            listed = ", ".join(f"({describe_path(p)}) has {counts[p] or 'none'}" for p in missing)
+            listed = ", ".join(f"{counts[p] or 'none'} of ({describe_path(p)})" for p in missing)
             told.append(f"{lead}: {listed}")
     return "; ".join(told)
 

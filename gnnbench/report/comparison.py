@@ -74,15 +74,16 @@ def rule_line(modelled: bool) -> str:
     """Return the rule of "faster", with its level."""
     level = f"{100 * level_of('modelled' if modelled else 'measured'):g} %"
     within = (
-        f"cover epochs and {level} of the error that two rows do not share"
+        f"contain differences between epochs and, with a probability of {level}, the errors that "
+        f"two rows do not share"
         if modelled
         else f"are {level} intervals, which include noise that lasts several turns"
     )
     apart = "" if modelled else f", {100 * MARGIN_APART:g} % where rows did not take turns"
     return (
         f"Speeds (x) are relative to the first ranked row of each group; ranges {within}. "
-        f"* means faster or slower: the whole range is over {100 * MARGIN:g} % off 1x{apart}. "
-        f"~ means neither."
+        f"* means faster or slower: the whole range is more than {100 * MARGIN:g} % from 1x"
+        f"{apart}. ~ means that this is not certain."
     )
 
 
@@ -180,8 +181,8 @@ def error_line(runs: Sequence[RunResult]) -> str:
     if not paths:
         return "The model's own error is not known."
     return (
-        f"The model's error: {cite_errors(paths)}. Work that rows do with the same parts on the "
-        f"same devices has the same error in each, so their order is more certain than their times."
+        f"The model's error: {cite_errors(paths)}. Rows have the same error where the same parts "
+        f"do the same work on the same devices, so their order is more certain than their times."
     )
 
 

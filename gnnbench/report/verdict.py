@@ -110,7 +110,11 @@ def _summarise(ranked: Sequence[Row], provenance: Provenance) -> str:
         hint = next((f" ({reason})" for reason in reasons if reason), "")
         rest = [row for row in others if row not in level]
         slower = f"; slower: {', '.join(row.label for row in rest)}" if rest else ""
-        return f"no difference is shown between {_join([winner, *level])}, {seconds}{hint}{slower}."
+        level_rows = _join([winner, *level])
+        return (
+            f"{winner.label} takes {seconds}; no difference is shown between {level_rows}"
+            f"{hint}{slower}."
+        )
     runner_up = others[0]
     reason = explain_lead(winner, runner_up)
     return (
@@ -268,7 +272,7 @@ def _name_idle(groups: Sequence[Group]) -> list[str]:
     if not found:
         return []
     told = ", ".join(f"{label}'s {idea}" for label, idea in found)
-    return [f"Had no effect in this run, so the benefit is unknown: {told}."]
+    return [f"These ideas had no effect in this run, so their benefit is unknown: {told}."]
 
 
 def _name_left(groups: Sequence[Group]) -> list[str]:

@@ -73,5 +73,5 @@ def test_the_mark_says_what_the_rule_of_verdicts_says():
     speeds = [cell[2] if len(cell) > 2 else "" for cell in cells]
     assert speeds == ["1.00x", "2.00x*", "0.67x*", "1.00x~", ""]
     text = " ".join(" ".join(show(make_comparison(*runs, modelled=False), 100)).split())
-    assert "* means faster or slower: the whole range is over 2 % off 1x" in text
-    assert ". ~ means neither." in text
+    assert "* means faster or slower: the whole range is more than 2 % from 1x" in text
+    assert ". ~ means that this is not certain." in text

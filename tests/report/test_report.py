@@ -271,7 +271,7 @@ def test_a_lead_has_a_reason():
 def test_modelled_epochs_that_take_turns_to_be_shorter_are_no_win():
     runs = (make_run("a", epoch_s=(0.10, 0.12)), make_run("b", epoch_s=(0.11, 0.118)))
     assert summarise(group_runs(make_comparison(*runs)))[0] == (
-        "Full graph: no difference is shown between a and b, 110 ms an epoch [modelled]."
+        "Full graph: a takes 110 ms an epoch [modelled]; no difference is shown between a and b."
     )
 
 
@@ -279,8 +279,8 @@ def test_all_rows_that_are_level_are_named():
     runs = [make_run(label, epoch_s=(0.1,)) for label in "abc"]
     groups = group_runs(make_comparison(*runs, make_run("d", epoch_s=(0.2,))))
     assert summarise(groups)[0] == (
-        "Full graph: no difference is shown between a, b and c, 100 ms an epoch [modelled]; "
-        "slower: d."
+        "Full graph: a takes 100 ms an epoch [modelled]; no difference is shown between a, b and "
+        "c; slower: d."
     )
 
 
@@ -310,8 +310,8 @@ def test_a_difference_within_pairs_is_shown_however_the_machine_wanders():
 def test_too_few_epochs_show_nothing_and_say_so():
     sentence = summarise(group_runs(take_turns([0.3, 0.1, 0.1], [0.3, 0.2, 0.2])))[0]
     assert sentence == (
-        "Full graph: no difference is shown between a and b, 100 ms an epoch [measured] (2 epochs "
-        "are too few to show one; ask for more --epochs or --repeats)."
+        "Full graph: a takes 100 ms an epoch [measured]; no difference is shown between a and b "
+        "(2 epochs are too few to show one; ask for more --epochs or --repeats)."
     )
 
 
@@ -448,7 +448,7 @@ def test_times_to_accuracy_have_intervals_over_seeds_and_rows_that_miss_stay():
 
 def test_an_idea_that_had_nothing_to_do_is_told():
     run = replace(make_run("a"), idle=("hybrid training (no seed)",))
-    said = "so the benefit is unknown: a's hybrid training (no seed)."
+    said = "so their benefit is unknown: a's hybrid training (no seed)."
     assert any(said in sentence for sentence in summarise(group_runs(make_comparison(run))))
 
 

@@ -98,8 +98,8 @@ def test_below_eight_groups_of_a_kind_of_path_there_is_no_basis(monkeypatch):
     monkeypatch.setattr(model_error, "_read_kept", lambda: estimate_errors(few))
     assert error_of(sampled) is None
     assert describe_errors([sampled]) == (
-        "no basis for kinds with fewer than 8 held-out measurements: (gpu, torch, sampled, over "
-        "100 M edges per epoch) has 7"
+        "no basis for kinds with fewer than 8 held-out measurements: 7 of (gpu, torch, sampled, "
+        "over 100 M edges per epoch)"
     )
     # All epochs on such a machine stand in, and the kind is still without a basis.
     few += [make_entry("small", 3.0, path=replace(sampled, size="small"))]
@@ -107,8 +107,8 @@ def test_below_eight_groups_of_a_kind_of_path_there_is_no_basis(monkeypatch):
     assert error_of(sampled).factor == pytest.approx(math.exp(3.0))
     assert describe_errors([sampled]) == (
         "80 % of 9 held-out measurements (gpu, all epochs) are within 20x of their prediction; "
-        "they also stand in for kinds that have fewer than 8 of their own: (gpu, torch, sampled, "
-        "over 100 M edges per epoch) has 7"
+        "they are used where fewer than 8 are of the same kind: 7 of (gpu, torch, sampled, over "
+        "100 M edges per epoch)"
     )
     few.append(make_entry("one more", 0.5, path=sampled))
     assert error_of(sampled).factor == pytest.approx(math.exp(0.5))
@@ -118,7 +118,7 @@ def test_below_eight_groups_of_a_kind_of_path_there_is_no_basis(monkeypatch):
     )
     both = describe_errors([sampled, GPU])
     assert both.startswith("80 % of 8")
-    assert both.endswith("(gpu, torch, full graph, over 100 M edges per epoch) has none")
+    assert both.endswith("none of (gpu, torch, full graph, over 100 M edges per epoch)")
     few.append(make_entry("fitted", 0.0, path=sampled, fitted_on=("a rate",), group="3"))
     assert find_basis(sampled) == widen(sampled)
 
@@ -246,9 +246,10 @@ def test_fastest_needs_a_gap_larger_than_what_the_errors_share_out_to():
     sentence, shown = judge(*near)
     assert not shown
     assert (
-        "no difference is shown between a and b, 1.00 s an epoch [modelled] (modelled" in sentence
+        "a takes 1.00 s an epoch [modelled]; no difference is shown between a and b (the"
+        in sentence
     )
-    assert "2.40x apart, and the model's error alone may be 2.47x)" in sentence
+    assert "2.40x apart, but the errors that they do not share may be 2.47x)" in sentence
     # The doubt of a winner stands in its sentence: within the factor 2.47 of 2.6 times.
     sentence, shown = judge(near[0], row("b", 2.6, aggregate=2.6))
     assert shown
@@ -269,7 +270,7 @@ def test_without_a_basis_no_winner_is_named():
         in sentence
     )
     assert "no winner is named (no basis for kinds with fewer than 8 held-out" in sentence
-    assert "(cpu, torch, full graph, over 100 M edges per epoch) has 7" in sentence
+    assert "7 of (cpu, torch, full graph, over 100 M edges per epoch)" in sentence
     assert "fastest" not in sentence
 
 

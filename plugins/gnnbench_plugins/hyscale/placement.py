@@ -283,7 +283,9 @@ class HyScaleSession(SeedSession):
             total = self.balancer.total_seeds
             clauses.append(f"hybrid training (0 of {total:,} seeds on the CPU)")
         if self._placement.drm and len(set(self.history)) == 1:
-            clauses.append(f"DRM (nothing moved in {len(self.history):,} rounds)")
+            clauses.append(
+                f"DRM (it moved no seeds and no threads in {len(self.history):,} rounds)"
+            )
         return tuple(clauses)
 
     def notes(self) -> tuple[str, ...]:
