@@ -43,7 +43,7 @@ def ablate(
     outputs: Asked[Outputs],
     resumed: bool,
 ) -> int:
-    """Train STRATEGY step by step, from a plain baseline to the whole, as its paper does.
+    """Train variants of STRATEGY, from a plain baseline to all of its ideas, as in its paper.
 
     If the paper has no steps, each part is swapped for the reference's, one at a time. A
     combination that cannot work is refused with its reason.

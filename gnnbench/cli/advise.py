@@ -38,7 +38,7 @@ _HEADING = ("combination", "epoch [modelled]", "within", "peak device", "links",
     "within_s",
     type=Number(Real(0.0, 1e12)),
     metavar="SECONDS",
-    help="Find the platform of least power on which all --epochs end in this time.",
+    help="Find the platform with the lowest power that finishes all --epochs in this time.",
 )
 @takes(Outputs, "advise", into="outputs")
 @voice_options

@@ -61,8 +61,8 @@ NEAR_EDGES = 0.1
     "trace_path",
     type=FilePath(),
     metavar="FILE",
-    help="Take the seconds of the stages from a Chrome trace of the file's first row. Its spans "
-    "must be named after stages.",
+    help="Take the seconds of the stages from this Chrome trace of the first row in the --run "
+    "file. Its spans must have the names of stages.",
 )
 @click.option(
     "--out",

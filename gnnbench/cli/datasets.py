@@ -39,7 +39,7 @@ out_option = click.option(
     type=FilePath(),
     metavar="FILE.npz|FOLDER",
     help="File or folder to write. Large arrays of a folder stay on disk.  [default: the user's "
-    "cache, where its name resolves]",
+    "cache, in which gnnbench finds datasets by name]",
 )
 scaling_option = make_option(replace(list_options(Job)["scaling"], default=None), "datasets")
 overwrite_option = click.option(
@@ -126,8 +126,8 @@ def info(name: str, seed: int, json_path: Path | None) -> int:
 @click.option(
     "--keep-isolated",
     is_flag=True,
-    help="Keep vertices without an edge that features, labels or split name. Without such files, "
-    "keep every number up to the largest id.",
+    help="Keep vertices without an edge if they occur in the features, labels or split. Without "
+    "such files, keep every number up to the largest id.",
 )
 @click.option(
     "--directed",
@@ -145,12 +145,13 @@ def info(name: str, seed: int, json_path: Path | None) -> int:
     "--delimiter",
     type=click.Choice(tuple(DELIMITERS)),
     help="Delimiter of the columns of an edge list; blank is any number of blanks.  "
-    "[default: found]",
+    "[default: detected]",
 )
 @click.option(
     "--heading/--no-heading",
     default=None,
-    help="Whether the first line of an edge list has the names of its columns.  [default: found]",
+    help="Whether the first line of an edge list has the names of its columns.  "
+    "[default: detected]",
 )
 @click.option(
     "--check", "check_only", is_flag=True, help="Print what would be read, and write nothing."
@@ -177,7 +178,7 @@ def import_graph(
     overwrite: bool,
     json_path: Path | None,
 ) -> int:
-    """Make a dataset of a graph in a file, or in a folder of planetoid's or OGB's.
+    """Make a dataset from a graph in a file, or in a folder in the format of planetoid or OGB.
 
     Edge lists are texts with two ids per line, also compressed (.gz, .bz2, .xz, .zst), or .parquet.
     Matrices are Matrix Market (.mtx), MATLAB (.mat), and .npz of SciPy, shchur or raw arrays.

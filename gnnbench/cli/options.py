@@ -212,8 +212,8 @@ patience_option = click.option(
     default=PATIENCE_S,
     show_default=True,
     metavar="S",
-    help="Timeout in seconds for a silent rank of several processes. A rank that ends is noticed "
-    "at once.",
+    help="With several processes: timeout in seconds for a rank that does not answer. A rank that "
+    "ends is noticed at once.",
 )
 
 

@@ -100,7 +100,8 @@ def show(name: str, out_path: Path | None, json_path: Path | None) -> int:
     type=Number(Real(0.0, LONGEST_PROBE_S)),
     default=2.0,
     show_default=True,
-    help="Approximate time for the processor, and again for its libraries. Each GPU takes as long.",
+    help="Approximate time to measure the CPU. Its libraries take this time again, and so does "
+    "each GPU.",
 )
 @_out_option
 @click.option("--save", is_flag=True, help="Keep it as the platform 'local'.")

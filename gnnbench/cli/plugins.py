@@ -224,7 +224,7 @@ def check_plugin(
     """Run the conformance checks against the strategy NAME, or a part.
 
     A part is named with its kind, such as kernel=native, and is put into a strategy that takes it.
-    The exit status is 1 if a check fails, or could not reach what it is to judge.
+    The exit status is 1 if a check fails, or if it could not reach what it must check.
     """
     from gnnbench.jobs.preparation import load_dataset
 

@@ -97,7 +97,7 @@ def check(
 ) -> int:
     """Train a short task with a program in each of its modes and models, and check the results.
 
-    FILE is the TOML file of a program; NAME is a program on offer. The exit status is 1 if the
+    FILE is the TOML file of a program; NAME is an available program. The exit status is 1 if the
     program fails a check, and 4 if it trained nothing.
     """
     check_files(json_path, plugins=extra_plugins, files=[Path(name)] if "." in name else ())
@@ -131,7 +131,7 @@ def check(
 @folder_option("files")
 @shared_options
 def new_program(name: str, folder: Path, json_path: Path | None) -> int:
-    """Write a program NAME in torch alone, which trains a GCN, and its TOML file."""
+    """Write a program NAME, which trains a GCN with torch only, and its TOML file."""
     check_files(json_path)
 
     from gnnbench.programs.scaffold import create_program

@@ -86,8 +86,8 @@ def reproduce(
 ) -> int:
     """Print the tables NAME: the paper's numbers, ours, and the error of each cell.
 
-    Without a name, list the tables. The table 'programs' is from no paper: it trains strategies
-    named after a library beside the library's own program, which takes long.
+    Without a name, list the tables. The table 'programs' is not from a paper. It trains
+    strategies that use a library's kernels beside the library's own program, which takes long.
     """
     check_files(json_path, html_path, plugins=extra_plugins)
     for flag, given in (("--graph", graphs), ("--row", chosen_rows)):

@@ -78,12 +78,12 @@ def sweep(
 ) -> int:
     """Run every combination of the lists in FILE.toml.
 
-    The lists are datasets, models, strategies, platforms, seeds, and any other list there.
+    The lists are datasets, models, strategies, platforms, seeds, and any other list in the file.
 
     A finished run is kept under FOLDER. Its key is a digest of its configuration and input files,
     of the sources of gnnbench and of its plugins, and of the libraries' versions.
-    A sweep that was stopped resumes with the missing runs. Failed runs are kept as failed; the
-    status is 3 if there are any.
+    A sweep that was stopped resumes with the missing runs. Failed runs are kept as failed.
+    The status is 3 if runs failed or were lost, and 4 if all were refused.
     """
     check_files(json_path, files=[file])
 

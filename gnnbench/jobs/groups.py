@@ -78,7 +78,7 @@ class Task:
         Option(
             "Epochs to go through.",
             COUNT,
-            by_command={COMPARISONS: "Epochs to train each."},
+            by_command={COMPARISONS: "Epochs to train each strategy."},
             sweep=MAY,
         ),
     ] = 10
@@ -94,8 +94,8 @@ class Task:
     fanouts: Annotated[
         Sequence[int] | None,
         Option(
-            "Neighbours to sample a vertex, a number for each layer, from the seeds outwards; 0 is "
-            "every neighbour.",
+            "Neighbours to sample per vertex: one number for each layer, from the seeds outwards. "
+            "0 means all neighbours.",
             Wholes(Whole(0, MOST_NEIGHBOURS), _SEED_TO_OUT),
             usual="25,10, then 10 for each further layer",
             metavar="N,N...",
@@ -159,7 +159,7 @@ class Training(Task):
             Parsed(read_swaps),
             by_command={
                 ("plan",): "Put another part into the strategy, such as memory=pagraph.",
-                ADVICE: "Combine with this part alone, such as sampler=neighbour.",
+                ADVICE: "Consider only combinations with this part, such as sampler=neighbour.",
             },
             metavar="PART=NAME",
             repeated=True,
@@ -300,7 +300,7 @@ class Trials:
     plain: Annotated[
         bool,
         Option(
-            "Also run the baseline of each strategy, which has plain parts.",
+            "Also run the baseline of each strategy, which its paper wants to beat.",
             FLAG,
             usual="plain",
             flag="--plain/--no-plain",
@@ -320,8 +320,9 @@ class Spread:
     processes: Annotated[
         int | None,
         Option(
-            "Train strategies of N devices in N processes, one for each device; others run in one "
-            "of them. Without --platform the devices are cores of this machine.",
+            "Train strategies of N devices in N processes, one for each device. Other strategies "
+            "run in one of these processes. Without --platform the devices are cores of this "
+            "machine.",
             Whole(1, MOST_PROCESSES),
             typed=Whole(2, MOST_PROCESSES),
             metavar="N",
@@ -358,7 +359,7 @@ class Choice:
             "The strategies to compare, by name; see 'gnnbench plugins'. A:PART=NAME replaces a "
             "part of A, as in hongtu:kernel=dgl.",
             Listed("names, such as ['hyscale', 'hongtu']", _STRATEGY, choose_strategies),
-            by_command={ADVICE: "Combine the parts of these strategies alone."},
+            by_command={ADVICE: "Combine only the parts of these strategies."},
             usual={ADVICE: "all that are installed"},
             flag="--plugins",
             metavar="A,B[,C...]",

@@ -70,9 +70,7 @@ class Job(Trials, Training, Choice):
             "Scale features: rows to length 2, or columns to mean 0 and deviation 1. auto scales "
             "rows of sparse features, and columns of others if they need it.",
             OneOf(SCALINGS),
-            by_command={
-                ("datasets",): "Scaling of the features in a folder, which are stored scaled."
-            },
+            by_command={("datasets",): "How to scale features that are written to a folder."},
             usual={("datasets",): "auto"},
             flag="--scale-features",
             sweep=MAY,
@@ -142,7 +140,7 @@ class PlanJob(Training, Named):
     batch_edges: Annotated[
         Sequence[int] | None,
         Option(
-            "Their edges, from the input layer on.",
+            "Edges of these mini-batches, starting with the input layer.",
             Wholes(Whole(0), "60250,10402"),
             metavar="M[,M...]",
         ),
@@ -154,8 +152,8 @@ class PlanJob(Training, Named):
     replication: Annotated[
         float | None,
         Option(
-            "Copies of a vertex over all partitions, itself among them, of a full graph that is "
-            "given by its size.",
+            "For a full graph that is given by its size: copies of a vertex over all partitions, "
+            "including the vertex itself.",
             Real(0.0, MOST_COPIES),
             metavar="A",
         ),
@@ -163,10 +161,10 @@ class PlanJob(Training, Named):
     share: Annotated[
         float | None,
         Option(
-            "Go through so large a share of a full graph that is given by its size, on as large a "
-            "share of the machine.",
+            "For a full graph that is given by its size: plan only the share S of the graph, on "
+            "the share S of the machine.",
             Real(0.0, 1.0),
-            usual="all of it",
+            usual="the whole graph",
             metavar="S",
         ),
     ] = None
