@@ -9,7 +9,7 @@ import pytest
 
 from gnnbench import plugins, run
 from gnnbench.check.graphs import fit_workload, make_dataset, make_this_host
-from gnnbench.kernels.pages import MALLOC_VARIABLES, count_kept_bytes
+from gnnbench.kernels.pages import MALLOC_VARIABLES, count_kept_bytes, keep_pages
 from gnnbench.machines import probe
 from gnnbench.machines.local import load_local, save_local
 from gnnbench.models import build
@@ -117,11 +117,12 @@ def test_what_is_mapped_here_is_what_nobody_keeps(monkeypatch, tmp_path):
 
 
 def test_fresh_memory_is_fresh_each_time(monkeypatch):
-    """4 MiB are 1,024 pages, or two huge ones."""
+    """4 MiB are 1,024 pages, or two huge ones, in a process that keeps its freed pages."""
+    keep_pages()
     touched = []
 
     def rate(fill, amount, budget_s, device):
-        for _ in range(3):
+        for _ in range(20):
             before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
             fill()
             touched.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
