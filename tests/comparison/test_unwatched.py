@@ -298,6 +298,7 @@ def test_a_row_whose_repeats_did_other_work_is_not_ranked(registry):
 
 def test_weights_that_change_between_epochs_are_found(registry):
     run = run_one(registry, "late-weights-decayed", measured=False, epochs=4)
+    assert run.status == "done", run.reason
     assert "by other than the optimiser before epoch 2, round 0" in run.equivalence.fault
 
 

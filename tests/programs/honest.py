@@ -143,7 +143,8 @@ for line in sys.stdin:
     if fault == "no epoch_end" and epoch == 1:
         time.sleep(1000)
     if fault == "forks":
-        subprocess.Popen(["sleep", "1000"], start_new_session=True, stdout=subprocess.DEVNULL)
+        sleep = (sys.executable, "-S", "-c", "import time; time.sleep(1000)", __file__)
+        subprocess.Popen(sleep, start_new_session=True, stdout=subprocess.DEVNULL)
         fault = ""
     report = run_epoch(epoch)
     if fault == "false losses":
