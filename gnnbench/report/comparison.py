@@ -83,7 +83,7 @@ def rule_line(modelled: bool) -> str:
     return (
         f"Speeds (x) are relative to the first ranked row of each group; ranges {within}. "
         f"* means faster or slower: the whole range is more than {100 * MARGIN:g} % from 1x"
-        f"{apart}. ~ means that this is not certain."
+        f"{apart}. ~ marks all others."
     )
 
 

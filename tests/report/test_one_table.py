@@ -74,4 +74,4 @@ def test_the_mark_says_what_the_rule_of_verdicts_says():
     assert speeds == ["1.00x", "2.00x*", "0.67x*", "1.00x~", ""]
     text = " ".join(" ".join(show(make_comparison(*runs, modelled=False), 100)).split())
     assert "* means faster or slower: the whole range is more than 2 % from 1x" in text
-    assert ". ~ means that this is not certain." in text
+    assert ". ~ marks all others." in text
