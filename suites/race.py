@@ -17,7 +17,12 @@ import numpy.typing as npt
 import torch
 from scipy.special import stdtrit
 
-from gnnbench.errors import MissingDependencyError, is_host_memory_error
+from gnnbench.errors import (
+    DeviceOutOfMemoryError,
+    MissingDependencyError,
+    is_host_memory_error,
+)
+from gnnbench.programs.messages import ProgramFailedError
 from gnnbench.records import IntArray
 
 OURS = "gnnbench"
@@ -256,7 +261,7 @@ def _admit(outcome: Outcome) -> tuple[dict[str, Contestant], dict[str, float]]:
             for turn in range(contestant.warm_ups):
                 contestant.call(turn + 1)
             outcome.check_s += time.perf_counter() - prepared
-        except MissingDependencyError as error:
+        except (MissingDependencyError, DeviceOutOfMemoryError, ProgramFailedError) as error:
             outcome.absent[name] = str(error)
         except (MemoryError, RuntimeError) as error:
             if not is_host_memory_error(error):

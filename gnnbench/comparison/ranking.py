@@ -385,10 +385,7 @@ def _doubt_range(found: Difference, row: Row, base: Row) -> Difference:
     if wide.shown or not found.shown:
         return wide
     apart = max(found.ratio, 1.0 / found.ratio)
-    told = (
-        f"the model puts them {apart:.2f}x apart, but the errors that they do not share may be "
-        f"{doubt:.2f}x"
-    )
+    told = f"the modelled ratio is {apart:.2f}x, but its error may be {doubt:.2f}x"
     return replace(wide, why_not=told)
 
 

@@ -272,23 +272,23 @@ def describe_errors(paths: Iterable[PathKind]) -> str:
     own = [describe_own_error(path, path.own) for path in paths if path.own is not None]
     told = [*dict.fromkeys(own)]
     told += [
-        f"{100 * COVERAGE:.0f} % of {kept[basis].groups} held-out measurements "
+        f"{100 * COVERAGE:.0f} % of {kept[basis].groups} held-out groups of measurements "
         f"({describe_path(basis)}) are within {kept[basis].factor:.2g}x of their prediction"
         for basis in dict.fromkeys(basis for basis in bases.values() if basis is not None)
     ]
     counts = {path: kept[path].groups if path in kept else 0 for path in bases}
     for lead, missing in (
         (
-            f"they are used where fewer than {FEWEST_GROUPS} are of the same kind",
+            f"these are used for kinds with fewer than {FEWEST_GROUPS} groups",
             [p for p, b in bases.items() if b not in (p, None)],
         ),
         (
-            f"no basis for kinds with fewer than {FEWEST_GROUPS} held-out measurements",
+            f"no basis for kinds with fewer than {FEWEST_GROUPS} held-out groups",
             [path for path, basis in bases.items() if basis is None],
         ),
     ):
         if missing:
-            listed = ", ".join(f"{counts[p] or 'none'} of ({describe_path(p)})" for p in missing)
+            listed = ", ".join(f"({describe_path(p)}) has {counts[p]}" for p in missing)
             told.append(f"{lead}: {listed}")
     return "; ".join(told)
 

@@ -74,14 +74,14 @@ def rule_line(modelled: bool) -> str:
     """Return the rule of "faster", with its level."""
     level = f"{100 * level_of('modelled' if modelled else 'measured'):g} %"
     within = (
-        f"contain differences between epochs and, with a probability of {level}, the errors that "
-        f"two rows do not share"
+        f"A range covers the differences between epochs and, with a probability of {level}, the "
+        f"model's error of the speed."
         if modelled
-        else f"are {level} intervals, which include noise that lasts several turns"
+        else f"Ranges are {level} intervals, which include noise that lasts several turns."
     )
     apart = "" if modelled else f", {100 * MARGIN_APART:g} % where rows did not take turns"
     return (
-        f"Speeds (x) are relative to the first ranked row of each group; ranges {within}. "
+        f"Speeds (x) are relative to the row with 1.00x in the same group. {within} "
         f"* means faster or slower: the whole range is more than {100 * MARGIN:g} % from 1x"
         f"{apart}. ~ marks all others."
     )
@@ -208,7 +208,7 @@ def machine_lines(groups: Sequence[Group]) -> list[tuple[str, str]]:
         base.label for group in groups for p in ALL_PROVENANCES if (base := group.base(p))
     )
     if sum(len(row.done) > 0 for group in groups for row in group.rows) > len(bases):
-        lines.append(("1.00x", f"the first ranked row of each group: {', '.join(bases)}"))
+        lines.append(("1.00x", f"speeds are relative to {', '.join(bases)}"))
     trained = [
         f"{_unique_label(row, groups)} {list_devices(row.trainers)}"
         for row in list_done(groups)

@@ -299,7 +299,7 @@ class _Meeting:
             )
         if self._step == "await" and missing:
             how = f"within {self._patience_s:g} s" if late else "before the others gave up"
-            return f"{ranks} of {place.size} did not come to {where} {how}; {patience}"
+            return f"{ranks} of {place.size} did not connect to {where} {how}; {patience}"
         unmet = f"{ranks} of {place.size}" if missing else "the other ranks"
         return (
             f"rank {place.rank} met the others at {where} and cannot connect to {unmet} "

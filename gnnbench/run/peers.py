@@ -195,8 +195,8 @@ class Peers:
             )
         if late := self._find(lambda peer: not peer.waits) or self._find(lambda peer: peer.done):
             return (
-                f"{_list(late)} did not come: {self.name} waited {patience_s:g} s in {what}. If a "
-                f"step takes longer, and no rank hangs, give a longer --patience."
+                f"{_list(late)} did not take part: {self.name} waited {patience_s:g} s in {what}. "
+                f"If a step takes longer, and no rank hangs, give a longer --patience."
             )
         return (
             f"{self.name} could not finish {what} with the other ranks, which are all there "

@@ -92,7 +92,7 @@ def test_modelled_seconds_of_sizes_say_how_far_they_may_be_off(run, words, kind,
     """In one note, of the table that has them. 30,000 undirected edges in two layers are few."""
     tables = read_document(run("plan", *words, *STREAM, "--json", "-"))["tables"]
     notes = [(table, note) for table in tables for note in table["notes"]]
-    ((table, note),) = [each for each in notes if "held-out measurements" in each[1]]
+    ((table, note),) = [each for each in notes if "held-out groups" in each[1]]
     path = find_path(kind, kernel, "full-graph", 2 * 30_000 * 2)
     assert note == f"{describe_errors([path])} (reproduce validation)"
     assert "up to 100 M edges per epoch" in note

@@ -144,7 +144,7 @@ def test_a_rank_that_hangs_is_named_after_as_long_as_was_asked_for(monkeypatch, 
     for rank, where in ((0, "an all-reduce"), (2, "receiving from rank 1")):
         said = (tmp_path / str(rank)).read_text()
         # The first of them that gives up says it to the others, too.
-        assert said.startswith("rank 1 did not come: rank"), said
+        assert said.startswith("rank 1 did not take part: rank"), said
         assert f"rank {rank} waited 5 s in {where}" in said or f"rank {2 - rank} waited" in said
 
 

@@ -108,7 +108,7 @@ def test_the_rank_at_fault_is_named_on_every_node_within_patience(nodes, size, f
         assert status == 3, said
         if fault == "absent":
             assert error.startswith("rank 1 of ")
-            assert " did not come to " in error
+            assert " did not connect to " in error
         elif fault == "killed":
             assert error.startswith(f"rank 1 on node{node} is gone: it was killed, or its node")
         elif fault == "stopped" or rank not in lost:

@@ -14,7 +14,8 @@ import scipy.stats
 import torch
 from click.testing import CliRunner
 
-from gnnbench.errors import MissingDependencyError
+from gnnbench.errors import DeviceOutOfMemoryError, MissingDependencyError
+from gnnbench.programs.messages import ProgramFailedError
 from tests.commands import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -237,6 +238,10 @@ def test_what_does_not_fit_in_memory_is_absent_and_other_failures_are_not_hidden
     ):
         outcome = race(make_case({**ours, "wide": wide}), 1, Limits(1))
         assert outcome.absent == {"wide": "needs more memory than this machine has"}
+        assert list(outcome.seconds) == [OURS]
+    for known in (DeviceOutOfMemoryError("host", "rows", 8, 0, 4), ProgramFailedError("it ended")):
+        outcome = race(make_case({**ours, "wide": fail_with(known)}), 1, Limits(1))
+        assert outcome.absent == {"wide": str(known)}
         assert list(outcome.seconds) == [OURS]
     with pytest.raises(RuntimeError, match="of another kind"):
         race(make_case({**ours, "wide": fail_with(RuntimeError("of another kind"))}), 1, Limits(1))
