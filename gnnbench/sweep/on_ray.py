@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import tempfile
+import threading
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from gnnbench.errors import MissingDependencyError
 from gnnbench.report.results.kept import KeptStatus
-from gnnbench.sweep.carrying import Ended, carry_out, forget, lose, start_in_root
+from gnnbench.sweep.carrying import ALONE, Ended, carry_out, forget, lose, start_in_root
 from gnnbench.sweep.launching import Node, RunLostError
 from gnnbench.sweep.running import Task
 from gnnbench.sweep.turns import is_measured
@@ -95,10 +97,21 @@ def _start(task: Task, folder: str) -> Any:
     ray = import_ray()
     if task.configuration.spread.nodes == 1:
         share = describe_share(task)
-        return ray.remote(max_retries=RETRIES, **share)(carry_out).remote(task, folder)
+        return ray.remote(max_retries=RETRIES, **share)(carry_out_in_worker).remote(task, folder)
     again = [RunLostError, ray.exceptions.RayError]
     spread = ray.remote(num_cpus=0, max_retries=RETRIES, retry_exceptions=again)(spread_out)
     return spread.remote(task, folder)
+
+
+def carry_out_in_worker(task: Task, folder: str, node: Node = ALONE) -> tuple[KeptStatus, str]:
+    """Carry a task out in this worker of Ray, which SIGTERM ends at once.
+
+    Ray sends SIGTERM to the workers of a sweep that was killed. Ray's own handler raises
+    ``SystemExit``, which would be kept as a failure of the run.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    return carry_out(task, folder, node)
 
 
 def describe_share(task: Task) -> dict[str, int]:
@@ -126,7 +139,7 @@ def spread_out(task: Task, folder: str) -> tuple[KeptStatus, str]:
         ray.get(group.ready())
         address, port = ray.get(remote(find_meeting, 0, num_cpus=0)())
         ends = [
-            remote(carry_out, node, **share)(task, folder, Node(node, address, port))
+            remote(carry_out_in_worker, node, **share)(task, folder, Node(node, address, port))
             for node in nodes
         ]
         end: tuple[KeptStatus, str] = ray.get(ends)[0]

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -370,3 +371,16 @@ def test_a_run_whose_ray_worker_is_killed_is_run_again(tmp_path):
     assert (tmp_path / "died").exists()
     (kept,) = map(read_kept, list_kept(tmp_path / "store"))
     assert kept.header.status == "done"
+
+
+def test_a_worker_of_ray_that_is_told_to_end_keeps_nothing():
+    """Ray's handler of SIGTERM raises SystemExit, which a run would keep as its failure."""
+    done = run_python(
+        "-c",
+        "import os, signal, sys\n"
+        "from gnnbench.sweep import on_ray\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))\n"
+        "on_ray.carry_out = lambda *_: os.kill(os.getpid(), signal.SIGTERM)\n"
+        "on_ray.carry_out_in_worker(None, '/')\n",
+    )
+    assert done.returncode == -signal.SIGTERM, done.stderr

@@ -373,7 +373,8 @@ def sweep_with_kills(folder, text, kills, seed, *options):
     assert told["run"] <= left if {"slurm", "ray"} & {*options} else told["run"] == left
     after = stamp(store)
     assert {name: after[name] for name in before} == before
-    assert {path.name for path in store.iterdir()} == set(after)
+    # A writer that is killed leaves a hidden file, which no reader takes for a result.
+    assert {path.name for path in store.iterdir() if path.suffix != ".tmp"} == set(after)
     return told, store
 
 
