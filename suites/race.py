@@ -17,11 +17,7 @@ import numpy.typing as npt
 import torch
 from scipy.special import stdtrit
 
-from gnnbench.errors import (
-    DeviceOutOfMemoryError,
-    MissingDependencyError,
-    is_host_memory_error,
-)
+from gnnbench.errors import DeviceOutOfMemoryError, MissingDependencyError, is_host_memory_error
 from gnnbench.programs.messages import ProgramFailedError
 from gnnbench.records import IntArray
 
