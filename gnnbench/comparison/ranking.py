@@ -385,7 +385,7 @@ def _doubt_range(found: Difference, row: Row, base: Row) -> Difference:
     if wide.shown or not found.shown:
         return wide
     apart = max(found.ratio, 1.0 / found.ratio)
-    told = f"the modelled ratio is {apart:.2f}x, but its error may be {doubt:.2f}x"
+    told = f"the modelled ratio is {apart:.2f}x; its error is up to a factor of {doubt:.2f}"
     return replace(wide, why_not=told)
 
 

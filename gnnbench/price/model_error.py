@@ -279,7 +279,8 @@ def describe_errors(paths: Iterable[PathKind]) -> str:
     counts = {path: kept[path].groups if path in kept else 0 for path in bases}
     for lead, missing in (
         (
-            f"these are used for kinds with fewer than {FEWEST_GROUPS} groups",
+            f"a kind with fewer than {FEWEST_GROUPS} groups has the error of all epochs on its type "
+            "of machine",
             [p for p, b in bases.items() if b not in (p, None)],
         ),
         (
@@ -309,8 +310,11 @@ def describe_own_error(path: PathKind, own: OwnError) -> str:
 
 def cite_errors(paths: Sequence[PathKind]) -> str:
     """Describe the errors of kinds of paths, with the commands that estimate them."""
-    commands = ["platforms calibrate" if path.own else "reproduce validation" for path in paths]
-    return f"{describe_errors(paths)} ({', '.join(dict.fromkeys(commands))})"
+    commands = [
+        f"gnnbench {'platforms calibrate' if path.own else 'reproduce validation'}"
+        for path in paths
+    ]
+    return f"{describe_errors(paths)} (see {', '.join(dict.fromkeys(commands))})"
 
 
 def format_factor(factor: float) -> str:

@@ -94,7 +94,7 @@ def test_modelled_seconds_of_sizes_say_how_far_they_may_be_off(run, words, kind,
     notes = [(table, note) for table in tables for note in table["notes"]]
     ((table, note),) = [each for each in notes if "held-out groups" in each[1]]
     path = find_path(kind, kernel, "full-graph", 2 * 30_000 * 2)
-    assert note == f"{describe_errors([path])} (reproduce validation)"
+    assert note == f"{describe_errors([path])} (see gnnbench reproduce validation)"
     assert "up to 100 M edges per epoch" in note
     seconds = [cell for row in table["rows"] for cell in row["cells"] if cell["unit"] == "s"]
     assert seconds

@@ -107,8 +107,8 @@ def test_below_eight_groups_of_a_kind_of_path_there_is_no_basis(monkeypatch):
     assert error_of(sampled).factor == pytest.approx(math.exp(3.0))
     assert describe_errors([sampled]) == (
         "80 % of 9 held-out groups of measurements (gpu, all epochs) are within 20x of their "
-        "prediction; these are used for kinds with fewer than 8 groups: (gpu, torch, sampled, over "
-        "100 M edges per epoch) has 7"
+        "prediction; a kind with fewer than 8 groups has the error of all epochs on its type of "
+        "machine: (gpu, torch, sampled, over 100 M edges per epoch) has 7"
     )
     few.append(make_entry("one more", 0.5, path=sampled))
     assert error_of(sampled).factor == pytest.approx(math.exp(0.5))
@@ -249,7 +249,7 @@ def test_fastest_needs_a_gap_larger_than_what_the_errors_share_out_to():
         "a takes 1.00 s an epoch [modelled]; no difference is shown between a and b (the"
         in sentence
     )
-    assert "modelled ratio is 2.40x, but its error may be 2.47x)" in sentence
+    assert "modelled ratio is 2.40x; its error is up to a factor of 2.47)" in sentence
     # The doubt of a winner stands in its sentence: within the factor 2.47 of 2.6 times.
     sentence, shown = judge(near[0], row("b", 2.6, aggregate=2.6))
     assert shown
@@ -283,7 +283,7 @@ def test_the_factor_stands_once_in_the_column_and_in_the_file():
     comparison = make_comparison(row("a", 1.0, update=1.0), row("b", 2.4, transfer=2.4))
     line = provenance_line(comparison)
     assert line.count("80 % of 20 held-out groups of measurements (gpu, torch, full graph") == 1
-    assert "within 3x of their prediction (reproduce validation)" in line
+    assert "within 3x of their prediction (see gnnbench reproduce validation)" in line
     document = to_document(comparison)
     assert [run.metrics["epoch_time"].error_factor for run in document.runs] == [3.0, 3.0]
     assert [run.work.kind for run in document.runs] == ["gpu", "gpu"]
