@@ -279,8 +279,8 @@ def describe_errors(paths: Iterable[PathKind]) -> str:
     counts = {path: kept[path].groups if path in kept else 0 for path in bases}
     for lead, missing in (
         (
-            f"a kind with fewer than {FEWEST_GROUPS} groups has the error of all epochs on its type "
-            "of machine",
+            f"a kind with fewer than {FEWEST_GROUPS} groups has the error of all epochs on its "
+            "type of machine",
             [p for p, b in bases.items() if b not in (p, None)],
         ),
         (
