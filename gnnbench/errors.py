@@ -128,9 +128,9 @@ class DeviceOutOfMemoryError(GnnbenchError):
     def __str__(self) -> str:
         where = f" in stage {self.stage} of round {self.round}" if self.stage else ""
         return (
-            f"{self.device} is out of memory: {self.tensor} needs {self.requested_bytes:,} "
-            f"bytes{where}, {self.in_use_bytes:,} of {self.capacity_bytes:,} are in use. Use a "
-            f"smaller batch, more chunks, a memory part that offloads, or a larger budget."
+            f"{self.device} is out of memory: {self.requested_bytes:,} bytes are needed for "
+            f"{self.tensor}{where}, {self.in_use_bytes:,} of {self.capacity_bytes:,} are in use. "
+            f"Use a smaller batch, more chunks, a memory part that offloads, or a larger budget."
         )
 
 

@@ -113,14 +113,15 @@ def info(name: str, seed: int, json_path: Path | None) -> int:
     "--labels",
     type=FilePath(),
     metavar="FILE",
-    help="A class for each vertex: .npy, .pt, or a text or .parquet with an id before each.",
+    help="A class for each vertex: .npy, .pt, a text with one per line, or a text or .parquet "
+    "with an id before each.",
 )
 @click.option(
     "--split",
     type=FilePath(),
     metavar="FILE",
-    help="Split: masks or ids named train, val and test in a .npz or .pt; or lines of an id and "
-    "one of these words in a text or .parquet.",
+    help="Split: masks or ids named train, val and test in a .npz or .pt; or these words, one "
+    "per line of a text, or with an id before each in a text or .parquet.",
 )
 @click.option("--string-ids", is_flag=True, help="Vertices have names instead of numbers.")
 @click.option(

@@ -2,7 +2,8 @@
 
 A file of arrays (``.npy``, ``.npz``, ``.pt``) has its rows in the order of vertex ids 0, 1, 2, ...
 A text has an id at the beginning of each line and values behind it, in columns as an edge list has
-them. A Parquet table has ids in the column that is called so, or else its rows in the order of ids.
+them. A text of classes or shares may have one column, in the order of vertex ids. A Parquet table
+has ids in the column that is called so, or else its rows in the order of ids.
 Nothing is ever unpickled.
 """
 
@@ -26,6 +27,7 @@ from gnnbench.datasets.tables import (
     VERTICES,
     Table,
     find_grammar,
+    has_one_column,
     is_number,
     plain_word,
     read_whole,
@@ -151,8 +153,10 @@ def _read_table(
 ) -> tuple[Ids | None, list[AnyArray]]:
     """Return ids and the columns beside them, as ``kind``.
 
-    A text's first line is a heading where its id is no integer or, of names, where it is what
-    columns of ids are called. Raises :class:`DatasetError` for an id that has two rows.
+    A text with one column of words has no ids: line i is of vertex i. Its first line is a heading
+    if it is no number and the second line is one. The first line of other texts is a heading where
+    its id is no integer or, of names, where it is what columns of ids are called. Raises
+    :class:`DatasetError` for an id that has two rows.
     """
     table: Table
     if is_parquet(file):
@@ -161,9 +165,18 @@ def _read_table(
         place = named[0] if named else None
     else:
         remedy = f"{others}, .parquet, or text in UTF-8"
-        table, place = find_grammar(file, 2, what, numbers=not string_ids, remedy=remedy), 0
-        first = table.head[0][0]
-        if plain_word(first) in VERTICES if string_ids else not is_number(first):
+        if kind is str and has_one_column(file, remedy):
+            table, place = (
+                find_grammar(file, 1, what, numbers=0, delimiter=",", remedy=remedy),
+                None,
+            )
+            first, *others_in_head = (row[0] for row in table.head)
+            headed = not is_number(first) and any(map(is_number, others_in_head))
+        else:
+            table, place = find_grammar(file, 2, what, numbers=not string_ids, remedy=remedy), 0
+            first = table.head[0][0]
+            headed = plain_word(first) in VERTICES if string_ids else not is_number(first)
+        if headed:
             table = table.with_heading()
     kinds: dict[int, type] = {n: kind for n in range(table.width) if n != place}
     if place is not None:

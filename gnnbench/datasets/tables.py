@@ -162,6 +162,14 @@ def find_grammar(
     raise AssertionError("the lines have one number of columns")
 
 
+def has_one_column(file: Path, remedy: str = EDGES) -> bool:
+    """Return whether no delimiter divides any of the first lines of a text."""
+    lines = _read_head(file, remedy)
+    return bool(lines) and all(
+        len(split_line(line, choice)) == 1 for _, line in lines for choice in DELIMITERS
+    )
+
+
 def cells_of(rows: Sequence[Sequence[str]], count: int) -> Iterator[str]:
     """Yield the first ``count`` cells of each row."""
     for row in rows:

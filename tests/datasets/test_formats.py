@@ -249,6 +249,14 @@ def test_tables_of_vertices_keep_their_columns(tmp_path):
     assert "0 11, 1 1_1, 2 1_2" in made.notes[-3]
     made = read(split="0,Training\n1,Validation\n2,Test\n")
     assert [made.train_mask.tolist(), made.val_mask.tolist()] == [[1, 0, 0], [0, 1, 0]]
+    made = read(labels="class\n2\n0\n1\n", split="train\ntest\nval\n")
+    assert made.labels.tolist() == [2, 0, 1]
+    assert [made.train_mask.tolist(), made.test_mask.tolist()] == [[1, 0, 0], [0, 1, 0]]
+    assert read(labels="blue\nash\nblue\n").labels.tolist() == [1, 0, 1]
+    with pytest.raises(DatasetError, match="it has 2 rows, for vertices 0 to 1, but vertices go"):
+        read(labels="2\n0\n")
+    with pytest.raises(DatasetError, match="line 1: '0' is not an id and a class"):
+        read(labels="0\n1 4\n2 5\n")
     with pytest.raises(DatasetError, match=r"line 1: .*empty cell in column 3"):
         read(features="0,1.0,,3.0\n1,,2.0,3.0\n2,1.0,2.0,\n")
     with pytest.raises(DatasetError, match="'unseen' is no share of a split"):

@@ -80,5 +80,7 @@ def test_training_raises_it_whatever_the_engine(registry, counters, monkeypatch)
 
     monkeypatch.setattr(gnnbench.run, "make_engine", refuse)
     monkeypatch.setattr(gnnbench.run, "open_timer", lambda _: None)
-    with pytest.raises(DeviceOutOfMemoryError, match=r"^gpu0 .* a torch tensor needs 451 bytes"):
+    with pytest.raises(
+        DeviceOutOfMemoryError, match=r"^gpu0 .* 451 bytes are needed for a torch tensor"
+    ):
         train(bundle, setting, WallClock())

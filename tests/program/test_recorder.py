@@ -210,7 +210,7 @@ def test_one_byte_too_many_is_refused_and_changes_nothing(ledger):
     assert (error.device, error.tensor) == ("gpu0", "weights")
     assert (error.requested_bytes, error.in_use_bytes, error.capacity_bytes) == (41, 60, 100)
     assert str(error).startswith(
-        "gpu0 is out of memory: weights needs 41 bytes, 60 of 100 are in use"
+        "gpu0 is out of memory: 41 bytes are needed for weights, 60 of 100 are in use"
     )
     ledger.allocate("gpu0", "weights", 40)
     assert ledger.peak_bytes == {"gpu0": 100, "host": 0}
@@ -221,7 +221,9 @@ def test_what_is_held_together_may_fill_a_memory_to_the_last_byte(ledger):
     ledger.allocate("gpu0", "weights", 40)
     held = ledger.hold("gpu0", {"rows": 20, "edges": 30})
     assert ledger.free_bytes("gpu0") == 10
-    with pytest.raises(DeviceOutOfMemoryError, match="gpu0 is out of memory: edges needs 8 bytes"):
+    with pytest.raises(
+        DeviceOutOfMemoryError, match="gpu0 is out of memory: 8 bytes are needed for edges"
+    ):
         ledger.hold("gpu0", {"labels": 5, "edges": 8})
     assert ledger.free_bytes("gpu0") == 10
     assert ledger.peak_bytes["gpu0"] == 95

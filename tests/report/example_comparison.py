@@ -138,7 +138,7 @@ def every_status() -> Comparison:
         make_failure(
             "dgl",
             "out-of-memory",
-            "gpu0 is out of memory: features of layer 0 needs 1,161,044,380 bytes, 12 of "
+            "gpu0 is out of memory: 1,161,044,380 bytes are needed for features of layer 0, 12 of "
             "100,000 are in use; use smaller units.",
         ),
         make_failure("pyg", "skipped", "torch-sparse is not installed; install it."),

@@ -100,7 +100,7 @@ def test_processes_train_what_one_process_trains(group, strategy):
     """Each group first runs out of memory in all ranks, and then trains right."""
     if strategy == TOO_LARGE[group[0]]:
         refused = train_in_processes("small", "gcn", QUICK)[group][strategy]
-        assert "out of memory: rows and gradients in flight needs" in refused
+        assert "bytes are needed for rows and gradients in flight" in refused
     else:
         hold(strategy, "small", "gcn", QUICK, group)
 
