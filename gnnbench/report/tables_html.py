@@ -23,7 +23,8 @@ def write_tables(tables: Sequence[Table], path: Path) -> None:
 
 def make_page(tables: Sequence[Table]) -> str:
     """Return the page as self-contained text."""
-    title = f"Beside the paper: {', '.join(table.name for table in tables)}"
+    names = dict.fromkeys(table.name for table in tables)
+    title = f"Beside the paper: {', '.join(names)}"
     return render_page("tables.html", title, tables=[describe_table(table) for table in tables])
 
 

@@ -72,7 +72,8 @@ def test_cells_that_do_not_count_say_so_in_a_terminal_and_on_a_page():
     assert lines[4].endswith("+0 % fitted")
     fit = "rate and share fitted on row, other"
     assert any(line.startswith(" no test") and line.endswith(fit) for line in lines)
-    page = make_page([table])
+    page = make_page([table, table])
+    assert f"<h1>Beside the paper: {table.name}</h1>" in page
     assert "(+20 %)" in page
     assert "1 more does not count (counted in t7)." in page
     assert fit.capitalize() in page
