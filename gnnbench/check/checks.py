@@ -263,7 +263,7 @@ def _require_out_of_memory(run: RunResult, place: str, capacity_bytes: int) -> N
     case = f"{place}: on devices of {capacity_bytes:,} bytes the run"
     if run.status != "out-of-memory":
         raise NonConformingError(f"{case} ended with {run.status!r} {run.reason}".rstrip())
-    if not re.search(r"out of memory: \S.* needs [\d,]+ bytes", run.reason):
+    if not re.search(r"out of memory: [\d,]+ bytes are needed for \S", run.reason):
         raise NonConformingError(f"{case} does not name the tensor and its bytes: {run.reason!r}")
 
 

@@ -154,7 +154,7 @@ def test_the_numbers_are_marked_fitted_and_predictions_have_no_basis(
     words = ("plan", "reference", "--dataset", GRAPH, "--platform", out, "--mode")
     assert (
         "no basis: 8 groups of epochs measured on the platform are needed, and there are 1 "
-        "(torch, sampled) (platforms calibrate)"
+        "(torch, sampled) (see gnnbench platforms calibrate)"
     ) in " ".join(run(*words, "mini-batch").stdout.split())
     assert "reproduce validation" in run(*words, "full-graph").stdout
     epoch = plan(run, out, "reference", "mini-batch")["metrics"]["epoch_time"]

@@ -127,7 +127,7 @@ def check_failure(caught, faults):
             assert f"stage {error.stage} of round {error.round} failed on" in str(error)
         else:
             assert (error.stage, error.round) in [where[:2] for where in faults.raised]
-            assert f"bytes in stage {error.stage} of round {error.round}," in str(error)
+            assert f" in stage {error.stage} of round {error.round}," in str(error)
 
 
 class CheckedRounds:
