@@ -21,9 +21,8 @@ from gnnbench.units import format_si
 
 #: Numbers of unforeseen epochs: beyond any training, and below those that parts draw before it.
 FIRST_UNFORESEEN, LAST_UNFORESEEN = 1 << 20, 1 << 29
-#: How many of them are trained before a row is refused: at least, at most, and for how long. On a
-#: busy machine other programs can disturb several epochs in succession.
-LEAST_EPOCHS, MOST_EPOCHS, ENOUGH_S = 6, 24, 10.0
+#: How many of them are trained before a row is refused: at least, at most, and for how long.
+LEAST_EPOCHS, MOST_EPOCHS, ENOUGH_S = 2, 12, 2.0
 #: The smallest share of an epoch's time for which work done ahead is looked for and reported.
 SHARE = 0.05
 #: How many times longer than usual unprepared mini-batches have to take, both relative to the

@@ -27,7 +27,6 @@ from gnnbench.datasets.tables import (
     VERTICES,
     Table,
     find_grammar,
-    has_one_column,
     is_number,
     plain_word,
     read_whole,
@@ -165,16 +164,14 @@ def _read_table(
         place = named[0] if named else None
     else:
         remedy = f"{others}, .parquet, or text in UTF-8"
-        if kind is str and has_one_column(file, remedy):
-            table, place = (
-                find_grammar(file, 1, what, numbers=0, delimiter=",", remedy=remedy),
-                None,
-            )
-            first, *others_in_head = (row[0] for row in table.head)
-            headed = not is_number(first) and any(map(is_number, others_in_head))
+        table = find_grammar(
+            file, 2, what, numbers=not string_ids, remedy=remedy, undivided=kind is str
+        )
+        place = 0 if table.width > 1 else None
+        first, *following = (row[0] for row in table.head)
+        if place is None:
+            headed = not is_number(first) and any(map(is_number, following))
         else:
-            table, place = find_grammar(file, 2, what, numbers=not string_ids, remedy=remedy), 0
-            first = table.head[0][0]
             headed = plain_word(first) in VERTICES if string_ids else not is_number(first)
         if headed:
             table = table.with_heading()

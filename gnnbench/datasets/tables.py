@@ -123,16 +123,21 @@ def find_grammar(
     numbers: int,
     delimiter: str | None = None,
     remedy: str = EDGES,
+    undivided: bool = False,
 ) -> Grammar:
     """Return how the lines of a text are divided; no heading has been looked for.
 
     ``least`` columns are needed for ``what`` a line is to be, and the first ``numbers`` hold whole
-    numbers. Raises :class:`DatasetError` for a text without data, and where no delimiter or several
-    fit the first lines.
+    numbers. ``undivided`` lines, with one column by every delimiter, may be accepted too. Raises
+    :class:`DatasetError` for a text without data, and where no delimiter or several fit the first
+    lines.
     """
     lines = _read_head(file, remedy)
     if not lines:
         raise DatasetError(f"{file}: it has no lines of data; give {what} on each line.")
+    if undivided and all(len(split_line(line, d)) == 1 for _, line in lines for d in DELIMITERS):
+        head = tuple(split_line(line, ",") for _, line in lines[:2])
+        return Grammar(file, ",", 1, head, lines[0][0], remedy=remedy)
     fits = {}
     for choice in DELIMITERS if delimiter is None else (delimiter,):
         rows = [split_line(line, choice) for _, line in lines]
@@ -160,14 +165,6 @@ def find_grammar(
         if width < least or found != width:
             refuse_line(file, number, line, found, max(width, least), what)
     raise AssertionError("the lines have one number of columns")
-
-
-def has_one_column(file: Path, remedy: str = EDGES) -> bool:
-    """Return whether no delimiter divides any of the first lines of a text."""
-    lines = _read_head(file, remedy)
-    return bool(lines) and all(
-        len(split_line(line, choice)) == 1 for _, line in lines for choice in DELIMITERS
-    )
 
 
 def cells_of(rows: Sequence[Sequence[str]], count: int) -> Iterator[str]:

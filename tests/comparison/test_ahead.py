@@ -5,11 +5,9 @@ import signal
 import subprocess
 import sys
 import time
-from types import SimpleNamespace
 
 import pytest
 
-from gnnbench.comparison import ahead
 from gnnbench.comparison.ahead import MOST_EPOCHS, refuse_work_ahead
 from gnnbench.comparison.left_work import LeftWork, list_clocks
 from gnnbench.errors import PluginError
@@ -62,15 +60,6 @@ def test_preparation_that_serves_all_epochs_is_let_pass(unforeseen):
     training = Training(*unforeseen)
     refuse([take(0.02)] * 10, training, before_s=60.0)
     assert len(training.numbers) == len(unforeseen)
-
-
-def test_a_busy_machine_that_disturbs_long_epochs_in_succession_refuses_nobody(monkeypatch):
-    """Each of these epochs lasts 3 s, so that the time is used up after four of them."""
-    training = Training(*[take(0.2)] * 5, take(0.02))
-    clock = SimpleNamespace(perf_counter=lambda: 3.0 * len(training.numbers))
-    monkeypatch.setattr(ahead, "time", clock)
-    refuse([take(0.02)] * 10, training, before_s=60.0)
-    assert len(training.numbers) == 6
 
 
 def test_what_is_short_beside_an_epoch_is_let_pass():

@@ -71,7 +71,7 @@ def test_cells_without_a_command_are_counted_with_the_reason():
 
 
 def test_pyg_and_dgl_by_their_workers_are_in_the_published_order(one_thread):
-    """torch-quiver issue 86: one machine, both libraries at 4, 8 and 12 workers. PyG's stay."""
+    """torch-quiver#86: one machine, both libraries at 4, 8 and 12 workers. PyG's stay."""
     ratios = []
     for workers in (4, 8, 12):
         pyg, dgl = (cells()[f"quiver86-products-{each}-{workers}w"] for each in ("pyg", "dgl"))

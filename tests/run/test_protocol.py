@@ -127,7 +127,8 @@ def check_failure(caught, faults):
             assert f"stage {error.stage} of round {error.round} failed on" in str(error)
         else:
             assert (error.stage, error.round) in [where[:2] for where in faults.raised]
-            assert f" in stage {error.stage} of round {error.round}," in str(error)
+            where = f"{error.tensor} in stage {error.stage} of round {error.round},"
+            assert f" bytes are needed for {where}" in str(error)
 
 
 class CheckedRounds:

@@ -308,7 +308,7 @@ def test_where_a_single_vertex_does_not_fit_the_ledger_says_which_tensor():
     setting = small_setting()
     with pytest.raises(DeviceOutOfMemoryError) as caught:
         fitting_run(setting, 3000, chunks_per_partition=0)
-    assert "are needed for chunk intermediates" in str(caught.value)
+    assert " bytes are needed for chunk intermediates, " in str(caught.value)
     assert "of 3,000 are in use" in str(caught.value)
     with pytest.raises(DeviceOutOfMemoryError, match="topologies, unless memory"):
         run(setting, memory={"device_bytes": 3000, "topology": "device"})

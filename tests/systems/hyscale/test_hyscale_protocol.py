@@ -282,7 +282,8 @@ def test_a_full_device_says_at_which_stage(small_graph, real):
     error = caught.value
     assert (error.stage, error.round, error.capacity_bytes) == ("transfer", 0, 5_000)
     assert "mini-batch" in error.tensor
-    assert " in stage transfer of round 0, " in str(error)
+    where = f" bytes are needed for {error.tensor} in stage transfer of round 0, "
+    assert where in str(error)
 
 
 def test_a_missing_library_stays_what_it_is(small_graph):
