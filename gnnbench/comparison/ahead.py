@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
 import numpy as np
@@ -21,14 +21,15 @@ from gnnbench.units import format_si
 
 #: Numbers of unforeseen epochs: beyond any training, and below those that parts draw before it.
 FIRST_UNFORESEEN, LAST_UNFORESEEN = 1 << 20, 1 << 29
-#: How many of them are trained before a row is refused: at least, at most, and for how long.
-LEAST_EPOCHS, MOST_EPOCHS, ENOUGH_S = 2, 12, 2.0
+#: How many of them are trained before a row is refused: at least, at most, and for how long. Other
+#: load on the machine can lengthen a stage in a few epochs in succession.
+LEAST_EPOCHS, MOST_EPOCHS, ENOUGH_S = 6, 12, 2.0
 #: The smallest share of an epoch's time for which work done ahead is looked for and reported.
-SHARE = 0.05
-#: How many times longer than usual unprepared mini-batches have to take, both relative to the
-#: layers' computation, which no preparation shortens.
+SHARE = 0.02
+#: How many times longer than usual a stage of unprepared mini-batches has to take, both relative to
+#: the layers' computation, which no preparation shortens.
 LONGER = 1.5
-PREPARED: tuple[Stage, ...] = ("sample", "load", "transfer")
+PREPARED: Mapping[Stage, str] = {"sample": "Sampling", "load": "Loading", "transfer": "Transfer"}
 COMPUTED: tuple[Stage, ...] = ("aggregate", "update")
 
 
@@ -42,9 +43,10 @@ def refuse_work_ahead(
     """Refuse the row ``label`` if it has prepared mini-batches before their timed epochs.
 
     ``timed`` are its epochs, of which the first ``warmup`` are no samples. ``before_s`` is the time
-    the row took before them. ``train`` trains the epoch with a given number. No epoch is trained if
-    preparation and warm-up were too short to hold a share of all epochs. Otherwise epochs are
-    trained until one takes no longer than the timed ones. Raises ``PluginError``.
+    the row took before them, and its own threads beside them. ``train`` trains the epoch with a
+    given number. No epoch is trained if all that was too short to hold a share of all epochs.
+    Otherwise epochs are trained until each stage has once taken no longer than in the timed ones.
+    Raises ``PluginError``.
     """
     steady = timed[warmup:]
     epoch_s = median(each.epoch_s for each in steady)
@@ -53,7 +55,8 @@ def refuse_work_ahead(
     if before_s < SHARE * epoch_s * len(steady) or not computed_s:
         return
     # Relative to the computation in the same epoch: other load on the machine slows both.
-    usual, least = median(map(_prepared_share, steady)), math.inf
+    usual = {stage: median(_relative(each, stage) for each in steady) for stage in PREPARED}
+    least: dict[Stage, float] = dict.fromkeys(PREPARED, math.inf)
     numbers = np.random.default_rng(len(timed)).integers(
         FIRST_UNFORESEEN, LAST_UNFORESEEN, MOST_EPOCHS
     )
@@ -61,20 +64,30 @@ def refuse_work_ahead(
     for count, number in enumerate(numbers.tolist()):
         if count >= LEAST_EPOCHS and time.perf_counter() - began_s > ENOUGH_S:
             break
-        least = min(least, _prepared_share(train(number)[1]))
-        if least < LONGER * usual or (least - usual) * computed_s < SHARE * epoch_s:
+        found = train(number)[1]
+        least = {
+            stage: now
+            for stage, before in least.items()
+            if (now := min(before, _relative(found, stage))) >= LONGER * usual[stage]
+            and (now - usual[stage]) * computed_s >= SHARE * epoch_s
+        }
+        if not least:
             return
-    unforeseen_s, usual_s = (format_si(each * computed_s, "s") for each in (least, usual))
+    stages = " ".join(
+        f"{PREPARED[stage]} takes {format_si(usual[stage] * computed_s, 's')} in timed epochs, and "
+        f"{format_si(least[stage] * computed_s, 's')} in unforeseen ones."
+        for stage in least
+    )
     raise PluginError(
-        f"{label}: its mini-batches were prepared before their epochs began. Sampling, loading "
-        f"and transfers take {usual_s} in timed epochs, and {unforeseen_s} in an unforeseen one. "
+        f"{label}: its mini-batches were prepared before their epochs began. {stages} "
         f"Draw mini-batches in the epoch that trains on them."
     )
 
 
-def _prepared_share(digest: Digest) -> float:
+def _relative(digest: Digest, stage: Stage) -> float:
+    """Return the time of a stage, relative to the time of the layers."""
     computed_s = _sum(digest, COMPUTED)
-    return _sum(digest, PREPARED) / computed_s if computed_s else 0.0
+    return _sum(digest, (stage,)) / computed_s if computed_s else 0.0
 
 
 def _sum(digest: Digest, stages: Sequence[Stage]) -> float:

@@ -29,6 +29,8 @@ class LeftWork:
         self._turns = self._worked = 0
         #: Processor seconds that the row took outside its opening and its epochs.
         self.outside_s = 0.0
+        #: Processor seconds that they took in the row's own epochs, beside its main thread.
+        self.beside_s = 0.0
 
     @contextmanager
     def at_opening(self) -> Iterator[None]:
@@ -42,8 +44,11 @@ class LeftWork:
         """Attribute to the row the threads and processes that begin while it trains an epoch."""
         others = list_clocks() - self._spent_s.keys()
         worked = self._advance() and self._turns > 0
+        self._note(set(self._spent_s))
         yield
+        before_s = self._spent_s
         self._note(list_clocks() - others)
+        self.beside_s += sum(now - before_s.get(key, 0.0) for key, now in self._spent_s.items())
         if self._spent_s:
             time.sleep(LOOK_S)
             worked = self._advance() or worked

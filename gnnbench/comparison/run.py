@@ -184,7 +184,8 @@ class PartsSteps:
             raise PluginError(f"{row.label}: {fault}")
         checked = [*self._epochs, *self._look_again()]
         if measured and self._led is None and row.mode == "mini-batch":
-            refuse_work_ahead(row.label, self._digests, warmup, before_s, self._train_unseen)
+            ahead_s = before_s + state.left_work.beside_s
+            refuse_work_ahead(row.label, self._digests, warmup, ahead_s, self._train_unseen)
         self._lead("finish")
         trace = self._training.finish(self._epochs)
         if self._led is not None and self._examination is not None:

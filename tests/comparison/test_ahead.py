@@ -4,10 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
+from gnnbench.comparison import ahead
 from gnnbench.comparison.ahead import MOST_EPOCHS, refuse_work_ahead
 from gnnbench.comparison.left_work import LeftWork, list_clocks
 from gnnbench.errors import PluginError
@@ -36,7 +39,7 @@ def refuse(timed, training, before_s, warmup=1):
 
 def test_what_nothing_was_prepared_for_takes_longer():
     training = Training(*[take(0.02)] * MOST_EPOCHS)
-    with pytest.raises(PluginError, match=r"row: .* take 1.00 ms in .* and 20.0 ms in an unforese"):
+    with pytest.raises(PluginError, match=r"row: .* takes 500 µs in .*, and 10.0 ms in unforese"):
         refuse([take(0.001)] * 10, training, before_s=0.3)
     assert len(set(training.numbers)) == MOST_EPOCHS
     assert min(training.numbers) > 1_000_000
@@ -52,7 +55,7 @@ def test_a_long_first_epoch_is_before_the_clock_too():
     [
         # As long as ever; once as long; longer on a machine with more to do.
         [take(0.02)],
-        [take(0.2), take(0.2), take(0.02)],
+        [*[take(0.2)] * 5, take(0.02)],
         [take(0.1, 0.4)],
     ],
 )
@@ -62,12 +65,29 @@ def test_preparation_that_serves_all_epochs_is_let_pass(unforeseen):
     assert len(training.numbers) == len(unforeseen)
 
 
+def test_sampling_ahead_is_found_where_loading_takes_as_long_as_ever():
+    timed, unforeseen = (
+        Digest(0.1, {"sample": sample_s, "load": 0.006, "aggregate": 0.09}, ())
+        for sample_s in (0.0002, 0.005)
+    )
+    with pytest.raises(PluginError, match=r"Sampling takes 200 µs.*, and 5.00 ms .* ones\. Draw"):
+        refuse([timed] * 96, Training(*[unforeseen] * MOST_EPOCHS), before_s=0.48)
+
+
+def test_a_busy_machine_that_lengthens_long_epochs_in_succession_refuses_nobody(monkeypatch):
+    training = Training(*[take(0.2)] * 5, take(0.02))
+    clock = SimpleNamespace(perf_counter=lambda: 3.0 * len(training.numbers))
+    monkeypatch.setattr(ahead, "time", clock)
+    refuse([take(0.02)] * 10, training, before_s=60.0)
+    assert len(training.numbers) == 6
+
+
 def test_what_is_short_beside_an_epoch_is_let_pass():
     refuse([take(0.0001)] * 10, Training(take(0.001)), before_s=60.0)
 
 
 def test_no_epoch_is_trained_where_preparation_cannot_hide_any():
-    refuse([take(0.001)] * 10, Training(), before_s=0.03)
+    refuse([take(0.001)] * 10, Training(), before_s=0.01)
 
 
 @pytest.fixture
@@ -101,6 +121,32 @@ def test_a_process_that_works_between_epochs_is_found(start):
             pass
     assert left.outside_s >= 0.01 * epochs
     assert f"of its {epochs} epochs" in left.fault
+
+
+def test_what_a_thread_of_the_row_computes_in_its_epochs_is_known():
+    left, asked, done = LeftWork(), threading.Semaphore(0), threading.Semaphore(0)
+
+    def work():
+        for _ in range(2):
+            asked.acquire()
+            until_s = time.thread_time() + 0.02
+            while time.thread_time() < until_s:
+                pass
+            done.release()
+        asked.acquire()
+
+    with left.at_opening():
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+    for _ in range(2):
+        with left.at_turn():
+            asked.release()
+            done.acquire()
+    asked.release()
+    thread.join()
+    assert 0.04 <= left.beside_s < 0.06
+    assert left.outside_s < 0.01
+    assert not left.fault
 
 
 def test_what_others_began_is_not_the_rows(start):
