@@ -8,7 +8,8 @@ other in the order of their keys. So it does not depend on how the threads took 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import count
@@ -140,20 +141,23 @@ class Track:
 
 
 class _Interval:
-    """A context that adds the start and the duration of its body to ``intervals``."""
+    """A context that adds the start and the duration of its body, and a track, to ``intervals``."""
 
-    __slots__ = ("_first", "_intervals", "_timer")
+    __slots__ = ("_first", "_intervals", "_timer", "_track")
     _first: Moment
 
-    def __init__(self, intervals: list[tuple[float, float]], timer: Timer) -> None:
+    def __init__(
+        self, intervals: list[tuple[float, float, Track]], track: Track, timer: Timer
+    ) -> None:
         self._intervals = intervals
+        self._track = track
         self._timer = timer
 
     def __enter__(self) -> None:
         self._first = self._timer.read()
 
     def __exit__(self, *error: object) -> None:
-        self._intervals.append(self._timer.since(self._first))
+        self._intervals.append((*self._timer.since(self._first), self._track))
 
 
 class Recorder:
@@ -177,9 +181,9 @@ class Recorder:
         self.epoch = epoch
         self.ids = count()
         # Start and duration of parts' decisions, on all threads, and of what is not part of the
-        # epoch.
-        self._decided: list[tuple[float, float]] = []
-        self._excluded: list[tuple[float, float]] = []
+        # epoch, each with its track.
+        self._decided: list[tuple[float, float, Track]] = []
+        self._excluded: list[tuple[float, float, Track]] = []
         self.started_s: float = (self._timer or HOST).read()
         self._main = Track(self, 0, (-1, 0), self._timer)
         self._tracks = [self._main]
@@ -216,14 +220,16 @@ class Recorder:
         """
         track = self.here.track
         # Outside of stages, parts decide on the host.
-        return _Interval(self._decided, HOST if track is None else track.timer or HOST)
+        timer = HOST if track is None else track.timer or HOST
+        return _Interval(self._decided, self.track, timer)
 
     def excluded(self) -> AbstractContextManager[None]:
         """Return a context that is left out of the epoch's wall time.
 
-        Its body serves the harness, not the strategy.
+        Its body serves the harness, not the strategy. While another track has a span, the epoch
+        goes on, and the time counts.
         """
-        return _Interval(self._excluded, self.track.timer or HOST)
+        return _Interval(self._excluded, self.track, self.track.timer or HOST)
 
     def count_bytes(self, kind: ByteKind, number: int) -> None:
         """Add to the bytes of a kind on this track."""
@@ -260,10 +266,11 @@ class Recorder:
             for device, amount in track.work.items():
                 work[device] = work.get(device, 0.0) + amount
         excluded, decided = (
-            [(began_s - self.started_s, lasted_s) for began_s, lasted_s in intervals]
+            [(began_s - self.started_s, lasted_s, track) for began_s, lasted_s, track in intervals]
             for intervals in (self._excluded, self._decided)
         )
-        busy = map(attrgetter("wall_start_s", "wall_s"), spans)
+        aside = [(began_s, lasted_s) for began_s, lasted_s, _ in (*excluded, *decided)]
+        busy = [(span.wall_start_s, span.wall_s) for span in spans]
         return EpochTrace(
             epoch=self.epoch,
             spans=_number(spans),
@@ -274,9 +281,36 @@ class Recorder:
             loss=loss,
             round_losses=tuple(round_losses),
             work_by_device=work,
-            wall_s=whole_s - _covered_s(excluded),
-            harness_s=max(0.0, whole_s - _covered_s([*busy, *decided, *excluded])),
+            wall_s=whole_s - _covered_s([*_find_still(excluded, self._tracks)]),
+            harness_s=max(0.0, whole_s - _covered_s([*busy, *aside])),
         )
+
+
+def _find_still(
+    excluded: Sequence[tuple[float, float, Track]], tracks: Sequence[Track]
+) -> Iterator[tuple[float, float]]:
+    """Yield the parts of excluded intervals in which no other track had a span.
+
+    All starts are in seconds since the epoch's start.
+    """
+    spans = sorted(
+        (span.wall_start_s, span.wall_start_s + span.wall_s, number)
+        for number, track in enumerate(tracks)
+        for span in track.spans
+    )
+    begins = [span[0] for span in spans]
+    longest_s = max((ends - began for began, ends, _ in spans), default=0.0)
+    number_of = {id(track): number for number, track in enumerate(tracks)}
+    for began_s, lasted_s, track in excluded:
+        reached_s, ends_s, own = began_s, began_s + lasted_s, number_of[id(track)]
+        first = bisect_left(begins, began_s - longest_s)
+        for other_s, until_s, number in spans[first : bisect_left(begins, ends_s)]:
+            if number != own and until_s > reached_s:
+                if other_s > reached_s:
+                    yield reached_s, other_s - reached_s
+                reached_s = until_s
+        if ends_s > reached_s:
+            yield reached_s, ends_s - reached_s
 
 
 def _number(spans: Sequence[Span]) -> tuple[Span, ...]:

@@ -211,7 +211,15 @@ class Evidence:
 
     # ------------------------------------------------------------------ mini-batches
 
-    def add_unit(
+    def add_unit(self, epoch: int, round: int, num_rounds: int, unit: Unit) -> None:
+        """Keep a mini-batch until its update begins, if the update is kept or examined."""
+        if self._updates and self._examines(epoch, round, num_rounds):
+            self._sampled.setdefault((epoch, round), []).append(unit)
+
+    def _examines(self, epoch: int, round: int, num_rounds: int) -> bool:
+        return self.wants(epoch, round, num_rounds) or self.looks_at(epoch, round, num_rounds)
+
+    def examine_unit(
         self,
         sampler: MiniBatchSampler,
         epoch: int,
@@ -220,16 +228,13 @@ class Evidence:
         unit: Unit,
         seeds: IntArray,
     ) -> None:
-        """Check a mini-batch against its sampler's statement, and keep it if its update is kept.
+        """Check a mini-batch against its sampler's statement.
 
         The numbers of edges are always checked. Every edge is checked if the update is examined,
         and some rows of each mini-batch are tested for the law.
         """
-        whole = self.wants(epoch, round, num_rounds)
-        edges = whole or self.looks_at(epoch, round, num_rounds)
-        if edges and self._updates:
-            self._sampled.setdefault((epoch, round), []).append(unit)
         if self.fault is None:
+            edges = self._examines(epoch, round, num_rounds)
             fault = find_unit_fault(unit, seeds, sampler, self._setting, edges=edges)
             fault = fault or self._count_draws(sampler, epoch, num_rounds, unit)
             if fault is not None:

@@ -38,6 +38,9 @@ from gnnbench.run.processors import (
 from gnnbench.run.propagation import Passes, Propagation
 from gnnbench.run.protocol import Steps, Trainer, run_in_turn, run_on_threads
 
+#: The bytes of mini-batches that are kept until the end of an epoch; the rest is examined at once.
+MOST_UNEXAMINED_BYTES = 1 << 29
+
 
 class MiniBatchEngine(Engine):
     """The engine for programs of :class:`MiniBatchLowering`; its methods are the bodies."""
@@ -100,12 +103,36 @@ class MiniBatchEngine(Engine):
         )
 
     def _keep_unit(self, index: int, unit: Unit, seeds: IntArray) -> None:
-        """Let the evidence keep or examine a mini-batch."""
-        if self._evidence is not None:
-            with self._recorder.excluded():
-                self._evidence.add_unit(
-                    self._lowering.frame.sampler, self._epoch, index, self._num_rounds, unit, seeds
+        """Let the evidence keep and examine a mini-batch.
+
+        If stages run on threads, most mini-batches are examined when all rounds are over: before
+        that, examining takes time from the other stages.
+        """
+        if self._evidence is None:
+            return
+        with self._recorder.excluded():
+            self._evidence.add_unit(self._epoch, index, self._num_rounds, unit)
+            if self._run is run_on_threads and self._unexamined_bytes < MOST_UNEXAMINED_BYTES:
+                self._unexamined_bytes += sum(
+                    block.src_ids.nbytes + block.indptr.nbytes + block.indices.nbytes
+                    for block in unit.blocks
                 )
+                self._unexamined.append((index, unit, seeds))
+            else:
+                self._examine_unit(index, unit, seeds)
+
+    def _examine_unit(self, index: int, unit: Unit, seeds: IntArray) -> None:
+        if self._evidence is not None:
+            self._evidence.examine_unit(
+                self._lowering.frame.sampler, self._epoch, index, self._num_rounds, unit, seeds
+            )
+
+    def _examine_units(self) -> None:
+        """Examine the mini-batches that were kept for it, by rounds and devices."""
+        with self._recorder.excluded():
+            self._unexamined.sort(key=lambda each: (each[0], each[1].slot))
+            for index, unit, seeds in self._unexamined:
+                self._examine_unit(index, unit, seeds)
 
     # ------------------------------------------------------------------ one epoch
 
@@ -122,6 +149,9 @@ class MiniBatchEngine(Engine):
             lambda count: lowering.frame.count_threads(count) or torch_threads
         )
         self._loss_sums: list[float] = []
+        #: Mini-batches that are not examined yet, and the bytes of their blocks.
+        self._unexamined: list[tuple[int, Unit, IntArray]] = []
+        self._unexamined_bytes = 0
         self._rows.start_epoch()
         self._passes.start_epoch()
         seeds = lowering.start_epoch(epoch)
@@ -151,6 +181,7 @@ class MiniBatchEngine(Engine):
         )
         with self._exchanging(), self._ahead.scattered():
             self._run(steps, len(seeds), lowering.frame.pipeline)
+        self._examine_units()
         counts = lowering.count_seeds()
         losses = [loss / count for loss, count in zip(self._loss_sums, counts, strict=True)]
         return self._end_epoch(sum(self._loss_sums) / sum(counts), losses, sum(counts))

@@ -3,6 +3,8 @@
 import dataclasses
 import functools
 import math
+import threading
+import time
 
 import numpy as np
 import psutil
@@ -16,11 +18,14 @@ from gnnbench.comparison import PlannedRow, Request, compare, make_setting
 from gnnbench.comparison.bends import Bends
 from gnnbench.comparison.equality import Deviation, Judgement, Reference, Rows
 from gnnbench.comparison.plain import PlainTraining, Shared
+from gnnbench.machines.workers import make_workers, parse_cores
 from gnnbench.parts import UNIFORM
 from gnnbench.plugins import assemble, with_swap
 from gnnbench.price.model_clock import ModelClock
+from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import Block, Graph, Unit, Workload
 from gnnbench.run import Evidence, Training
+from gnnbench.run import evidence as evidence_module
 from gnnbench.run.audit import (
     find_places,
     find_unit_fault,
@@ -214,6 +219,30 @@ def train(registry, setting, strategy, updates=3, mode=None):
     training = Training(bundle, setting, ModelClock(setting.platform, bundle.kernel), evidence)
     epochs = [training.run_epoch(number) for number in range(setting.workload.epochs)]
     return evidence, [epoch.round_losses for epoch in epochs]
+
+
+def test_checks_take_no_time_from_an_epoch_whose_stages_overlap(registry, dataset, monkeypatch):
+    """The steps of the only trainer follow each other, so no epoch is shorter than their sum."""
+    examining = []
+
+    def examine_slowly(*unit, **how):
+        examining.append(threading.current_thread())
+        time.sleep(0.2)
+
+    monkeypatch.setattr(evidence_module, "find_unit_fault", examine_slowly)
+    platform = make_workers(parse_cores("cores:1"), "one core")
+    setting = make_setting(dataclasses.replace(request(dataset, hidden=256), platform=platform))
+    parts = row(registry, "hyscale").parts
+    bundle = assemble(registry, parts, {"placement": {"cpu_trainer": "false"}})
+    training = Training(bundle, setting, WallClock(), Evidence(setting, 3))
+    epochs = [training.run_epoch(number) for number in range(3)]
+    for epoch in epochs:
+        trained = [span for span in epoch.spans if span.stage in ("aggregate", "update")]
+        assert len({span.place for span in trained}) == 1
+        assert sum(span.wall_s for span in trained) <= epoch.wall_s
+    assert min(epoch.wall_s / len(epoch.round_losses) for epoch in epochs) < 0.2
+    assert len(examining) == sum(len(epoch.round_losses) for epoch in epochs)
+    assert set(examining) == {threading.main_thread()}
 
 
 def plain_training(registry, setting, shared=None):

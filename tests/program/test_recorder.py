@@ -104,6 +104,32 @@ def test_the_harness_share_is_what_no_span_and_no_part_covers(recorder):
     assert 0.02 <= trace.harness_s <= trace.wall_s - trace.spans[0].wall_s - 0.02
 
 
+def test_what_other_threads_compute_while_the_harness_checks_is_the_epochs(recorder):
+    """A check beside a stage takes no time away from the epoch; a check in a stage does."""
+
+    def check(event):
+        with recorder.stage(0, (1, 0)), recorder.excluded():
+            event.wait()
+
+    computed = threading.Event()
+    checking = threading.Thread(target=check, args=(computed,))
+    recorder.start_epoch(0)
+    checking.start()
+    time.sleep(0.02)
+    record_stage(recorder, 0, (0, 0), "load", 0.04)
+    record_stage(recorder, 1, (0, 0), "load", 0.03)
+    time.sleep(0.02)
+    computed.set()
+    checking.join()
+    with recorder.stage(2, (0, 0)), span(recorder, "load", "load", "host", CopyWork()):
+        time.sleep(0.01)
+        with recorder.excluded():
+            time.sleep(0.05)
+    took_s = time.perf_counter() - recorder.started_s
+    trace = recorder.end_epoch(0.0, [], 1)
+    assert sum(span.wall_s for span in trace.spans[:2]) + 0.01 <= trace.wall_s <= took_s - 0.08
+
+
 def test_counts_add_up_and_a_new_epoch_starts_from_nothing(recorder):
     recorder.count_bytes("host_to_device", 5)
     recorder.count_bytes("host_to_device", 6)

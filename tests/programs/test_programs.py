@@ -23,10 +23,11 @@ from gnnbench.plugins import Registry
 from gnnbench.programs import beside, process, spread
 from gnnbench.programs.files import read_program
 from gnnbench.programs.keeper import list_descendants
+from gnnbench.programs.messages import ProgramFailedError
 from gnnbench.programs.references import References
 from gnnbench.programs.rows import ProgramRows
 from gnnbench.programs.run import AnyProgram, make_task
-from gnnbench.programs.sessions import CommandTraining
+from gnnbench.programs.sessions import CommandTraining, TimedEpoch, check_seconds
 from gnnbench.programs.task_folder import TaskFolders
 from gnnbench.records import (
     CommandProgram,
@@ -279,6 +280,16 @@ class OwnSession(ProgramSession):
 
     def parameters(self) -> Parameters:
         return self._task.parameters
+
+
+def test_a_stage_may_last_as_long_as_the_order_allows() -> None:
+    """The message of an epoch's beginning may be read late, which makes the epoch look shorter."""
+    report = EpochReport(loss=1.0, updates=1, seeds=1, stages={"sample": 0.00804})
+    check_seconds(TimedEpoch(report, 0.00753, 0.0006), 9)
+    with pytest.raises(
+        ProgramFailedError, match=r"0.00804 s of sample in epoch 9, which took 0.00"
+    ):
+        check_seconds(TimedEpoch(report, 0.00753, 0.0), 9)
 
 
 def test_a_class_is_a_program_too() -> None:
