@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import platform as host_os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import psutil
 import torch
@@ -82,12 +83,23 @@ class MachineLoad:
 
     @staticmethod
     def _read() -> tuple[float, float, float, float]:
-        """Return seconds of this process and its children, of all, stolen, and of all cores."""
-        process, machine = psutil.Process().cpu_times(), psutil.cpu_times()
+        """Return seconds of the run's processes, of all, stolen, and of all cores."""
+        machine = psutil.cpu_times()
         idle = machine.idle + getattr(machine, "iowait", 0.0)
         stolen = getattr(machine, "steal", 0.0)
-        own = process.user + process.system + process.children_user + process.children_system
+        own = 0.0
+        for process in _list_own():
+            with suppress(psutil.Error):
+                own += sum(process.cpu_times()[:4])
         counted = sum(
             getattr(machine, name, 0.0) for name in ("user", "nice", "system", "irq", "softirq")
         )
         return own, counted, stolen, counted + idle + stolen
+
+
+def _list_own() -> list[psutil.Process]:
+    """Return this process and its descendants; if it is one of several ranks, its starter's."""
+    root = psutil.Process()
+    if int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1:
+        root = root.parent() or root
+    return [root, *root.children(recursive=True)]

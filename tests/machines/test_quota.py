@@ -1,7 +1,11 @@
 """The cores of control groups: quotas of both versions, and the periods in which they throttle."""
 
 import os
+import subprocess
+import sys
+import time
 
+import psutil
 import pytest
 
 from gnnbench.comparison import machine
@@ -110,3 +114,21 @@ def test_throttled_periods_are_counted_over_turns_and_blame_nobody_else(tmp_path
     assert throttled.note().startswith(f"{quota} 141 of 146 periods of its epochs")
     assert load.describe() == f"{quota} 150 of 200 periods meanwhile"
     assert Throttled().note() == ""
+
+
+def test_what_the_runs_own_processes_compute_is_not_of_others():
+    """The ranks and programs of a run are children that live as long as it does."""
+    before_s = MachineLoad._read()[0]
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as child:
+        process = psutil.Process(child.pid)
+        while process.cpu_times().user < 0.4:
+            time.sleep(0.01)
+        own_s = MachineLoad._read()[0] - before_s
+        child.kill()
+    assert own_s >= 0.4
+
+
+def test_the_other_ranks_of_this_machine_are_the_runs_own(monkeypatch):
+    assert machine._list_own()[0] == psutil.Process()
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert machine._list_own()[0] == psutil.Process().parent()
