@@ -158,4 +158,4 @@ def describe_rates(platform: Platform) -> str:
 
 def count_bytes(blocks: Sequence[Block]) -> int:
     """Return the bytes of the blocks' arrays."""
-    return sum(b.indptr.nbytes + b.indices.nbytes + b.src_ids.nbytes for b in blocks)
+    return sum(block.array_bytes for block in blocks)

@@ -61,6 +61,7 @@ class Track:
         "_started_s",
         "bytes",
         "edges",
+        "excluded",
         "key",
         "read",
         "since",
@@ -84,6 +85,8 @@ class Track:
         self.read: Callable[[], Moment] = own.read
         self.since: Callable[[Moment], tuple[float, float]] = own.since
         self.spans: list[Span] = []
+        #: Start and duration of what is not part of the epoch.
+        self.excluded: list[tuple[float, float]] = []
         self.bytes: dict[ByteKind, int] = {}
         self.work: dict[str, float] = {}
         self.edges = 0
@@ -141,23 +144,20 @@ class Track:
 
 
 class _Interval:
-    """A context that adds the start and the duration of its body, and a track, to ``intervals``."""
+    """A context that adds the start and the duration of its body to ``intervals``."""
 
-    __slots__ = ("_first", "_intervals", "_timer", "_track")
+    __slots__ = ("_first", "_intervals", "_timer")
     _first: Moment
 
-    def __init__(
-        self, intervals: list[tuple[float, float, Track]], track: Track, timer: Timer
-    ) -> None:
+    def __init__(self, intervals: list[tuple[float, float]], timer: Timer) -> None:
         self._intervals = intervals
-        self._track = track
         self._timer = timer
 
     def __enter__(self) -> None:
         self._first = self._timer.read()
 
     def __exit__(self, *error: object) -> None:
-        self._intervals.append((*self._timer.since(self._first), self._track))
+        self._intervals.append(self._timer.since(self._first))
 
 
 class Recorder:
@@ -180,10 +180,8 @@ class Recorder:
         """Start an epoch: forget the last one, and number spans from 0."""
         self.epoch = epoch
         self.ids = count()
-        # Start and duration of parts' decisions, on all threads, and of what is not part of the
-        # epoch, each with its track.
-        self._decided: list[tuple[float, float, Track]] = []
-        self._excluded: list[tuple[float, float, Track]] = []
+        # Start and duration of parts' decisions, on all threads.
+        self._decided: list[tuple[float, float]] = []
         self.started_s: float = (self._timer or HOST).read()
         self._main = Track(self, 0, (-1, 0), self._timer)
         self._tracks = [self._main]
@@ -220,8 +218,7 @@ class Recorder:
         """
         track = self.here.track
         # Outside of stages, parts decide on the host.
-        timer = HOST if track is None else track.timer or HOST
-        return _Interval(self._decided, self.track, timer)
+        return _Interval(self._decided, HOST if track is None else track.timer or HOST)
 
     def excluded(self) -> AbstractContextManager[None]:
         """Return a context that is left out of the epoch's wall time.
@@ -229,7 +226,7 @@ class Recorder:
         Its body serves the harness, not the strategy. While another track has a span, the epoch
         goes on, and the time counts.
         """
-        return _Interval(self._excluded, self.track, self.track.timer or HOST)
+        return _Interval(self.track.excluded, self.track.timer or HOST)
 
     def count_bytes(self, kind: ByteKind, number: int) -> None:
         """Add to the bytes of a kind on this track."""
@@ -265,12 +262,12 @@ class Recorder:
                 counted[kind] += number
             for device, amount in track.work.items():
                 work[device] = work.get(device, 0.0) + amount
-        excluded, decided = (
-            [(began_s - self.started_s, lasted_s, track) for began_s, lasted_s, track in intervals]
-            for intervals in (self._excluded, self._decided)
-        )
-        aside = [(began_s, lasted_s) for began_s, lasted_s, _ in (*excluded, *decided)]
-        busy = [(span.wall_start_s, span.wall_s) for span in spans]
+        aside = [
+            (began_s - self.started_s, lasted_s)
+            for intervals in (self._decided, *[track.excluded for track in self._tracks])
+            for began_s, lasted_s in intervals
+        ]
+        busy = map(attrgetter("wall_start_s", "wall_s"), spans)
         return EpochTrace(
             epoch=self.epoch,
             spans=_number(spans),
@@ -281,36 +278,37 @@ class Recorder:
             loss=loss,
             round_losses=tuple(round_losses),
             work_by_device=work,
-            wall_s=whole_s - _covered_s([*_find_still(excluded, self._tracks)]),
+            wall_s=whole_s - _covered_s([*_find_still(self._tracks, self.started_s)]),
             harness_s=max(0.0, whole_s - _covered_s([*busy, *aside])),
         )
 
 
-def _find_still(
-    excluded: Sequence[tuple[float, float, Track]], tracks: Sequence[Track]
-) -> Iterator[tuple[float, float]]:
-    """Yield the parts of excluded intervals in which no other track had a span.
+def _find_still(tracks: Sequence[Track], started_s: float) -> Iterator[tuple[float, float]]:
+    """Yield the start and duration of excluded intervals, without spans of other tracks.
 
-    All starts are in seconds since the epoch's start.
+    Starts are in seconds since ``started_s``.
     """
+    if not any(track.excluded for track in tracks):
+        return
     spans = sorted(
         (span.wall_start_s, span.wall_start_s + span.wall_s, number)
         for number, track in enumerate(tracks)
         for span in track.spans
     )
     begins = [span[0] for span in spans]
-    longest_s = max((ends - began for began, ends, _ in spans), default=0.0)
-    number_of = {id(track): number for number, track in enumerate(tracks)}
-    for began_s, lasted_s, track in excluded:
-        reached_s, ends_s, own = began_s, began_s + lasted_s, number_of[id(track)]
-        first = bisect_left(begins, began_s - longest_s)
-        for other_s, until_s, number in spans[first : bisect_left(begins, ends_s)]:
-            if number != own and until_s > reached_s:
-                if other_s > reached_s:
-                    yield reached_s, other_s - reached_s
-                reached_s = until_s
-        if ends_s > reached_s:
-            yield reached_s, ends_s - reached_s
+    longest_s = max((ends_s - began_s for began_s, ends_s, _ in spans), default=0.0)
+    for own, track in enumerate(tracks):
+        for moment_s, lasted_s in track.excluded:
+            reached_s = moment_s - started_s
+            ends_s = reached_s + lasted_s
+            first = bisect_left(begins, reached_s - longest_s)
+            for other_s, until_s, number in spans[first : bisect_left(begins, ends_s)]:
+                if number != own and until_s > reached_s:
+                    if other_s > reached_s:
+                        yield reached_s, other_s - reached_s
+                    reached_s = until_s
+            if ends_s > reached_s:
+                yield reached_s, ends_s - reached_s
 
 
 def _number(spans: Sequence[Span]) -> tuple[Span, ...]:

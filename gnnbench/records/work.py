@@ -65,6 +65,11 @@ class Block:
         return self.src_ids[: self.num_dst] if self.own is None else self.src_ids[self.own]
 
     @property
+    def array_bytes(self) -> int:
+        """The bytes of ``src_ids`` and of the local CSR, in this process."""
+        return self.src_ids.nbytes + self.indptr.nbytes + self.indices.nbytes
+
+    @property
     def topology_bytes(self) -> int:
         """The bytes of the local CSR with 32-bit indices, and of ``own``, on a device."""
         positions = 0 if self.own is None else len(self.own)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import cache
+from functools import cache, partial
+from operator import itemgetter
 from statistics import median
 
 import torch
@@ -27,6 +28,7 @@ from gnnbench.program.timers import HostTimer
 from gnnbench.records import Block, EpochTrace, IntArray, Unit
 from gnnbench.run.base import Engine
 from gnnbench.run.columns import ColumnProducts
+from gnnbench.run.evidence import Evidence
 from gnnbench.run.input_rows import InputRows
 from gnnbench.run.processors import (
     AS_IT_IS,
@@ -57,7 +59,7 @@ class MiniBatchEngine(Engine):
         if self._recorder.measures:
             lowering.sampling.time_sampling = self._time_sampling
         if self._evidence is not None:
-            lowering.sampling.show = self._keep_unit
+            lowering.sampling.show = partial(self._keep_unit, self._evidence)
         lowering.prepare(self.ledger)
         opened = open_streams(tuple(self._trainers[slot] for slot in self._here))
         self._streams = {
@@ -102,37 +104,21 @@ class MiniBatchEngine(Engine):
             scales=self._scales[number] if self._scales else None,
         )
 
-    def _keep_unit(self, index: int, unit: Unit, seeds: IntArray) -> None:
+    def _keep_unit(self, evidence: Evidence, index: int, unit: Unit, seeds: IntArray) -> None:
         """Let the evidence keep and examine a mini-batch.
 
         If stages run on threads, most mini-batches are examined when all rounds are over: before
         that, examining takes time from the other stages.
         """
-        if self._evidence is None:
-            return
+        sampler, epoch, num_rounds = self._lowering.frame.sampler, self._epoch, self._num_rounds
+        examine = partial(evidence.examine_unit, sampler, epoch, index, num_rounds, unit, seeds)
         with self._recorder.excluded():
-            self._evidence.add_unit(self._epoch, index, self._num_rounds, unit)
+            evidence.add_unit(epoch, index, num_rounds, unit)
             if self._run is run_on_threads and self._unexamined_bytes < MOST_UNEXAMINED_BYTES:
-                self._unexamined_bytes += sum(
-                    block.src_ids.nbytes + block.indptr.nbytes + block.indices.nbytes
-                    for block in unit.blocks
-                )
-                self._unexamined.append((index, unit, seeds))
+                self._unexamined_bytes += sum(block.array_bytes for block in unit.blocks)
+                self._unexamined.append((index, unit.slot, examine))
             else:
-                self._examine_unit(index, unit, seeds)
-
-    def _examine_unit(self, index: int, unit: Unit, seeds: IntArray) -> None:
-        if self._evidence is not None:
-            self._evidence.examine_unit(
-                self._lowering.frame.sampler, self._epoch, index, self._num_rounds, unit, seeds
-            )
-
-    def _examine_units(self) -> None:
-        """Examine the mini-batches that were kept for it, by rounds and devices."""
-        with self._recorder.excluded():
-            self._unexamined.sort(key=lambda each: (each[0], each[1].slot))
-            for index, unit, seeds in self._unexamined:
-                self._examine_unit(index, unit, seeds)
+                examine()
 
     # ------------------------------------------------------------------ one epoch
 
@@ -149,8 +135,8 @@ class MiniBatchEngine(Engine):
             lambda count: lowering.frame.count_threads(count) or torch_threads
         )
         self._loss_sums: list[float] = []
-        #: Mini-batches that are not examined yet, and the bytes of their blocks.
-        self._unexamined: list[tuple[int, Unit, IntArray]] = []
+        #: The examinations that wait, by rounds and devices, and the bytes of their mini-batches.
+        self._unexamined: list[tuple[int, int, Callable[[], None]]] = []
         self._unexamined_bytes = 0
         self._rows.start_epoch()
         self._passes.start_epoch()
@@ -181,7 +167,9 @@ class MiniBatchEngine(Engine):
         )
         with self._exchanging(), self._ahead.scattered():
             self._run(steps, len(seeds), lowering.frame.pipeline)
-        self._examine_units()
+        with recorder.excluded():
+            for _, _, examine in sorted(self._unexamined, key=itemgetter(0, 1)):
+                examine()
         counts = lowering.count_seeds()
         losses = [loss / count for loss, count in zip(self._loss_sums, counts, strict=True)]
         return self._end_epoch(sum(self._loss_sums) / sum(counts), losses, sum(counts))
