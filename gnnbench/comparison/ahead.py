@@ -87,7 +87,7 @@ def refuse_work_ahead(
 def _relative(digest: Digest, stage: Stage) -> float:
     """Return the time of a stage, relative to the time of the layers."""
     computed_s = _sum(digest, COMPUTED)
-    return _sum(digest, (stage,)) / computed_s if computed_s else 0.0
+    return digest.stages.get(stage, 0.0) / computed_s if computed_s else 0.0
 
 
 def _sum(digest: Digest, stages: Sequence[Stage]) -> float:

@@ -44,7 +44,6 @@ class LeftWork:
         """Attribute to the row the threads and processes that begin while it trains an epoch."""
         others = list_clocks() - self._spent_s.keys()
         worked = self._advance() and self._turns > 0
-        self._note(set(self._spent_s))
         yield
         before_s = self._spent_s
         self._note(list_clocks() - others)
@@ -52,7 +51,6 @@ class LeftWork:
         if self._spent_s:
             time.sleep(LOOK_S)
             worked = self._advance() or worked
-            self._note(set(self._spent_s))
         self._turns += 1
         self._worked += worked
 
@@ -67,12 +65,10 @@ class LeftWork:
         )
 
     def _advance(self) -> bool:
-        """Add the time that all have computed since noted; return whether any was working."""
-        advanced_s = [
-            now - before
-            for clock, before in self._spent_s.items()
-            if (now := _read(clock)) is not None
-        ]
+        """Add and note the time that all have computed; return whether any was working."""
+        before_s = self._spent_s
+        self._note(set(before_s))
+        advanced_s = [now - before_s[clock] for clock, now in self._spent_s.items()]
         self.outside_s += sum(advanced_s)
         return max(advanced_s, default=0.0) > WORKING_S
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform as host_os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,6 +10,7 @@ import psutil
 import torch
 
 from gnnbench.host.cores import Periods
+from gnnbench.host.rank import read_place
 from gnnbench.kernels.pages import are_kept
 from gnnbench.machines.local import cpu_model
 
@@ -100,6 +100,7 @@ class MachineLoad:
 def _list_own() -> list[psutil.Process]:
     """Return this process and its descendants; if it is one of several ranks, its starter's."""
     root = psutil.Process()
-    if int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1:
+    place = read_place()
+    if place is not None and place.local_size > 1:
         root = root.parent() or root
     return [root, *root.children(recursive=True)]

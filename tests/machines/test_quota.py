@@ -130,5 +130,6 @@ def test_what_the_runs_own_processes_compute_is_not_of_others():
 
 def test_the_other_ranks_of_this_machine_are_the_runs_own(monkeypatch):
     assert machine._list_own()[0] == psutil.Process()
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    for name, number in (("RANK", "1"), ("WORLD_SIZE", "4"), ("LOCAL_WORLD_SIZE", "2")):
+        monkeypatch.setenv(name, number)
     assert machine._list_own()[0] == psutil.Process().parent()
