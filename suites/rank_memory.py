@@ -4,7 +4,7 @@
 epochs and prints the peak of each process (PSS), less the peak on a tiny graph: the interpreter's.
 One process counts from the moment when it has loaded the data set, and ranks count from their
 start. A rank is expected to hold its share of one process, and what its algorithm needs whole: the
-topology and the kernel's transpose of it for feature shards, and a layer's halo for partitions.
+kernel's graph for feature shards, which aggregate some columns of all vertices.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from gnnbench.datasets.partitioning import keep_partitions
 from gnnbench.datasets.sharing import share
 from gnnbench.host.rank import PATIENCE_S, read_place
 from gnnbench.models import build
-from gnnbench.parts import Setting
+from gnnbench.parts import Bundle, Setting
 from gnnbench.plugins import Registry, assemble, load
 from gnnbench.price.model_clock import ModelClock
-from gnnbench.records import Dataset, Workload
+from gnnbench.records import BlockSize, Dataset, Workload
 from gnnbench.run import train
 from gnnbench.run.collectives import Processes
 from gnnbench.run.joining import join
@@ -53,8 +53,10 @@ def read_mb(process: int) -> float:
     return next((int(line.split()[1]) / 1e3 for line in lines if line.startswith("Pss:")), 0.0)
 
 
-def measure(registry: Registry, spec: str, strategy: str, devices: int, ranks: int) -> list[float]:
-    """Return the peak of each of ``ranks`` processes [MB]."""
+def measure(
+    registry: Registry, spec: str, strategy: str, devices: int, ranks: int
+) -> tuple[list[float], float]:
+    """Return the peak of each of ``ranks`` processes, and what each rank needs whole [MB]."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     os.environ.update(MASTER_PORT=str(port), WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1")
@@ -77,11 +79,15 @@ def measure(registry: Registry, spec: str, strategy: str, devices: int, ranks: i
             if ranks > 1 or loaded.exists():
                 peaks = list(map(max, peaks, map(read_mb, children)))
             time.sleep(LOOK_S)
-    return peaks
+        return peaks, int(loaded.read_text(encoding="ascii")) / 1e6
 
 
 def run(registry: Registry, spec: str, strategy: str, devices: int, rank: int, loaded: Path) -> int:
-    """Train a strategy in this process, as one rank or alone; return an exit status."""
+    """Train a strategy in this process, as one rank or alone; return an exit status.
+
+    A process that is alone creates the file ``loaded`` once it has the data set. At the end, the
+    file has the bytes that each rank needs whole.
+    """
     os.environ["RANK"] = str(rank)
     torch.set_num_threads(1)
     try:
@@ -94,11 +100,12 @@ def run(registry: Registry, spec: str, strategy: str, devices: int, rank: int, l
         if place is None or alone:
             dataset = make()
             loaded.touch()
-            train_strategy(registry, dataset, strategy, devices)
+            loaded.write_text(str(train_strategy(registry, dataset, strategy, devices)))
             return 0
         dataset = share(make, spec, None, place, WAIT_S)
         with keep_partitions(dataset, WAIT_S):
-            train_strategy(registry, dataset, strategy, devices, join(place, WAIT_S))
+            size = train_strategy(registry, dataset, strategy, devices, join(place, WAIT_S))
+        loaded.write_text(str(size))
     except BaseException:
         traceback.print_exc()
         return 1
@@ -111,8 +118,8 @@ def train_strategy(
     strategy: str,
     devices: int,
     processes: Processes | None = None,
-) -> None:
-    """Train a strategy on described devices, all here or one a rank."""
+) -> int:
+    """Train on described devices, all here or one a rank; return what each rank needs whole [B]."""
     described = make_platform(devices)
     names = frozenset(device.name for device in described.devices)
     platform = with_memory(described, names, 10**12)
@@ -122,6 +129,16 @@ def train_strategy(
     setting = Setting(dataset, platform, workload, build(workload).shapes)
     bundle = assemble(registry, parts, {})
     train(bundle, setting, ModelClock(platform, bundle.kernel), processes=processes)
+    return whole_bytes(bundle, setting)
+
+
+def whole_bytes(bundle: Bundle, setting: Setting) -> int:
+    """Return the bytes that each rank needs whole: the kernel's graph, if features are divided."""
+    if not bundle.by_features:
+        return 0
+    graph, itemsize = setting.dataset.graph, setting.workload.itemsize
+    size = BlockSize(graph.num_vertices, graph.num_vertices, graph.num_edges)
+    return max(bundle.kernel.adjacency_bytes(size, shape, itemsize) for shape in setting.layers)
 
 
 def print_peaks(spec: str, strategies: Sequence[str], counts: Sequence[int]) -> None:
@@ -129,17 +146,17 @@ def print_peaks(spec: str, strategies: Sequence[str], counts: Sequence[int]) -> 
     registry = load(())
     print(f"{spec}: peak PSS less the interpreter's [MB]; load {os.getloadavg()[0]:.1f}")
     for count in counts:
-        floors = {n: mean(measure(registry, TINY, STRATEGIES[0], count, n)) for n in (1, count)}
+        floors = {n: mean(measure(registry, TINY, STRATEGIES[0], count, n)[0]) for n in (1, count)}
         for strategy in strategies:
-            (whole,), each = (
-                [peak - floors[n] for peak in measure(registry, spec, strategy, count, n)]
-                for n in (1, count)
-            )
-            listed = ", ".join(f"{peak:,.0f}" for peak in each)
+            (peak,), needed = measure(registry, spec, strategy, count, 1)
+            peaks, _ = measure(registry, spec, strategy, count, count)
+            one, each = peak - floors[1], [peak - floors[count] for peak in peaks]
+            listed, share = ", ".join(f"{peak:,.0f}" for peak in each), one / count
             print(
-                f"{strategy:10} {count} devices: one process {whole:,.0f}, ranks {listed}; "
-                f"the largest is {max(each) / (whole / count):.2f}x of an even share, and all "
-                f"together {sum(each) / whole:.2f}x",
+                f"{strategy:10} {count} devices: one process {one:,.0f}, ranks {listed}; the "
+                f"largest is {max(each) / (share + needed):.2f}x of an even share and the "
+                f"{needed:,.0f} that it needs whole, {max(each) / share:.2f}x of an even share, "
+                f"and all together are {sum(each) / one:.2f}x",
                 flush=True,
             )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gnnbench import plugins
+from gnnbench import datasets, plugins
 from tests.commands import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -138,3 +138,15 @@ def test_imports_are_timed_on_the_edges_that_are_said(import_suite, tmp_path, mo
     assert (ends.min(), ends.max()) == (0, 49)
     assert all(work(file, 50) > 0 for work in suite.WORK)
     assert os.listdir(tmp_path) == ["edges.csv"]
+
+
+def test_only_ranks_that_divide_features_need_the_whole_graph(import_suite):
+    suite, registry = import_suite("rank_memory"), plugins.load()
+    dataset = datasets.load("sbm:vertices=60,edges=200,features=4,classes=2")
+    needed = {
+        name: suite.train_strategy(registry, dataset, name, 2) for name in ("partition", "mixgcn")
+    }
+    vertices, edges = dataset.graph.num_vertices, dataset.graph.num_edges
+    # In torch: row pointers, columns and values of a CSR and its transpose, and in-degrees.
+    matrix = (vertices + 1) + edges + edges
+    assert needed == {"partition": 0, "mixgcn": 4 * (2 * matrix + vertices)}
