@@ -47,6 +47,7 @@ def run(folder, number, handler, where, words):
     for descriptor, name in ((1, "out"), (2, "error")):
         os.dup2(os.open(f"{folder}/{name}", os.O_CREAT | os.O_WRONLY), descriptor)
     signal.signal(signal.SIGINT, getattr(signal, handler))
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup would have it ignored
     module, names = where.split(":")
     *owners, last = names.split(".")
     owner = importlib.import_module(module)

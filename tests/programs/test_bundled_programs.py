@@ -23,15 +23,21 @@ STAND_IN = Path(__file__).parent / "stand_in"
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def train(registry: Registry, name: str, monkeypatch: pytest.MonkeyPatch) -> RunResult:
+def train(
+    registry: Registry,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    graph: str = GRAPH,
+    model: str = "sage",
+) -> RunResult:
     """Train a program on one mini-batch an epoch, of all seeds with all their neighbours."""
     monkeypatch.setattr(frame, "ENOUGH_SAMPLES", EPOCHS + 8)
     program = find_program(name, registry)
     assert isinstance(program, CommandProgram)
     program = dataclasses.replace(program, environment={"PYTHONPATH": str(STAND_IN)})
-    data = datasets.load(GRAPH)
+    data = datasets.load(graph)
     dims = (data.num_features, 6, data.num_classes)
-    workload = Workload("sage", dims, EPOCHS, 30, (0, 0), seed=3, threads=1)
+    workload = Workload(model, dims, EPOCHS, 32, (0, 0), seed=3, threads=1)
     request = Request(
         (),
         data,
@@ -73,6 +79,17 @@ def test_two_processes_train_as_one_does(
     assert one.program is not None
     assert one.program.name == f"{library}-loop:workers=1,stages=1"
     assert one.program.command[-4:] == ("--workers", "1", "--stages", "1")
+
+
+@pytest.mark.parametrize("program", ["dgl-ddp", pytest.param("pyg-ddp", marks=pytest.mark.long)])
+def test_processes_with_unequal_shares_train_on_every_seed_once(
+    registry: Registry, program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DGL's GraphConv refuses a mini-batch in which a seed occurs twice."""
+    graph = "sbm:vertices=124,edges=500,features=8,classes=3"
+    found = train(registry, program, monkeypatch, graph, "gcn")
+    assert found.work is not None
+    assert (found.work.updates, found.work.seeds) == (1, 31)
 
 
 def test_options_of_a_program_are_named_and_checked(registry: Registry, tmp_path: Path) -> None:

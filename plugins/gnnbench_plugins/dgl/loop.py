@@ -131,7 +131,11 @@ def train_whole(dgl: Any, data: Data, trainer: Trainer) -> Callable[[], Any]:
 
 
 def train_batches(dgl: Any, data: Data, trainer: Trainer) -> Callable[[], Any]:
-    """Return a function that trains an epoch of mini-batches."""
+    """Return a function that trains an epoch of mini-batches.
+
+    Each process has its share of the seeds. DGL's ``use_ddp`` would make unequal shares equal by
+    seeds that are drawn twice, and one of two equal seeds in a mini-batch gets no neighbours.
+    """
     graph = make_graph(dgl, data)
     graph.ndata["x"], graph.ndata["y"] = data.x, data.y
     fanouts = [fanout or -1 for fanout in reversed(data.task["fanouts"])]
@@ -140,9 +144,8 @@ def train_batches(dgl: Any, data: Data, trainer: Trainer) -> Callable[[], Any]:
     )
     loader = dgl.dataloading.DataLoader(
         graph,
-        data.train,
+        data.share,
         sampler,
-        use_ddp=data.options.ranks > 1,
         batch_size=data.batch_size,
         shuffle=True,
         drop_last=False,
@@ -153,14 +156,15 @@ def train_batches(dgl: Any, data: Data, trainer: Trainer) -> Callable[[], Any]:
     def run_epoch() -> Any:
         losses, updates, seeds = 0.0, 0, 0
         edges = [0] * data.task["layers"]
-        for _, _, blocks in trainer.await_batches(loader):
-            labels = blocks[-1].dstdata["y"]
-            drawn = [block.num_edges() for block in blocks]
-            with trainer.watch(*drawn):
-                logits = trainer.model(blocks, blocks[0].srcdata["x"])
-                losses += trainer.step(logits, labels) * len(labels)
-            updates, seeds = updates + 1, seeds + len(labels)
-            edges = [sum(pair) for pair in zip(edges, drawn, strict=True)]
+        with trainer.join(uneven=data.uneven):
+            for _, _, blocks in trainer.await_batches(loader):
+                labels = blocks[-1].dstdata["y"]
+                drawn = [block.num_edges() for block in blocks]
+                with trainer.watch(*drawn):
+                    logits = trainer.model(blocks, blocks[0].srcdata["x"])
+                    losses += trainer.step(logits, labels) * len(labels)
+                updates, seeds = updates + 1, seeds + len(labels)
+                edges = [sum(pair) for pair in zip(edges, drawn, strict=True)]
         return trainer.report(losses, updates, seeds, edges)
 
     return run_epoch

@@ -126,12 +126,12 @@ def train_batches(data: Data, trainer: Trainer) -> Callable[[], Any]:
     import torch_geometric.data
     from torch_geometric.loader import NeighborLoader
 
-    ranks, workers = data.options.ranks, data.options.workers
+    workers = data.options.workers
     graph = torch_geometric.data.Data(x=data.x, y=data.y, edge_index=find_edge_index(data))
     loader = NeighborLoader(
         graph,
         num_neighbors=[fanout or -1 for fanout in data.task["fanouts"]],
-        input_nodes=data.train.split(len(data.train) // ranks)[data.rank],
+        input_nodes=data.share,
         batch_size=data.batch_size,
         shuffle=True,
         num_workers=workers,
@@ -140,12 +140,13 @@ def train_batches(data: Data, trainer: Trainer) -> Callable[[], Any]:
 
     def run_epoch() -> Any:
         losses, updates, seeds = 0.0, 0, 0
-        for batch in trainer.await_batches(loader):
-            count = batch.batch_size
-            with trainer.watch(batch.num_edges, batch.num_edges + batch.num_nodes):
-                logits = trainer.model(batch.x, batch.edge_index)[:count]
-                losses += trainer.step(logits, batch.y[:count]) * count
-            updates, seeds = updates + 1, seeds + count
+        with trainer.join(uneven=data.uneven):
+            for batch in trainer.await_batches(loader):
+                count = batch.batch_size
+                with trainer.watch(batch.num_edges, batch.num_edges + batch.num_nodes):
+                    logits = trainer.model(batch.x, batch.edge_index)[:count]
+                    losses += trainer.step(logits, batch.y[:count]) * count
+                updates, seeds = updates + 1, seeds + count
         return trainer.report(losses, updates, seeds)
 
     return run_epoch

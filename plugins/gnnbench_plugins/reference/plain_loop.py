@@ -52,6 +52,9 @@ class Data:
         self.indptr, self.indices = self.load("indptr"), self.load("indices")
         self.x, self.y = self.load("x"), self.load("y")
         self.train = torch.nonzero(self.load("train_mask") & (self.y >= 0)).flatten()
+        #: The seeds of this process, and whether other processes have fewer or more.
+        self.share = self.train.tensor_split(options.ranks)[rank]
+        self.uneven = len(self.train) % options.ranks > 0
         #: Each process takes its part of a mini-batch.
         self.batch_size = max(1, self.task["batch_size"] // options.ranks)
         with np.load(f"{options.folder}/{self.task['parameters']}") as stored:
@@ -153,11 +156,11 @@ class Trainer:
         self._awaited_s = 0.0
         self._updates = Updates() if data.options.stages else None
 
-    def join(self) -> AbstractContextManager[object]:
+    def join(self, *, uneven: bool = True) -> AbstractContextManager[object]:
         """Let a process with fewer mini-batches wait for the others below."""
-        return (
-            self.model.join() if isinstance(self.model, DistributedDataParallel) else nullcontext()
-        )
+        if uneven and isinstance(self.model, DistributedDataParallel):
+            return self.model.join()
+        return nullcontext()
 
     def watch(self, *edges: int) -> AbstractContextManager[object]:
         """Count the seconds of UPDATE below, if its stage is asked for; see :class:`Updates`."""
