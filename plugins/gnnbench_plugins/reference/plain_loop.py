@@ -158,9 +158,10 @@ class Trainer:
 
     def join(self, *, uneven: bool = True) -> AbstractContextManager[object]:
         """Let a process with fewer mini-batches wait for the others below."""
-        if uneven and isinstance(self.model, DistributedDataParallel):
-            return self.model.join()
-        return nullcontext()
+        if not (uneven and isinstance(self.model, DistributedDataParallel)):
+            return nullcontext()
+        joined: AbstractContextManager[object] = self.model.join()
+        return joined
 
     def watch(self, *edges: int) -> AbstractContextManager[object]:
         """Count the seconds of UPDATE below, if its stage is asked for; see :class:`Updates`."""
