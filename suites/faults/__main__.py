@@ -33,9 +33,11 @@ from suites.equality import (
 )
 from suites.faults import FAULTS, independent
 from suites.faults.fault import EVERYWHERE, Row
+from suites.faults.samplers import DrawingSampler
 
-#: Epochs of rows with late or rare faults, and of others.
-LATE_EPOCHS, EPOCHS = 12, 3
+#: Epochs of rows with late or rare faults, of rows that draw by another law, and of others. A law
+#: shows in counts of draws, so these rows train as many epochs as ``compare`` does by default.
+LATE_EPOCHS, DRAWN_EPOCHS, EPOCHS = 12, 10, 3
 #: Graphs that are small enough for the models of ``suites.faults.independent``.
 FAULT_GRAPHS = ("sbm-3k", "star", "isolated", "rmat-4k", "uniform", "three-seeds", "cora")
 
@@ -84,7 +86,7 @@ def list_cases(
                 make_row(scaled, model, hidden, depth, dtype=dtype, epochs=epochs)
                 for dtype in ("float32", "float64")
             ]
-            for epochs in (LATE_EPOCHS, EPOCHS)
+            for epochs in (LATE_EPOCHS, DRAWN_EPOCHS, EPOCHS)
         }
         for fault in names or hosts:
             for strategy, mode in hosts[fault]:
@@ -94,8 +96,17 @@ def list_cases(
                 parts = registry.strategy(strategy).bundles[mode]
                 if fault in FAULTS:
                     parts = with_swap(registry, parts, [(FAULTS[fault].part.kind, fault)])
-                late = fault in FAULTS and FAULTS[fault].late
-                yield Case(name, fault, parts, *made[LATE_EPOCHS if late else EPOCHS]), shared
+                yield Case(name, fault, parts, *made[count_epochs(fault)]), shared
+
+
+def count_epochs(name: str) -> int:
+    """Return the epochs that rows with a fault train."""
+    fault = FAULTS.get(name)
+    if fault is None:
+        return EPOCHS
+    if fault.late:
+        return LATE_EPOCHS
+    return DRAWN_EPOCHS if issubclass(fault.part, DrawingSampler) else EPOCHS
 
 
 def run_case(registry: Registry, case: Case, shared: Shared, search: Search) -> None:
