@@ -90,12 +90,11 @@ def make_sparse_dataset() -> Dataset:
     )
 
 
-def make_long_rows() -> Dataset:
-    """Make a random symmetric graph of 160 vertices (Chung and Lu 2002), all for training.
+def make_long_rows(count: int = 160) -> Dataset:
+    """Make a random symmetric graph of ``count`` vertices (Chung and Lu 2002), all for training.
 
     Degrees are from a few to more than a hundred.
     """
-    count = 160
     random = np.random.default_rng(23)
     weights = random.permutation(np.geomspace(3.0, 400.0, count))
     adjacent = random.random((count, count)) < np.outer(weights, weights) / weights.sum()

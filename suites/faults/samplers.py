@@ -145,13 +145,15 @@ def begin_a_drawer(self: Any, setting: Setting) -> None:
 def draw_what_is_asked(self: Any, asked: SimpleQueue[int]) -> None:
     while True:
         epoch = asked.get()
+        self._kept.clear()
         for seeds in self.rounds(epoch):
             kept = NeighbourSampler.sample(self, seeds, epoch, 1)
             self._kept[(epoch, *seeds.tolist())] = kept
 
 
 def have_next_drawn(self: Any, seeds: IntArray, epoch: int, threads: int) -> tuple[Block, ...]:
-    self._asked.put(epoch + 1)
+    if seeds[0] == self.rounds(epoch)[-1][0]:
+        self._asked.put(epoch + 1)
     return take_kept(self, seeds, epoch, threads)
 
 
