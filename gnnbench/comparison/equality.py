@@ -239,7 +239,7 @@ class Reference:
         batches = self._plain.cut_out(update, ids[spots]) if len(spots) else ()
         deviations = []
         if batches:
-            right = self._plain.forward(update, batches, torch.float64)
+            right = self._plain.forward(update, batches, torch.float64, differentiable=False)
             place = dict(zip(ids[spots].tolist(), spots.tolist(), strict=True))
             drawn = [place[vertex] for batch in batches for vertex in batch.ids.tolist()]
             few = Case(update, batches, rows, right, found[drawn], begins)

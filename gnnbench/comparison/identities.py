@@ -39,14 +39,13 @@ def find_sum_errors(update: Update, expected: Tensor | None, least: float = 0.0)
     biases = sizes = torch.zeros((), dtype=torch.float64)
     values = list(update.parameters.values())
     for value, gradient in reversed(list(zip(values, update.gradients, strict=True))):
-        terms = value.double() * gradient.double()
-        size = torch.linalg.vector_norm(value.double()) * torch.linalg.vector_norm(
-            gradient.double()
-        )
+        own, change = value.double().flatten(), gradient.double().flatten()
+        total = own.dot(change)
+        size = torch.linalg.vector_norm(own) * torch.linalg.vector_norm(change)
         if value.dim() < 2:
-            biases, sizes = biases + terms.sum(), sizes + size
+            biases, sizes = biases + total, sizes + size
         else:
-            found.append((biases + terms.sum(), sizes + size))
+            found.append((biases + total, sizes + size))
     right = found[0][0] if expected is None else expected
     least = max(least, 1e-300)
     return [float((total - right).abs() / size.clamp(min=least)) for total, size in found]

@@ -208,22 +208,29 @@ class PlainTraining:
         batches: Sequence[Batch],
         dtype: torch.dtype,
         rounded: Rounded | None = None,
+        *,
+        differentiable: bool = True,
     ) -> Pass:
-        """Return the update's forward pass over all batches, ``rounded`` if that is given."""
-        model = self._make_model(dtype, self._find_projected(whole=not update.units))
+        """Return the update's forward pass over all batches, ``rounded`` if that is given.
+
+        A pass that is not ``differentiable`` is for its logits alone, and takes less time.
+        """
+        model = self._find_model(dtype, self._find_projected(whole=not update.units))
+        if differentiable:  # takes less time than drawing new parameters
+            model = copy.deepcopy(model)
         model.load_state_dict(update.parameters)
         shares = rounded is None  # others must not have this pass's rounding
-        with torch.enable_grad(), Bends() as bends, rounded or nullcontext():
+        with torch.set_grad_enabled(differentiable), Bends() as bends, rounded or nullcontext():
             logits = [self._compute(model, batch, dtype, shares=shares) for batch in batches]
         return Pass(model, torch.cat(logits), tuple(bends.found), rounded)
 
-    def _make_model(self, dtype: torch.dtype, projected: frozenset[int]) -> GNN:
-        """Copy a model for each pass, which takes less time than drawing new parameters."""
+    def _find_model(self, dtype: torch.dtype, projected: frozenset[int]) -> GNN:
+        """Return the model of a dtype and of the layers that multiply first, made once."""
         key = dtype, projected
         if key not in self._models:
             workload = replace(self._setting.workload, dtype=_name(dtype))
             self._models[key] = build(workload, projected, self._setting.model)
-        return copy.deepcopy(self._models[key])
+        return self._models[key]
 
     def _compute(self, model: GNN, batch: Batch, dtype: torch.dtype, *, shares: bool) -> Tensor:
         whole = shares and len(batch.ids) == self._setting.dataset.graph.num_vertices
