@@ -19,7 +19,6 @@ from gnnbench.check.checks import (
 )
 from gnnbench.check.clock import check_clock
 from gnnbench.check.costs import check_costs
-from gnnbench.check.faults import find_coverage_fault as find_coverage_fault
 from gnnbench.check.faults import find_split_fault as find_split_fault
 from gnnbench.check.faults import find_timeline_fault as find_timeline_fault
 from gnnbench.check.faults import find_traffic_fault as find_traffic_fault

@@ -30,6 +30,7 @@ from gnnbench.parts import (
     UNIFORM,
     MiniBatchSampler,
     describe_option,
+    find_coverage_fault,
     option_fields,
     parse_option,
 )
@@ -99,7 +100,7 @@ def check_every_vertex_once(subject: Subject) -> str:
             due, what = np.arange(dataset.graph.num_vertices), "vertices"
         rounds = world.rounds()
         owner, units = world.owner(), faults.join_pieces(rounds, world.pieces())
-        fault = faults.find_coverage_fault([unit.output_ids for unit in units], due, what)
+        fault = find_coverage_fault([unit.output_ids for unit in units], due, what)
         if fault is not None:
             raise NonConformingError(f"{case}: {fault}")
         for unit in units:

@@ -42,22 +42,6 @@ def find_split_fault(
     return None
 
 
-def find_coverage_fault(given: Sequence[IntArray], expected: IntArray, what: str) -> str | None:
-    """Check that ``given`` together hold each of ``expected`` (distinct ids) exactly once."""
-    counts: dict[int, int] = {}
-    for ids in given:
-        for vertex in ids.tolist():
-            counts[vertex] = counts.get(vertex, 0) + 1
-    wanted = set(expected.tolist())
-    if missing := wanted - counts.keys():
-        return f"{len(missing)} {what} in no unit, the first is {min(missing)}"
-    if strange := counts.keys() - wanted:
-        return f"vertex {min(strange)} in a unit although it is none of the {what}"
-    if repeated := [vertex for vertex, count in counts.items() if count > 1]:
-        return f"vertex {min(repeated)} in {counts[min(repeated)]} units; each must be in one"
-    return None
-
-
 def join_pieces(rounds: Sequence[Round], pieces: int) -> list[Unit]:
     """Return all units of ``rounds``, with the ``pieces`` of a unit joined.
 

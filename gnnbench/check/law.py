@@ -23,7 +23,7 @@ from gnnbench.check import faults, graphs
 from gnnbench.check.outcome import NonConformingError, NotApplicableError, NotReachedError
 from gnnbench.check.subject import Subject
 from gnnbench.machines.machine import Platform
-from gnnbench.parts import UNIFORM, MiniBatchSampler, Setting
+from gnnbench.parts import UNIFORM, MiniBatchSampler, Setting, find_coverage_fault
 from gnnbench.records import Block, Dataset, IntArray, Mode, Unit, Workload
 from gnnbench.run.draws import DrawAudit
 
@@ -93,7 +93,7 @@ def _check_draws(sampler: MiniBatchSampler, dataset: Dataset, subject: Subject) 
     first = {epoch: _draw_epoch(sampler, epoch) for epoch in epochs}
     for epoch, rounds in first.items():
         seeds = [blocks[-1].dst_ids for _, blocks in rounds]
-        fault = faults.find_coverage_fault(seeds, dataset.train_ids, "training vertices")
+        fault = find_coverage_fault(seeds, dataset.train_ids, "training vertices")
         if fault is not None:
             raise NonConformingError(f"sampler {sampler.name!r}, epoch {epoch}: {fault}")
         for given, blocks in rounds:

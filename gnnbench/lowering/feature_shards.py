@@ -38,6 +38,7 @@ from gnnbench.lowering.memory import (
 )
 from gnnbench.lowering.shardings import GraphShardings, Range, Shardings
 from gnnbench.lowering.stages.averaging import UpdateModel
+from gnnbench.lowering.stages.chunking import require_coverage
 from gnnbench.lowering.stages.unit_passes import (
     AggregateBackward,
     AggregateForward,
@@ -117,6 +118,7 @@ class ShardsLayout(Lowering):
         setting, placement = self.setting, self.placement
         allocate_host_graph(ledger, setting, self.frame.homes)
         cut = self._sampler.chunks(setting, len(self.trainers))
+        require_coverage(self._sampler, cut, setting)
         rounds, self.cut_notes = cut.rounds, cut.notes
         if any(len(round_.units) != 1 for round_ in rounds):
             raise PluginError(

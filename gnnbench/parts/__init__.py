@@ -70,4 +70,5 @@ from gnnbench.parts.sampler import FullGraphSampler as FullGraphSampler
 from gnnbench.parts.sampler import Loader as Loader
 from gnnbench.parts.sampler import MiniBatchSampler as MiniBatchSampler
 from gnnbench.parts.sampler import Sampler as Sampler
+from gnnbench.parts.sampler import find_coverage_fault as find_coverage_fault
 from gnnbench.parts.sampler import shuffle_seeds as shuffle_seeds

@@ -187,6 +187,35 @@ class Chunks:
     kept: Mapping[int, IntArray] = field(default_factory=dict)
     pieces: int = 1
 
+    def find_fault(self, num_vertices: int) -> str | None:
+        """Return what is wrong if not every vertex is computed in exactly one unit, or None.
+
+        The units that compute pieces of the same vertices' in-edges count as one.
+        """
+        given = [unit.output_ids for round_ in self.rounds[:: self.pieces] for unit in round_.units]
+        seen, total = np.zeros(num_vertices, dtype=np.bool_), sum(map(len, given))
+        for ids in given:
+            seen[ids[(ids >= 0) & (ids < num_vertices)]] = True
+        if total == num_vertices and seen.all():
+            return None
+        return find_coverage_fault(given, np.arange(num_vertices), "vertices")
+
+
+def find_coverage_fault(given: Sequence[IntArray], expected: IntArray, what: str) -> str | None:
+    """Check that ``given`` together hold each of ``expected`` (distinct ids) exactly once.
+
+    Return what is wrong, or None. ``what`` names the expected vertices in it.
+    """
+    found, counts = np.unique(np.concatenate([expected[:0], *given]), return_counts=True)
+    if len(missing := np.setdiff1d(expected, found, assume_unique=True)):
+        return f"{len(missing)} {what} in no unit, the first is {missing.min()}"
+    if len(strange := np.setdiff1d(found, expected, assume_unique=True)):
+        return f"vertex {strange.min()} in a unit although it is none of the {what}"
+    if len(repeated := np.flatnonzero(counts > 1)):
+        first = repeated[0]
+        return f"vertex {found[first]} in {counts[first]} units; each must be in one"
+    return None
+
 
 @dataclass(frozen=True)
 class FullGraphSampler(Part):

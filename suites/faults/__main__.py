@@ -16,6 +16,7 @@ import torch
 
 from gnnbench import plugins
 from gnnbench.comparison.plain import Shared
+from gnnbench.errors import PluginError
 from gnnbench.jobs.limits import LARGEST
 from gnnbench.parts import MiniBatchSampler, Setting
 from gnnbench.plugins import Registry, with_swap
@@ -118,6 +119,10 @@ def run_case(registry: Registry, case: Case, shared: Shared, search: Search) -> 
         held = hold_row(registry, case.setting, case.parts, trained, shared)
         alarm = trained.evidence.fault or next((each.fault for each in held if each.fault), "")
         ratio = measure_change(registry, case)
+    except PluginError:
+        search.changed += 1
+        search.found += 1
+        return
     except Exception as error:
         print(f"not run: {case.name}: {type(error).__name__}: {error}", flush=True)
         return

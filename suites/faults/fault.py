@@ -31,7 +31,8 @@ class Fault:
 
     ``compare`` finds it in the rows ``hosts``, with a sentence that has ``says`` in it; tests try
     the first row, with ``model``. The conformance checks ``checks`` find it, each with a sentence
-    that its pattern matches. ``late`` faults are absent at first, or most of the time.
+    that its pattern matches. ``late`` faults are absent at first, or most of the time. Rows with
+    ``refused`` faults are not trained at all.
     """
 
     part: type[Part]
@@ -40,6 +41,7 @@ class Fault:
     model: str = "gcn"
     checks: Mapping[str, str] = field(default_factory=dict)
     late: bool = False
+    refused: bool = False
 
 
 def make_part(base: type[P], name: str, summary: str, **members: Any) -> type[P]:

@@ -401,10 +401,22 @@ IN_COMPARE = (
     ),
 )  # fmt: skip
 OF_CHUNKS = tuple(
-    Fault(make_part(OtherBounds, name, summary, shift=shift), hosts)
-    for name, summary, shift, hosts in (
-        ("vertex-lost", "the last chunk begins one vertex late", 1, (SHARDS, CHUNKS)),
-        ("vertex-twice", "the last chunk begins one vertex early", -1, (CHUNKS, SHARDS)),
+    Fault(make_part(OtherBounds, name, summary, shift=shift), hosts, says, refused=True)
+    for name, summary, shift, hosts, says in (
+        (
+            "vertex-lost",
+            "the last chunk begins one vertex late",
+            1,
+            (SHARDS, CHUNKS),
+            "has 1 vertices in no unit",
+        ),
+        (
+            "vertex-twice",
+            "the last chunk begins one vertex early",
+            -1,
+            (CHUNKS, SHARDS),
+            "in 2 units; each must be in one",
+        ),
     )
 )
 IN_CHECKS = (

@@ -10,6 +10,7 @@ from gnnbench import check as conformance
 from gnnbench import plugins
 from gnnbench.check import faults, graphs
 from gnnbench.check.subject import find_subject
+from gnnbench.parts import find_coverage_fault
 from gnnbench.program.recorder import Recorder
 from gnnbench.records import (
     AggregateWork,
@@ -218,8 +219,8 @@ def test_split_fault_is_found(shares, says):
     ],
 )
 def test_coverage_fault_is_found(given, says):
-    assert conformance.find_coverage_fault([ids(2), ids(0, 1)], ids(0, 1, 2), "vertices") is None
-    assert_matches(says, conformance.find_coverage_fault(given, ids(0, 1, 2), "vertices"))
+    assert find_coverage_fault([ids(2), ids(0, 1)], ids(0, 1, 2), "vertices") is None
+    assert_matches(says, find_coverage_fault(given, ids(0, 1, 2), "vertices"))
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gnnbench.errors import PluginError
 from gnnbench.lowering.capacity import TrainerCapacity, plan_rounds
 from gnnbench.lowering.footprint import ChunkSize, adjacency_bytes
 from gnnbench.lowering.frame import Frame, open_traffic
 from gnnbench.lowering.memory import allocate_host_graph, allocate_model
-from gnnbench.parts import Chunks, FullGraphSampler, TrafficSession
+from gnnbench.parts import Chunks, FullGraphSampler, Setting, TrafficSession
 from gnnbench.parts.sizes import cut_evenly
 from gnnbench.program import Ledger
 from gnnbench.records import RoundTraffic
+
+
+def require_coverage(sampler: FullGraphSampler, cut: Chunks, setting: Setting) -> None:
+    """Raise ``PluginError`` unless every vertex of the graph is in exactly one unit."""
+    fault = cut.find_fault(setting.dataset.graph.num_vertices)
+    if fault is not None:
+        raise PluginError(f"sampler {sampler.name!r} has {fault}")
 
 
 class Chunking:
@@ -38,6 +46,7 @@ class Chunking:
         )
         if setting.sizes is None:
             cut = self._sampler.chunks(setting, len(frame.trainers), capacity)
+            require_coverage(self._sampler, cut, setting)
         else:
             cut = cut_evenly(setting, frame.bundle.communication, len(frame.trainers))
         self.traffic = open_traffic(frame.bundle, cut.owner)
