@@ -12,12 +12,17 @@ stands in the last column; every entry from earlier calls is below the base, so 
 nothing. The second row lists the vertices numbered.
 """
 
+from cython.parallel cimport prange
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint64_t
 
 import numpy as np
 
 from gnnbench.kernels.dispatch.checks import check_distinct
 from gnnbench.kernels.reference.sampling import MALFORMED_IDS, MALFORMED_ROWS, MALFORMED_WEIGHTS
+
+cdef enum:
+    # Neighbours that are read one after the other before a row is searched.
+    NEAR = 16
 
 cdef extern from "sampling.h" nogil:
     uint64_t GOLDEN
@@ -269,41 +274,55 @@ def induce_subgraph(
         numbered.end()
 
 
+cdef void find_row(
+    const int64_t* indptr, const int32_t[::1] indices, int64_t vertex, const int64_t[::1] src_ids,
+    const int32_t* columns, int64_t count, int64_t* places,
+) noexcept nogil:
+    """Where the edges of a vertex stand in ``indices``; places of others stay as they are."""
+    cdef int64_t begin = indptr[vertex], end = indptr[vertex + 1]
+    cdef int64_t e, low, high, middle, source, following = begin
+    if not 0 <= begin <= end <= indices.shape[0]:
+        return
+    for e in range(count):
+        if not 0 <= columns[e] < src_ids.shape[0]:
+            continue
+        source = src_ids[columns[e]]
+        # A row that was kept or drawn in its order has the next edge soon behind this one.
+        high = min(end, following + NEAR)
+        while following < high and indices[following] < source:
+            following += 1
+        if following < end and indices[following] == source:
+            places[e] = following
+            following += 1
+            continue
+        low, high = begin, end
+        while low < high:
+            middle = low + (high - low) // 2
+            if indices[middle] < source:
+                low = middle + 1
+            else:
+                high = middle
+        if low < end and indices[low] == source:
+            places[e] = low
+            following = low + 1
+
+
 def find_edges(
     const int64_t[::1] indptr, const int32_t[::1] indices, const int64_t[::1] dst_ids,
-    const int64_t[::1] rows, const int64_t[::1] src_ids, const int32_t[::1] columns,
+    const int64_t[::1] rows, const int64_t[::1] src_ids, const int32_t[::1] columns, int threads,
 ):
     """Where each edge of a block stands in ``indices``, -1 where it does not."""
-    cdef int64_t num_vertices = indptr.shape[0] - 1, num_sources = src_ids.shape[0]
-    cdef int64_t row, e, low, high, middle, end, source, following
+    cdef int64_t num_vertices = indptr.shape[0] - 1, row
     cdef int64_t[::1] places = np.full(columns.shape[0], -1, dtype=np.int64)
-    with nogil:
-        for row in range(dst_ids.shape[0]):
-            if not 0 <= dst_ids[row] < num_vertices:
-                continue
-            low, end = indptr[dst_ids[row]], indptr[dst_ids[row] + 1]
-            if not 0 <= low <= end <= indices.shape[0]:
-                continue
-            following = low
-            for e in range(rows[row], rows[row + 1]):
-                if not 0 <= columns[e] < num_sources:
-                    continue
-                source = src_ids[columns[e]]
-                # A row that was kept in its order has the next edge behind the one before.
-                if following < end and indices[following] == source:
-                    places[e] = following
-                    following += 1
-                    continue
-                low, high = indptr[dst_ids[row]], end
-                while low < high:
-                    middle = low + (high - low) // 2
-                    if indices[middle] < source:
-                        low = middle + 1
-                    else:
-                        high = middle
-                if low < end and indices[low] == source:
-                    places[e] = low
-                    following = low + 1
+    cdef const int32_t* first = first32(columns)
+    cdef int64_t* found = &places[0] if places.shape[0] else NULL
+    cdef int crew = workers(threads, dst_ids.shape[0])
+    for row in prange(dst_ids.shape[0], nogil=True, num_threads=crew, schedule="static"):
+        if 0 <= dst_ids[row] < num_vertices and rows[row] < rows[row + 1]:
+            find_row(
+                &indptr[0], indices, dst_ids[row], src_ids, first + rows[row],
+                rows[row + 1] - rows[row], found + rows[row],
+            )
     return places.base
 
 

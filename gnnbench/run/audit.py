@@ -55,28 +55,35 @@ def find_unit_fault(
                 f"vertex {block.dst_ids[row]} has {drawn[row]} in-edges where sampler "
                 f"{sampler.name!r} says that it draws {due[row]}"
             )
-        if edges and find_places(graph, block) is None:
+        if edges and not has_edges(graph, block, setting.workload.threads):
             return "a block has an in-edge twice, or one that the graph does not have"
     return None
 
 
-def find_places(graph: Graph, block: Block) -> IntArray | None:
-    """Return the position of each of a block's edges in its destination's row, int64 ``(E,)``.
-
-    The result is None if the graph lacks an edge, or an edge occurs twice.
-    """
-    places = find_edges(graph.indptr, graph.indices, block)
-    if (places < 0).any() or not _are_distinct(block.src_ids):
-        return None
-    if not _ascend_in_rows(places, block) and not _are_distinct(places):
-        return None
-    return places - np.repeat(graph.indptr[block.dst_ids], np.diff(block.indptr))
+def has_edges(graph: Graph, block: Block, threads: int = 0) -> bool:
+    """Return whether a block's edges are edges of the graph, and no edge or source occurs twice."""
+    places = find_edges(graph.indptr, graph.indices, block, threads=threads)
+    if (places < 0).any() or not _are_vertices(block.src_ids, graph.num_vertices):
+        return False
+    return _ascend_in_rows(places, block) or _are_distinct(places)
 
 
 def _are_distinct(numbers: IntArray) -> bool:
     """Return whether no number occurs twice; sorting is faster than NumPy's ``unique``."""
     ordered = np.sort(numbers)
     return not (ordered[1:] == ordered[:-1]).any()
+
+
+def _are_vertices(ids: IntArray, num_vertices: int) -> bool:
+    """Return whether ``ids`` are vertices, each of them once.
+
+    Only their own entries of the table are written, so a large graph costs no more.
+    """
+    if len(ids) and not 0 <= ids.min() <= ids.max() < num_vertices:
+        return False
+    numbers, table = np.arange(len(ids)), np.empty(num_vertices, dtype=np.int64)
+    table[ids] = numbers
+    return np.array_equal(table[ids], numbers)
 
 
 def _ascend_in_rows(places: IntArray, block: Block) -> bool:

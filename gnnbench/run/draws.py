@@ -29,6 +29,7 @@ EDGES_AN_EPOCH, LONGEST_ROW = 1 << 13, 1 << 16
 MOST_KEPT = 8192
 
 Flags = NDArray[np.bool_]
+FloatArray = NDArray[np.float64]
 #: The kind of mark, and the layer counted from the seeds, from 0.
 Test = tuple[str, int]
 
@@ -53,15 +54,6 @@ class Count:
     expected: float = 0.0
     variance: float = 0.0
 
-    def add(self, found: IntArray, drawn: int, marked: IntArray, sizes: IntArray) -> None:
-        """Add rows ``(n,)``: ``found`` of the ``drawn`` are among ``marked`` of ``sizes``."""
-        share = marked / sizes
-        left = np.maximum(sizes - 1, 1)
-        self.drawn += drawn * len(found)
-        self.found += int(found.sum())
-        self.expected += float((drawn * share).sum())
-        self.variance += float((drawn * share * (1 - share) * (sizes - drawn) / left).sum())
-
     @property
     def log_chance(self) -> float:
         """An upper bound of the log probability of a count at least as far from its mean.
@@ -69,6 +61,17 @@ class Count:
         A hypergeometric count is a sum of independent zeros and ones (Vatutin and Mikhailov 1982).
         """
         return bound_tail(self.found - self.expected, self.variance)
+
+
+def sum_law(drawn: int, marked: IntArray, sizes: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Return the law's mean and variance of the marked neighbours, summed over rows, ``(...)``.
+
+    Each row draws ``drawn`` of its neighbours ``sizes``, of which ``marked`` ``(..., n)`` are.
+    """
+    share = marked / sizes
+    left = np.maximum(sizes - 1, 1)
+    variance = (drawn * share * (1 - share) * (sizes - drawn) / left).sum(axis=-1)
+    return (drawn * share).sum(axis=-1), variance
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,8 +98,8 @@ class Rows:
         return marked
 
     def sum(self, marked: Flags) -> IntArray:
-        """Return the number of marked neighbours in each row ``(n,)``."""
-        found: IntArray = np.add.reduceat(marked, self.begins, dtype=np.int64)
+        """Return the number of marked neighbours ``(..., m)`` in each row ``(..., n)``."""
+        found: IntArray = np.add.reduceat(marked, self.begins, axis=-1, dtype=np.int64)
         return found
 
 
@@ -143,10 +146,10 @@ class DrawAudit:
                 continue
             if not rows.drawn.size:
                 return "a block has an in-edge twice, or one that the graph does not have"
-            drawn, fanout = rows.mark(rows.drawn), self._fanouts[depth]
-            for what, marked in self._mark(rows, depth, block):
-                counted = self._counts.setdefault((what, depth), Count())
-                counted.add(rows.sum(drawn & marked), fanout, rows.sum(marked), rows.sizes)
+            drawn = rows.mark(rows.drawn)
+            kinds, marks = zip(*self._mark(rows, depth, block), strict=True)
+            marked = np.stack(marks)
+            self._count(kinds, depth, rows.sum(drawn & marked), rows.sum(marked), rows.sizes)
             self._count_apart(rows, drawn, depth)
             self._keep(rows, depth)
         return None
@@ -232,9 +235,22 @@ class DrawAudit:
         """
         following = np.arange(1, len(drawn) + 1)
         following[rows.begins + rows.sizes - 1] = rows.begins
-        found, fanout = rows.sum(drawn & ~drawn[following]), self._fanouts[depth]
-        counted = self._counts.setdefault((APART, depth), Count())
-        counted.add(found, fanout, rows.sizes - fanout, rows.sizes - 1)
+        found = rows.sum(drawn & ~drawn[following])[None]
+        marked = (rows.sizes - self._fanouts[depth])[None]
+        self._count((APART,), depth, found, marked, rows.sizes - 1)
+
+    def _count(
+        self, kinds: Sequence[str], depth: int, found: IntArray, marked: IntArray, sizes: IntArray
+    ) -> None:
+        """Add rows: by kind, ``(k, n)``, ``found`` of their ``marked`` neighbours are drawn."""
+        drawn = self._fanouts[depth]
+        sums = (found.sum(axis=1), *sum_law(drawn, marked, sizes))
+        for what, *one in zip(kinds, *(each.tolist() for each in sums), strict=True):
+            count = self._counts.setdefault((what, depth), Count())
+            count.drawn += drawn * len(sizes)
+            count.found += one[0]
+            count.expected += one[1]
+            count.variance += one[2]
 
     def _keep(self, rows: Rows, depth: int) -> None:
         """Keep the draws of as many vertices as there is room for."""

@@ -271,6 +271,23 @@ def test_edges_are_found_in_the_graph(case, data):
         np.testing.assert_array_equal(graph.indices[found], block.src_ids[block.indices])
 
 
+@pytest.mark.parametrize("fanout", [1, 5, 0])
+def test_edges_of_long_rows_are_found_in_any_order_by_several_threads(fanout):
+    graph = random_graph(3000, 200_000)
+    seeds = np.random.default_rng(2).permutation(3000).astype(np.int64)
+    (block,) = dispatch.sample_neighbours(
+        graph.indptr, graph.indices, seeds, [fanout], seed=1, epoch=0
+    )
+    row = np.repeat(np.arange(3000), np.diff(block.indptr))
+    mixed = np.lexsort((np.random.default_rng(3).random(len(row)), row))
+    for places in (np.arange(len(row)), mixed):
+        made = Block(block.src_ids, 3000, block.indptr, block.indices[places])
+        found = dispatch.find_edges(graph.indptr, graph.indices, made, threads=2)
+        vertex = seeds[row]
+        assert ((graph.indptr[vertex] <= found) & (found < graph.indptr[vertex + 1])).all()
+        np.testing.assert_array_equal(graph.indices[found], made.src_ids[made.indices])
+
+
 @pytest.mark.parametrize("offsets", [[0, 1], [0, 2, 1], [1, 1, 1], [0, 1, 3]])
 def test_offsets_that_are_none_have_no_edges(offsets):
     graph = star(3)

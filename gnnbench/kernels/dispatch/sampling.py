@@ -132,13 +132,15 @@ def induce_subgraph(
     return Block(ids, len(ids), out, local)
 
 
-def find_edges(indptr: IntArray, indices: IndexArray, block: Block) -> IntArray:
+def find_edges(
+    indptr: IntArray, indices: IndexArray, block: Block, *, threads: int = 0
+) -> IntArray:
     """Return the position of each of a block's edges in the graph's ``indices``, int64 ``(E,)``.
 
     It is -1 for an edge that the graph does not have.
 
-    Rows of the graph must ascend; rows of the block need not. Raises ``ValueError`` if ``indptr``
-    of the block is not a valid CSR.
+    Rows of the graph must ascend; rows of the block need not. ``threads`` is as in
+    ``sample_neighbours``. Raises ``ValueError`` if ``indptr`` of the block is not a valid CSR.
     """
     check_graph(indptr, indices)
     count = block.num_dst
@@ -152,8 +154,11 @@ def find_edges(indptr: IntArray, indices: IndexArray, block: Block) -> IntArray:
     if (rows[1:] < rows[:-1]).any():
         raise ValueError("the block's offsets decrease")
     compiled = load("sampling")
-    find = reference.find_edges if compiled is None else compiled.find_edges
-    places: IntArray = find(indptr, indices, dst_ids, rows, sources, columns)
+    if compiled is None:
+        return reference.find_edges(indptr, indices, dst_ids, rows, sources, columns)
+    places: IntArray = compiled.find_edges(
+        indptr, indices, dst_ids, rows, sources, columns, resolve_threads(threads)
+    )
     return places
 
 
