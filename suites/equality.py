@@ -11,6 +11,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,6 +24,7 @@ from gnnbench.comparison.plain import PlainTraining, Shared
 from gnnbench.comparison.request import Request
 from gnnbench.errors import GnnbenchError
 from gnnbench.machines.describe import load_platform
+from gnnbench.machines.machine import Platform
 from gnnbench.parts import Bundle, MiniBatchSampler, Setting
 from gnnbench.plugins import Registry, assemble
 from gnnbench.price.model_clock import ModelClock
@@ -207,6 +209,11 @@ def scale(dataset: Dataset, factor: float) -> Dataset:
 # --------------------------------------------------------------------------- one row
 
 
+@cache
+def read_platform() -> Platform:
+    return load_platform(PLATFORM)
+
+
 def make_row(
     dataset: Dataset,
     model: str,
@@ -225,7 +232,7 @@ def make_row(
         seed=1,
         dtype="float64" if dtype == "float64" else "float32",
     )
-    return make_setting(Request((), dataset, workload, load_platform(PLATFORM)))
+    return make_setting(Request((), dataset, workload, read_platform()))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -142,6 +142,10 @@ def run_case(registry: Registry, case: Case, shared: Shared, search: Search) -> 
 def measure_change(registry: Registry, case: Case) -> float:
     """Return the effect of a fault, from a float64 run and models that share no code with it."""
     fault = FAULTS.get(case.fault)
+    if fault is not None and fault.write:
+        return np.inf
+    if fault is not None and issubclass(fault.part, DrawingSampler):
+        return np.inf if fault.part.shows_on(case.setting.dataset.graph) else 0.0
     if fault is not None and issubclass(fault.part, MiniBatchSampler):
         right = registry.strategy("reference").bundles["mini-batch"].sampler
         drawn = [draw_epochs(registry, case.exact, name) for name in (case.fault, right)]

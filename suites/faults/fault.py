@@ -32,7 +32,8 @@ class Fault:
     ``compare`` finds it in the rows ``hosts``, with a sentence that has ``says`` in it; tests try
     the first row, with ``model``. The conformance checks ``checks`` find it, each with a sentence
     that its pattern matches. ``late`` faults are absent at first, or most of the time. Rows with
-    ``refused`` faults are not trained at all.
+    ``refused`` faults are not trained at all. Faults that ``write`` change parameters or the
+    optimiser between correct computations.
     """
 
     part: type[Part]
@@ -42,6 +43,7 @@ class Fault:
     checks: Mapping[str, str] = field(default_factory=dict)
     late: bool = False
     refused: bool = False
+    write: bool = False
 
 
 def make_part(base: type[P], name: str, summary: str, **members: Any) -> type[P]:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gnnbench.models import Layer
 from gnnbench.parts import Setting
 from gnnbench.records import Block, IntArray
-from gnnbench.run.replicas import Adam
+from gnnbench.run.replicas import Adam, Replicas
 from gnnbench_plugins.reference.sampler import NeighbourSampler
 from suites.faults.fault import ALONE, BATCHES, Fault, Row, make_part
 from suites.faults.kernels import (
@@ -171,9 +170,14 @@ def spoil_late(kind: type[Any], spoil: Callable[[Any], object]) -> Any:
 
 
 @torch.no_grad()
-def decay(layer: Layer) -> None:
-    for value in layer.parameters():
+def decay(replicas: Replicas) -> None:
+    for value in replicas.parameters:
         value.mul_(0.999)
+
+
+def writing(name: str, summary: str, says: str, **members: Any) -> Fault:
+    """Return a fault of a sampler that draws correctly."""
+    return replace(sampler(name, summary, says, **members), write=True)
 
 
 def double_rate(optimiser: Adam) -> None:
@@ -243,11 +247,11 @@ IN_COMPARE = (
         times=spoil_weights(lambda weight: weight * 0.9999),
     ),
     Fault(LateRounding, (("distdgl", "mini-batch"),), late=True),
-    sampler(
+    writing(
         "late-weights-decayed", "weights decay between epochs from the third on", WRITTEN,
-        rounds=spoil_late(Layer, decay),
+        rounds=spoil_late(Replicas, decay),
     ),
-    sampler(
+    writing(
         "late-steps-doubled", "optimisers take steps twice as long from the third epoch on",
         "the optimiser's step", rounds=spoil_late(Adam, double_rate),
     ),

@@ -11,7 +11,7 @@ import numpy as np
 from gnnbench.kernels import dispatch
 from gnnbench.machines.costs import Library
 from gnnbench.parts import UNIFORM, Chunks, DeviceCapacity, Setting
-from gnnbench.records import Block, IndexArray, IntArray, Unit, Workload
+from gnnbench.records import Block, Graph, IndexArray, IntArray, Unit, Workload
 from gnnbench_plugins.reference.sampler import NeighbourSampler, WholeGraphSampler
 from suites.faults.fault import BATCHES, CHUNKS, SHARDS, Fault, Row, make_part
 
@@ -165,6 +165,11 @@ class DrawingSampler(NeighbourSampler):
     summary: ClassVar[str] = "neighbour sampling, vertex by vertex; right"
     heeds_fanouts: ClassVar[bool] = True
 
+    @staticmethod
+    def shows_on(graph: Graph) -> bool:
+        """Return whether the draws on a graph differ in law from uniform ones."""
+        return True
+
     def key(self, epoch: int, depth: int, vertex: int) -> tuple[int, ...]:
         return epoch, depth, vertex
 
@@ -197,6 +202,19 @@ def make_block(rows: IntArray, drawn: Sequence[IntArray]) -> Block:
     indices = order[np.searchsorted(sources, ends, sorter=order)].astype(np.int32)
     indptr = np.concatenate(([0], np.cumsum([len(row) for row in drawn]))).astype(np.int64)
     return Block(sources, len(rows), indptr, indices)
+
+
+def has_long_rows(graph: Graph) -> bool:
+    return bool((graph.degrees > LONG).any())
+
+
+def has_unequal_neighbours(graph: Graph) -> bool:
+    """Return whether some long row has neighbours of several degrees."""
+    vertices = np.flatnonzero(graph.degrees > LONG)
+    return any(
+        len(np.unique(graph.degrees[graph.indices[begin:end]])) > 1
+        for begin, end in zip(graph.indptr[vertices], graph.indptr[vertices + 1], strict=True)
+    )
 
 
 def choose_by_floyd(
@@ -384,20 +402,22 @@ IN_COMPARE = (
     drawing(
         "draws-of-low-degree", "neighbours of low degree are preferred, in long rows",
         "more neighbours than their row has", "more neighbours than their row has",
-        choose=choose_by_degree(-1.0),
+        choose=choose_by_degree(-1.0), shows_on=staticmethod(has_unequal_neighbours),
     ),
     drawing(
         "draws-of-hubs", "neighbours of high degree are preferred, in long rows",
         "more neighbours than their row has", "more neighbours than their row has",
-        choose=choose_by_degree(1.0),
+        choose=choose_by_degree(1.0), shows_on=staticmethod(has_unequal_neighbours),
     ),
     drawing(
         "draws-topped-up", "what comes twice is replaced by the first neighbours, in long rows",
         "at the front of their rows", "at the front of their rows", choose=choose_with_replacement,
+        shows_on=staticmethod(has_long_rows),
     ),
     drawing(
         "draws-half-anew", "half of the neighbours are those of the epoch before, in long rows",
         "the same vertex the time before", "the same vertex the", draw=draw_half_anew,
+        shows_on=staticmethod(has_long_rows),
     ),
 )  # fmt: skip
 OF_CHUNKS = tuple(
