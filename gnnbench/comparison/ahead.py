@@ -26,8 +26,9 @@ FIRST_UNFORESEEN, LAST_UNFORESEEN = 1 << 20, 1 << 29
 LEAST_EPOCHS, MOST_EPOCHS, ENOUGH_S = 6, 12, 2.0
 #: The smallest share of an epoch's time for which work done ahead is looked for and reported.
 SHARE = 0.02
-#: How many times longer than usual a stage of unprepared mini-batches has to take, both relative to
-#: the layers' computation, which no preparation shortens.
+#: How many times longer than usual a stage of unprepared mini-batches has to take, in seconds and
+#: relative to the layers' computation, which no preparation shortens. Other load on the machine may
+#: lengthen the one, and its end the other.
 LONGER = 1.5
 PREPARED: Mapping[Stage, str] = {"sample": "Sampling", "load": "Loading", "transfer": "Transfer"}
 COMPUTED: tuple[Stage, ...] = ("aggregate", "update")
@@ -54,7 +55,7 @@ def refuse_work_ahead(
     computed_s = median(_sum(each, COMPUTED) for each in steady)
     if before_s < SHARE * epoch_s * len(steady) or not computed_s:
         return
-    # Relative to the computation in the same epoch: other load on the machine slows both.
+    usual_s = {stage: median(each.stages.get(stage, 0.0) for each in steady) for stage in PREPARED}
     usual = {stage: median(_relative(each, stage) for each in steady) for stage in PREPARED}
     least: dict[Stage, float] = dict.fromkeys(PREPARED, math.inf)
     numbers = np.random.default_rng(len(timed)).integers(
@@ -70,6 +71,7 @@ def refuse_work_ahead(
             for stage, before in least.items()
             if (now := min(before, _relative(found, stage))) >= LONGER * usual[stage]
             and (now - usual[stage]) * computed_s >= SHARE * epoch_s
+            and found.stages.get(stage, 0.0) >= LONGER * usual_s[stage]
         }
         if not least:
             return

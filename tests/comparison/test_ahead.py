@@ -53,10 +53,11 @@ def test_a_long_first_epoch_is_before_the_clock_too():
 @pytest.mark.parametrize(
     "unforeseen",
     [
-        # As long as ever; once as long; longer on a machine with more to do.
+        # As long as ever; once as long; on a machine with more to do, and with less.
         [take(0.02)],
         [*[take(0.2)] * 5, take(0.02)],
         [take(0.1, 0.4)],
+        [take(0.02, 0.02)],
     ],
 )
 def test_preparation_that_serves_all_epochs_is_let_pass(unforeseen):
