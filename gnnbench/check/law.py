@@ -26,6 +26,7 @@ from gnnbench.machines.machine import Platform
 from gnnbench.parts import UNIFORM, MiniBatchSampler, Setting, find_coverage_fault
 from gnnbench.records import Block, Dataset, IntArray, Mode, Unit, Workload
 from gnnbench.run.draws import DrawAudit
+from gnnbench.run.shuffling import Shuffling
 
 #: Cliques of n vertices, whose degrees are n - 1, and the number of each.
 CLIQUES, COPIES = (1, 2, 3, 4, 5, 7), 4
@@ -119,7 +120,13 @@ def _check_draws(sampler: MiniBatchSampler, dataset: Dataset, subject: Subject) 
             raise NonConformingError(
                 f"sampler {sampler.name!r} draws epoch {epoch} otherwise when it is drawn again"
             )
-    return f"{len(epochs)} epochs of {len(dataset.train_ids)} seeds are drawn alike again"
+    shuffling = Shuffling()
+    for rounds in first.values():
+        shuffling.look([seeds for seeds, _ in rounds])
+    said = f"{len(epochs)} epochs of {len(dataset.train_ids)} seeds are drawn alike again"
+    if shuffling.missing:
+        said += "; seeds are not shuffled, so compare puts its rows in a group of their own"
+    return said
 
 
 def _draw_epoch(sampler: MiniBatchSampler, epoch: int) -> list[tuple[IntArray, tuple[Block, ...]]]:

@@ -184,3 +184,11 @@ def test_a_part_in_no_strategy_is_put_into_the_reference():
     assert outcome.status == "failed"
     said = "kernel 'wide-columns-lost', float32, a block with isolated rows: sum of width 65"
     assert said in outcome.reason
+
+
+@pytest.mark.parametrize("shuffled", [True, False])
+def test_seeds_that_are_not_shuffled_are_named(shuffled):
+    rounds = {} if shuffled else {"rounds": lambda self, _: NeighbourSampler.rounds(self, 0)}
+    outcome = run(load_wrong(NeighbourSampler, **rounds), "sampling-law")
+    assert outcome.status == "passed"
+    assert ("seeds are not shuffled" in outcome.reason) is not shuffled
