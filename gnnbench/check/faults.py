@@ -137,7 +137,7 @@ def _count_edges(block: Block, graph: Graph) -> Iterator[tuple[int, int, int]]:
     """Yield each destination's id, its number of in-edges in the block, and in the graph."""
     ids = block.dst_ids
     return zip(
-        ids.tolist(), np.diff(block.indptr).tolist(), graph.degrees[ids].tolist(), strict=True
+        ids.tolist(), np.diff(block.indptr).tolist(), graph.find_degrees(ids).tolist(), strict=True
     )
 
 

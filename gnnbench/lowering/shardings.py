@@ -259,7 +259,7 @@ class GraphShardings(Shardings):
         return self.order[begin:end]
 
     def edges_of(self, number: int, slot: int) -> int:
-        return int(self._dataset.graph.degrees[self.updated_ids(number, slot)].sum())
+        return int(self._dataset.graph.find_degrees(self.updated_ids(number, slot)).sum())
 
     def seeds_of(self, number: int, slot: int) -> int:
         ids = self.updated_ids(number, slot)

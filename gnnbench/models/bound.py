@@ -104,8 +104,8 @@ class Degrees:
     def norms(self, dtype: torch.dtype) -> Tensor:
         """Return 1/sqrt(D(v)+1), ``(V,)``, rounded to ``dtype`` once."""
         if dtype not in self._norms:
-            whole = torch.from_numpy(self._sum_weights() + 1).to(torch.float64)
-            self._norms[dtype] = whole.rsqrt_().to(dtype)
+            whole = torch.from_numpy(self._sum_weights()).to(torch.float64, copy=True)
+            self._norms[dtype] = whole.add_(1).rsqrt_().to(dtype)
         return self._norms[dtype]
 
     def _sum_weights(self) -> IntArray | npt.NDArray[np.float64]:

@@ -58,6 +58,10 @@ class Graph:
         """D(v), int64 ``(V,)``: in-edges, without the self loop."""
         return np.diff(self.indptr)
 
+    def find_degrees(self, ids: IntArray | IndexArray) -> IntArray:
+        """Return D(v) of some vertices ``(n,)``, int64 ``(n,)``; no other row is read."""
+        return self.indptr[ids + 1] - self.indptr[ids]
+
     @property
     def out_degrees(self) -> IntArray:
         """The number of vertices that aggregate a vertex's row, int64 ``(V,)``."""

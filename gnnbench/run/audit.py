@@ -42,7 +42,7 @@ def find_unit_fault(
             return "the destinations of a block are not the sources of the next, in order"
     for depth, block in enumerate(reversed(unit.blocks)):
         drawn = np.diff(block.indptr)
-        due = graph.degrees[block.dst_ids]
+        due = graph.find_degrees(block.dst_ids)
         if uniform:
             fanout = setting.workload.fanouts[depth]
             due = np.minimum(due, fanout) if fanout else due

@@ -156,7 +156,7 @@ def check_drawn(task: Task, drawn: Drawn) -> None:
         fresh = np.full(block.num_dst - len(fanouts), fanout)
         kept = fanouts if drawn.rule == "once" else np.full_like(fanouts, fanout)
         fanouts = np.concatenate((kept, fresh))
-        if not np.array_equal(np.diff(block.indptr), np.minimum(graph.degrees[ids], fanouts)):
+        if not np.array_equal(np.diff(block.indptr), np.minimum(graph.find_degrees(ids), fanouts)):
             raise WrongResultError(
                 "a row has more or fewer neighbours than its fan-out and degree say."
             )

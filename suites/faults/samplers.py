@@ -212,7 +212,7 @@ def has_unequal_neighbours(graph: Graph) -> bool:
     """Return whether some long row has neighbours of several degrees."""
     vertices = np.flatnonzero(graph.degrees > LONG)
     return any(
-        len(np.unique(graph.degrees[graph.indices[begin:end]])) > 1
+        len(np.unique(graph.find_degrees(graph.indices[begin:end]))) > 1
         for begin, end in zip(graph.indptr[vertices], graph.indptr[vertices + 1], strict=True)
     )
 
@@ -240,7 +240,7 @@ def choose_by_degree(power: float) -> Any:
     def choose(
         self: DrawingSampler, random: np.random.Generator, row: IndexArray, fanout: int
     ) -> IntArray:
-        degrees = self._setting.dataset.graph.degrees[row].astype(np.float64)
+        degrees = self._setting.dataset.graph.find_degrees(row).astype(np.float64)
         weights = degrees**power if len(row) > LONG else np.ones(len(row))
         return np.argsort(random.exponential(size=len(row)) / weights)[:fanout]
 

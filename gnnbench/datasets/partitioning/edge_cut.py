@@ -106,7 +106,7 @@ def cut_ranges(graph: Graph, members: IntArray, chunks: int) -> list[IntArray]:
 
     Some may be empty.
     """
-    weight = np.cumsum(graph.degrees[members] + 1)
+    weight = np.cumsum(graph.find_degrees(members) + 1)
     total = int(weight[-1]) if len(weight) else 0
     cuts = np.searchsorted(weight, [total * c // chunks for c in range(1, chunks)], side="right")
     return np.split(members, cuts)
