@@ -130,6 +130,10 @@ def test_noise_that_lasts_is_said_to_and_widens_the_interval():
     assert fresh.why_not == ""
     assert lasting.why_not.startswith("noise lasts over turns: 97 epochs say as much as")
     assert math.log(lasting.high / lasting.low) > 3 * math.log(fresh.high / fresh.low)
+    one, other = np.exp(draw_noise(random, 0.98, 97, 0.1)), random.lognormal(0, 0.1, 97)
+    for pair in ((one, other), (other, one)):
+        assert compare_samples(*pair).why_not.startswith("noise lasts over turns: 97 epochs say")
+    assert compare_samples(other, other[::-1]).why_not == ""
 
 
 def test_independent_values_have_students_interval():

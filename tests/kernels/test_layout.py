@@ -271,6 +271,21 @@ def test_streaming_finds_groups(method):
         assert cuts[1] < 2 * layout.edge_cut(*graph, group)
 
 
+def test_fennel_takes_the_part_of_the_highest_score():
+    """N - alpha gamma sqrt(|P|), with gamma = 3/2 and alpha = sqrt(parts) m / V^(3/2)."""
+    graph, _ = blocks_graph(4, 20)
+    order = np.random.default_rng(5).permutation(80).astype(np.int32)
+    part = layout.partition_stream(*graph, 3, method="fennel", slack=2.0, order=order)
+    alpha = np.sqrt(3) * (len(graph[1]) / 2) / 80**1.5
+    sizes, placed = np.zeros(3), np.full(80, -1)
+    for vertex in order:
+        near = placed[graph[1][graph[0][vertex] : graph[0][vertex + 1]]]
+        scores = np.bincount(near[near >= 0], minlength=3) - 1.5 * alpha * np.sqrt(sizes)
+        assert scores[part[vertex]] == pytest.approx(scores.max())
+        placed[vertex] = part[vertex]
+        sizes[part[vertex]] += 1
+
+
 @pytest.mark.parametrize(("slack", "first"), [(0.0, 3), (0.1, 3), (0.5, 4), (1.0, 6)])
 def test_slack_is_how_far_a_part_may_exceed_an_even_share(slack, first):
     """Six vertices, all of them neighbours, fill the first part up to its capacity."""

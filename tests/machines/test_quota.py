@@ -99,6 +99,8 @@ def test_throttled_periods_are_counted_over_turns_and_blame_nobody_else(tmp_path
         text = f"usage_usec 5\nnr_periods {passed}\nnr_throttled {throttled}\n"
         write(tmp_path / "cgroup" / "jobs", {"cpu.stat": text})
 
+    # The quota of the group above is wider, and throttles less often.
+    write(tmp_path / "cgroup", {"cpu.stat": "nr_periods 9000\nnr_throttled 3\n"})
     set_counts(100, 40)
     monkeypatch.setattr(Periods, "read", classmethod(lambda cls: read(groups)))
     monkeypatch.setattr(cores, "find_quota", lambda: find_quota(groups))

@@ -123,6 +123,12 @@ def test_asking_for_what_a_broken_plugin_offers_says_so(install):
         plugins.load().strategy("plugged_gone")
 
 
+def test_a_name_that_is_a_part_of_a_problem_gets_its_close_matches(install):
+    install("plugged_reference_gone", "raise OSError('no driver here')")
+    with pytest.raises(PluginError, match=r"no strategy 'referenc' .did you mean 'reference'"):
+        plugins.load().strategy("referenc")
+
+
 def test_entry_point_of_one_module_twice_is_one_plugin(install):
     install("plugged_twice", PLACEMENT.format(name="twice"))
     install("plugged_twice", PLACEMENT.format(name="twice"))

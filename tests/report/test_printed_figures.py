@@ -4,8 +4,9 @@ import io
 
 from rich.console import Console
 
-from gnnbench.records import Ablation
+from gnnbench.records import Ablation, Metric
 from gnnbench.report.ablation import print_steps
+from gnnbench.report.charts import find_epoch_range
 from gnnbench.report.results.frames import make_samples
 from gnnbench.report.results.schema import to_document
 from tests.report.example_comparison import make_comparison, make_run
@@ -42,3 +43,15 @@ def test_a_frame_marks_the_samples_that_no_summary_counts():
     times = frame[frame["metric"] == "epoch_time"]
     assert times["warmup"].tolist() == [True, True, False, False]
     assert times["value"].tolist() == [3.0, 2.0, 1.0, 1.0]
+
+
+def test_the_band_of_a_chart_leaves_warm_up_epochs_out():
+    times = (9.0, 5.0, *[1.0, 1.1, 0.9, 1.05, 0.95] * 3)
+    cold, warm = (
+        Metric(1.0, "s", "measured", samples, warmup)
+        for samples, warmup in ((times, 2), (times[2:], 0))
+    )
+    assert find_epoch_range(cold) == find_epoch_range(warm)
+    assert find_epoch_range(warm)[1] < 5.0
+    few = Metric(1.0, "s", "measured", (9.0, 1.0, 1.1), warmup=1)
+    assert find_epoch_range(few) == (1.0, 1.1)

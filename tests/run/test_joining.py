@@ -65,8 +65,13 @@ def test_sixteen_ranks_on_four_nodes_have_a_gpu_each(gpus):
             cards = tuple(f"card{node}" for node in ends) if len(ends) > 1 else ()
             assert (link.via, link.shared) == (cards, bool(cards))
             assert {f"{link.name}.bandwidth", f"{link.name}.latency"} <= platform.sources.keys()
-    assert platform.link("gpu3", "gpu4").bandwidth_bytes_per_s == NETWORK_BYTES_PER_S  # unstated
-    assert platform.link("gpu4", "gpu15").bandwidth_bytes_per_s == 2.5e9
+    for ends, speed, said in (
+        (("gpu3", "gpu4"), NETWORK_BYTES_PER_S, "10 Gb/s"),  # the card of one node is not stated
+        (("gpu4", "gpu15"), 2.5e9, "the operating systems: the slower card of the two nodes"),
+    ):
+        link = platform.link(*ends)
+        assert link.bandwidth_bytes_per_s == speed
+        assert platform.sources[f"{link.name}.bandwidth"] == said
     assert platform.sources["gpu15.memory"] == platform.sources["gpu0.memory"] == "CUDA"
     assert platform.mark("gpu15.memory").kind == "measured"
 

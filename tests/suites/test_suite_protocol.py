@@ -58,7 +58,7 @@ def test_a_disturbed_round_does_not_move_the_ratio_of_epochs():
     assert (ratio.median, ratio.low) == pytest.approx((1.01, 1.01))
 
 
-@pytest.mark.parametrize("cores", [2, 8])
+@pytest.mark.parametrize("cores", [2, 3])
 def test_a_line_says_where_nothing_is_prefetched(monkeypatch, small_graph, cores):
     local = protocol.load_platform(protocol.LOCAL)
     host = replace(local.host, cores=cores)

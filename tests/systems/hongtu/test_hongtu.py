@@ -377,6 +377,9 @@ def test_every_way_to_hold_rows_trains_alike_and_moves_the_volumes(
     assert counted.volumes.original > counted.volumes.with_p2p > counted.volumes.with_reuse
     assert counted.relayed
     assert counted.neighbours
+    if p2p:
+        brought = f"; {counted.relayed:,} rows were brought in for peers only"
+        assert any(note.endswith(brought) for note in trace.notes)
     if memory != "hongtu-cache" or all(layer.cacheable for layer in setting.layers):
         recompute = memory == "hongtu-recompute"
         how = dict(p2p=p2p, reuse=reuse, neighbour_reuse=neighbour_reuse)

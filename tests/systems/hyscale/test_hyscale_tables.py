@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 import numpy as np
 import pytest
@@ -331,3 +332,12 @@ def test_host_tasks_may_have_threads_of_their_own_before_prefetching():
     # Sampling takes ten times as long as all the rest: threads go there.
     session.observe(StageTimes(1e-1, 1e-2, 1e-3, train_cpu=1e-2, train_accelerator=1e-2))
     assert session.balancer.threads.sample > first.threads.sample
+
+
+def test_figure_8_ends_with_the_mean_of_its_errors(registry):
+    (table, *_) = registry.reproduction("hyscale-figure8")().run()
+    rows = [row for row in table.rows if row.label.endswith("prediction error")]
+    assert len(rows) == 2
+    for row in rows:
+        *errors, mean = (cell.value for cell in row.cells)
+        assert mean == pytest.approx(fmean(errors))

@@ -25,7 +25,7 @@ from gnnbench.datasets import dgl_library as importing
 from gnnbench.errors import MissingDependencyError
 from gnnbench.models import BoundBlock, Degrees
 from gnnbench.parts import Bundle, Kernel, Setting
-from gnnbench.records import Block, BoolArray, Workload
+from gnnbench.records import Block, BlockSize, BoolArray, Workload
 from gnnbench_plugins.dgl.kernel import DGLKernel
 from gnnbench_plugins.dgl.sampler import DGLSampler
 from gnnbench_plugins.pyg import gnnbench_strategy as pyg_strategies
@@ -184,6 +184,13 @@ def test_constant_weights_make_no_messages(monkeypatch: pytest.MonkeyPatch) -> N
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def test_pyg_holds_in_degrees_of_the_workloads_type() -> None:
+    size = BlockSize(num_dst=9, num_src=14, num_edges=40)
+    (shape, *_) = small_setting().layers
+    single, double = (PyGKernel().adjacency_bytes(size, shape, each) for each in (4, 8))
+    assert double - single == 4 * size.num_dst
 
 
 def test_pyg_transposes_a_block_once() -> None:
