@@ -29,7 +29,7 @@ EDGES_AN_EPOCH, LONGEST_ROW = 1 << 13, 1 << 16
 MOST_KEPT = 8192
 
 Flags = NDArray[np.bool_]
-FloatArray = NDArray[np.float64]
+DoubleArray = NDArray[np.float64]
 #: The kind of mark, and the layer counted from the seeds, from 0.
 Test = tuple[str, int]
 
@@ -63,7 +63,7 @@ class Count:
         return bound_tail(self.found - self.expected, self.variance)
 
 
-def sum_law(drawn: int, marked: IntArray, sizes: IntArray) -> tuple[FloatArray, FloatArray]:
+def sum_law(drawn: int, marked: IntArray, sizes: IntArray) -> tuple[DoubleArray, DoubleArray]:
     """Return the law's mean and variance of the marked neighbours, summed over rows, ``(...)``.
 
     Each row draws ``drawn`` of its neighbours ``sizes``, of which ``marked`` ``(..., n)`` are.

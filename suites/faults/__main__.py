@@ -119,11 +119,11 @@ def run_case(registry: Registry, case: Case, shared: Shared, search: Search) -> 
         held = hold_row(registry, case.setting, case.parts, trained, shared)
         alarm = trained.evidence.fault or next((each.fault for each in held if each.fault), "")
         ratio = measure_change(registry, case)
-    except PluginError:
-        search.changed += 1
-        search.found += 1
-        return
     except Exception as error:
+        if isinstance(error, PluginError) and case.fault in FAULTS and FAULTS[case.fault].refused:
+            search.changed += 1
+            search.found += 1
+            return
         print(f"not run: {case.name}: {type(error).__name__}: {error}", flush=True)
         return
     if ratio <= independent.CHANGED:

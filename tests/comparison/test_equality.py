@@ -26,10 +26,7 @@ from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import Block, Graph, Unit, Workload
 from gnnbench.run import Evidence, Training
 from gnnbench.run import evidence as evidence_module
-from gnnbench.run.audit import (
-    find_unit_fault,
-    has_edges,
-)
+from gnnbench.run.audit import find_unit_fault, has_edges
 from suites import equality as suite
 from suites.faults import FAULTS
 from suites.faults.__main__ import shift_labels

@@ -10,6 +10,7 @@ import pytest
 
 from gnnbench import datasets
 from gnnbench.check.graphs import make_dataset, make_platform, make_workload
+from gnnbench.errors import PluginError
 from gnnbench.lowering.feature_shards import ring_steps
 from gnnbench.lowering.shardings import find_shard_fault
 from gnnbench.machines.tables import replace_fields
@@ -18,6 +19,7 @@ from gnnbench.price.folds import digest, imbalance
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Shard, Workload
 from gnnbench.run import train
+from gnnbench_plugins.mixgcn.sampler import MixGCNSampler
 from tests.systems.bundles import bundle_of, setting_of
 from tests.systems.training import PLAIN, losses
 from tests.uneven import make_uneven
@@ -250,6 +252,18 @@ def test_work_is_balanced_and_memory_shrinks_with_the_devices():
 def test_shards_must_cover_every_entry_once(shards, fault):
     found = find_shard_fault(shards, 4, 6)
     assert (found is None) if fault is None else (fault in found)
+
+
+def test_stages_must_have_every_vertex(monkeypatch):
+    cut = MixGCNSampler.chunks
+
+    def leave_out_the_last(*given):
+        made = cut(*given)
+        return dataclasses.replace(made, rounds=made.rounds[:-1])
+
+    monkeypatch.setattr(MixGCNSampler, "chunks", leave_out_the_last)
+    with pytest.raises(PluginError, match=r"sampler 'mixgcn' has \d+ vertices in no unit"):
+        run(setting_for(), sampler_stages=3)
 
 
 @pytest.mark.parametrize(("workers", "length"), [(1, 7), (2, 7), (3, 0), (3, 30), (5, 1), (5, 7)])
