@@ -223,6 +223,7 @@ def train_small(platform, **placement):
     options = {"placement": placement}
     request = Request(("hyscale",), graph, workload, platform, options=options, check=False)
     (result,) = compare(request, REGISTRY).runs
+    assert result.status == "done", result.reason
     return result, [note for note in result.notes if note.startswith("an epoch predicted/achieved")]
 
 
