@@ -22,6 +22,8 @@ EPOCHS = 9
 #: The vertices of the graph, and the fan-outs: an epoch takes a millisecond or more, so that a
 #: thread that draws the next one is still at work when an epoch ends.
 VERTICES, FANOUTS = 3_000, (25, 10)
+#: How long threads are observed after an epoch: on a busy machine they may start late.
+LOOK_S = 5e-2
 #: The ratio of unforeseen to usual epoch times above which the usual epochs were drawn ahead.
 LONGER = 2.0
 
@@ -31,7 +33,7 @@ def check_clock(subject: Subject) -> str:
     if MINI_BATCH not in subject.modes or not subject.covers("sampler"):
         raise NotApplicableError("nothing is sampled for a full graph, or by other parts")
     _, _, platform = subject.small(MINI_BATCH)
-    dataset, left = graphs.make_long_rows(VERTICES), LeftWork()
+    dataset, left = graphs.make_long_rows(VERTICES), LeftWork(LOOK_S)
     with left.at_opening():
         sampler = begin_sampler(subject, dataset, platform, FANOUTS)
     step = (LAST_UNFORESEEN - FIRST_UNFORESEEN) // EPOCHS

@@ -20,10 +20,11 @@ class LeftWork:
 
     The clock of an epoch stops when the epoch returns. Work that a thread does later counts in no
     row's time, or in the time of the row at turn. So it is counted as preparation, and a row that
-    leaves such work repeatedly has no times.
+    leaves such work repeatedly has no times. After an epoch all are observed for ``look_s``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, look_s: float = LOOK_S) -> None:
+        self._look_s = look_s
         #: Processor seconds, by clock.
         self._spent_s: dict[int, float] = {}
         self._turns = self._worked = 0
@@ -49,7 +50,7 @@ class LeftWork:
         self._note(list_clocks() - others)
         self.beside_s += sum(now - before_s.get(key, 0.0) for key, now in self._spent_s.items())
         if self._spent_s:
-            time.sleep(LOOK_S)
+            time.sleep(self._look_s)
             worked = self._advance() or worked
         self._turns += 1
         self._worked += worked
