@@ -59,7 +59,7 @@ sanitize: $(VENV)/.test-installed
 	  --build-base build/sanitize --build-lib build/sanitize/lib --parallel 4
 	cd build/sanitize/lib && PYTHONPATH=. PYTHONMALLOC=malloc \
 	  LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
-	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 $(abspath $(BIN))/python -c \
+	  ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=32 UBSAN_OPTIONS=print_stacktrace=1 $(abspath $(BIN))/python -c \
 	  'import sys, pytest; from gnnbench.kernels import native; \
 	    all(map(native.load, native.TOPICS)) or sys.exit("not every kernel was built"); \
 	    sys.exit(pytest.main(sys.argv[1:]))' \

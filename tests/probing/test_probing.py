@@ -3,7 +3,8 @@
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -338,6 +339,61 @@ def test_what_a_host_does_for_an_accelerator_stays_in_its_caches(sweeps, machine
     assert bool(sweeps) == (kind == "cpu")
     assert found.rates.edges.sampled_edges_per_s == 3.0
     assert found.rates.calls.fresh_batch_s > found.rates.calls.batch_s > 0.0
+
+
+def test_times_of_calls_are_those_of_their_steps_in_their_mode(machine, monkeypatch) -> None:
+    full, mini = assemble("full-graph"), assemble("mini-batch")
+    unit_s = {
+        (full, "gcn", False): 1.0,
+        (mini, "gcn", True): 2.0,
+        (full, "gat", False): 3.0,
+        (mini, "gat", True): 5.0,
+        (full, "gcn", True): 0.5,
+    }
+    seconds = {
+        "aggregate forward": 1e-3,
+        "aggregate backward": 3e-3,
+        "update forward": 4e-3,
+        "update backward": 6e-3,
+        "loss": 10e-3,
+        "average and step": 20e-3,
+        "load features": 40e-3,
+        "sample": 80e-3,
+    }
+
+    def train(bundle, setting, *, sweeps=False) -> list[calls._Epoch]:
+        unit = unit_s[bundle, setting.workload.model, sweeps]
+        # A disturbed epoch in three, and each has two steps of a kind, one twice as long.
+        epochs = []
+        for slowed in (1.0, 9.0, 1.0):
+            steps = [
+                SimpleNamespace(label=label, wall_s=unit * slowed * taken_s * length)
+                for label, taken_s in seconds.items()
+                for length in (1.0, 2.0)
+            ]
+            epochs.append(calls._Epoch(SimpleNamespace(spans=steps), unit * slowed * 0.16))
+        return epochs
+
+    monkeypatch.setattr(calls, "_train", train)
+    setting = libraries._make_setting(machine)
+    found = calls.measure_calls(full, mini, setting, machine.host, LibraryRates())
+    # The harness takes 0.02 s of each of the 16 steps of mini-batches, and 0.005 s of any step.
+    ended_s, more_s = 2 * 3 * 30e-3, 2 * 3 * 40e-3 + 16 * (0.02 - 0.005)
+    assert found.step_s == pytest.approx(0.005, rel=0.01)
+    assert asdict(found.rates.calls) == pytest.approx(
+        asdict(LibraryRates().calls)
+        | {
+            "call_s": 3e-3,
+            "fresh_call_s": 6e-3,
+            "attention_call_s": 9e-3,
+            "attention_fresh_call_s": 15e-3,
+            "update_call_s": 7.5e-3,
+            "update_fresh_call_s": 15e-3,
+            "batch_s": ended_s / calls.BATCHES,
+            "fresh_batch_s": (ended_s + more_s) / calls.BATCHES,
+        },
+        rel=0.01,
+    )
 
 
 def test_rows_out_of_memory_are_summed_with_swept_caches_and_cached_ones_are_not(
