@@ -53,10 +53,16 @@ def refuse(what: str, name: str, known: Sequence[str], problems: Sequence[str]) 
     """Raise ``PluginError`` for a name that is not on offer.
 
     The error repeats the problem that names it, or else gives close matches and every known name.
+    For a file it says how to load that.
     """
     related = [problem for problem in problems if repr(name) in problem]
     if related:
         raise PluginError(f"{what} {name!r} is not available: {related[0]}")
+    if name.endswith(".py"):
+        raise PluginError(
+            f"there is no {what} {name!r}; load the file with --plugin {name}, and give the name "
+            f"of the {what} in it."
+        )
     offer = "--model takes" if what == "model" else "there is"
     raise PluginError(
         f"there is no {what} {name!r}{closest(name, known)}; "

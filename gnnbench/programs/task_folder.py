@@ -104,7 +104,9 @@ def _write_dataset(dataset: Dataset, folder: Path) -> None:
     found = Digests(directed=dataset.graph.directed)
     for name, array in list_arrays(replace(dataset, features=np.empty((0, 0), "f4"))).items():
         found.store(folder, name, _cut_dense(dataset) if name == "x" else cut_rows(array))
-    write_manifest(folder, replace(dataset, stored_digest=dataset.digest()), found)
+    # Loading the folder checks this digest, unless features are scaled.
+    digest = found.digest if dataset.feature_scaling == "none" else dataset.digest()
+    write_manifest(folder, replace(dataset, stored_digest=digest), found)
 
 
 def _cut_dense(dataset: Dataset) -> Iterator[AnyArray]:

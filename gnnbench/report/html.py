@@ -37,7 +37,7 @@ from gnnbench.report.comparison import (
 from gnnbench.report.page import WAYS, render_page
 from gnnbench.report.results.frames import list_lines, to_csv, to_frame
 from gnnbench.report.results.output import write_text
-from gnnbench.report.results.schema import dump_json, to_document
+from gnnbench.report.results.schema import WORKLOAD_NAMES, dump_json, to_document
 from gnnbench.report.verdict import describe_noise, summarise
 from gnnbench.units import format_si
 
@@ -275,17 +275,10 @@ def _list_metrics(done: Sequence[Row]) -> list[Line]:
 def _list_facts(comparison: Comparison) -> dict[str, list[tuple[str, str]]]:
     """Return the setting of the comparison as tables of name and value, by title."""
     workload = comparison.workload
-    trained: Mapping[str, object] = {
-        "model": workload.model,
-        "dims": "-".join(map(str, workload.dims)),
-        "epochs": workload.epochs,
-        "mini_batches": describe_mini_batches(comparison) or "none",
-        "seed": workload.seed,
-        "learning_rate": workload.learning_rate,
-        "weight_decay": workload.weight_decay,
-        "dtype": workload.dtype,
-        "threads": workload.threads,
-    }
+    trained = {name: getattr(workload, name) for name in WORKLOAD_NAMES if name != "num_layers"}
+    del trained["batch_size"], trained["fanouts"]
+    trained["dims"] = "-".join(map(str, workload.dims))
+    trained["mini_batches"] = describe_mini_batches(comparison) or "none"
     platform = {
         "name": comparison.platform,
         "description": comparison.platform_description,

@@ -14,6 +14,7 @@ from pydantic import JsonValue
 
 from gnnbench.comparison.ranking import Group, group_results
 from gnnbench.jobs.groups import Spread
+from gnnbench.jobs.job import Job
 from gnnbench.jobs.options import list_options
 from gnnbench.records import Cell, Metric, RunResult, Table, TableRow
 from gnnbench.report.columns import HOST_LINKS
@@ -24,11 +25,19 @@ from gnnbench.report.verdict import summarise
 from gnnbench.units import format_si
 
 _COLUMNS = ("epoch", "host links", "peak device", "test accuracy", "runs")
-#: Settings that a table has in common, and settings that name a row beside its label.
+#: Settings that a table has in common, and settings by which runs of one row may differ.
 _SHARED = ("dataset", "model", "platform")
-_APART = (
-    *("set", "epochs", "layers", "hidden", "batch_size", "fanouts", "learning_rate", "scaling"),
-    *list_options(Spread),
+_POOLED = (
+    *("seed", "repeats", "target_accuracy", "check", "checked_updates", "plain"),
+    *("strategy", "plugins", "programs"),
+)
+#: All other settings of a sweep, which name a row beside its label.
+_APART = tuple(
+    name
+    for record in (Job, Spread)
+    for each in list_options(record).values()
+    if (sweep := each.option.sweep) is not None
+    if (name := sweep.kept or each.name) not in (*_SHARED, *_POOLED)
 )
 
 

@@ -124,8 +124,13 @@ _FIELDS: Any = {key.name: key.describe_field() for key in KEYS}
 SweepTable = create_model("SweepTable", __base__=_Table, **_FIELDS)
 
 
-#: Keys that earlier versions did not have: their defaults are not kept.
-_LEFT_OUT = ("checked_updates", "programs", *SPREAD)
+#: Options of the first version, whose defaults are kept too. The digests of earlier stores need
+#: them, and no option is added here.
+_FIRST = (
+    *("strategies", "dataset", "model", "layers", "hidden", "epochs", "batch_size", "fanouts"),
+    *("seed", "platform", "options", "threads", "plugins", "repeats", "target_accuracy"),
+    *("check", "plain", "learning_rate", "scaling"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,13 +179,13 @@ class Configuration:
     def to_json(self) -> dict[str, JsonValue]:
         """Return the configuration as it is kept and digested.
 
-        Defaults of newer keys are left out, so that earlier stores are still found.
+        Defaults of newer options are left out, so that earlier stores are still found.
         """
         kept = {}
         for key in KEYS:
             name = key.declared.name
             value = getattr(self.spread if name in SPREAD else self.job, name)
-            if key.name not in _LEFT_OUT or value not in (key.default, None):
+            if name in _FIRST or value not in (key.default, None):
                 kept[key.kept] = _to_json(key, value)
         return kept
 

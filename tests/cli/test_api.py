@@ -156,6 +156,7 @@ def test_swaps_and_options_are_values(found):
     [
         ({"strategies": []}, "no strategies are named"),
         ({"strategies": "hongto"}, "there is no strategy 'hongto'"),
+        ({"strategies": "mine.py"}, "there is no strategy 'mine.py'; load the file with --plugin"),
         ({"epochs": 0}, "epochs is 0; give a whole number"),
         ({"hidden": 1.5}, "hidden is 1.5"),
         ({"fanouts": [3]}, r"fanouts are \[3\] for 2 layers"),

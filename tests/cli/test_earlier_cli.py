@@ -2,13 +2,13 @@
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from statistics import median
 
 import numpy as np
 import pytest
 
-from gnnbench.records import Metric
+from gnnbench.records import Metric, Workload
 from gnnbench.report.results.schema import to_document, write_json
 from tests.report.example_comparison import do_work, make_comparison, make_failure, make_run
 
@@ -180,16 +180,36 @@ def test_other_machines_are_said(hold):
     assert "The machines differ in cpu Example CPU and Another CPU; threads 2 and 8." in words
 
 
-@pytest.mark.parametrize("name", ["digest", "dims"])
-def test_other_work_is_refused(hold, name):
+def test_another_dataset_is_refused(hold):
     before = make_comparison(make_run("a"))
-    if name == "digest":
-        after = replace(before, dataset={**before.dataset, "digest": "another"})
-    else:
-        after = replace(before, workload=replace(before.workload, dims=(8415, 64, 5)))
-    found, _ = hold(before, after)
+    found, _ = hold(before, replace(before, dataset={**before.dataset, "digest": "another"}))
     assert found.exit_code == 2
     assert found.output.count(".json") == 2
+
+
+#: What a result file does not have: whether there are edge weights is the data set's.
+NOT_IN_FILES = {"edge_weights"}
+
+
+@pytest.mark.parametrize("name", [each.name for each in fields(Workload)])
+def test_other_work_is_refused_or_told(hold, name):
+    """Each field of a workload is compared: a difference refuses the files or is a warning."""
+    before = make_comparison(make_run("a"))
+    value = getattr(before.workload, name)
+    other = {"model": "sage", "dims": (8415, 64, 5), "fanouts": (3, 2), "dtype": "float64"}
+    changed = other.get(name) or (not value if isinstance(value, bool) else value + 1)
+    after = replace(before, workload=replace(before.workload, **{name: changed}))
+    found, rows = hold(before, after)
+    words = " ".join(found.output.split())
+    if name in NOT_IN_FILES:
+        assert "The workloads differ" not in words
+    elif name in ("epochs", "seed", "weight_decay", "threads"):
+        assert rows["a"]["why_not"] == ""
+        assert f"The workloads differ in {name} {value:,} and {changed:,}." in words
+    else:
+        assert found.exit_code == 2
+        assert "which is other work" in words
+        assert words.count(".json") == 2
 
 
 def test_files_are_named_in_twos_and_alone(run, tmp_path):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse
 from click.testing import Result
 
 import gnnbench
@@ -246,6 +247,26 @@ def test_a_program_has_its_limits_and_stands_still_between_its_turns(
         training.kill()
         folders.close()
     assert not list_left()
+
+
+@pytest.mark.parametrize("scaling", ["none", "rows"])
+def test_the_dataset_of_a_task_can_be_loaded(scaling: datasets.ScalingChoice) -> None:
+    """Sparse features are written dense, scaled or not."""
+    task = make_small_task()
+    sparse = scipy.sparse.csr_matrix(np.eye(*task.dataset.features.shape, dtype=np.float32))
+    unscaled = dataclasses.replace(
+        task.dataset, features=sparse, feature_scaling="none", stored_digest=""
+    )
+    scaled = datasets.scale_features(unscaled, scaling)
+    folders = TaskFolders()
+    try:
+        folder = folders.write(dataclasses.replace(task, dataset=scaled))
+        loaded = datasets.load(str(folder / "dataset"))
+    finally:
+        folders.close()
+    np.testing.assert_array_equal(loaded.features, scaled.features.toarray())
+    np.testing.assert_array_equal(loaded.train_mask, task.dataset.train_mask)
+    assert (loaded.digest() == unscaled.digest()) == (scaling == "rows")
 
 
 def test_a_program_that_nobody_ends_is_ended() -> None:

@@ -15,14 +15,13 @@ from gnnbench_plugins.studies.validation.published import read_sources
 
 ROOT = Path(__file__).resolve().parents[2]
 PRICING = (
-    "gnnbench/costs",
     "gnnbench/datasets/standins.py",
     "gnnbench/datasets/synthetic.py",
     "gnnbench/price/design_phase.py",
     "gnnbench/lowering/footprint.py",
     "gnnbench/kernels/reference/fpga.py",
     "gnnbench/kernels/reference/spmm.py",
-    "gnnbench/platforms",
+    "gnnbench/machines",
     "gnnbench/price",
     "plugins/gnnbench_plugins",
 )
@@ -32,12 +31,10 @@ _OPERATIONS = (ast.Constant, ast.UnaryOp, ast.BinOp, ast.Tuple, ast.operator, as
 
 
 def list_files():
-    places = [ROOT / place for place in PRICING]
     return [
         path
-        for place in places
+        for place in (ROOT / each for each in PRICING)
         for path in (sorted(place.rglob("*.py")) if place.is_dir() else [place])
-        if path.exists()
     ]
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -162,6 +163,12 @@ def test_sweeps_and_results_have_names_of_the_records():
     schema = ResultDocument.model_json_schema(mode="validation")["$defs"]["WorkloadEntry"]
     of_results = {"dims", "weight_decay", "dtype"}
     assert set(schema["properties"]) - of_results <= set(list_options(Job))
+
+
+def test_the_page_of_sweeps_lists_every_key():
+    page = Path(__file__).parents[2] / "docs" / "sweeps.md"
+    listed = re.findall(r"^\|(.*?)\|", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert {key.name for key in KEYS} <= set(re.findall(r"`(\w+)`", " ".join(listed)))
 
 
 def test_a_new_option_is_one_field():

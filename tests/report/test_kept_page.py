@@ -12,6 +12,7 @@ from gnnbench.report.kept_html import make_page
 from gnnbench.report.results.frames import frame_kept, to_parquet
 from gnnbench.report.results.kept import Kept, KeptHeader
 from gnnbench.report.results.schema import to_document
+from gnnbench.sweep.grid import KEYS
 from tests.report.example_comparison import make_comparison, make_failure, make_run
 
 
@@ -70,6 +71,16 @@ def test_each_row_is_a_line_and_a_point_and_may_be_filtered(page):
     assert "1.53 GB" not in page
     assert ">1 of 1<" in page
     assert ">0 of 1<" in page
+
+
+@pytest.mark.parametrize("name", [each.kept for each in KEYS])
+def test_settings_set_rows_apart_unless_runs_are_repetitions(name):
+    """A setting that the report does not know sets rows apart, too."""
+    page = make_page(Path("store"), [keep(make_run("a"), **{name: value}) for value in ("x", "y")])
+    repeated = name in ("seed", "repeats", "target_accuracy", "check", "checked_updates", "plain")
+    pooled = repeated or name in ("strategy", "plugins", "programs")
+    assert (">2 of 2<" in page) == pooled
+    assert len(re.findall(r'<tr id="row-', page)) == (1 if pooled else 2)
 
 
 def test_a_parquet_file_has_every_run_with_its_types():

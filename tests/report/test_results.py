@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gnnbench.errors import UsageError
-from gnnbench.records import Equivalence, Metric
+from gnnbench.records import Equivalence, Metric, Workload
 from gnnbench.report.results.schema import dump_json, read_json, to_document, write_json
 from tests.report.example_comparison import FAULT, every_status, make_comparison, make_run
 
@@ -136,6 +136,18 @@ def test_what_is_no_result_file_is_refused(tmp_path, text, says):
     path = tmp_path / "result.json"
     path.write_bytes(os.fsencode(text))
     with pytest.raises(UsageError, match=says):
+        read_json(path)
+
+
+def test_a_file_may_lack_what_has_a_default_and_nothing_else(tmp_path, content):
+    path, work = tmp_path / "result.json", content["workload"]
+    decay = Workload("gcn", (2, 2), 1, 1, (1,), 0).weight_decay
+    content["workload"] = {name: work[name] for name in work if name != "weight_decay"}
+    path.write_text(json.dumps(content))
+    assert read_json(path).workload.weight_decay == decay
+    content["workload"] = {name: work[name] for name in work if name != "batch_size"}
+    path.write_text(json.dumps(content))
+    with pytest.raises(UsageError, match=r"workload\.batch_size"):
         read_json(path)
 
 

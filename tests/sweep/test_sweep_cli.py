@@ -125,6 +125,16 @@ def test_what_a_file_leaves_out_is_as_in_a_comparison(write):
     assert configuration.job == usual
 
 
+def test_keys_of_kept_results_are_those_of_the_first_version(write):
+    """Their digest names the file of a finished run: a newer key may not be in it by default."""
+    (configuration,) = read_grid(write(SMALL.replace(', "hongtu"', ""))).configurations
+    assert sorted(configuration.to_json()) == [
+        *("batch_size", "check", "dataset", "epochs", "fanouts", "hidden", "layers"),
+        *("learning_rate", "model", "plain", "platform", "plugins", "repeats", "scaling", "seed"),
+        *("set", "strategy", "target_accuracy", "threads"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -20,6 +20,7 @@ from gnnbench.price.metrics import YARDSTICK
 from gnnbench.records import EpochWork, Equivalence, Metric, Mode, RunResult
 from gnnbench.report.results.kept import read_result
 from gnnbench.report.results.schema import (
+    WORKLOAD_NAMES,
     EquivalenceEntry,
     ResultDocument,
     RunEntry,
@@ -27,10 +28,9 @@ from gnnbench.report.results.schema import (
 )
 from gnnbench.statistics import Difference
 
-#: Workload fields that must be the same in both files, and fields whose difference is only
-#: reported.
-_SAME_WORK = ("model", "num_layers", "dims", "batch_size", "fanouts", "dtype", "learning_rate")
+#: Workload fields whose difference is only reported. All others must be the same in both files.
 _SAID_OF_WORK = ("epochs", "seed", "weight_decay", "threads")
+_SAME_WORK = tuple(name for name in WORKLOAD_NAMES if name not in _SAID_OF_WORK)
 #: Relative change below which a figure other than a time counts as the same.
 _SAME = 0.005
 #: Start of ``Pairing.why_not`` if a row was timed in both files, and noise hides the change.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_type_hints
 
@@ -117,18 +117,22 @@ def _describe_workload(workload: object) -> object:
     """Return a workload by the keys of the file, and any other value unchanged."""
     if not isinstance(workload, Workload):
         return workload
-    return {_name_key(name): getattr(workload, name) for name in _WORKLOAD_NAMES}
+    return {_name_key(name): getattr(workload, name) for name in WORKLOAD_NAMES}
 
 
 def _restore_workload(entry: BaseModel) -> Workload:
     return Workload(**{name: value for name, value in entry if name != "layers"})
 
 
-#: What a file says of a workload: its record, without what the data set decides.
-_WORKLOAD_NAMES = ["model", "num_layers"] + [
+#: What a file says of a workload: its record, without what the data set decides. A field with a
+#: default may be missing, as in files of earlier versions.
+WORKLOAD_NAMES = ["model", "num_layers"] + [
     each.name for each in fields(Workload) if each.name not in ("model", "edge_weights")
 ]
 _WORKLOAD_TYPES = {"num_layers": int, **get_type_hints(Workload)}
+_WORKLOAD_DEFAULTS = {
+    each.name: each.default for each in fields(Workload) if each.default is not MISSING
+}
 if TYPE_CHECKING:
     WorkloadEntry = Workload
 else:
@@ -136,7 +140,10 @@ else:
         create_model(
             "WorkloadEntry",
             __base__=_FiniteEntry,
-            **{_name_key(name): (_WORKLOAD_TYPES[name], ...) for name in _WORKLOAD_NAMES},
+            **{
+                _name_key(name): (_WORKLOAD_TYPES[name], _WORKLOAD_DEFAULTS.get(name, ...))
+                for name in WORKLOAD_NAMES
+            },
         ),
         BeforeValidator(_describe_workload),
         AfterValidator(_restore_workload),
