@@ -151,7 +151,8 @@ def check_same_maths(subject: Subject) -> str:
     """Check losses against plain single-device training, for all models and 2 and 3 layers."""
     largest, trained = 0.0, set()
     lasted: set[Mode] = set()
-    apart: list[str] = []
+    #: By model, why the first run was not compared.
+    apart: dict[str, str] = {}
     for place in subject.places():
         mode, dataset, platform = place
         small = place == subject.small(mode)
@@ -163,18 +164,23 @@ def check_same_maths(subject: Subject) -> str:
                 try:
                     run = subject.train(mode, setting, check=True)
                 except IncompatiblePartsError as refusal:
-                    apart.append(f"{case}: {refusal}")
+                    apart.setdefault(model, f"{case}: {refusal}")
                     continue
                 lasted.add(mode)
                 if run.other_maths:
                     require_done(run, case)
-                    apart.append(f"{case}: its maths differ by design ({run.other_maths})")
+                    apart.setdefault(
+                        model, f"{case}: its maths differ by design ({run.other_maths})"
+                    )
                     continue
                 largest = max(largest, require_equal(run, case))
                 trained.add(model)
     if not trained:
-        raise NotApplicableError(f"no model can be held equal; {apart[0]}")
-    return f"{', '.join(sorted(trained))}: losses within {largest:.1e} of the reference's"
+        raise NotApplicableError(f"no model can be held equal; {next(iter(apart.values()))}")
+    said = f"{', '.join(sorted(trained))}: losses within {largest:.1e} of the reference's"
+    if left_out := sorted(apart.keys() - trained):
+        said += f". Not compared: {', '.join(left_out)}; {apart[left_out[0]]}"
+    return said
 
 
 def require_equal(run: RunResult, case: str) -> float:

@@ -124,6 +124,19 @@ def test_a_strategy_that_refuses_the_first_graph_is_tried_on_another():
     assert run(wrong, "sampling-law").status == "not-reached"
 
 
+def test_models_that_are_not_compared_are_named_with_the_reason():
+    def refuse(self, bundle, setting):
+        layered = all(layer.cacheable for layer in setting.layers)
+        return None if layered else "no edges, please."
+
+    outcome = run(load_wrong(SinglePlacement, refuses=refuse), "same-maths")
+    assert outcome.status == "passed", outcome.reason
+    compared, _, left_out = outcome.reason.partition(". Not compared: ")
+    assert compared.startswith("commnet, gcn, gin, sage: losses within")
+    assert left_out.startswith("gat, ggcn; ")
+    assert left_out.endswith("no edges, please.")
+
+
 class UnreadableError(Exception):
     def __str__(self):
         raise ValueError("no words")

@@ -97,5 +97,6 @@ def test_the_site_builds_and_a_reader_fetches_nothing_from_elsewhere(tmp_path):
         assert not re.search(r":(?:meth|class|func|attr):", text), page.name
 
 
-def test_the_readme_is_read_in_minutes():
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+@pytest.mark.parametrize(("page", "most"), [("README.md", 150), ("docs/architecture.md", 200)])
+def test_a_page_for_newcomers_is_read_in_minutes(page, most):
+    assert len((ROOT / page).read_text(encoding="utf-8").splitlines()) <= most
