@@ -14,8 +14,12 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from gnnbench.datasets.catalogue import find_file
+from gnnbench.datasets.construct import MASK_NAMES
 from gnnbench.datasets.folder import MANIFEST, list_arrays, map_folder, write_manifest
 from gnnbench.datasets.npy import cut_rows
 from gnnbench.datasets.streaming import Digests
@@ -32,9 +36,9 @@ def share(
     """Return the data set that ``make`` makes of ``spec``, mapped from files of all local ranks.
 
     Every rank of the machine must call this for the same job. One of them makes the data set, and
-    the others wait for it. The arrays of a data set that is a folder are mapped where they are.
-    ``how`` has everything else that the data set depends on. Where no files can be shared, each
-    rank has its own copy.
+    the others wait for it. A folder's arrays are mapped where they are, unless ``make`` changes
+    them. ``how`` has everything else that the data set depends on. Each rank has its own copy if no
+    files can be shared.
 
     Raises the errors of ``make``, and ``GnnbenchError`` if a rank that others wait for is stopped.
     """
@@ -43,12 +47,22 @@ def share(
     try:
         with locked(key, patience_s):
             if file is not None and file.name == MANIFEST:
-                made = make()
-                mapped = map_folder(file.parent)
-                return replace(mapped, features=made.features, stored_digest=made.stored_digest)
+                return _map_unchanged(make(), map_folder(file.parent))
             return _map_copy(make, key, place)
     except (OSError, ChildFailedError):
         return make()
+
+
+def _map_unchanged(made: Dataset, stored: Dataset) -> Dataset:
+    """Return ``made`` with the mapped labels, split and offsets of ``stored`` that are equal."""
+    equal: dict[str, Any] = {
+        name: getattr(stored, name)
+        for name in ("labels", *MASK_NAMES)
+        if np.array_equal(getattr(made, name), getattr(stored, name))
+    }
+    if np.array_equal(made.graph.indptr, stored.graph.indptr):
+        equal["graph"] = replace(made.graph, indptr=stored.graph.indptr)
+    return replace(made, **equal)
 
 
 def _name_job(spec: str, file: Path | None, how: object, place: Place) -> str:

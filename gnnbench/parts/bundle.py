@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 from gnnbench.machines.machine import DeviceKind, Platform
 from gnnbench.parts.base import Part, Setting
@@ -18,7 +18,13 @@ from gnnbench.parts.communication import (
 )
 from gnnbench.parts.kernel import Kernel
 from gnnbench.parts.layer_shape import LayerShape
-from gnnbench.parts.memory import CacheMemory, DeviceMemory, Memory, OffloadingMemory
+from gnnbench.parts.memory import (
+    CacheMemory,
+    DeviceMemory,
+    Intermediates,
+    Memory,
+    OffloadingMemory,
+)
 from gnnbench.parts.placement import Placement
 from gnnbench.parts.sampler import FullGraphSampler, Loader, MiniBatchSampler, Sampler
 from gnnbench.records import Mode, PartKind
@@ -246,13 +252,16 @@ class Bundle:
                 f"between them. Choose communication 'halo', or placement 'single'."
             )
         reason = _refuse_shards(self, setting) or _refuse_halo_sampling(self, setting)
-        reason = reason or _refuse_pieces(self, setting)
-        if reason is None and isinstance(self.memory, OffloadingMemory):
-            reason = _refuse_layers(self.sampler, self.memory) or _refuse_intermediates(
-                self.memory, setting.layers
-            )
-            reason = reason or self._refuse_kept(self.memory, setting)
-        return reason
+        if not isinstance(self.memory, OffloadingMemory):
+            return reason or _refuse_pieces(self, setting)
+        return (
+            reason
+            or _refuse_policies(self.memory, setting.layers)
+            or _refuse_pieces(self, setting)
+            or _refuse_layers(self.sampler, self.memory)
+            or _refuse_intermediates(self.memory, setting.layers)
+            or self._refuse_kept(self.memory, setting)
+        )
 
     def _refuse_kept(self, memory: OffloadingMemory, setting: Setting) -> str | None:
         """Refuse buffers that overwrite input rows of attention's backward pass."""
@@ -452,6 +461,17 @@ def _refuse_layers(sampler: Sampler, memory: Memory) -> str | None:
         f"units of sampler {sampler.name!r} have a block for each layer, but memory "
         f"{memory.name!r} loads rows from the host for one block. Choose memory 'resident', or a "
         f"sampler whose units have one block."
+    )
+
+
+def _refuse_policies(memory: OffloadingMemory, layers: tuple[LayerShape, ...]) -> str | None:
+    """Refuse policies that are unknown, or that are not one for each layer."""
+    policies, known = memory.list_intermediates(layers), get_args(Intermediates)
+    if len(policies) == len(layers) and set(policies) <= set(known):
+        return None
+    return (
+        f"memory {memory.name!r} has the policies {', '.join(map(repr, policies))} for "
+        f"{len(layers)} layers. Return one of {', '.join(known)} for each layer."
     )
 
 

@@ -127,12 +127,12 @@ class ModelClock:
         if isinstance(work, RowsWork) and work.loading != "blocks":
             ends = (self._platform.device(end) for end in link.ends)
             rate = limit_rate(work.loading, rate, *ends)
-        local_s = (work.bytes - work.remote_bytes) / rate
+        local_s = link.crossing_s(work.bytes - work.remote_bytes, rate)
         if not work.remote_bytes:
             return link.latency_s + local_s
         host = self._platform.device(link.ends[0])
         between = host.memory.socket_bandwidth_bytes_per_s
-        remote_s = work.remote_bytes / min(rate, between)
+        remote_s = link.crossing_s(work.remote_bytes, min(rate, between))
         return link.latency_s + local_s + remote_s
 
     def _price_loss(self, work: CopyWork, where: Device) -> float:

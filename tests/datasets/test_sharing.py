@@ -86,6 +86,18 @@ def test_a_folder_is_mapped_where_it_is(scratch, tmp_path):
     assert not list(scratch.iterdir())
 
 
+def test_what_a_job_changes_in_a_folder_is_not_lost(scratch, tmp_path):
+    stored = datasets.make_folder(SBM, tmp_path / "stored")
+    fewer = stored.train_mask & (np.arange(len(stored.train_mask)) % 2 == 0)
+    few = stored.graph.num_vertices // 2
+    indptr = np.minimum(stored.graph.indptr, stored.graph.indptr[few])
+    graph = replace(stored.graph, indptr=indptr, indices=stored.graph.indices[: indptr[-1]])
+    for changed in (replace(stored, train_mask=fewer), replace(stored, graph=graph)):
+        for each in share_with_two(lambda changed=changed: changed, stored.folder):
+            assert same(each, changed)
+            assert is_mapped(each.labels)
+
+
 def test_where_nothing_can_be_shared_each_rank_has_its_own(scratch, monkeypatch):
     made = datasets.load(SBM)
     monkeypatch.setattr(tempfile, "tempdir", str(scratch / "none"))

@@ -256,8 +256,8 @@ def throughputs(setting: Setting) -> Throughputs:
         memory = platform.host.hardware.memory_bandwidth_bytes_per_s / row
         return Throughputs(memory, memory, memory)
     first = platform.accelerators[0]
-    host = platform.link(platform.host.name, first.name).bandwidth_bytes_per_s
+    host = 1.0 / platform.link(platform.host.name, first.name).crossing_s(row)
     peers = host
     if len(platform.accelerators) > 1:
-        peers = platform.link(first.name, platform.accelerators[1].name).bandwidth_bytes_per_s
-    return Throughputs(host / row, peers / row, first.hardware.memory_bandwidth_bytes_per_s / row)
+        peers = 1.0 / platform.link(first.name, platform.accelerators[1].name).crossing_s(row)
+    return Throughputs(host, peers, first.hardware.memory_bandwidth_bytes_per_s / row)

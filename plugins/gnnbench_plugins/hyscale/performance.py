@@ -249,7 +249,7 @@ def synchronise_seconds(task: Task, accelerators: Sequence[Device]) -> float:
     """Return Equation 13: gradients to the host and back, over the slowest link."""
     platform = task.platform
     links = [platform.host_link(device) for device in accelerators]
-    crossings = (2.0 * task.parameter_bytes / link.bandwidth_bytes_per_s for link in links)
+    crossings = (link.crossing_s(2.0 * task.parameter_bytes) for link in links)
     return max(crossings, default=0.0)
 
 
@@ -294,7 +294,7 @@ def predict(
     transfer_s = train_accelerator_s = 0.0
     for device in accelerators:
         link = platform.host_link(device)
-        transfer_s = max(transfer_s, fetched_bytes / link.bandwidth_bytes_per_s)  # Equation 8
+        transfer_s = max(transfer_s, link.crossing_s(fetched_bytes))  # Equation 8
         trained_s = trainer_seconds(device, 0, vertices, edges, task.layers, item)
         train_accelerator_s = max(train_accelerator_s, trained_s)
     train_cpu_s = trainer_seconds(
@@ -346,7 +346,7 @@ def add_described(
     topology = sum(4 * (d + 1 + e) for d, e in zip(vertices[1:], edges, strict=True))
     links = [task.platform.host_link(device) for device in accelerators]
     latency_s = max(link.latency_s for link in links)
-    crossing_s = max(topology / link.bandwidth_bytes_per_s for link in links)
+    crossing_s = max(link.crossing_s(topology) for link in links)
     return replace(
         prediction,
         transfer_s=prediction.transfer_s + crossing_s + latency_s,

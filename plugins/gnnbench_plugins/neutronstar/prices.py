@@ -59,5 +59,5 @@ def price_rows(
             link = platform.link(devices[peer].name, device.name)
             for number, shape in enumerate(layers):
                 values = shape.in_features * (2 if number else 1)
-                sent_s[number, peer] = values * item / link.bandwidth_bytes_per_s
+                sent_s[number, peer] = link.crossing_s(values * item)
     return Prices(vertex_s, edge_s, sent_s)

@@ -17,10 +17,12 @@ from hypothesis import strategies as st
 from gnnbench.check.graphs import make_platform
 from gnnbench.datasets import build
 from gnnbench.lowering.capacity import plan_rounds
-from gnnbench.records import Block, Parts, Round, Unit
+from gnnbench.price.model_clock import ModelClock
+from gnnbench.records import Block, CopyWork, Parts, Round, Unit
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
 from gnnbench_plugins.hongtu.sampler import HongTuSampler, throughputs
 from gnnbench_plugins.hongtu.volumes import Throughputs, Volumes, cost_s
+from gnnbench_plugins.reference.kernel import TorchKernel
 from tests.systems.hongtu.by_sets import arrange, count_volumes, reorganise
 from tests.systems.training import (
     assert_same_training,
@@ -111,6 +113,14 @@ def test_throughputs_are_the_first_device_s_links_and_memory():
     rates = [platform.link(end, first.name).bandwidth_bytes_per_s for end in ("host", second.name)]
     expected = (*rates, first.hardware.memory_bandwidth_bytes_per_s)
     assert throughputs(setting) == Throughputs(*(rate / row for rate in expected))
+
+
+def test_throughputs_price_a_link_as_the_clock_does(slow_links):
+    setting = setting_for("gcn")
+    clock, row = ModelClock(setting.platform, TorchKernel()), setting.dataset.num_features * 8
+    link = setting.platform.link("host", setting.platform.accelerators[0].name)
+    row_s = clock.seconds(CopyWork(bytes=row), link.name, 0.0) - link.latency_s
+    assert throughputs(setting).host_device == pytest.approx(1 / row_s)
 
 
 def test_algorithm_4_by_hand():

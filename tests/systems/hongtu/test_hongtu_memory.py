@@ -185,6 +185,18 @@ def test_nothing_is_left_behind_by_a_run_that_fails(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("policies", [("recompute", "kept", "keep"), ("cache", "cache")])
+@pytest.mark.parametrize("sampler", ["hongtu", "neugraph"])
+def test_policies_that_are_unknown_or_too_few_are_refused(monkeypatch, policies, sampler):
+    monkeypatch.setattr(RecomputingMemory, "list_intermediates", lambda self, layers: policies)
+    parts = dataclasses.replace(
+        parts_for("hongtu-recompute"), sampler=sampler, communication="vanilla"
+    )
+    listed = ", ".join(map(repr, policies))
+    with pytest.raises(IncompatiblePartsError, match=f"has the policies {listed} for 3 layers"):
+        run_parts(setting_for("gcn", 2), parts)
+
+
 def test_memory_and_disks_that_do_not_serve_are_refused(tmp_path):
     setting = with_disk(setting_for("gcn", 2))
     with pytest.raises(DeviceOutOfMemoryError) as caught:

@@ -16,7 +16,7 @@ from gnnbench.machines.machine import Device, Hardware, Link, MemoryRates, Platf
 from gnnbench.machines.tables import replace_fields
 from gnnbench.parts import LayerShape, Setting
 from gnnbench.price.model_clock import ModelClock
-from gnnbench.records import BatchProfile, HostThreads, StageTimes, Workload
+from gnnbench.records import BatchProfile, CopyWork, HostThreads, StageTimes, Workload
 from gnnbench.run import train
 from gnnbench_plugins.hyscale.drm import Assignment, Balancer, BalanceThread, BalanceWork, decide
 from gnnbench_plugins.hyscale.performance import (
@@ -30,6 +30,7 @@ from gnnbench_plugins.hyscale.performance import (
     trainer_seconds,
 )
 from gnnbench_plugins.hyscale.placement import correct
+from gnnbench_plugins.reference.kernel import TorchKernel
 from tests.sessions import on_open
 from tests.systems.bundles import Run, bundle_of, run_bundle, setting_of
 
@@ -438,6 +439,19 @@ def test_equations_7_8_and_13(tiny, prediction):
     assert described.transfer_s - half.transfer_s == pytest.approx(topology / 60)
     # 14 parameters of 4 bytes, there and back.
     assert prediction.synchronise_s == pytest.approx(14 * 4 / 60 * 2)
+
+
+def test_equations_8_and_13_price_a_link_as_the_clock_does(tiny, prediction, slow_links):
+    accelerators = tiny.platform.accelerators
+    slow = predict(tiny, PROFILES, accelerators, SPLIT)
+    assert slow.transfer_s == 2 * prediction.transfer_s
+    assert slow.synchronise_s == 2 * prediction.synchronise_s
+    described = add_described(slow, tiny, PROFILES, accelerators, 4)
+    topology = 4 * (4 + 1 + 15) + 4 * (2 + 1 + 5)
+    assert described.transfer_s - slow.transfer_s == pytest.approx(2 * topology / 60)
+    clock = ModelClock(tiny.platform, TorchKernel())
+    rows = CopyWork(bytes=10 * 3 * 4)
+    assert clock.seconds(rows, "host-gpu0", 0.0) == slow.transfer_s
 
 
 @pytest.mark.parametrize("slow", [0, 1])

@@ -297,7 +297,7 @@ def test_neighbours_are_found_by_sorting_and_by_marks(share, monkeypatch):
         assert found._find_neighbours(ids).tolist() == expected
 
 
-def test_prices_are_what_the_model_adds_for_a_row_more():
+def test_prices_are_what_the_model_adds_for_a_row_more(slow_links):
     """Equations 11 and 12 at the device's own rates; a link costs the row there and back."""
     setting, slot = setting_for("sage"), 1
     curve = RateCurve((1, 64), (2e11, 8e11), (2e11, 8e11))
