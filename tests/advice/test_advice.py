@@ -404,6 +404,15 @@ def test_what_is_measured_is_ranked_by_that_and_not_by_a_first_epoch(ask, monkey
     assert all(1 <= epoch.warmup < len(epoch.samples) for epoch in trained)
 
 
+def test_what_is_trained_has_the_options_that_were_given(ask):
+    kept, options = (("placement", "hongtu"),), {"placement": {"accelerators": "1"}}
+    question = ask(modes=("full-graph",), kept=kept, options=options)
+    (answer,) = advise(question, vary=False, effort=FEW, train=1).answers
+    run = answer.choices[0].trained
+    assert len(run.work.devices) == 1
+    assert read_metric(run, "epoch_time") == pytest.approx(answer.choices[0].epoch_s, rel=1e-12)
+
+
 def know_errors(monkeypatch, run, groups=FEWEST_GROUPS):
     """Let so many held-out groups of a run's kind of path be within a factor of 2."""
     known = {find_run_path(run): ModelError(groups, 2.0, 0.1, 0.1)}

@@ -15,6 +15,7 @@ from gnnbench_plugins.reference.placement import SinglePlacement
 from gnnbench_plugins.reference.sampler import NeighbourSampler
 from suites.faults import FAULTS
 from suites.faults.fault import make_part, offer
+from suites.faults.others import Rounding
 
 CHECKS = {check.name: check for check in conformance.CHECKS}
 FOUND = [(name, check) for name, fault in FAULTS.items() for check in fault.checks]
@@ -74,6 +75,19 @@ def test_rounding_that_an_option_turns_on_is_checked_with_it(registry):
     options = {"communication": {"rounded": "true"}}
     outcome = run(registry, "costs", "rounded-rows-lost", options=options)
     assert outcome.status == "failed"
+    assert "unpacks a row off by" in outcome.reason
+
+
+def test_a_row_is_rounded_by_its_own_values():
+    """One scale for all rows ruins those of small values."""
+
+    def unpack(self, crossed, dtype):
+        rows = crossed[0].to(dtype)
+        return rows + 0.2 * rows.abs().max() if self.rounded else rows
+
+    wrong = load_wrong(Rounding, unpack=unpack)
+    outcome = run(wrong, "costs", options={"communication": {"rounded": "true"}})
+    assert outcome.status == "failed", outcome.reason
     assert "unpacks a row off by" in outcome.reason
 
 

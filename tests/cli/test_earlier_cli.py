@@ -68,6 +68,13 @@ def test_what_became_faster_is_no_regression(hold):
     assert rows["a"]["difference_shown"]
 
 
+def test_a_slower_row_gives_the_status_beside_one_that_cannot_be_compared(hold):
+    before, after = (make_run("a", epoch_s=(low, 1.05 * low)) for low in (0.1, 0.2))
+    found, rows = hold(make_comparison(before), make_comparison(after, make_run("b")))
+    assert found.exit_code == 1
+    assert rows["b"]["interval"] is None
+
+
 def test_samples_of_two_files_are_no_pairs(hold):
     # In turns, every epoch of the one would be a little longer than the other's of its number; of
     # two files they are two piles of numbers, which nothing tells apart.

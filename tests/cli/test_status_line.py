@@ -118,6 +118,15 @@ def test_the_rest_is_estimated_once_something_is_known(done, elapsed_s, says):
         assert describe("gnnbench", task, task.began_s, now_s) == f"gnnbench: {says}"
 
 
+def test_the_rest_is_that_of_the_outermost_task_with_several_steps():
+    with doing("planning", 4) as whole:
+        whole.advance(1)
+        with doing("degrees", 10) as degrees:
+            degrees.advance(8)
+            told = describe("gnnbench", degrees, whole.began_s, whole.began_s + 45)
+    assert told == "gnnbench: planning 1/4, degrees 8/10; 45 s so far, about 55 s left"
+
+
 def test_one_step_says_nothing_of_its_rest():
     with doing("planning") as whole, doing("degrees", 4) as degrees:
         degrees.advance(2)

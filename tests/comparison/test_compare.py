@@ -9,6 +9,8 @@ from gnnbench import plugins
 from gnnbench.check.graphs import make_dataset, make_workload
 from gnnbench.comparison import Request, Variant, choose_modes, compare, plan_rows
 from gnnbench.comparison.equality import FLOOR
+from gnnbench.comparison.request import PlannedRow
+from gnnbench.comparison.rows import options_for
 from gnnbench.errors import IncompatiblePartsError, UsageError
 from gnnbench.records import Parts, Strategy
 from suites.faults.kernels import kernel
@@ -332,3 +334,13 @@ def test_two_comparisons_are_equal_to_the_bit(registry):
         assert [(s.start_s, s.end_s) for s in ours.timeline] == [
             (s.start_s, s.end_s) for s in theirs.timeline
         ]
+
+
+def test_a_step_of_an_ablation_has_its_own_value_where_the_user_gives_another(registry):
+    parts = registry.strategy("neugraph").bundles["full-graph"]
+    step = (("communication", "overlap", "false"),)
+    row = PlannedRow("neugraph", "+own", "full-graph", parts, options=step)
+    given = {"communication": {"overlap": "true"}, "sampler": {"chunks_per_device": "3"}}
+    found = options_for(row, given, registry)
+    assert found["communication"] == {"overlap": "false"}
+    assert found["sampler"] == {"chunks_per_device": "3"}

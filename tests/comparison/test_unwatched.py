@@ -6,11 +6,12 @@ import threading
 import time
 from statistics import median
 
+import numpy as np
 import pytest
 import torch
 
 from gnnbench import plugins
-from gnnbench.check.graphs import make_dataset, make_platform, make_workload
+from gnnbench.check.graphs import make_dataset, make_long_rows, make_platform, make_workload
 from gnnbench.comparison import (
     Request,
     Variant,
@@ -330,6 +331,18 @@ def test_what_another_rank_has_found_is_known_in_all():
     evidence = Evidence(make_setting(request("reference")), 0)
     tell_faults(evidence, Ranks())
     assert evidence.fault == "in rank 2, layers.0.bias was changed"
+
+
+@pytest.mark.parametrize("sizes", [(60, 45, 45), (30, 59, 61), (60, 30, 60)])
+def test_rounds_have_the_sizes_that_the_batch_size_makes(sizes):
+    setting = make_setting(request("reference"))
+    workload = dataclasses.replace(setting.workload, batch_size=60)
+    dataset = make_long_rows(sum(sizes))
+    evidence = Evidence(dataclasses.replace(setting, dataset=dataset, workload=workload), 0)
+    evidence.audit_seeds(2, np.split(dataset.train_ids, np.cumsum(sizes)[:-1]))
+    even = sorted(sizes) == [30, 60, 60]
+    said = f"rounds of {min(sizes)} to {max(sizes)} seeds where a batch size of 60 makes rounds of"
+    assert evidence.fault is None if even else said in evidence.fault
 
 
 def test_as_many_updates_as_asked_for_are_computed_once_more(registry):

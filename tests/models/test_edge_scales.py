@@ -98,19 +98,24 @@ def test_scaled_sums_are_on_average_those_of_the_graph(sampler):
         assert (plain[often] / (times * whole)[often]).mean() < 0.9
 
 
-@pytest.mark.parametrize("model", ["gcn", "sage", "commnet", "gin"])
+@pytest.mark.parametrize(
+    ("model", "weighted"),
+    [("gcn", False), ("gcn", True), ("sage", False), ("commnet", False), ("gin", False)],
+)
 @pytest.mark.parametrize("kernel", ["torch", "native", "pyg"])
-def test_layers_are_those_of_dense_matrices(model, kernel):
+def test_layers_are_those_of_dense_matrices(model, weighted, kernel):
     """Forward, and the backward pass without its forward, which adds where it is told to."""
     setting = setting_of(model)
     graph = setting.dataset.graph
     sampler = begun(SAMPLERS[0], model=model)
     block = sampler.sample(sampler.rounds(0)[0], 0, 1)[0]
-    scales = list_scales(sampler, setting)[0]
+    scales, counts = list_scales(sampler, setting)[0], graph.degrees
+    weights = np.random.default_rng(5).uniform(0.5, 2, graph.num_edges).astype(np.float32)
+    graph = dataclasses.replace(graph, weights=weights, directed=True) if weighted else graph
     bound = BoundBlock(
         block,
         plugins.load().part("kernel", kernel)(),
-        Degrees(graph.degrees),
+        Degrees(counts, graph if weighted else None),
         torch.float64,
         CPU,
         scales=scales,
@@ -119,10 +124,15 @@ def test_layers_are_those_of_dense_matrices(model, kernel):
     h = torch.from_numpy(setting.dataset.features[block.src_ids]).double().requires_grad_()
     here = {vertex: place for place, vertex in enumerate(block.src_ids.tolist())}
     adjacent = torch.zeros(block.num_dst, block.num_src, dtype=torch.float64)
-    for (v, u), scale in zip(edges_of(block), scales.of(block).tolist(), strict=True):
-        adjacent[here[v], here[u]] = scale
+    factors = scales.of(block)
+    if weighted:
+        factors = factors * EdgeValues(graph, weights).of(block)
+        rows = np.repeat(np.arange(graph.num_vertices), counts)
+        counts = np.bincount(rows, weights, minlength=graph.num_vertices)
+    for (v, u), factor in zip(edges_of(block), factors.tolist(), strict=True):
+        adjacent[here[v], here[u]] = factor
     own = torch.eye(block.num_dst, block.num_src, dtype=torch.float64)
-    degrees = torch.from_numpy(graph.degrees[block.src_ids]).double()
+    degrees = torch.from_numpy(counts[block.src_ids]).double()
     of_rows = degrees[: block.num_dst, None]
     if model == "gcn":
         norm = (degrees + 1).rsqrt()

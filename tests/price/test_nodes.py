@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 
 from gnnbench import plugins
+from gnnbench.comparison import PlannedRow, Request, make_setting
+from gnnbench.comparison.planned import plan_run
 from gnnbench.errors import DeviceOutOfMemoryError, PlatformError
 from gnnbench.lowering.homes import Homes
 from gnnbench.machines import load_platform, to_toml
 from gnnbench.machines.machine import Device, Hardware, Link, MemoryRates, Platform, TrainerRates
 from gnnbench.machines.tables import replace_fields
 from gnnbench.models import build
-from gnnbench.parts import Setting
+from gnnbench.parts import SeedSession, Setting
 from gnnbench.price.dry_run import DryRun
 from gnnbench.price.folds import digest
 from gnnbench.price.metrics import summarise
@@ -155,6 +157,18 @@ def test_each_host_has_its_vertices_rows_and_its_own_account():
     assert metrics["host_to_host_bytes"].value == 2 * N * (F0 + F1 + F1) * S
 
 
+def test_a_plan_counts_the_hosts_of_all_nodes_as_hosts():
+    platform, trained = make_nodes((10**9, 10**8)), run(VANILLA, options=HONGTU)
+    workload = Workload("gcn", (F0, F1, F2), 1, V, (V, V), seed=0)
+    request = Request((), dataset("complete"), workload, platform, options=HONGTU)
+    row = PlannedRow("hongtu", "hongtu", "full-graph", VANILLA)
+    metrics = plan_run(request, row, make_setting(request), load_registry()).metrics
+    assert metrics["host_to_host_bytes"].value == 2 * N * (F0 + F1 + F1) * S
+    peaks = trained.peak_bytes
+    assert metrics["peak_device_bytes"].value == max(peaks["gpu0"], peaks["gpu1"])
+    assert metrics["peak_host_bytes"].value == max(peaks["node0"], peaks["node1"])
+
+
 def test_the_host_that_is_too_small_is_named():
     with pytest.raises(DeviceOutOfMemoryError, match="node1 is out of memory"):
         run(VANILLA, platform=make_nodes((10**9, 900)), options=HONGTU)
@@ -202,6 +216,20 @@ def test_rows_cross_when_both_hosts_have_gathered(slow):
     assert gathered[f"node{slow}"] > gathered[f"node{1 - slow}"]
     sent = [s.start_s for s in timeline if s.span.label == "rows of another host"]
     assert min(sent) == gathered[f"node{slow}"]
+
+
+def test_a_placement_observes_the_slowest_gathering_and_then_the_slowest_crossing(monkeypatch):
+    observed = []
+    monkeypatch.setattr(SeedSession, "observe", lambda self, times: observed.append(times.load))
+    hosts = list(make_nodes().hosts)
+    hosts[0] = replace_fields(hosts[0], memory_bandwidth_bytes_per_s=HOST_MEMORY / 3)
+    platform = dataclasses.replace(make_nodes(), host=hosts[0], other_hosts=(hosts[1],))
+    trace = run(BATCHES, platform=platform)
+    loads = [span for span in trace.epochs[0].spans if span.stage == "load"]
+    gathered_s = [span.seconds for span in loads if span.place != "network"]
+    crossed_s = [span.seconds for span in loads if span.place == "network"]
+    assert (len(gathered_s), len(crossed_s)) == (2, 2)
+    assert observed == [pytest.approx(max(gathered_s) + max(crossed_s))] * 2  # trained and planned
 
 
 def test_an_average_is_taken_of_both_nodes_and_sent_to_both():

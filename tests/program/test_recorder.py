@@ -226,6 +226,27 @@ def test_time_that_several_threads_use_counts_once(recorder):
     assert trace.harness_s >= 0.02
 
 
+def test_time_under_a_long_span_counts_once_after_a_shorter_one_in_it(recorder):
+    entered, done = threading.Event(), threading.Event()
+
+    def compute():
+        with recorder.stage(0, (0, 0)), span(recorder, "load", "long", "host", CopyWork(rows=1)):
+            entered.set()
+            done.wait()
+
+    def load():
+        entered.wait()
+        for round_ in (1, 2):
+            record_stage(recorder, round_, (0, 1), "short", 0.02)
+        done.set()
+
+    in_threads(compute, load)
+    time.sleep(0.01)
+    trace = recorder.end_epoch(0.0, [], 1)
+    (long_s,) = (each.wall_s for each in trace.spans if each.label == "long")
+    assert trace.harness_s == pytest.approx(trace.wall_s - long_s)
+
+
 @pytest.fixture
 def ledger():
     return Ledger({"gpu0": 100, "host": 1000})

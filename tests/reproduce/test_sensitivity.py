@@ -108,6 +108,13 @@ def test_sentences_stand_for_what_is_far_off_alone() -> None:
     )
 
 
+def test_a_sentence_lists_three_remedies_and_counts_what_does_not_help() -> None:
+    alike = [replace(MEMORY, label=f"memory {number}") for number in range(4)]
+    (found,) = find_contradictions(Roof(), [bound_by_memory(5.0)], [*alike, PEAK])
+    assert found.sentence.count("would bring it there") == 3
+    assert found.sentence.endswith("; of 1 others none does alone")
+
+
 def test_a_sentence_names_the_numbers_that_leave_the_papers() -> None:
     (found,) = find_contradictions(Roof(), [bound_by_memory(20.0)], [MEMORY], [BOTH])
     assert found.sentence.endswith("and moves both from 2.50 s to 4.00 s (paper 2.50 s, +60 %)")

@@ -523,6 +523,8 @@ def test_where_it_was_measured_rows_are_mapped_if_allocators_do_not_keep_as_many
     assert price_rows(rows._replace(bytes=2**25 - 256), here) == pytest.approx(2**25 / 50e9, 1e-4)
     stays = rows._replace(loading="blocks", fresh=False)
     assert price_rows(stays, here) == pytest.approx(2**25 / 50e9)
+    cores = replace_fields(here, core_fresh_bandwidth_bytes_per_s=5e8)
+    assert price_rows(rows._replace(threads=3), cores) == pytest.approx(2**25 / 1.5e9)
 
 
 def test_a_described_gather_rate_stands():

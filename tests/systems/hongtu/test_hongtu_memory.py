@@ -17,7 +17,7 @@ from gnnbench.machines.tables import replace_fields
 from gnnbench.price.folds import digest
 from gnnbench.price.metrics import summarise
 from gnnbench.price.model_clock import ModelClock
-from gnnbench.records import AggregateWork, Parts
+from gnnbench.records import AggregateWork, BlockSize, Parts
 from gnnbench.run import host_resident, train
 from gnnbench_plugins.hongtu.memory import RecomputingMemory
 from tests.systems.training import assert_same_training, registry, setting_for
@@ -183,6 +183,21 @@ def test_nothing_is_left_behind_by_a_run_that_fails(tmp_path, monkeypatch):
         run("hongtu", with_disk(setting_for("gcn", 2)), host_bytes=FIXED, spill_dir=tmp_path)
     assert seen[0]
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("small", [0, 1])
+def test_the_smallest_device_decides_where_topologies_wait(small):
+    """Where an eighth of its memory holds those of its chunks, they stay on the devices."""
+    setting = setting_for("gcn", 2)
+    bundle = plugins.assemble(registry(), parts_for("hongtu"), {})
+    graph, devices = setting.dataset.graph, list(setting.platform.accelerators)
+    chunks = BlockSize(graph.num_vertices, 0, graph.num_edges // len(devices))
+    size = max(bundle.kernel.adjacency_bytes(chunks, layer, 8) for layer in setting.layers)
+    for less, where in ((0, "device"), (1, "host")):
+        devices[small] = replace_fields(devices[small], memory_bytes=8 * size - less)
+        platform = dataclasses.replace(setting.platform, accelerators=tuple(devices))
+        memory, said = bundle.memory.settle(bundle, dataclasses.replace(setting, platform=platform))
+        assert (memory.topology, len(said)) == (where, less)
 
 
 @pytest.mark.parametrize("policies", [("recompute", "kept", "keep"), ("cache", "cache")])

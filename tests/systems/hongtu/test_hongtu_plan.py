@@ -124,22 +124,25 @@ def test_ranges_over_several_stretches():
 
 
 @pytest.mark.parametrize(
-    ("name", "model", "accelerators"),
+    ("name", "model", "accelerators", "chunks"),
     [
-        ("cora", "gcn", 4),
-        ("cora", "gcn", 1),
-        ("cora", "gat", 2),
+        ("cora", "gcn", 4, 1),
+        ("cora", "gcn", 1, 1),
+        ("cora", "gat", 2, 3),
         *(
-            pytest.param("ego_twitter", model, accelerators, marks=pytest.mark.long)
+            pytest.param("ego_twitter", model, accelerators, 1, marks=pytest.mark.long)
             for model in ("gcn", "gat")
             for accelerators in (1, 2, 4)
         ),
     ],
 )
-def test_a_plan_in_memory_has_the_bytes_and_the_time_of_training(name, model, accelerators):
+def test_a_plan_in_memory_has_the_bytes_and_the_time_of_training(name, model, accelerators, chunks):
     dataset = load_dense(name)
     dims = (dataset.num_features, 32, dataset.num_classes)
-    options = {"placement": {"accelerators": accelerators}}
+    options = {
+        "placement": {"accelerators": accelerators},
+        "sampler": {"chunks_per_partition": chunks},
+    }
     workload = make_workload(dims, model)
     setting = Setting(dataset, PLATFORM, workload, build(workload).shapes)
     trace = run(setting, "hongtu-im", **options)

@@ -562,3 +562,7 @@ def test_plan_prints_the_sweep(stored):
         assert "|B| 256,000, 25,600, 1,024; |E| 256,000, 25,600" in table.notes
         # 10^8 vertices of 64 features of 4 bytes; the board has 64 GB.
         assert "the features, 25.6 GB, fit u250's memory" in table.notes
+        capped = {"memory": {"device_bytes": "25.5GB"}}
+        bundle = assemble(registry(), registry().strategy("hpgnn").bundles["mini-batch"], capped)
+        (table,) = registry().planner("hpgnn")().plan(bundle, request)
+        assert "the features, 25.6 GB, do not fit u250's memory" in table.notes
