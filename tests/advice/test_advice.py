@@ -35,7 +35,7 @@ from gnnbench.parts import Bundle, list_tried, option_fields, parse_option
 from gnnbench.plugins import load
 from gnnbench.price import model_error
 from gnnbench.price.model_error import FEWEST_GROUPS, ModelError, describe_errors, find_run_path
-from gnnbench.records import Graph, Parts, Workload
+from gnnbench.records import BYTE_KINDS, Graph, Parts, Workload
 from gnnbench.units import format_si
 from tests.advice.advised import check_choices, find_fault, make_question
 
@@ -427,11 +427,22 @@ def test_the_interval_is_the_epoch_by_the_factor_of_its_kind(found, monkeypatch)
     assert find_interval(best.run) is None
 
 
+def test_links_are_all_that_cross_one():
+    names = [f"{kind}_bytes" for kind in BYTE_KINDS]
+    assert list(LINK_METRICS) == [name for name in names if CROSSING.fullmatch(name)]
+    assert "host_to_host_bytes" in LINK_METRICS
+
+
 def test_variations_differ_in_one_thing(ask):
     platform = load_platform("epyc7763x2-4xa5000")
     fast = with_host_links(platform, 2.0)
     for before, after in zip(platform.links, fast.links, strict=True):
         to_host = "host" in before.ends
+        assert after.bandwidth_bytes_per_s == (1 + to_host) * before.bandwidth_bytes_per_s
+    nodes = load_platform("epyc7763x4-8xa5000")
+    hosts = {host.name for host in nodes.hosts}
+    for before, after in zip(nodes.links, with_host_links(nodes, 2.0).links, strict=True):
+        to_host = sum(end in hosts for end in before.ends) == 1
         assert after.bandwidth_bytes_per_s == (1 + to_host) * before.bandwidth_bytes_per_s
     fewer = without_device(platform)
     assert [d.name for d in fewer.accelerators] == ["gpu0", "gpu1", "gpu2"]

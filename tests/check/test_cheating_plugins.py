@@ -8,14 +8,15 @@ from gnnbench import check as conformance
 from gnnbench import plugins
 from gnnbench.check import reach
 from gnnbench.check.subject import find_subject
-from gnnbench_plugins.reference.communication import VanillaCommunication
+from gnnbench.records import Fetch, PeerFetch
+from gnnbench_plugins.reference.communication import NoCommunication, VanillaCommunication
 from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.reference.memory import HostMemory
 from gnnbench_plugins.reference.placement import SinglePlacement
 from gnnbench_plugins.reference.sampler import NeighbourSampler
 from suites.faults import FAULTS
 from suites.faults.fault import make_part, offer
-from suites.faults.others import Rounding
+from suites.faults.others import Rounding, planning
 
 CHECKS = {check.name: check for check in conformance.CHECKS}
 FOUND = [(name, check) for name, fault in FAULTS.items() for check in fault.checks]
@@ -76,6 +77,20 @@ def test_rounding_that_an_option_turns_on_is_checked_with_it(registry):
     outcome = run(registry, "costs", "rounded-rows-lost", options=options)
     assert outcome.status == "failed"
     assert "unpacks a row off by" in outcome.reason
+
+
+@pytest.mark.parametrize("from_peers", [False, True])
+def test_a_communication_that_moves_no_rows_plans_none(from_peers):
+    def plan(unit, needed, held):
+        first, others, nothing = needed[:1], needed[1:], needed[:0]
+        if from_peers:
+            return Fetch(unit.slot, needed, nothing, others, (PeerFetch(unit.slot, first),))
+        return Fetch(unit.slot, needed, first, others)
+
+    part = planning("moves-a-row", "moves a row", "", plan, NoCommunication).part
+    outcome = run(plugins.load(objects=[part]), "bytes-add-up", "communication=moves-a-row")
+    assert outcome.status == "failed", outcome.reason
+    assert "says that it moves no rows, and plans 1 to slot 0" in outcome.reason
 
 
 def test_a_row_is_rounded_by_its_own_values():

@@ -5,6 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from gnnbench.advice import preparation
 from gnnbench.cli import main
 from gnnbench.machines import describe
 from gnnbench.records import PART_KINDS
@@ -38,6 +39,14 @@ def test_choices_have_parts_settings_time_memory_and_a_reason(advised):
             assert each["reason"].endswith(".")
     fastest = min(each["epoch_time"] for each in document["choices"])
     assert document["choices"][0]["epoch_time"] == fastest
+
+
+def test_no_choice_is_trained_where_none_is_to_be(run, monkeypatch):
+    monkeypatch.setattr(preparation, "count_trained", lambda question: 1)
+    words = ("advise", *SMALL, *ON, "--plugins", "hongtu", "--mode", "full-graph", "--json", "-")
+    for given, trained in ((), 1), (("--train", "0"), 0):
+        choices = read_document(run(*words, *given))["choices"]
+        assert sum(each["trained"] is not None for each in choices) == trained
 
 
 def test_a_choice_is_what_plan_says_of_it(run, advised):

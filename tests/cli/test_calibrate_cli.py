@@ -293,7 +293,7 @@ def test_stages_come_from_a_profilers_trace(run, machine, measure, tmp_path):
         lasts = {"ph": "X", "ts": 0, "dur": dur_us}
         return {**lasts, "name": name, "cat": "user_annotation", "pid": 1, "tid": tid}
 
-    spans = [span(f"ProfilerStep#{step}", 1, 9e6) for step in (3, 4)]
+    spans = [span(f"ProfilerStep#{step}", tid, 9e6) for step in (3, 4) for tid in (1, 2)]
     spans += [span("aggregate", 1, 1e6), span("aggregate", 1, 2e6), span("aggregate", 2, 2.5e6)]
     trace.write_text(json.dumps({"traceEvents": [*spans, span("aten::mm", 1, 5e6)]}))
     words = ("platforms", "calibrate", "--run", made, plain, "--out", out)
@@ -310,6 +310,29 @@ def test_stages_come_from_a_profilers_trace(run, machine, measure, tmp_path):
         trace.write_text(content)
         assert says in one_sentence(run(*words, "--trace", trace))
     assert "--trace is of one run" in one_sentence(run(*words, "--run", made, "--trace", trace))
+
+
+def test_stages_are_the_medians_of_all_repeats(run, machine, measure, tmp_path):
+    def repeat(document):
+        (first,) = document["runs"]
+        for number, factor in ((1, 4.0), (2, 2.0)):
+            again = json.loads(json.dumps(first)) | {"repeat": number}
+            for entry in (*again["stages"].values(), again["metrics"]["epoch_time"]):
+                entry["value"] *= factor
+            document["runs"].append(again)
+
+    words = ("platforms", "calibrate", machine[0], "--out")
+    mode = ("reference", "--mode", "full-graph")
+    once, thrice = (
+        read_document(run(*words, tmp_path / f"out{n}.toml", "--run", made, "--json", "-"))
+        for n, made in enumerate(
+            (measure(machine[0], *mode), measure(machine[0], *mode, change=repeat))
+        )
+    )
+    stages, again = (each["paths"]["torch full-graph"]["stages"] for each in (once, thrice))
+    assert stages.keys() == again.keys()
+    for name, stage in stages.items():
+        assert again[name]["measured"] == pytest.approx(2 * stage["measured"])
 
 
 def test_local_is_calibrated_by_a_trace_of_compare_and_kept(run, tmp_path):

@@ -30,6 +30,17 @@ def cells_of(document, name):
     return {row["label"]: [cell["value"] for cell in row["cells"]] for row in table["rows"]}
 
 
+def test_the_last_round_of_mini_batches_counts_by_its_seeds(run):
+    """Of 9 seeds the fifth round has one of two."""
+
+    def plan(train):
+        given = [train if word == "10" else word for word in BATCHES]
+        (found,) = read_runs(run("plan", "pyg", *given, "--json", "-"))
+        return found["metrics"]["host_to_device_bytes"]["value"]
+
+    assert plan("9") == pytest.approx(0.9 * plan("10"))
+
+
 def test_a_graph_that_is_stored_nowhere(run):
     result = run("plan", "hongtu", *STREAM, "--set", "sampler.chunks_per_partition=8")
     assert result.exit_code == 0, result.output

@@ -2,6 +2,7 @@
 
 import contextlib
 import ipaddress
+import itertools
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from unittest.mock import Mock
 import psutil
 import pytest
 
+from gnnbench.cli import processes
 from gnnbench.cli.processes import LEFT, LOST, SILENT, RankFailedError, find_culprit, run_ranks
 from gnnbench.host import signals
 from tests.commands import one_sentence
@@ -353,6 +355,24 @@ def test_ranks_that_do_nothing_are_ended_after_as_long_as_was_asked_for(monkeypa
     start_instead(monkeypatch, BEGIN + "if not rank: report(JOINED)\ntime.sleep(3600)")
     with pytest.raises(RankFailedError, match=r"no rank did anything for 3 s.* rank 1 had not met"):
         run_ranks([], 2, 3)
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_rank_that_goes_on_in_between_was_never_stopped_for_long(monkeypatch, goes_on):
+    """Looks 1 s apart: stopped for 2 s, going on in one look or not, and stopped for 2 s again."""
+    stopped, running = psutil.STATUS_STOPPED, psutil.STATUS_RUNNING
+    states = [stopped, stopped, running if goes_on else stopped, stopped, stopped]
+    process = Mock()
+    process.cpu_times.side_effect = ((number, 0.0) for number in itertools.count())
+    process.status.side_effect = states
+    monkeypatch.setattr(psutil, "Process", lambda number: process)
+    clock = itertools.count(0.0, 1.0)
+    monkeypatch.setattr(processes, "time", Mock(monotonic=lambda: next(clock)))
+    rank = processes.Rank(Mock(pid=1), Mock())
+    pulse = processes._Pulse([rank], 3.0)
+    with nullcontext() if goes_on else pytest.raises(RankFailedError, match="rank 0 was stopped"):
+        for _ in states:
+            pulse.feel()
 
 
 #: Ranks of which the last never comes to meet the others.

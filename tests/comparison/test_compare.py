@@ -12,6 +12,7 @@ from gnnbench.comparison.equality import FLOOR
 from gnnbench.comparison.request import PlannedRow
 from gnnbench.comparison.rows import options_for
 from gnnbench.errors import IncompatiblePartsError, UsageError
+from gnnbench.jobs.preparation import find_placements
 from gnnbench.records import Parts, Strategy
 from suites.faults.kernels import kernel
 from tests.uneven import make_uneven
@@ -344,3 +345,8 @@ def test_a_step_of_an_ablation_has_its_own_value_where_the_user_gives_another(re
     found = options_for(row, given, registry)
     assert found["communication"] == {"overlap": "false"}
     assert found["sampler"] == {"chunks_per_device": "3"}
+
+
+def test_the_default_platform_is_for_the_placement_that_is_swapped_in(registry):
+    chosen = (("hyscale", (("placement", "single"),)), ("hongtu", ()))
+    assert [each.name for each in find_placements(registry, chosen)] == ["single", "hongtu"]

@@ -2,11 +2,14 @@
 
 import math
 from statistics import median
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import scipy.stats
 
+from gnnbench.comparison import yardstick
+from gnnbench.price.metrics import YARDSTICK
 from gnnbench.statistics import (
     CONFIDENCE,
     FEWEST_PAIRS,
@@ -224,6 +227,20 @@ def test_another_pace_of_the_machine_makes_no_difference_alone():
     assert not compare_samples(after, before, (2 * later, pace)).shown
     assert compare_samples(2 * after, before, (later, pace)).high < 0.55
     assert compare_samples(2 * after, before).shown
+
+
+def test_the_yardstick_s_time_leaves_out_the_warm_up(monkeypatch):
+    measured = iter((9.0, 5.0, 1.0, 3.0, 2.0))
+    setting = SimpleNamespace(
+        platform=SimpleNamespace(virtual=False), workload=SimpleNamespace(threads=1)
+    )
+    timer = SimpleNamespace(measure=lambda: next(measured))
+    monkeypatch.setattr(yardstick, "Yardstick", lambda threads: timer)
+    paces = yardstick.Paces(setting)
+    for _ in range(5):
+        paces.measure()
+    metric = paces.state({}, 2)[YARDSTICK]
+    assert (metric.value, metric.samples, metric.warmup) == (2.0, (9.0, 5.0, 1.0, 3.0, 2.0), 2)
 
 
 def test_what_is_no_number_shows_nothing():

@@ -192,6 +192,22 @@ def test_saint_edges_follow_the_degrees():
     assert_distribution(drawn, expected)
 
 
+def test_saint_edges_of_a_directed_graph_follow_in_degrees():
+    """A source without in-edges adds nothing to its edges' shares."""
+    edges = [(0, 1), (0, 2), (0, 3), (1, 2), (3, 1)]
+    rows = np.array([v for v, _ in edges])
+    indptr = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=4)))).astype(np.int64)
+    graph = Graph(indptr, np.array([u for _, u in edges], dtype=np.int32), directed=True)
+    drawn = draw_saint(sampling.sample_saint_edges, graph, 1)
+    degrees = graph.degrees.tolist()
+    shares = [sum(1 / degrees[each] for each in edge if degrees[each]) for edge in edges]
+    expected = {}
+    for edge, share in zip(edges, shares, strict=True):
+        pair = min(edge), max(edge)
+        expected[pair] = expected.get(pair, 0.0) + share / sum(shares)
+    assert_distribution(drawn, expected)
+
+
 def test_saint_walks_are_uniform():
     graph = random_graph(12, 30)
     drawn = draw_saint(sampling.sample_saint_walks, graph, 1, 1)

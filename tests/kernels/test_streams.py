@@ -48,6 +48,18 @@ def bits_of(lines, pieces):
     ]
 
 
+def test_the_memory_of_counting_is_that_of_degrees_or_of_lines_and_labels():
+    vertices, pieces = 1000, 130
+    lines = streams.mark_neighbours(
+        make_stream(vertices, 50), draw_labels(vertices, pieces), pieces
+    )
+    assert lines.nbytes == vertices * 24
+    labels_and_degrees = vertices * (2 + 4)
+    assert streams.counting_bytes(vertices, pieces, 2) == lines.nbytes + labels_and_degrees
+    counters = min(40, streams.MOST_COUNTERS)
+    assert streams.counting_bytes(vertices, 2, 40) == vertices * 4 * (counters + 1)
+
+
 #: Ids of 1 to 29 bits, in 1 to 8 words: powers of two, and sizes beyond which attempts fail.
 SIZES = [2, 3, 5, 8, 100, 4096, 65_537, 2**28 + 1]
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,6 +16,7 @@ from gnnbench.programs.files import read_program
 from gnnbench.programs.reasons import REST, explain
 from gnnbench.programs.rows import ProgramRows, find_program
 from gnnbench.records import CommandProgram, Metric, Parts, RunResult, Stage, Workload
+from gnnbench_plugins.reference.plain_loop import Trainer
 
 GRAPH = "sbm:vertices=120,edges=500,features=8,classes=3"
 EPOCHS = 4
@@ -145,6 +147,12 @@ def make_run(
             {"sample": 1.0, "load": 1.0, "aggregate": 3.0},
             "sampling and loading (sampler mine) takes 2.00 s, and 7.00 s in loop",
         ),
+        # Faster here: sampling is 4 s shorter, and aggregation 5 s longer as stages overlap.
+        (
+            9.0,
+            {"sample": 3.0, "aggregate": 7.0},
+            "sampling and loading (sampler mine) takes 3.00 s, and 7.00 s in loop",
+        ),
         # Slower here: aggregation is 9 s longer, and sampling 5 s shorter.
         (
             14.0,
@@ -161,3 +169,12 @@ def test_the_stage_that_differs_most_is_the_reason(
     parts = Parts("mine", "single", "vanilla", "host", "fast")
     ours, theirs = make_run("dgl", seconds, stages, parts), make_run("loop", 10.0, {}, None)
     assert explain(ours, theirs, {"sample": 7.0, "aggregate": 2.0}) == sentence
+
+
+def test_what_counting_took_is_subtracted_from_its_own_epoch_alone() -> None:
+    trainer = Trainer.__new__(Trainer)
+    trainer._data, trainer._awaited_s = SimpleNamespace(full=False), 0.5
+    trainer._updates = SimpleNamespace(seconds=2.0, lost_s=1.0)
+    assert trainer._take_stages(10.0) == {"sample": 0.5, "update": 2.0, "aggregate": 6.5}
+    trainer._updates.seconds = 3.0
+    assert trainer._take_stages(10.0) == {"sample": 0.0, "update": 3.0, "aggregate": 7.0}

@@ -401,6 +401,17 @@ def test_each_rounded_course_rounds_otherwise(registry: Registry) -> None:
     assert len({float(weight.sum()) for weight in found}) == len(courses)
 
 
+def test_the_error_of_a_course_is_that_of_its_worst_epoch(registry: Registry) -> None:
+    reference = References(registry).full_graph(make_setting(make_request()))
+    exact = reference._exact.train(EPOCHS)
+    losses = list(exact.losses[:EPOCHS])
+    losses[1] *= 1.5
+    names = zip(reference._names, exact.parameters, strict=True)
+    found = reference.judge(losses, {name: weight.numpy() for name, weight in names})
+    assert found.error == pytest.approx(0.5)
+    assert "the loss of epoch 1 is off by" in found.fault
+
+
 def test_a_value_outside_the_spread_is_found_and_one_inside_is_not() -> None:
     reference = (1.0, 1.1, 0.9, 1.05, 0.95, 1.0)
     inside = spread.Quantity("it", 1.2, reference, 0.002)

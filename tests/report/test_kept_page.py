@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from gnnbench.report.kept import _pool_setting
 from gnnbench.report.kept_html import make_page
 from gnnbench.report.results.frames import frame_kept, to_parquet
 from gnnbench.report.results.kept import Kept, KeptHeader
@@ -58,6 +59,12 @@ def test_rows_of_the_same_work_are_ranked_and_no_others(page):
     assert said[1].startswith("hidden 256: Full graph: pyg is fastest, 305 ms an epoch")
     wins = re.findall(r'<td data-name="epoch \[modelled\]" class="win"[^>]*><span>([^<]*)', page)
     assert wins == ["105 ms", "305 ms"]
+
+
+def test_runs_of_one_seed_are_one_repeat_of_all_strategies():
+    kept = [keep(make_run(label), seed) for label in ("hongtu", "pyg") for seed in (7, 3)]
+    rows = _pool_setting("a setting", kept).rows
+    assert [[result.repeat for result in row.results] for row in rows] == [[0, 1], [0, 1]]
 
 
 def test_each_row_is_a_line_and_a_point_and_may_be_filtered(page):

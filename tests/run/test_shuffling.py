@@ -37,6 +37,7 @@ def order_rounds(epoch):
         # first, which that shows.
         lambda epoch: np.roll(np.arange(SEEDS), epoch),
         lambda epoch: shuffle(epoch if epoch % 2 else 0),
+        lambda epoch: shuffle(epoch % 3),
         # Seeds change places within two mini-batches alone.
         lambda epoch: np.concatenate((shuffle(epoch, 32), 32 + shuffle(epoch + 99, 32))),
     ],

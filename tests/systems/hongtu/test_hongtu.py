@@ -123,6 +123,18 @@ def test_throughputs_price_a_link_as_the_clock_does(slow_links):
     assert throughputs(setting).host_device == pytest.approx(1 / row_s)
 
 
+def test_rows_that_a_device_copies_from_its_own_buffer_cross_no_link():
+    parts = Parts("neighbour", "data-parallel", "hongtu", "host", "torch")
+    setting = setting_for("gcn")
+    merged, separate = (
+        run(setting, parts, communication={"buffers": each}).epochs[0]
+        for each in ("merged", "separate")
+    )
+    copied = [span for span in separate.spans if span.label == "copy between buffers"]
+    assert sum(span.work.bytes for span in copied) > 0
+    assert separate.bytes["device_to_device"] == merged.bytes["device_to_device"]
+
+
 def test_algorithm_4_by_hand():
     sets = [[ids(0, 1, 2), ids(3, 4), ids(0, 5, 6)], [ids(3, 4, 7), ids(5, 6, 8), ids(0, 1, 9)]]
     # Phase 1. Batches start as {0,1,2}, {3,4}, {0,5,6}. Partition 1: batch 0 takes chunk 2, which
