@@ -4,6 +4,7 @@ import itertools
 import re
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from gnnbench.advice.documents import describe_question
 from gnnbench.advice.matrix import find_front
 from gnnbench.advice.pricing import LINK_METRICS, Pricer, read_metric
 from gnnbench.advice.questions import count_swaps
+from gnnbench.advice.recall import WatchedCapacity
 from gnnbench.advice.search import Effort, Search, choose_effort, find_space
 from gnnbench.advice.sentences import SAME, compare_rows, describe_row
 from gnnbench.advice.tables import make_table, summarise
@@ -402,6 +404,16 @@ def test_what_is_measured_is_ranked_by_that_and_not_by_a_first_epoch(ask, monkey
     assert all(choice.trained is None for choice in choices[2:])
     assert [epoch.provenance for epoch in trained] == ["measured"] * 2
     assert all(1 <= epoch.warmup < len(epoch.samples) for epoch in trained)
+
+
+def test_a_capacity_records_that_it_was_asked():
+    """Chunks that were sized by it serve no platform with another memory."""
+    capacity = SimpleNamespace(device_bytes=7, holds=lambda rounds, owner, pieces: pieces < 3)
+    for ask in (lambda each: each.device_bytes == 7, lambda each: each.holds((), None, 2)):
+        watched = WatchedCapacity(capacity)
+        assert not watched.asked
+        assert ask(watched)
+        assert watched.asked
 
 
 def test_what_is_trained_has_the_options_that_were_given(ask):

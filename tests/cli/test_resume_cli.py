@@ -8,6 +8,7 @@ import pytest
 import gnnbench.check
 import gnnbench.datasets
 from gnnbench.check import Check
+from gnnbench.cli.resuming import _find_key
 from gnnbench.comparison import frame
 from gnnbench.comparison.run import PartsSteps
 from gnnbench.records import Table
@@ -20,6 +21,17 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def own_state(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(frame, "ENOUGH_SAMPLES", 12)
+
+
+@pytest.mark.parametrize("form", ["{} other", "--dataset {}", "--dataset={}", "a,{}"])
+def test_a_file_that_has_changed_is_another_command(tmp_path, form):
+    file = tmp_path / "graph.npz"
+    file.write_text("one")
+    words = tuple(form.format(file).split())
+    before = _find_key(words)
+    assert before == _find_key(words)
+    file.write_text("another")
+    assert before != _find_key(words)
 
 
 @pytest.fixture

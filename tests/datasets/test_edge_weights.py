@@ -45,6 +45,13 @@ def test_a_line_without_a_weight_is_said(text, line, string_ids, tmp_path):
         datasets.import_graph(tmp_path / "edges.txt", extras)
 
 
+def test_the_column_of_weights_is_found_by_its_name(tmp_path):
+    file = tmp_path / "edges.csv"
+    file.write_text("source,time,target,weight\n0,9,1,0.5\n1,8,2,2.5\n")
+    graph = datasets.import_graph(file, datasets.Extras(weighted=True)).dataset.graph
+    assert set(graph.weights.tolist()) == {0.5, 2.5}
+
+
 def test_weights_that_are_asked_for_must_be_there(tmp_path):
     np.save(tmp_path / "edges.npy", EDGES)
     extras = datasets.Extras(weighted=True)

@@ -110,6 +110,8 @@ def test_what_auto_chooses():
     counts = make_values("counts")
     assert np.count_nonzero(counts) < counts.size / 2
     assert choose_scaling(counts) == "rows"
+    half = np.array([[1, 0, 5], [0, 2, 0]], dtype=np.float32)
+    assert choose_scaling(half) == "rows"
     assert choose_scaling(sp.csr_matrix(make_values("dense"))) == "rows"
     assert choose_scaling(make_values("dense")) == "columns"
     drawn = load("rmat:vertices=20000,edges=40000,features=6,classes=3")

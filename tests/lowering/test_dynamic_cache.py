@@ -224,3 +224,6 @@ def test_the_hit_rate_is_of_the_rows_needed():
     (note,) = cache.notes({3: "gpu3"})
     assert "gpu3 3" in note
     assert "hit rate 37.5% of 8 rows needed" in note
+    # A trainer without a cache needs rows too.
+    serve(cache, 4, 0, 1)
+    assert "hit rate 30.0% of 10 rows needed" in cache.notes({3: "gpu3"})[0]

@@ -182,6 +182,21 @@ def test_at_a_blocking_link_a_transfer_keeps_both_its_ends():
     assert blocking.lanes("worker0") == ("worker0>host", "host", "worker0")
 
 
+def test_both_directions_of_a_limited_link_are_in_use_at_once(machine):
+    """A message takes 1,000 s; two of one direction take twice as long."""
+    sets = Sets((CoreSet(1),), link=CoreLink(1.0))
+    arrived = []
+    keeper = SimpleNamespace(add=lambda number, until, _: arrived.append(until._moment_s))
+    links = LimitedLinks(make_workers(sets, "limited"), keeper)
+    for source in ("host", "worker0", "host"):
+        (lane,) = links._links["host-worker0"].lanes(source)
+        place = Place("host-worker0", (lane,))
+        links.leave(Step(None, "transfer", "rows", place, CopyWork(bytes=1000)), 0)
+    there, back, again = arrived
+    assert back - there == pytest.approx(0.0, abs=300.0)
+    assert again - there == pytest.approx(1000.0)
+
+
 def test_devices_of_one_machine_are_its_cpu_and_no_nodes(machine):
     made = make_workers(parse_cores("cores:1,1"), "cores:1,1")
     assert find_kind(made, ["worker0", "worker1"]) == "cpu"

@@ -17,7 +17,7 @@ from gnnbench.machines.libraries import best_of
 from gnnbench.machines.local import describe_unmeasured
 from gnnbench.machines.machine import CallTimes, EdgeRates, LibraryRates, Platform, RateCurve
 from gnnbench.machines.tables import list_leaves
-from gnnbench.machines.timing import time_runs
+from gnnbench.machines.timing import time_runs, typical_rate
 from gnnbench.parts import Adjacency
 from gnnbench.probing import Probed, calls, kernels, libraries, probe_libraries, samplers
 from gnnbench.probing.calls import Calls
@@ -423,6 +423,8 @@ def test_what_comes_before_a_run_is_not_counted(clock) -> None:
     taken = time_runs(lambda: advance(1.0), 0.0, place, 1, lambda: advance(100.0))
     assert taken == [1.0] * 3
     assert clock[0] == 3 * 101.0 + 1.0
+    assert typical_rate(lambda: advance(2.0), 8.0, 0.0, 1, lambda: advance(100.0)) == 4.0
+    assert clock[0] == 3 * 101.0 + 1.0 + 3 * 102.0 + 2.0
 
 
 class _SlowSampler:

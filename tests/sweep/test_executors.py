@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -99,3 +100,17 @@ def test_measured_runs_wait_for_each_other(task, tmp_path):
 def hold_and_tell(folder, end):
     with hold_machine(folder):
         end.send(time.monotonic())
+
+
+@pytest.mark.parametrize("failed", ["m1", "m2"])
+def test_a_result_of_one_machine_goes_before_a_failure_of_another(tmp_path, monkeypatch, failed):
+    task = SimpleNamespace(store=tmp_path, key="key")
+    for machine in ("m1", "m2"):
+        (tmp_path / f"key.{machine}{carrying.ENDING}").touch()
+
+    def read(path):
+        status = "failed" if f".{failed}." in path.name else "done"
+        return SimpleNamespace(header=SimpleNamespace(status=status, reason=""))
+
+    monkeypatch.setattr(carrying, "read_kept", read)
+    assert carrying.find_end(task) == (task, "done", "")

@@ -10,6 +10,9 @@ from gnnbench import plugins
 from gnnbench.check.graphs import fit_workload, make_platform, make_sparse_dataset
 from gnnbench.kernels.dispatch import transpose
 from gnnbench.kernels.read_order import BlockOrder
+from gnnbench.machines.costs import Library, Sum, price_operation
+from gnnbench.machines.costs.library import read_devices
+from gnnbench.machines.machine import Device, Hardware
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.price.dry_run import DryRun
@@ -104,3 +107,17 @@ def test_of_sizes_alone_no_order_is_known() -> None:
     listed = make_block(np.arange(100), 100)
     assert listed.lists_edges
     assert not replace(listed, indices=np.broadcast_to(np.int32(0), (100,))).lists_edges
+
+
+@pytest.mark.parametrize("way", ["read_bytes", "written_bytes"])
+def test_other_traffic_takes_rows_from_the_cache(way: str) -> None:
+    """Rows that fit are found there, unless they and the traffic do not fit together."""
+    hardware = Hardware(15e12, 900e9, 10**10, cache_bytes=1_000_000)
+    device, rates = Device("gpu0", "gpu", "", hardware), read_devices()["gpu"]
+    rows = Sum(picked_rows=1e6, distinct_rows=1000, row_bytes=512)
+    times = [
+        price_operation(replace(rows, **{way: size}), device, Library())
+        for size in (488_000.0, 488_001.0)
+    ]
+    slow, fast = 900e9 * rates.reached.gather, 900e9 * rates.cache.cache_times
+    assert times[1] - times[0] == pytest.approx(512e3 / slow - 512e3 / fast, rel=1e-3)

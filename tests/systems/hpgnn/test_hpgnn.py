@@ -361,9 +361,9 @@ def test_layouts_hold_every_edge_once(rmt, rra, resident):
             assert np.array_equal(order, np.argsort(block.src_ids))
         else:
             assert edges_of(laid.backward.src, laid.backward.dst) == edges_of(rows, block.indices)
-        if rmt:
-            runs = 1 + np.count_nonzero(np.diff(laid.forward.src))
-            assert runs == len(np.unique(block.indices))
+        runs = 1 + np.count_nonzero(np.diff(laid.forward.src))
+        by_source = rmt or (rra and layer == 1)
+        assert (runs == len(np.unique(block.indices))) == by_source
         if layer == 1 and rra:
             assert (np.diff(laid.forward.src) >= 0).all()
             assert (np.diff(laid.backward.src) >= 0).all()

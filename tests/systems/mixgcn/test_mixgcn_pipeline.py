@@ -257,3 +257,11 @@ def test_one_device_is_given_no_pipeline(registry, accelerators, alone):
     assert ("one device" in why) == alone
     if alone:
         assert settled.sampler.schedule == "naive"
+
+
+@pytest.mark.parametrize(("vertices", "stages"), [(10, 3), (11, 4), (7, 7), (5, 1), (29, 8)])
+def test_the_first_batch_is_never_the_larger_of_two_sizes(vertices, stages):
+    sizes = np.diff(cut_batches(vertices, stages)).tolist()
+    assert (len(sizes), sum(sizes)) == (stages, vertices)
+    assert max(sizes) - min(sizes) <= 1
+    assert sizes[0] == min(sizes)
