@@ -94,7 +94,7 @@ def test_a_communication_that_moves_no_rows_plans_none(from_peers):
 
 
 def test_a_row_is_rounded_by_its_own_values():
-    """One scale for all rows ruins those of small values."""
+    """One scale for all rows ruins the rows with small values."""
 
     def unpack(self, crossed, dtype):
         rows = crossed[0].to(dtype)
@@ -155,8 +155,8 @@ def test_a_strategy_that_refuses_the_first_graph_is_tried_on_another():
 
 def test_models_that_are_not_compared_are_named_with_the_reason():
     def refuse(self, bundle, setting):
-        layered = all(layer.cacheable for layer in setting.layers)
-        return None if layered else "no edges, please."
+        summed = all(layer.cacheable for layer in setting.layers)
+        return None if summed else "no edges, please."
 
     outcome = run(load_wrong(SinglePlacement, refuses=refuse), "same-maths")
     assert outcome.status == "passed", outcome.reason

@@ -31,7 +31,7 @@ def cells_of(document, name):
 
 
 def test_the_last_round_of_mini_batches_counts_by_its_seeds(run):
-    """Of 9 seeds the fifth round has one of two."""
+    """The fifth round of 9 seeds has one seed, and the others have two."""
 
     def plan(train):
         given = [train if word == "10" else word for word in BATCHES]
