@@ -1,12 +1,13 @@
 """Plugins that cheat or err: each check finds the wrong parts of ``suites.faults``."""
 
 import re
+import time
 
 import pytest
 
 from gnnbench import check as conformance
 from gnnbench import plugins
-from gnnbench.check import reach
+from gnnbench.check import clock, reach
 from gnnbench.check.subject import find_subject
 from gnnbench.records import Fetch, PeerFetch
 from gnnbench_plugins.reference.communication import NoCommunication, VanillaCommunication
@@ -111,6 +112,22 @@ def test_a_law_of_its_own_is_said_not_to_be_tested():
     outcome = run(load_wrong(lean, law="by degree"), "sampling-law")
     assert outcome.status == "passed", outcome.reason
     assert "(by degree), so it was not tested" in outcome.reason
+
+
+def test_a_sampler_is_not_refused_for_other_load_beside_its_first_unforeseen_epochs():
+    drawn = []
+
+    def sample(self, seeds, epoch, threads):
+        drawn.append(epoch)
+        strange = {each for each in drawn if each >= clock.FIRST_UNFORESEEN}
+        if epoch in strange and len(strange) <= clock.EPOCHS:
+            time.sleep(0.02)
+        return NeighbourSampler.sample(self, seeds, epoch, threads)
+
+    outcome = run(load_wrong(NeighbourSampler, sample=sample), "clock")
+    assert outcome.status == "passed", outcome.reason
+    firsts = list(dict.fromkeys(drawn))[: 2 * clock.EPOCHS : 2]
+    assert {first >= clock.FIRST_UNFORESEEN for first in firsts} == {True, False}
 
 
 def test_samplers_of_full_graphs_state_no_costs(registry):
