@@ -324,13 +324,13 @@ class Link:
         fastest = self.bandwidth_bytes_per_s
         return min(fastest, self.picked_bytes_per_s or fastest) if picked else fastest
 
-    def crossing_s(self, size_bytes: float, rate: float = 0.0) -> float:
+    def crossing_s(self, size_bytes: float, rate: float | None = None) -> float:
         """Return the seconds of a transfer beside its latency.
 
-        ``rate`` is in bytes/s; 0 is the link's for blocks. The clock and the formulas of papers
-        price every transfer here.
+        ``rate`` is in bytes/s; None means the link's for blocks. The clock and the formulas of
+        papers price every transfer here.
         """
-        return size_bytes / (rate or self.bandwidth_bytes_per_s)
+        return size_bytes / (self.bandwidth_bytes_per_s if rate is None else rate)
 
     def lanes(self, source: str) -> tuple[str, ...]:
         """Return the lanes of a transfer from the end ``source``, one way.
